@@ -1,4 +1,4 @@
-"""An artifact's file, opened: its kind and its metadata, without running or parsing its code."""
+"""Open artifact files: read kind, metadata and op libraries without running or parsing code."""
 
 import io
 import zipfile
@@ -13,22 +13,22 @@ from lensbox.artifact.onnx_model import read_properties
 from lensbox.artifact.seal import check_seal
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
 
-FileKind = Literal["torchscript", "aoti", "onnx"]  # by the names of `lensbox export --format`
+FileKind = Literal["torchscript", "aoti", "onnx"]  # the names of `lensbox export --format`
 
-INPUTS = ("images", "score_threshold", "iou_threshold")  # of the models in ONNX files
+INPUTS = ("images", "score_threshold", "iou_threshold")  # names of the inputs of ONNX models
 MODEL = "detect"  # the name of the model in a package of machine code
-MAX_FILE_SIZE = (1 << 31) - 1  # bytes; the limit of a protocol buffer, and of zip without its 64-bit fields
+MAX_FILE_SIZE = (1 << 31) - 1  # bytes; limit of protocol buffers, and of zip archives without 64-bit fields
 
 _METADATA = f"extra/{METADATA_FILE}"
 _LIBRARIES = "extra/ops/"
-_ONNX_FIRST_FIELD = b"\x08"  # ModelProto.ir_version, which every writer puts first
+_ONNX_FIRST_FIELD = b"\x08"  # ModelProto.ir_version; every writer puts this field first
 
 
 @dataclass(frozen=True)
 class ArtifactFile:
-    """The content of an artifact's file, with a seal that matches.
+    """The content of an artifact file with a valid seal.
 
-    name: what errors call it. libraries: the op libraries that it carries, by their names.
+    name: the file's name in errors. libraries: the carried op libraries by name.
     """
 
     data: bytes
@@ -55,17 +55,17 @@ def read_file(path: str | Path) -> bytes:
 
 
 def open_file(data: bytes, name: str) -> ArtifactFile:
-    """Open the content of an artifact's file; errors call it `name`.
+    """Check the seal of a file's content and read the metadata. name: the file's name in errors.
 
-    The seal is checked first. Raises ArtifactError if the file is damaged, no artifact, an ONNX file with
-    external data or operators beyond the standard's, or if its metadata is missing or malformed.
+    Raises ArtifactError if the file is damaged or no artifact, if an ONNX file has external data or
+    non-standard operators, or if the metadata are missing or malformed.
     """
     try:
         if looks_like_onnx(data):
             check_seal(data)
             return ArtifactFile(data, name, "onnx", _metadata(read_properties(data).get(METADATA_FILE)))
         if not data.startswith(b"PK"):
-            raise ValueError(_what_it_is(data))
+            raise ValueError(_rejection(data))
         check_seal(data)
         return _open_archive(data, name)
     except ValueError as error:
@@ -73,7 +73,7 @@ def open_file(data: bytes, name: str) -> ArtifactFile:
 
 
 def looks_like_onnx(data: bytes) -> bool:
-    """Return whether a file begins as an ONNX model does, and no zip archive can."""
+    """Return whether a file begins like an ONNX model; a zip archive cannot."""
     return data.startswith(_ONNX_FIRST_FIELD)
 
 
@@ -103,7 +103,7 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
 
 
 def _kind_of(entries: Mapping[str, object]) -> FileKind:
-    if "archive_format" in entries:  # of torch.export
+    if "archive_format" in entries:  # written by torch.export
         return "aoti"
     if "data.pkl" not in entries:
         raise ValueError("is not an artifact but another zip archive")
@@ -121,7 +121,8 @@ def _metadata(text: bytes | None) -> ArtifactMetadata:
         raise ValueError(f"has an unusable {METADATA_FILE}: {error}") from error
 
 
-def _what_it_is(data: bytes) -> str:
+def _rejection(data: bytes) -> str:
+    """Return why a file without the signature of an archive or a model is rejected."""
     if not data:
         return "is not an artifact: it is empty"
     if data[8:9] == b"{":  # after the length of a safetensors file's header

@@ -1,6 +1,6 @@
-"""The metadata of an artifact, and `lensbox.json`, the form in which a file stores it.
+"""The metadata of an artifact and their JSON form, `lensbox.json`.
 
-The C++ runtime reads the same file by the rules in `docs/artifact.md`.
+The C++ runtime reads the same JSON by the rules in `docs/artifact.md`.
 """
 
 import json
@@ -47,7 +47,7 @@ _Schema = Annotated[
 
 @dataclass(frozen=True, config=STRICT)
 class Canvas:
-    """The canvas that images are fitted to.
+    """The canvas to which images are fitted.
 
     height, width: in pixels. channels: 1 (gray) or 3 (RGB). fill: gray level of the padding.
     """
@@ -59,7 +59,7 @@ class Canvas:
 
     @property
     def as_tuple(self) -> tuple[int, int, int, int]:
-        """Height, width, channels and fill: the arguments of `letterbox` and `fit_to_canvases`."""
+        """Return height, width, channels and fill, the arguments of `letterbox` and `fit_to_canvases`."""
         return self.height, self.width, self.channels, self.fill
 
 
@@ -68,15 +68,15 @@ class Reading:
     """The rule by which image files are read for a detector.
 
     orientation: "exif" to turn photographs upright, "stored" to leave their pixels as stored.
-    jpeg_oversampling: a JPEG file may be decoded at a reduced scale as long as each side keeps this many
-    times the pixels that the canvas needs; 0: always in full.
+    jpeg_oversampling: decode a JPEG file at a reduced scale if each side keeps this many times the pixels
+    of the canvas; 0: always decode in full.
     """
 
     orientation: Orientation = "exif"
     jpeg_oversampling: Oversampling = 2
 
     def asked(self, orientation: Orientation | None, full_size: bool = False) -> "Reading":
-        """Return a copy with this orientation, unless it is None, and without reduced scales if asked.
+        """Return a copy with this orientation (unless None); full_size: decode without reduced scales.
 
         Raises ValueError for an orientation that is neither "exif" nor "stored".
         """
@@ -97,8 +97,8 @@ class Thresholds:
 class Extra:
     """A further output for each detection, beside box, score and label.
 
-    shape: without batch and slots. kind: "points", xy in canvas pixels, which `restore_points` takes to those
-    of the photograph; or "values".
+    shape: without batch and slots. kind: "values", or "points": xy in canvas pixels, which `restore_points`
+    converts to pixels of the photograph.
     """
 
     shape: Shape
@@ -114,10 +114,10 @@ class Extra:
 
 @dataclass(frozen=True, config=STRICT)
 class Precision:
-    """A precision other than float32, and how far it moved the detections at export.
+    """A precision other than float32, and the changes of detections that the export measured.
 
-    dtype: "tf32", which a runtime may allow; "float16" or "bfloat16", which the code holds. device: where the
-    changes were measured, on so many pictures and detections. Changes of boxes are in canvas pixels.
+    dtype: "tf32", a switch of the runtime; "float16" or "bfloat16", stored in the code. device: the device of
+    the measurement. pictures, detections: the numbers that were compared. Box changes are in canvas pixels.
     """
 
     dtype: Literal["tf32", "float16", "bfloat16"]
@@ -131,11 +131,11 @@ class Precision:
 
 @dataclass(frozen=True, config=STRICT)
 class Parity:
-    """The distance of a file's detections from PyTorch's, at export, on one runtime and batch size.
+    """The differences between a file and PyTorch at export, for one runtime and batch size.
 
-    boxes, scores: the largest changes of detections that both find, in canvas pixels and of 0 to 1.
-    exchanged: detections that only one of them finds, or that moved by more than the export tolerates. loss:
-    the relative difference, None for a file without one. milliseconds: the median time of a batch.
+    boxes, scores: the largest changes of common detections, in canvas pixels and in 0 to 1. exchanged: number
+    of detections without a partner or beyond the tolerance. loss: the relative difference, None for a file
+    without a loss. milliseconds: the median time of a batch.
     """
 
     runtime: Literal["Python", "C++"]
@@ -151,7 +151,7 @@ class Parity:
 
 @dataclass(frozen=True, config=STRICT)
 class Library:
-    """A shared library in the artifact's entry `extra/ops/NAME`, and what it was built for."""
+    """A shared library in the artifact's entry `extra/ops/NAME`, with the torch and platform of its build."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -161,7 +161,7 @@ class Library:
 
 @dataclass(frozen=True, config=STRICT)
 class Compiled:
-    """The machine that a package of machine code was compiled for.
+    """The target machine of a compiled package.
 
     platform: such as "linux-x86_64". cpu_features: instruction sets of the processor, in Linux's names.
     gpu_architecture: such as "sm_90"; "" for a CPU.
@@ -177,7 +177,7 @@ class Compiled:
     @classmethod
     def _check_architecture(cls, architecture: str, info: ValidationInfo) -> str:
         if (architecture == "") != (info.data.get("device") == "cpu"):
-            raise ValueError("must be empty for a CPU, and for a GPU alone")
+            raise ValueError("must be empty for a CPU and must not be empty for a GPU")
         return architecture
 
 
@@ -185,16 +185,16 @@ class Compiled:
 class ArtifactMetadata:
     """The content of `lensbox.json`.
 
-    weights_sha256: `lensbox.model.weights_sha256` of the weights that the artifact was made from.
-    input, output: dtype, shape and unit of the methods' tensors, for people and clients.
-    ops: schemas of the operators that a process must have registered before it loads the artifact.
+    weights_sha256: `lensbox.model.weights_sha256` of the exported weights.
+    input, output: dtype, shape and unit of the tensors, for people and clients.
+    ops: schemas of the operators that must be registered before the artifact is loaded.
     classes: names by label; empty for a detector without labels.
     extras: further outputs of `detect_named`, by name.
     precision: None for float32.
     libraries: op libraries that the artifact carries.
-    parity: how near its answers were to PyTorch's at export; empty if that was not measured.
-    compiled: the machine of a package of machine code; None for other files.
-    batch: the one size of batches that `detect` takes, so that runtimes cut and fill them; None for any.
+    parity: differences from PyTorch at export; empty if they were not measured.
+    compiled: the target machine of a compiled package; None for other files.
+    batch: the fixed batch size of `detect`, for which runtimes cut and fill batches; None for any size.
     """
 
     format_version: Literal[2]
@@ -216,21 +216,21 @@ class ArtifactMetadata:
     parity: Annotated[tuple[Parity, ...], Field(max_length=1000)] = ()
     compiled: Compiled | None = None
     batch: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-    self_test: SelfTest = field(kw_only=True)  # last: it is read by `classes` and `extras`
+    self_test: SelfTest = field(kw_only=True)  # last: its validation needs `classes` and `extras`
 
     @property
     def score_threshold(self) -> float:
-        """The default threshold of scores."""
+        """Return the default score threshold."""
         return self.defaults.score_threshold
 
     @property
     def iou_threshold(self) -> float:
-        """The default threshold of IoU."""
+        """Return the default IoU threshold."""
         return self.defaults.iou_threshold
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the outputs of `detect_named`, in the order in which detect-only files give them."""
+        """Return the names of the outputs of `detect_named`, in the order of detect-only files."""
         return ("boxes", "scores", "counts", *(["labels"] if self.classes else []), *self.extras)
 
     def to_json(self) -> str:
@@ -240,15 +240,15 @@ class ArtifactMetadata:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "ArtifactMetadata":
-        """Read what `to_json` wrote. Unknown entries are ignored.
+        """Return the metadata of a JSON text. Unknown entries are ignored.
 
-        Raises ValueError, with the path of the value, if the text is too long, no strict JSON, malformed or
-        of another format version.
+        Raises ValueError, with the path of the value, if the text is too long, not strict JSON, malformed, or
+        has another format version.
         """
         if len(text) > MAX_METADATA_SIZE:
             raise ValueError(f"it has {len(text)} bytes, at most {MAX_METADATA_SIZE} are read")
         try:
-            # For what pydantic's parser forgives: keys that occur twice, NaN and Infinity.
+            # pydantic's parser would accept duplicate keys, NaN and Infinity.
             document = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error

@@ -1,8 +1,8 @@
-"""An ONNX model, looked through as a protocol buffer before a runtime parses it.
+"""Check an ONNX model as a protocol buffer before a runtime parses it.
 
-ONNX files are data, which one may take from strangers. Two things in them are not: external data, by which a
-model reads other files or memory, and operators of other domains than the standard's. This walk refuses both.
-It needs no package of ONNX; the C++ runtime has its twin.
+ONNX files are data and may come from strangers, with two exceptions: external data, by which a model reads
+other files or memory, and operators outside the standard domains. This walk rejects both. The walk needs no
+ONNX package. The C++ runtime does the same check.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _MAX_TAG = 1 << 32  # parsers drop higher bits
 # Wire types of protocol buffers.
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
 
-# Of onnx.proto: the fields of each message that lead to nodes and tensors, with the message that they hold.
+# Fields in onnx.proto that lead to nodes and tensors: for each message, field numbers and inner messages.
 _MESSAGES: dict[str, dict[int, str]] = {
     "model": {7: "graph", 14: "property"},
     "graph": {1: "node", 5: "tensor", 15: "sparse tensor"},
@@ -30,13 +30,13 @@ _MESSAGES: dict[str, dict[int, str]] = {
     "sparse tensor": {1: "tensor", 2: "tensor"},
     "tensor": {},
 }
-_TRAINING, _FUNCTIONS = 20, 25  # of the model
-_DOMAIN = 7  # of a node
-_EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # of a tensor
+_TRAINING, _FUNCTIONS = 20, 25  # fields of ModelProto
+_DOMAIN = 7  # field of NodeProto
+_EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # fields of TensorProto
 
 
 class _Field(NamedTuple):
-    """A field of a message. value: the number of a varint, else the bytes."""
+    """A field of a message. value: a number for a varint, else bytes."""
 
     number: int
     value: int | memoryview
@@ -45,18 +45,20 @@ class _Field(NamedTuple):
 def read_properties(data: bytes) -> dict[str, bytes]:
     """Return the `metadata_props` of a serialized model.
 
-    Raises ValueError, to be read after the file's name, if the model is malformed, or has external data,
-    operators beyond the standard's, functions, training information, or two properties of one name.
+    Raises ValueError if the model is malformed or has external data, non-standard operators, functions,
+    training information, or two properties with one name. The message continues the file's name.
     """
     properties: dict[str, bytes] = {}
-    waiting = [("model", memoryview(data))]  # no recursion: models may be nested as deeply as they like
+    waiting = [("model", memoryview(data))]  # a stack, as nesting is unlimited
     while waiting:
         message, content = waiting.pop()
         for number, value in _fields(content):
             if message == "tensor" and (number == _EXTERNAL_DATA or (number == _DATA_LOCATION and value)):
-                raise ValueError("has external data (tensors outside of the file), which is refused")
+                raise ValueError(
+                    "has external data (tensors outside the file), which artifacts must not have"
+                )
             if message == "model" and number in (_TRAINING, _FUNCTIONS):
-                raise ValueError("has functions or training information, which no artifact needs")
+                raise ValueError("has functions or training information, which artifacts must not have")
             if isinstance(value, int):
                 continue
             if message == "node" and number == _DOMAIN and bytes(value) not in _STANDARD_DOMAINS:
@@ -84,7 +86,7 @@ def _property(content: memoryview) -> tuple[str, bytes]:
 
 
 def _fields(content: memoryview) -> Iterator[_Field]:
-    """Yield the fields of a message. Raises ValueError for what is no protocol buffer."""
+    """Yield the fields of a message. Raises ValueError for a malformed protocol buffer."""
     at = 0
     while at < len(content):
         tag, at = _varint(content, at)
@@ -108,7 +110,7 @@ def _fields(content: memoryview) -> Iterator[_Field]:
 
 
 def _varint(content: memoryview, at: int) -> tuple[int, int]:
-    """Return a number, and where it ends."""
+    """Return a number and the position after it."""
     number = 0
     for index in range(10):
         if at + index >= len(content):

@@ -1,14 +1,14 @@
-"""The seal of an artifact file: the SHA-256 of all bytes before it, in the file's last 64 bytes.
+"""The seal of an artifact file: the last 64 bytes, the SHA-256 of all bytes before them.
 
-The seal finds damage before anything is parsed. The C++ runtime has the same few lines (`src/seal.cpp`). The
-signature signs the digits of the seal, so it covers the whole file.
+The seal detects damage before the file is parsed. The C++ runtime has the same check. The signature signs the
+digits of the seal, so the signature covers the whole file.
 """
 
 import hashlib
 import struct
 
 MARKER = b"lensbox.sha256"
-DIGITS = 64  # of a SHA-256, in lower-case hex
+DIGITS = 64  # length of a SHA-256 in lower-case hex
 
 # Between the marker and the digits: one byte in a zip archive's comment, two in an ONNX file.
 _LONGEST_PREFIX = len(MARKER) + 2
@@ -24,7 +24,7 @@ _ONNX_ENTRY = b"\x72\x52" + b"\x0a\x0e" + MARKER + b"\x12\x40"
 def sealed_zip(archive: bytes) -> bytes:
     """Return a zip archive with its seal as the archive's comment.
 
-    Raises ValueError if the archive is none, or has a comment already.
+    Raises ValueError for other data and for an archive with a comment.
     """
     end = archive[-_END_RECORD.size :]
     if not end.startswith(b"PK\5\6") or not end.endswith(b"\0\0"):
@@ -36,20 +36,20 @@ def sealed_zip(archive: bytes) -> bytes:
 def sealed_onnx(model: bytes) -> bytes:
     """Return a serialized ONNX model with its seal appended as an entry of the model's `metadata_props`.
 
-    Entries of a list may simply be appended to a protocol buffer, so any ONNX runtime reads the file.
+    A protocol buffer allows appended list entries, so any ONNX runtime reads the file.
     """
     return _with_digits(model + _ONNX_ENTRY)
 
 
 def seal_of(data: bytes) -> bytes:
-    """Return the digits of a file's seal, unchecked: the 64 bytes that a signature signs."""
+    """Return the digits of a file's seal without checking them; the signature signs these 64 bytes."""
     return data[-DIGITS:]
 
 
 def check_seal(data: bytes) -> None:
     """Check the seal of a file's content.
 
-    Raises ValueError, to be read after the file's name, if the seal is missing or does not match.
+    Raises ValueError if the seal is missing or does not match. The message continues the file's name.
     """
     if MARKER not in data[-_LONGEST_PREFIX - DIGITS : -DIGITS]:
         raise ValueError(

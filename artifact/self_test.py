@@ -1,6 +1,6 @@
-"""The self-test that travels with an artifact: a picture and the detections that are expected in it.
+"""The self-test of an artifact: a picture and its expected detections.
 
-`lensbox.runtime.self_test` runs it. `_Stored` is its form in `lensbox.json`.
+`lensbox.runtime.self_test` runs the self-test. `_Stored` is the form in `lensbox.json`.
 """
 
 import math
@@ -25,14 +25,14 @@ NonNegative = Annotated[float, Field(ge=0, le=_FLOAT32_MAX)]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Tolerances of results: boxes in pixels, scores and loss absolute."""
+    """Absolute tolerances: boxes in pixels, scores and loss."""
 
     boxes: float
     scores: float
     loss: float
 
 
-# Float32 on the CPU repeats itself up to the order of sums; TF32 convolutions keep 11 bits of every product.
+# Float32 on the CPU differs only by the order of sums; TF32 convolutions keep 11 bits of each factor.
 TOLERANCES = {
     "cpu": Tolerance(boxes=0.01, scores=0.001, loss=1e-5),
     "cuda": Tolerance(boxes=0.5, scores=0.02, loss=1e-5),
@@ -45,8 +45,8 @@ EXCHANGED_PART = 20  # rounding may add or remove one detection for each 20 expe
 class ExpectedExtra:
     """A further output of the expected detections.
 
-    values: float64 [n, ...], points in pixels of the image. tolerances: the largest absolute difference by
-    device type, "cuda" for all but "cpu".
+    values: float64 [n, ...]; points are in pixels of the image. tolerances: the largest absolute difference
+    by device type; "cuda" applies to all devices but "cpu".
     """
 
     kind: Literal["points", "values"]
@@ -77,7 +77,7 @@ class SelfTest:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Let models hold a self-test: an instance in Python, the form of `_Stored` in JSON."""
+        """Return the schema of a field: an instance in Python, the form of `_Stored` in JSON."""
         stored = core_schema.with_info_after_validator_function(_read, handler.generate_schema(_Stored))
         return core_schema.json_or_python_schema(
             stored,
@@ -87,7 +87,7 @@ class SelfTest:
 
 
 def tolerance_failures(errors: Iterable[tuple[str, str, float, float]]) -> list[str]:
-    """Return a sentence for each (name, unit, largest error, limit) that is beyond its limit or NaN."""
+    """Return a sentence for each (name, unit, largest error, limit) whose error is above the limit or NaN."""
     return [
         f"{name} differ by up to {error:.6g}{unit}, at most {limit:g}{unit} is allowed"
         for name, unit, error, limit in errors
@@ -96,7 +96,7 @@ def tolerance_failures(errors: Iterable[tuple[str, str, float, float]]) -> list[
 
 
 def max_error(actual: Tensor, expected: Tensor) -> float:
-    """Return the largest absolute difference: 0 without elements, NaN where one is NaN."""
+    """Return the largest absolute difference: 0 without elements, NaN if an element is NaN."""
     return float((actual - expected).abs().max()) if expected.numel() else 0.0
 
 
@@ -147,7 +147,7 @@ class _Stored(_Model):
 
 
 def _read(stored: _Stored, info: ValidationInfo) -> SelfTest:
-    """Return the self-test of a detector whose `classes` and `extras` were read before it."""
+    """Return the self-test; `classes` and `extras` of the metadata are validated already."""
     classes, extras = info.data.get("classes", ()), info.data.get("extras", {})
     expected, loss, count = stored.expected, stored.loss, len(stored.expected.scores)
     limits = {"cpu": stored.tolerance.cpu, "cuda": stored.tolerance.cuda}
@@ -201,7 +201,7 @@ def _refuse(path: str, rule: str, found: object) -> None:
 
 
 def _to_dict(test: SelfTest) -> dict[str, Any]:
-    """Return the form of `_Stored`."""
+    """Return the self-test in the form of `_Stored`."""
     expected: dict[str, Any] = {"boxes": test.boxes.tolist(), "scores": test.scores.tolist()}
     if test.labels is not None:
         expected["labels"] = test.labels.tolist()

@@ -1,7 +1,7 @@
-"""The signature of an artifact: Ed25519, over the 64 digits of the file's seal.
+"""Verify the signature of an artifact: Ed25519 over the 64 digits of the file's seal.
 
-The signature of FILE lies beside it in FILE.sig, as 64 raw bytes. Keys are PEM files. docs/artifact.md has
-the commands by which OpenSSL makes and checks the same files.
+The signature of FILE is in FILE.sig, as 64 raw bytes. Keys are PEM files. docs/artifact.md shows how OpenSSL
+makes and verifies the same files.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ _MAX_KEY_SIZE = 1 << 16
 
 
 def signature_path(path: Path) -> Path:
-    """Return where the signature of a file lies."""
+    """Return the path of a file's signature."""
     return path.with_name(f"{path.name}.sig")
 
 
 def require_signature(path: Path, data: bytes, public_key: Path) -> None:
     """Check that the owner of a public key signed `data`, the content of the file `path`.
 
-    Nothing of the file is parsed. Raises ArtifactError if the seal or the signature is missing or does not
+    The file is not parsed. Raises ArtifactError if the seal or the signature is missing or does not
     match, the key file holds no Ed25519 key, or the package cryptography is not installed.
     """
     try:
@@ -46,8 +46,8 @@ def require_signature(path: Path, data: bytes, public_key: Path) -> None:
         key.verify(signature, seal_of(data))
     except InvalidSignature as error:
         raise ArtifactError(
-            f"{path} is not what the owner of {public_key} signed: {signature_path(path)} does not match. "
-            "One of the two files was changed, or another key signed them"
+            f"{path} must be signed with the key of {public_key}, but {signature_path(path)} does not match: "
+            "one of the two files was changed, or another key signed them"
         ) from error
 
 

@@ -35,7 +35,7 @@ def system_reason(error: OSError) -> str:
 def no_such_artifact(path: Path) -> str:
     """Return the message for an artifact that does not exist."""
     return (
-        f"there is no file {path.name} in {path.parent.resolve()}: give the path of an artifact, "
+        f"there is no file {path.name} in {path.parent.resolve()}; give the path of an artifact, "
         "or write one with `lensbox export`"
     )
 

@@ -35,7 +35,7 @@ def _file(text: str) -> Path:
 
 
 def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the formats that were asked for, each once, in the order of `SUFFIXES`."""
+    """Return the requested formats without repetition, in the order of `SUFFIXES`."""
     names = {name for text in texts for name in text.split(",")}
     if unknown := sorted(names - SUFFIXES.keys()):
         raise click.BadParameter(f"must be of {', '.join(SUFFIXES)}, got {', '.join(map(repr, unknown))}")
@@ -61,20 +61,19 @@ def pixels(text: str) -> float:
 @click.option(
     "--model",
     metavar="PACKAGE.MODULE:FUNCTION",
-    help="What makes the detector (docs/your_detector.md). Default: Lensbox's face detector.",
+    help="Function that returns the detector (docs/your_detector.md). Default: Lensbox's face detector.",
 )
 @click.option(
     "--weights",
     type=FILE,
-    help="Weights of the model; of the face detector, a file that save_detector wrote. Default: the shipped "
-    "ones.",
+    help="Weights of the model; for the face detector a file of save_detector. Default: the shipped weights.",
 )
 @click.option(
     "--option",
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An argument of the model's function: a JSON value, or text. May be repeated.",
+    help="Argument of the model's function: a JSON value or text. May be repeated.",
 )
 @click.option(
     "--format",
@@ -83,104 +82,108 @@ def pixels(text: str) -> float:
     default=("torchscript",),
     callback=_formats,
     metavar="NAME",
-    help="torchscript: for every runtime of Lensbox. aoti: detect alone, compiled for this machine and "
-    "--device. onnx: detect alone, in standard operators. triton: a folder, the model repository of a Triton "
-    "server. Several with commas, or repeated (docs/formats.md).",
+    help="torchscript: all methods, for every runtime of Lensbox. aoti: only detect, compiled for this "
+    "machine and --device. onnx: only detect, in standard operators. triton: a folder, the model "
+    "repository of a Triton server. Separate several formats with commas, or repeat the option "
+    "(docs/formats.md).",
 )
 @click.option(
     "--trace/--no-trace",
     default=None,
-    help="Trace detect for the TorchScript file, or never. Default: where TorchScript cannot compile it.",
+    help="Always or never trace detect for the TorchScript file. Default: trace if TorchScript cannot "
+    "compile detect.",
 )
 @click.option(
     "--batch",
     callback=_batches,
     metavar="SIZES",
-    help="Size of batches that the network takes, or sizes for torchscript, such as 1,8. Batches are cut and "
-    "filled for it. Default: any size.",
+    help="Fixed batch size of the network; for torchscript one or several, such as 1,8. Runtimes cut and "
+    "fill batches to fit. Default: any size.",
 )
 @click.option(
     "--output",
     type=_file,
     metavar="FILE",
-    help="File to write, or folder for triton; of several formats, each with its own suffix: .pt, .pt2, "
-    ".onnx, .triton. Default: artifacts/detector.pt and so on.",
+    help="File to write, or folder for triton. With several formats, each gets its suffix: .pt, .pt2, .onnx, "
+    ".triton. Default: artifacts/detector with the suffix.",
 )
 @click.option(
     "--score-threshold",
     type=fraction,
     metavar="0..1",
-    help="Least score of a detection unless a caller says otherwise. Default: the detector's own; of "
-    "the face detector, what its weights recommend, or 0.5.",
+    help="Default minimum score of a detection. Default: the threshold of the detector; for the face "
+    "detector, the recommendation of the weights, or 0.5.",
 )
 @click.option(
     "--iou-threshold",
     type=fraction,
     metavar="0..1",
-    help="Largest overlap of two detections unless a caller says otherwise. Default: the detector's own.",
+    help="Default maximum overlap (IoU) of two detections. Default: the threshold of the detector.",
 )
 @click.option(
     "--ops",
     type=FILE,
     multiple=True,
     metavar="FILE",
-    help="A shared library with operators that the model uses. May be repeated.",
+    help="Shared library with operators of the model. May be repeated.",
 )
 @click.option(
     "--carry-ops",
     is_flag=True,
     show_default=False,
-    help="Put these libraries into the artifact, for machines of this kind that verify your signature.",
+    help="Store the libraries of --ops in the artifact. Machines of this kind load them if the signature is "
+    "verified.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "tf32", "float16", "bfloat16"]),
     default="float32",
-    help="Precision of convolutions and linear layers. What another than float32 changes is measured.",
+    help="Precision of convolutions and linear layers. The export measures the changes against float32.",
 )
 @click.option(
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="cpu",
-    help="Where to measure it, and what aoti compiles for. The other files run on any device.",
+    help="Device for measuring --dtype and target of aoti. The other files run on any device.",
 )
 @click.option(
     "--pictures",
     type=FILE,
     multiple=True,
     metavar="FILE",
-    help="Photographs to compare the files on, beside drawn pictures. May be repeated.",
+    help="Photographs for comparing the files, in addition to drawn pictures. May be repeated.",
 )
 @click.option(
     "--carry-picture",
     is_flag=True,
     show_default=False,
-    help="Put one of --pictures into the self-test, that with the most classes, in place of a drawn one.",
+    help="Use the photograph of --pictures with the most detected classes for the self-test, not a drawn "
+    "picture.",
 )
 @click.option(
     "--tolerance",
     type=pixels,
     default="2",
     metavar="PIXELS",
-    help="Largest change of a box, in pixels of the canvas, for which an artifact is written.",
+    help="Maximum change of a box by --dtype, in pixels of the canvas; beyond it no artifact is written.",
 )
 @click.option(
     "--parity/--no-parity",
     default=True,
-    help="Compare the files with the detector, in each runtime and in batches, and refuse those that stray.",
+    help="Compare the files with the detector in each runtime and several batch sizes; reject differences.",
 )
 @click.option(
     "--runner",
     type=FILE,
     metavar="FILE",
-    help="lensbox_runner, to compare in C++ as well. Default: the environment variable LENSBOX_RUNNER.",
+    help="Program lensbox_runner, for the comparison in C++. Default: environment variable LENSBOX_RUNNER.",
 )
-@click.option("--report", type=_file, metavar="FILE", help="Write the comparison as Markdown, too.")
+@click.option("--report", type=_file, metavar="FILE", help="Also write the comparison as Markdown.")
 def export(**arguments: Any) -> None:
-    """Write a detector with a self-test: as TorchScript, compiled code or ONNX, or for a Triton server.
+    """Export a detector with a self-test: as TorchScript, compiled code, ONNX or a Triton repository.
 
-    The path of each file goes to stdout, progress and errors to stderr. SIGTERM ends the process with 143,
-    and leaves nothing half-written, as SIGINT does.
+    Prints the path of each file to stdout, progress and errors to stderr. SIGTERM ends the process with exit
+    code 143. Neither SIGTERM nor SIGINT leaves a partial file.
     """
     asked = ExportArguments(**arguments)
     with _orderly_sigterm():
@@ -193,8 +196,8 @@ def export(**arguments: Any) -> None:
 
 
 def _files(asked: ExportArguments) -> dict[Path, bytes]:
-    """Return the content of each file that is to be written."""
-    # Imported here, as torch takes seconds to load: `--help` must not wait for it.
+    """Return the content of each file to write."""
+    # Imported here because torch takes seconds to load: `--help` must not wait.
     from lensbox.export.model_loader import load_op_libraries, naming_its_errors
     from lensbox.export.pipeline import make_files
     from lensbox.export.plan import ExportOptions
@@ -227,7 +230,7 @@ def _files(asked: ExportArguments) -> dict[Path, bytes]:
 
 
 def _detector(asked: ExportArguments) -> "tuple[Detector, float | None]":
-    """Return the detector, and the score threshold that is asked for or that its weights recommend."""
+    """Return the detector and the score threshold: the requested one or the weights' recommendation."""
     from lensbox.export.model_loader import load_model, parse_options
     from lensbox.model import load_detector, recommended_threshold
 
@@ -253,7 +256,7 @@ def _picture(path: Path) -> "Tensor":
 
 @contextlib.contextmanager
 def _orderly_sigterm() -> Iterator[None]:
-    """Unwind the stack at SIGTERM, so that what is half-written goes, and end the process with 143."""
+    """Unwind the stack at SIGTERM, which removes partial files, and exit with 143."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)  # the shells' convention

@@ -1,4 +1,4 @@
-"""The graph of a detector's `detect`, made with torch.export once for all formats that hold a graph."""
+"""Make the graph of `detect` with torch.export, for the formats that hold a graph."""
 
 import contextlib
 import io
@@ -19,13 +19,13 @@ from lensbox.model import Detector
 from lensbox.model.protocol_check import location, named
 
 BATCH = "batch"
-# Some of torch's operators on GPUs put the batch into a dimension of the grid, and their graphs say so.
+# Some GPU operators of torch put the batch into a grid dimension, which limits the batch.
 _MOST = 65_535
-_EXAMPLES = 2  # torch.export takes a batch of 1 for a constant
-_ADVICE = "\n  pixels and thresholds must decide neither which way the code goes nor how large a tensor is"
+_EXAMPLES = 2  # torch.export treats a batch of 1 as a constant
+_ADVICE = "\n  branches and sizes of tensors must not depend on pixels or thresholds"
 _FIXED_BATCH = (
-    "\n  the network takes batches of one size: --batch 1 (or another size) makes a file whose runtimes cut "
-    "and fill batches"
+    "\n  the network takes batches of one size: --batch 1 (or another size) makes a file for that size; "
+    "runtimes cut and fill batches"
 )
 _BUILTIN_NAMESPACES = ("aten", "prims", "prim")
 
@@ -35,9 +35,9 @@ Kept = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class TensorThresholds(TorchFunctionMode):
-    """Within it, `torch.ops.lensbox.padded_nms`, whoever calls it, is the overload for tensors.
+    """Replace calls of `torch.ops.lensbox.padded_nms` by the overload for tensors while active.
 
-    An exported graph takes its thresholds as inputs, but the op takes numbers, of which an export would make
+    The thresholds of an exported graph are inputs. The op takes numbers, which an export would turn into
     constants.
     """
 
@@ -48,7 +48,7 @@ class TensorThresholds(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """See torch.overrides."""
+        """Call the function or its replacement; see torch.overrides."""
         if func in (torch.ops.lensbox.padded_nms, torch.ops.lensbox.padded_nms.default):
             func = _with_tensor_thresholds
         return func(*args, **(kwargs or {}))
@@ -79,14 +79,14 @@ class _DetectGraph(nn.Module):
         self.outputs = output_names(detector)
 
     def forward(self, images: Tensor, score_threshold: Tensor, iou_threshold: Tensor) -> tuple[Tensor, ...]:
-        """images: uint8 [B, c, h, w]; thresholds: float32 []."""
+        """Return the outputs. images: uint8 [B, c, h, w]; thresholds: float32 []."""
         with torch.no_grad(), TensorThresholds():
             found = named(self.detector.detect(images, score_threshold, iou_threshold))  # type: ignore[operator]
         return tuple(found[name] for name in self.outputs)
 
 
 def output_names(detector: Detector) -> tuple[str, ...]:
-    """Return the names of the outputs of `detect`, in the order in which files give them."""
+    """Return the names of the outputs of `detect`, in the order of exported files."""
     specification = detector.specification
     labels = ["labels"] if specification.classes else []
     return ("boxes", "scores", "counts", *labels, *specification.extras)
@@ -95,10 +95,11 @@ def output_names(detector: Detector) -> tuple[str, ...]:
 def trace_detect(
     detector: Detector, thresholds: tuple[float, float], device: torch.device, batch: int | None = None
 ) -> ExportedProgram:
-    """Return the graph of `detect` for batches of one size, None for any. Raises ArtifactError with the line.
+    """Return the graph of `detect`. Raises ArtifactError with the line.
 
-    Inputs: canvases, uint8 [B, c, h, w] on the device, and thresholds of scores and IoU, float32 [] on the
-    CPU, where they are read without waiting for the device. The detector must be on the device, in eval mode.
+    Inputs of the graph: canvases, uint8 [B, c, h, w] on the device, and score and IoU thresholds, float32 []
+    on the CPU, which avoids a synchronisation. detector: on the device, in eval mode. batch: fixed batch
+    size, None for any.
     """
     specification = detector.specification
     size = specification.channels, specification.height, specification.width
@@ -111,9 +112,9 @@ def trace_detect(
 def trace(
     module: nn.Module, canvases: Tensor, thresholds: tuple[float, float], any_batch: bool = True
 ) -> ExportedProgram:
-    """Return the graph of a module that takes the inputs of `trace_detect`. Raises ArtifactError.
+    """Return the graph of a module with the inputs of `trace_detect`. Raises ArtifactError.
 
-    canvases: an example; for any batch, of at least 2.
+    canvases: an example, with a batch of at least 2 if any_batch.
     """
     numbers = tuple(torch.tensor(value, dtype=torch.float32) for value in thresholds)
     sizes = {0: torch.export.Dim(BATCH, max=_MOST)} if any_batch else None
@@ -135,29 +136,31 @@ def trace(
 
 @contextlib.contextmanager
 def quiet_export() -> Iterator[None]:
-    """Silence torch's warnings about itself in calls of torch.export.
+    """Silence warnings about torch's own code in calls of torch.export.
 
     Not thread-safe: all threads share Python's warning filters.
     """
     with warnings.catch_warnings():
-        # torch 2.11 to 2.13 use a class of their own that they have deprecated.
+        # torch 2.11 to 2.13 use a deprecated class of torch.
         warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
-        # torch 2.11 makes tensors of bytes that it then only reads.
+        # torch 2.11 makes read-only tensors from bytes.
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         yield
 
 
 @contextlib.contextmanager
 def _without_graphs() -> Iterator[None]:
-    """Keep off stderr what torch.export prints of a failure: the whole graph, which buries the reason. Not
-    thread-safe, as all threads share stderr."""
+    """Hide the graph that torch.export prints to stderr on failure, as it hides the reason.
+
+    Not thread-safe: all threads share stderr.
+    """
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     printed = io.StringIO()
     logger.addFilter(_is_no_search_for_code)
     try:
         with contextlib.redirect_stderr(printed):
             yield
-        sys.stderr.write(printed.getvalue())  # of the user's code
+        sys.stderr.write(printed.getvalue())  # output of the user's code
     finally:
         logger.removeFilter(_is_no_search_for_code)
 
@@ -171,7 +174,7 @@ def decomposed(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]
     try:
         with quiet_export():
             result: ExportedProgram = program.run_decompositions(dict(table))
-    except Exception as error:  # torch's own, which are many
+    except Exception as error:  # many kinds of errors
         raise ArtifactError(
             f"torch cannot decompose the detector's graph: {innermost_reason(error)}"
         ) from error

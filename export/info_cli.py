@@ -1,4 +1,4 @@
-"""`lensbox info`: what a file is, or what this installation is made of."""
+"""`lensbox info`: describe an artifact or this installation."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from lensbox.common.command import FILE, Command
 @click.command(cls=Command)
 @click.argument("file", required=False, type=FILE, metavar="[FILE]")
 @click.option(
-    "--json", "as_json", is_flag=True, show_default=False, help="Print the metadata as they are stored."
+    "--json", "as_json", is_flag=True, show_default=False, help="Print the stored metadata as JSON."
 )
 def info(file: Path | None, as_json: bool) -> None:
-    """Says what an artifact is, whatever its format, without running it.
+    """Describe an artifact of any format without running its code.
 
-    Without a FILE, it prints the versions and devices of this installation, for bug reports.
+    Without FILE, print the versions and devices of this installation, for bug reports.
     """
     if file is None:
         if as_json:
@@ -24,7 +24,7 @@ def info(file: Path | None, as_json: bool) -> None:
 
         lines = report()
     else:
-        # Imported here, as torch takes seconds to load: `--help` must not wait for it.
+        # Imported here because torch takes seconds to load: `--help` must not wait.
         from lensbox.artifact.archive import open_file, read_file
         from lensbox.runtime.info import describe_artifact
 

@@ -1,4 +1,4 @@
-"""Makes the detector that `--model package.module:function` names."""
+"""Make the detector of `--model package.module:function`."""
 
 import contextlib
 import importlib
@@ -24,13 +24,12 @@ from lensbox.model.weights_file import misfit, opening
 
 
 def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> Detector:
-    """Calls the function, or class, `package.module:function` with the options as keyword arguments.
+    """Call the function or class `package.module:function` with the options as keyword arguments.
 
-    Modules are looked for in the working directory first. A function with a parameter `weights` gets the
-    path; otherwise the weights (safetensors, or a state dict that torch.save wrote) are loaded into the
-    module that it returns, and must fit. Raises click.UsageError for a name or options that do not fit,
-    ArtifactError for what the function raises or returns, and InputError for weights that cannot be read or
-    do not fit.
+    Modules are searched in the working directory first. A function with a parameter `weights` gets the path.
+    Otherwise the weights (safetensors, or a state dict of torch.save) are loaded into the returned module,
+    and must fit. Raises click.UsageError for a bad name or bad options, ArtifactError if the function fails
+    or returns no module, and InputError for weights that cannot be read or do not fit.
     """
     function = _find(name)
     keywords = dict(options)
@@ -53,7 +52,7 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
         raise ArtifactError(f"{name} must return a torch.nn.Module, got {kind_of(module)}")
     if weights is not None and not takes_weights:
         _load_weights(module, weights)
-    detector: Any = module  # whether it is one is checked when it is written
+    detector: Any = module  # the export checks the protocol
     return detector  # type: ignore[no-any-return]
 
 
@@ -65,14 +64,14 @@ def load_op_libraries(paths: Sequence[Path]) -> None:
         try:
             torch.ops.load_library(path.resolve())
         except OSError as error:
-            # torch 2.13 wraps the linker's message in one of its own that only names the path.
+            # torch 2.13 wraps the linker's message in an error that only names the path.
             raise ArtifactError(f"--ops {path} cannot be loaded: {error.__cause__ or error}") from error
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
-    """The values of `key=value`: numbers, true, false, null, quoted strings and lists as in JSON, else text.
+    """Return the values of texts `key=value`: JSON values, else text.
 
-    Raises click.UsageError for what is not of this form, and for a key that occurs twice.
+    Raises click.UsageError for other forms and for duplicate keys.
     """
     options: dict[str, Any] = {}
     for text in texts:
@@ -87,8 +86,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def naming_its_errors(detector: Detector) -> Iterator[None]:
-    """Within it, what the user's code of a detector raises is an ArtifactError with its line; all else
-    passes."""
+    """Turn errors of the detector's own code into ArtifactError with the line; let other errors pass."""
     try:
         yield
     except LensboxError:
@@ -141,7 +139,7 @@ def _find(name: str) -> Callable[..., Any]:
 def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
     try:
         return inspect.signature(function)
-    except ValueError as error:  # of some that are written in C
+    except ValueError as error:  # some functions written in C
         raise click.UsageError(
             f"--model must name a function or class with known arguments, got {name!r}: {error}"
         ) from error
@@ -163,7 +161,7 @@ def _load_weights(module: nn.Module, path: Path) -> None:
     tensors = _read_weights(path)
     try:
         module.load_state_dict(tensors)
-    except RuntimeError as error:  # torch says it in a line for each tensor
+    except RuntimeError as error:  # torch writes one line for each tensor
         reason = misfit(tensors, module.state_dict(), "the detector") or " ".join(str(error).split())
         raise InputError(f"{path}: {reason}") from error
 
@@ -175,7 +173,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     except safetensors.SafetensorError as not_safetensors:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises many kinds for what is no file of its own
+        except Exception as error:  # torch raises many kinds of errors for other files
             raise InputError(
                 f"{path} is neither a safetensors file ({not_safetensors}) nor a state dict of torch.save"
             ) from error
@@ -185,6 +183,6 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     for key, value in state.items():
         if not isinstance(value, Tensor):
             raise InputError(
-                f"{rule}, got {kind_of(value)} as {key!r} (of a checkpoint, save the state dict alone)"
+                f"{rule}, got {kind_of(value)} as {key!r} (save only the state dict of a checkpoint)"
             )
     return state

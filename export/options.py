@@ -1,4 +1,4 @@
-"""The options of `lensbox export` and their checks. Imports no torch, so that mistakes are told at once."""
+"""The options of `lensbox export` and their checks. No import of torch, so errors appear at once."""
 
 import os
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ SUFFIXES = {
 
 @dataclass(frozen=True)
 class ExportArguments:
-    """One field for each option of the command, by its name."""
+    """The options of the command, one field each."""
 
     model: str | None
     weights: Path | None
@@ -45,19 +45,22 @@ class ExportArguments:
 
     @property
     def paths(self) -> dict[str, Path]:
-        """Return where each format goes."""
+        """Return the output path of each format."""
         return output_paths(self.output, self.formats)
 
     @property
     def program(self) -> Path | None:
-        """Return the runner to compare with in C++, of the option or the environment."""
+        """Return the runner of --runner or LENSBOX_RUNNER; None without a comparison in C++."""
         if not self.parity:
             return None
         return self.runner or (Path(name) if (name := os.environ.get("LENSBOX_RUNNER")) else None)
 
     def check(self) -> None:
-        """Raise click.UsageError for options that do not go together, and OutputError or InputError for
-        files that cannot be written, or run."""
+        """Check all options.
+
+        Raises click.UsageError for wrong combinations, OutputError for paths that cannot be written, and
+        InputError for a runner that cannot be run.
+        """
         self._check_options()
         require_runner(self.program)
         paths = self.paths
@@ -74,8 +77,8 @@ class ExportArguments:
         for is_wrong, message in (
             (
                 self.dtype != "float32" and not formats <= {"torchscript", "aoti"},
-                "--dtype must be float32 for an ONNX file, whose runtimes choose themselves, and for a "
-                f"repository of Triton, which holds one, got {self.dtype}",
+                "--dtype must be float32 for the formats onnx and triton (the ONNX runtime chooses the "
+                f"precision), got {self.dtype}",
             ),
             (
                 self.trace and not formats <= {"torchscript", "triton"},
@@ -83,14 +86,14 @@ class ExportArguments:
             ),
             (
                 len(self.batch) > 1 and not formats <= {"torchscript", "triton"},
-                "--batch must be one size but for --format torchscript: the other files hold one graph, got "
+                "--batch must be one size except for --format torchscript, as others hold one graph, got "
                 f"{','.join(map(str, self.batch))}",
             ),
             (self.carry_picture and not self.pictures, "--carry-picture must come with --pictures"),
             (self.carry_ops and not self.ops, "--carry-ops must come with --ops"),
             (
                 self.carry_ops and "torchscript" not in formats,
-                "--carry-ops must come with --format torchscript: other files carry none",
+                "--carry-ops must come with --format torchscript: other formats cannot carry libraries",
             ),
             (
                 not self.parity and (self.runner is not None or self.report is not None),
@@ -98,11 +101,11 @@ class ExportArguments:
             ),
             (
                 self.model is None and self.options,
-                "--option must come with --model: the face detector takes none",
+                "--option must come with --model: the face detector takes no options",
             ),
             (
                 promised,
-                f"--output must not end as the files of another format, got {self.output}: give --format "
+                f"--output must not have the suffix of another format, got {self.output}: give --format "
                 f"{promised}, or a name that ends in {SUFFIXES[self.formats[0]]}",
             ),
         ):
@@ -111,7 +114,7 @@ class ExportArguments:
 
 
 def output_paths(output: Path | None, formats: Sequence[str]) -> dict[str, Path]:
-    """Return where each format goes: one alone to the very file that was named, several beside each other."""
+    """Return the path of each format: `output` itself for one format, else `output` with each suffix."""
     if output is not None and len(formats) == 1:
         return {formats[0]: output}
     stem = DEFAULT_OUTPUT if output is None else _without_suffix(output)
@@ -119,12 +122,12 @@ def output_paths(output: Path | None, formats: Sequence[str]) -> dict[str, Path]
 
 
 def foreign_suffix(output: Path | None, formats: Sequence[str]) -> str | None:
-    """Return the format that the end of a file's name promises, if another one alone is written."""
+    """Return the format that the suffix of `output` names, if only another format is written."""
     if output is None or len(formats) != 1 or SUFFIXES[formats[0]].endswith(output.suffix):
         return None
     return next((name for name, suffix in SUFFIXES.items() if output.suffix == suffix), None)
 
 
 def _without_suffix(output: Path) -> Path:
-    """Drop the suffix, of a format or any other; the end of `v1.2` is none."""
+    """Return the path without its suffix; a number, as in `v1.2`, is no suffix."""
     return output if output.suffix[1:].isdecimal() else output.with_suffix("")

@@ -40,7 +40,7 @@ _PACKAGES = {"onnx": _ONNX, "triton": (*_ONNX, "grpc", "tritonclient")}
 
 
 class MadeArtifact(NamedTuple):
-    """An artifact's file that has proven itself and is not written yet."""
+    """The verified content of an artifact, not written yet."""
 
     content: bytes
     metadata: ArtifactMetadata
@@ -55,13 +55,13 @@ def save_artifact(
     kind: str = "torchscript",
     **options: Any,
 ) -> ArtifactMetadata:
-    """Write a detector as an artifact, a file that describes and tests itself.
+    """Write a detector as an artifact, a file with metadata and a self-test; return the metadata.
 
-    kind: the format, one of `ARTIFACTS`. options: as of `ExportOptions`. Before the file is written it is
-    loaded back, passes its self-test and finds what the detector finds, so an artifact appears whole and
-    working or not at all. Raises ArtifactError, naming what to change where the detector does not follow
-    the protocol, the format cannot express it, or the file finds other things; InputError for weights that
-    are not finite, OSError if the file cannot be written, and ValueError for thresholds outside 0..1.
+    kind: the format, one of `ARTIFACTS`. options: fields of `ExportOptions`. The file is written only after
+    it was loaded, passed its self-test and found the same as the detector. Raises ArtifactError if the
+    detector breaks the protocol, the format cannot express the detector, or the file finds other things;
+    InputError for weights that are not finite, OSError if the file cannot be written, and ValueError for
+    thresholds outside 0..1.
     """
     plan = Plan(detector, ExportOptions(score_threshold, iou_threshold, **options))
     made = make_artifact(plan, kind, str(path))
@@ -70,7 +70,7 @@ def save_artifact(
 
 
 def make_artifact(plan: Plan, kind: str, name: str, **build_options: Any) -> MadeArtifact:
-    """Return the file that `save_artifact` writes; errors call it `name`. build_options: of the format."""
+    """Return the verified artifact. name: the file's name in errors. build_options: options of the format."""
     _logger.info("making the file for %s", kind)
     model: Model = import_module(f"lensbox.export.formats.{kind}").build(plan, **build_options)
     precision = _precision(plan, model) if plan.options.dtype != "float32" else None
@@ -95,10 +95,10 @@ def make_artifact(plan: Plan, kind: str, name: str, **build_options: Any) -> Mad
 def make_files(
     detector: Detector, paths: Mapping[str, Path], options: ExportOptions
 ) -> tuple[dict[Path, bytes], str]:
-    """Return the content of each file, and their comparison with the detector as Markdown.
+    """Return the content of each file, and the comparison with the detector as Markdown.
 
-    paths: by format, one of `ARTIFACTS` or "triton", whose path is a folder; for all but the first two the
-    precision must be float32. Raises the errors of `save_artifact`.
+    paths: by format, one of `ARTIFACTS`, or "triton" with a folder. ONNX and Triton need float32. Raises the
+    errors of `save_artifact`.
     """
     for name in paths:
         _require_packages(name)
@@ -111,14 +111,14 @@ def make_files(
             files[path], described[path] = make_artifact(plan, name, str(path))
             _report(path, len(files[path]), described[path])
     if "triton" in paths:
-        from lensbox.export.formats.triton import make_repository  # needs packages that others do without
+        from lensbox.export.formats.triton import make_repository  # needs optional packages
 
         files |= make_repository(plan, paths["triton"])
     return files, parity_report(described, plan.reference) if described and options.parity else ""
 
 
 def _require_packages(name: str) -> None:
-    """Raise ArtifactError before anything is computed."""
+    """Raise ArtifactError if packages of a format are missing, before anything is computed."""
     missing_packages = [package for package in _PACKAGES.get(name, ()) if find_spec(package) is None]
     if missing_packages:
         raise ArtifactError(
@@ -131,7 +131,7 @@ def _precision(plan: Plan, model: Model) -> Precision:
     options, detect = plan.options, model.detect
     if detect is None:
         raise ValueError(f"dtype must be float32 for this format, got {options.dtype}")
-    _logger.info("measuring what %s changes", options.dtype)
+    _logger.info("measuring the changes by %s", options.dtype)
     thresholds = plan.reference.thresholds
     return measure_precision(
         lambda canvases: detect(canvases, *thresholds),

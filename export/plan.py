@@ -1,4 +1,4 @@
-"""The plan of an export, which its formats share, and the model that a format makes of it."""
+"""The plan of an export, shared by its formats, and the model that a format builds."""
 
 import copy
 import logging
@@ -33,16 +33,17 @@ _QUICK_BATCHES = (1, 7)
 class ExportOptions:
     """Options of an export.
 
-    score_threshold, iou_threshold: the defaults of the files, None for the detector's. dtype: precision of
-    convolutions and linear layers, "float32", "tf32", "float16" or "bfloat16". device: where its change is
-    measured, and for which aoti compiles. tolerance: largest change of a box, in canvas pixels. pictures:
-    uint8 [C, H, W], compared beside drawn ones. carry_picture: whether the self-test holds one of them in
-    place of a drawn one. carried_ops: op libraries, loaded already, for the TorchScript file. trace: whether
-    to trace `detect` for the TorchScript file, None to trace only what TorchScript cannot compile. batches:
-    sizes that the network takes, empty for any; its files cut and fill batches, and those that hold one
-    graph, ONNX and AOTInductor, take one size. parity: whether files are compared on each device, in C++ and
-    with times, which the metadata then hold. runner: the program `lensbox_runner`, None to leave out C++.
-    ops: libraries that the runner needs.
+    score_threshold, iou_threshold: default thresholds of the files; None for the detector's.
+    dtype: precision of convolutions and linear layers: "float32", "tf32", "float16" or "bfloat16".
+    device: device on which the change by `dtype` is measured, and target of aoti.
+    tolerance: largest change of a box by `dtype`, in canvas pixels.
+    pictures: uint8 [C, H, W], compared in addition to drawn pictures.
+    carry_picture: whether the self-test uses one of `pictures`.
+    carried_ops: loaded op libraries to store in the TorchScript file.
+    trace: whether to trace `detect` for the TorchScript file; None: only if TorchScript cannot compile it.
+    batches: fixed batch sizes of the network, empty for any; ONNX and AOTInductor take one size.
+    parity: whether to compare on each device and in C++, with times, and store the results in the metadata.
+    runner: the program `lensbox_runner`; None to leave out C++. ops: op libraries for the runner.
     """
 
     score_threshold: float | None = None
@@ -64,12 +65,12 @@ class ExportOptions:
 class Model:
     """The result of a format's `build`.
 
-    pack: returns the content of the file, sealed. methods: those that the file has. detect: in the plan's
-    precision, of canvases on the CPU; None for a format in float32 alone. ops: schemas of the operators that
-    the file needs; libraries: those that it carries. devices: kinds of devices that it runs on. more_batches:
-    sizes to compare beside the usual ones. compiled: for what machine it is, None for any. converted: the
-    detector in a reduced precision, on the CPU with its methods; None for float32. batch: the one size of
-    batches that the file takes, None for any.
+    pack: returns the sealed content of the file for its metadata. methods: methods of the file.
+    detect: `detect` in the plan's precision, for canvases on the CPU; None if only float32 is possible.
+    ops: schemas of needed operators. libraries: carried op libraries. devices: types of usable devices.
+    more_batches: additional batch sizes to compare. compiled: the target machine, None for any.
+    converted: the detector in reduced precision with its methods, on the CPU; None for float32.
+    batch: the fixed batch size of the file, None for any.
     """
 
     pack: Callable[[ArtifactMetadata], bytes]
@@ -85,15 +86,18 @@ class Model:
 
 
 class Plan:
-    """A detector that was checked, and what the formats of one export share, each computed once when needed.
+    """A checked detector and the values that the formats share, each computed once on demand.
 
-    detector: a copy on the CPU in eval mode: neither the caller's device nor its training mode leaks into
-    files. thresholds: the defaults of the files, of scores and IoU.
+    detector: a copy on the CPU in eval mode, independent of the caller's device and training mode.
+    thresholds: the default score and IoU thresholds of the files.
     """
 
     def __init__(self, detector: Detector, options: ExportOptions) -> None:
-        """Raises ArtifactError for a detector that breaks the protocol, InputError for weights that are not
-        finite, and ValueError for thresholds outside 0..1."""
+        """Check and copy the detector.
+
+        Raises ArtifactError for a detector that breaks the protocol, InputError for weights that are not
+        finite, and ValueError for thresholds outside 0..1.
+        """
         for name in ("score_threshold", "iou_threshold"):
             value = getattr(options, name)
             if value is not None and not 0 <= value <= 1:
@@ -115,18 +119,18 @@ class Plan:
 
     @cached_property
     def program(self) -> ExportedProgram:
-        """The graph of `detect` on the CPU."""
+        """Return the graph of `detect` on the CPU."""
         _logger.info("making a graph of the detector")
         return trace_detect(self.network, self.thresholds, torch.device("cpu"), self.batch)
 
     @property
     def network(self) -> Detector:
-        """The detector, which may take batches of some sizes only."""
+        """Return the detector without cutting and filling of batches."""
         return without_batches(self.detector)
 
     @property
     def batch(self) -> int | None:
-        """The one size of batches of a file that holds one graph; None for any. Raises ArtifactError."""
+        """Return the fixed batch size of a file with one graph; None for any. Raises ArtifactError."""
         if len(self.options.batches) > 1:
             raise ArtifactError(
                 "batches must be one size for a file that holds one graph, got "
@@ -136,17 +140,17 @@ class Plan:
 
     @cached_property
     def reference(self) -> Reference:
-        """The detections of the detector in PyTorch."""
+        """Return the detections of the detector in PyTorch."""
         _logger.info("computing reference detections with PyTorch")
         score, iou = self.thresholds
-        # A lower threshold finds more, but only in float32: other precisions move low scores further.
+        # A lower threshold compares more detections, but reduced precision moves low scores too far.
         least = score / 10 if self.options.dtype == "float32" else score
         batches = BATCHES if self.options.parity else _QUICK_BATCHES
         return Reference(self.detector, (least, iou), self.options.pictures, batches)
 
     @cached_property
     def self_test(self) -> SelfTest:
-        """The self-test of all files in float32."""
+        """Return the self-test of all float32 files."""
         _logger.info("choosing a self-test")
         return build_self_test(self.detector, pictures=self.carried)
 

@@ -1,4 +1,4 @@
-"""Show that a long export is running: what it does, for how long, and how much of a loop is left."""
+"""Show the progress of a long export: the current step, its time so far, and its loop."""
 
 import logging
 import threading
@@ -15,32 +15,32 @@ Item = TypeVar("Item", covariant=True)
 
 
 class SizedItems(Sized, Iterable[Item], Protocol[Item]):
-    """Items whose number is known."""
+    """An iterable with a length."""
 
 
 class Progress(logging.Handler):
     """Remember the last step that the export logged, and the loop that runs."""
 
-    loop = ""  # of the whole process, which exports one detector at a time
+    loop = ""  # shared by the process, which exports one detector at a time
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.step, self.start = "", time.monotonic()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a message for the current step, unless it is a warning or from this module."""
+        """Store a message as the current step, unless it is a warning or from this module."""
         if record.levelno == logging.INFO and record.name != __name__:
             self.step, self.start = record.getMessage(), time.monotonic()
 
     def report(self) -> None:
-        """Log the current step once more, with its time so far."""
+        """Log the current step again, with its time so far."""
         seconds = time.monotonic() - self.start
         _logger.info("still %s (%.0f s%s)", self.step, seconds, Progress.loop)
 
 
 @contextmanager
 def shown_progress() -> Iterator[None]:
-    """Repeat the current step of an export every ten seconds, from a thread."""
+    """Log the current step of an export every ten seconds, from a thread."""
     progress, done = Progress(), threading.Event()
 
     def repeat() -> None:

@@ -1,10 +1,9 @@
-"""Writes the artifact: `python export/script_model.py [--model MODULE:NAME] [--weights F] [--output F]`."""
+"""Write the artifact: `python export/script_model.py [--model MODULE:NAME] [--weights F] [--output F]`."""
 
 import sys
 from pathlib import Path
 
-# Python looks for modules in the folder of a script first: those of this one must not stand for other ones of
-# the same name.
+# Python searches the folder of a script first: modules of this folder must not hide others of the same name.
 if sys.path and sys.path[0] and Path(sys.path[0]).resolve() == Path(__file__).resolve().parent:
     del sys.path[0]
 

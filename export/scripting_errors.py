@@ -1,4 +1,4 @@
-"""Explain what TorchScript cannot compile: the compiler's reason and the lines of the user's code."""
+"""Explain errors of the TorchScript compiler: the reason and the lines of the user's code."""
 
 import linecache
 import re
@@ -11,9 +11,9 @@ _MOST_CHARACTERS = 500
 
 
 def scripting_reason(error: Exception) -> str:
-    """Return the compiler's reason, then the user's lines: the one that it concerns, and its callers.
+    """Return the compiler's reason, then the user's lines: the failing line and its callers.
 
-    error: as raised by `torch.jit.script` for the detector or a module around it.
+    error: raised by `torch.jit.script` for the detector or a module around the detector.
     """
     text = str(error).strip()
     first = _PLACE.search(text)

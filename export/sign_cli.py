@@ -1,4 +1,4 @@
-"""`lensbox sign`: keys, and signatures beside artifacts."""
+"""`lensbox sign`: make keys and sign artifacts."""
 
 import logging
 from pathlib import Path
@@ -15,16 +15,16 @@ _logger = logging.getLogger(__name__)
     "--new-key",
     type=FILE,
     metavar="FILE",
-    help="Make a pair of keys: FILE, to keep secret, and FILE.pub, for those who load what you sign.",
+    help="Make a key pair: the private key FILE, to keep secret, and the public key FILE.pub.",
 )
 @click.option("--key", type=FILE, metavar="FILE", help="The private key to sign with.")
 @click.option(
     "--artifact", "artifacts", type=FILE, multiple=True, metavar="FILE", help="File to sign. May be repeated."
 )
 def sign(new_key: Path | None, key: Path | None, artifacts: tuple[Path, ...]) -> None:
-    """Sign artifacts, so that owners of your public key can verify that they are yours (--public-key).
+    """Sign artifacts, so that your public key verifies their origin (--public-key).
 
-    Writes FILE.sig beside each FILE. The paths of what is written go to stdout.
+    Writes FILE.sig for each FILE. Prints the paths of written files to stdout.
     """
     if (new_key is None) == (key is None and not artifacts):
         raise click.UsageError("give --new-key FILE alone, or --key FILE with --artifact FILE")
@@ -35,7 +35,7 @@ def sign(new_key: Path | None, key: Path | None, artifacts: tuple[Path, ...]) ->
 
     if new_key is not None:
         public_key = make_keys(new_key)
-        _logger.info("%s signs and must stay secret; %s checks", new_key, public_key)
+        _logger.info("%s is the private key and must stay secret; %s is the public key", new_key, public_key)
         click.echo(new_key)
         click.echo(public_key)
     elif key is not None:

@@ -1,4 +1,4 @@
-"""Signing artifacts: makes the keys and signatures that `lensbox.artifact.signature` checks."""
+"""Make the keys and signatures that `lensbox.artifact.signature` verifies."""
 
 import os
 from pathlib import Path
@@ -21,9 +21,9 @@ from lensbox.common.files import atomic_write
 
 
 def make_keys(path: Path) -> Path:
-    """Writes a new private key, for its owner alone to read (mode 0600), and the public one to PATH.pub.
+    """Write a new private key (mode 0600) and its public key, PATH.pub; return the path of the public key.
 
-    Returns the latter's path. Raises InputError if one of the files exists: no key is ever overwritten.
+    Raises InputError if one of the files exists: keys are never overwritten.
     """
     key = Ed25519PrivateKey.generate()
     public_path = path.with_name(f"{path.name}.pub")
@@ -39,9 +39,10 @@ def make_keys(path: Path) -> Path:
 
 
 def sign_file(path: Path, key: Path) -> Path:
-    """Sign the seal of an artifact file with a private key; return the path of the signature, written anew.
+    """Sign the seal of an artifact file and write the signature; return the path of the signature.
 
-    Raises InputError if the key is none or the file has no seal, OSError if a file cannot be read or written.
+    Raises InputError for a bad private key or a file without a seal, OSError if a file cannot be read or
+    written.
     """
     private_key = _read_private_key(key)
     size = path.stat().st_size
@@ -65,7 +66,7 @@ def _write_new(path: Path, content: bytes, mode: int) -> None:
             f"{path} exists already, and a key is never overwritten: name another file"
         ) from error
     try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123  (of a descriptor)
+        with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -81,7 +82,7 @@ def _read_private_key(path: Path) -> Ed25519PrivateKey:
         key = load_pem_private_key(content, password=None)
     except TypeError as error:
         raise InputError(
-            f"{path} is encrypted; `openssl pkey -in {path} -out FILE` writes it without a password"
+            f"{path} is encrypted; `openssl pkey -in {path} -out FILE` writes the key without a password"
         ) from error
     except (ValueError, UnsupportedAlgorithm):
         pass  # reported below

@@ -1,4 +1,4 @@
-"""Make any detector a module with all methods of an artifact."""
+"""Wrap any detector as a module with all methods of an artifact."""
 
 import inspect
 from typing import Any, Final, cast
@@ -15,7 +15,7 @@ from lensbox.runtime.formats.torchscript import METHODS
 def deployed(detector: Detector) -> nn.Module:
     """Return the detector if it has all methods of an artifact, marked with `torch.jit.export`; else wrap it.
 
-    It must follow the protocol, on the CPU.
+    detector: follows the protocol, on the CPU.
     """
     assert isinstance(detector, nn.Module)
     complete = all(_is_exported(getattr(detector, method, None)) for method in METHODS)
@@ -24,7 +24,7 @@ def deployed(detector: Detector) -> nn.Module:
 
 
 def methods_of(detector: Detector) -> tuple[str, ...]:
-    """Return the methods that the artifact of a detector has."""
+    """Return the names of the methods of a detector's artifact."""
     specification = detector.specification
     further = ["detect_named"] if specification.classes or specification.extras else []
     further += ["restore_points"] if specification.points else []
@@ -36,7 +36,7 @@ def _is_exported(method: Any) -> bool:
 
 
 def _takes_whole_photographs(preprocess: Any) -> bool:
-    """Return whether `windows` may be left out: an artifact allows it, the protocol does not ask for it."""
+    """Return whether `windows` has a default, as in artifacts; the protocol does not require a default."""
     try:
         inspect.signature(preprocess).bind([])
     except TypeError:
@@ -54,10 +54,10 @@ def _returns_dict(detector: Detector) -> bool:
 
 
 class DetectorWrapper(nn.Module):
-    """A detector with Lensbox's preprocess, restore and loss where it brings none of its own.
+    """A detector with Lensbox's preprocess, restore and loss, unless the detector has its own.
 
-    TorchScript compiles only that branch of an `if` that a `Final` attribute chooses, so each artifact holds
-    the code that it needs, and none that would not fit it.
+    TorchScript compiles only the branch that a `Final` attribute selects, so an artifact holds only the code
+    that applies.
     """
 
     height: Final[int]
@@ -84,7 +84,7 @@ class DetectorWrapper(nn.Module):
 
     @torch.jit.export
     def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """See `fit_to_canvases`, unless the detector has its own."""
+        """Call the detector's own method, or `fit_to_canvases`."""
         if self.own_preprocess:
             canvases, geometry = self.detector.preprocess(images, windows)
         else:
@@ -97,7 +97,7 @@ class DetectorWrapper(nn.Module):
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Boxes, scores and counts of `Detector.detect`. Raises ValueError for bad canvases or thresholds."""
+        """Return boxes, scores and counts of `Detector.detect`. Raises ValueError for bad input."""
         self.check(images, score_threshold, iou_threshold)
         with torch.no_grad():
             found = self.detector.detect(images, score_threshold, iou_threshold)
@@ -109,7 +109,7 @@ class DetectorWrapper(nn.Module):
 
     @torch.jit.export
     def detect_named(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        """All outputs of `Detector.detect` by name, labels and extras too."""
+        """Return all outputs of `Detector.detect` by name."""
         self.check(images, score_threshold, iou_threshold)
         with torch.no_grad():
             found = self.detector.detect(images, score_threshold, iou_threshold)
@@ -122,7 +122,7 @@ class DetectorWrapper(nn.Module):
 
     @torch.jit.export
     def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """See `restore_boxes`, unless the detector has its own."""
+        """Call the detector's own method, or `restore_boxes`."""
         if self.own_restore:
             restored: Tensor = self.detector.restore(boxes, geometry)
         else:
@@ -131,7 +131,7 @@ class DetectorWrapper(nn.Module):
 
     @torch.jit.export
     def restore_points(self, points: Tensor, geometry: Tensor) -> Tensor:
-        """See `lensbox.ops.canvas.restore_points`, unless the detector has its own."""
+        """Call the detector's own method, or `lensbox.ops.canvas.restore_points`."""
         if self.own_restore_points:
             restored: Tensor = self.detector.restore_points(points, geometry)
         else:
@@ -140,7 +140,7 @@ class DetectorWrapper(nn.Module):
 
     @torch.jit.export
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Mean of 1 - GIoU (see `lensbox.ops.masked_giou_loss`), unless the detector has its own."""
+        """Return the mean of 1 - GIoU (`lensbox.ops.masked_giou_loss`), or the detector's own loss."""
         if self.own_loss:
             loss: Tensor = self.detector.loss(predictions, targets)
         else:
@@ -148,7 +148,7 @@ class DetectorWrapper(nn.Module):
         return loss
 
     def check(self, images: Tensor, score_threshold: float, iou_threshold: float) -> None:
-        """So that the detector itself need not."""
+        """Check canvases and thresholds, so that detectors need not. Raises ValueError."""
         if images.dtype != torch.uint8:
             raise ValueError(f"images must be uint8, got {dtype_name(images)}")
         canvas = [self.channels, self.height, self.width]

@@ -1,4 +1,4 @@
-"""AOTInductor: `detect` compiled for one kind of device, the fastest file for the GPU it is made on."""
+"""AOTInductor packages: `detect` compiled for one kind of device; the fastest format on a GPU."""
 
 import contextlib
 import copy
@@ -37,14 +37,14 @@ from lensbox.runtime.machine import this_machine
 
 _logger = logging.getLogger(__name__)
 
-_THREADS = 8  # for which loops are divided; with 1 they would not be
+_THREADS = 8  # loops are divided for this many threads
 
 
 def build(plan: Plan) -> Model:
-    """Compile the detector's graph for the plan's device, its kind of GPU or processor.
+    """Compile the detector's graph for the plan's device.
 
-    Raises ArtifactError where there is no C++ compiler, for a detector of which torch.export or AOTInductor
-    make nothing, or with a `preprocess` or `restore` unlike Lensbox's.
+    Raises ArtifactError if there is no C++ compiler, if torch.export or AOTInductor fails, or if the
+    detector's `preprocess` or `restore` differs from Lensbox's.
     """
     options = plan.options
     if options.dtype == "tf32" and options.device.type != "cuda":
@@ -57,7 +57,7 @@ def build(plan: Plan) -> Model:
     else:  # a copy: moving shares the parameters
         there = copy.deepcopy(cast(nn.Module, plan.network)).to(options.device)
         program = trace_detect(cast(Detector, there), plan.thresholds, options.device, plan.batch)
-    module = program.module(check_guards=False)  # a graph of its own, which the passes change
+    module = program.module(check_guards=False)  # a copy for the passes
     assert isinstance(module, fx.GraphModule)
     take_double_thresholds(module)
     fold_batch_norms(module)
@@ -79,7 +79,7 @@ def build(plan: Plan) -> Model:
         detect=detect,
         ops=needed_ops(custom_ops(module), left_behind),
         devices=(options.device.type,),
-        # AOTInductor has been seen to put boxes somewhere else, without a word, for some layouts and sizes.
+        # Some versions of AOTInductor moved boxes without an error, for some layouts and sizes.
         more_batches=(256,),
         compiled=this_machine(options.device),
         converted=converted,
@@ -88,7 +88,7 @@ def build(plan: Plan) -> Model:
 
 
 def _detect_of(plan: Plan, files: Sequence[str]) -> Callable[[Tensor, float, float], Answer]:
-    """Return `detect` of the compiled code, of canvases on the CPU, with answers there."""
+    """Return `detect` of the compiled code, for canvases on the CPU and with answers on the CPU."""
     options = plan.options
     bare = package({MODEL: files}, {})
     model = AotiModel(bare, "the compiled code", options.device, output_names(plan.detector))
@@ -103,30 +103,30 @@ def _detect_of(plan: Plan, files: Sequence[str]) -> Callable[[Tensor, float, flo
 
 
 def require_compiler() -> None:
-    """Raise ArtifactError where there is no C++ compiler; before anything is computed."""
+    """Raise ArtifactError if there is no C++ compiler, before anything is computed."""
     from torch._inductor.cpp_builder import get_cpp_compiler
 
     try:
         get_cpp_compiler()
-    except Exception as error:  # torch's own kinds
+    except Exception as error:  # torch raises several kinds
         raise ArtifactError(
-            "--format aoti needs a C++ compiler, g++ or what the environment variable CXX names: "
+            "--format aoti needs a C++ compiler: g++, or the program in the environment variable CXX: "
             f"{innermost_reason(error)}"
         ) from error
 
 
 def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor], tf32: bool) -> list[str]:
-    """Compile a graph for the device of its parameters and this machine's processor; returns the files.
+    """Compile a graph for the device of its parameters and this machine's processor; return the files.
 
-    inputs: examples. tf32: whether products on the GPU may be computed with it. Raises ArtifactError.
+    inputs: examples. tf32: whether products on the GPU may use TF32. Raises ArtifactError.
     """
     on_gpu = inputs[0].device.type == "cuda"
     options = {
         "aot_inductor.package": True,
-        # On a CPU: weights packed as oneDNN computes with them, activations as part of the convolutions.
-        # (Weights that are channels last come out wrong then, without a word: torch 2.13.)
+        # On a CPU: pack weights for oneDNN and fuse activations into convolutions. (With channels-last
+        # weights, torch 2.13 then computes wrong results without an error.)
         "freezing": not on_gpu,
-        # As many threads as the process that runs it has, not the one that compiles it.
+        # Use the number of threads of the running process, not of the compiling process.
         "cpp.dynamic_threads": True,
         "cpp.threads": _THREADS,
     }
@@ -134,15 +134,15 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor], tf32: 
         # Triton kernels have TF32 compiled in; cuDNN and cuBLAS read the switch at run time.
         with _quiet_compiler(), torch.no_grad(), tf32_switch(tf32):
             files: Any = torch._inductor.aot_compile(graph_module, tuple(inputs), options=options)
-    except Exception as error:  # the compiler has many kinds, and no common one
+    except Exception as error:  # many kinds of errors without a common base
         raise ArtifactError(f"AOTInductor cannot compile the detector: {_first_error(error)}") from error
     return [file for file in files if isinstance(file, str)]
 
 
 def package(models: Mapping[str, Sequence[str]], texts: Mapping[str, str]) -> bytes:
-    """Return the sealed archive of compiled models, each by its name, and of further files, `extra/NAME`.
+    """Return the sealed archive of compiled models by name and of texts, stored as `extra/NAME`.
 
-    The models' sources stay behind, as they hold paths of this machine.
+    Sources of the models are left out, as they hold paths of this machine.
     """
     from torch.export.pt2_archive._package import package_pt2
 
@@ -157,7 +157,7 @@ def package(models: Mapping[str, Sequence[str]], texts: Mapping[str, str]) -> by
 
 
 def _without_source(file: Path, folder: Path) -> str:
-    """Return the file; an empty one for a source, as torch's loader looks for its name."""
+    """Return the file, or a placeholder for a source, whose name torch's loader needs."""
     if file.suffix != ".cpp":
         return str(file)
     empty = folder / file.name
@@ -166,7 +166,7 @@ def _without_source(file: Path, folder: Path) -> str:
 
 
 def _first_error(error: BaseException) -> str:
-    """Return what went wrong, on one line: the first error of a C++ compiler's output."""
+    """Return the first error of the C++ compiler's output, or the innermost reason, on one line."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if "error:" in line]
     return lines[0] if lines else innermost_reason(error)
@@ -174,9 +174,11 @@ def _first_error(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _quiet_compiler() -> Iterator[None]:
-    """Silence what the compiler says of torch rather than of the detector. Not thread-safe, as Python's
-    warning filters are shared by all threads."""
+    """Silence warnings of the compiler about torch.
+
+    Not thread-safe: all threads share Python's warning filters.
+    """
     with quiet_export():
-        # On a GPU it advises TF32, about which the caller has decided.
+        # On a GPU the compiler advises TF32; the caller has decided already.
         warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
         yield

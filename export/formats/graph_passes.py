@@ -1,6 +1,6 @@
-"""Passes over the graph of `detect` before it is compiled: batch norms folded, products in another dtype.
+"""Graph passes before compilation: fold batch norms, reduce the precision of products, choose layouts.
 
-The graphs come from `trace_detect(...).module()`: operators of ATen, with parameters as attributes.
+The graphs come from `trace_detect(...).module()`: ATen operators with parameters as attributes.
 """
 
 from functools import reduce
@@ -27,7 +27,7 @@ _NORMS = frozenset((_aten.batch_norm.default, _aten.group_norm.default, _aten.in
 
 
 def fold_batch_norms(graph_module: fx.GraphModule) -> int:
-    """Fold batch norms into the convolutions before them, in place, in float32; return how many."""
+    """Fold batch norms into the preceding convolutions, in place, in float32; return their number."""
     folded = 0
     for norm in list(graph_module.graph.nodes):
         if norm.target is not _aten.batch_norm.default:
@@ -54,10 +54,10 @@ def fold_batch_norms(graph_module: fx.GraphModule) -> int:
 
 
 def reduce_products(graph_module: fx.GraphModule, dtype: torch.dtype) -> None:
-    """Convert, in place, the parameters of convolutions and linear layers, and what goes into them.
+    """Convert the parameters and inputs of convolutions and linear layers to `dtype`, in place.
 
-    Results stay in `dtype` until the code converts them, or a normalisation does, as in
-    `torchscript.reduce_products`, which does this to TorchScript.
+    Results stay in `dtype` until the code or a normalisation converts them.
+    `torchscript.reduce_products` does the same for TorchScript.
     """
     graph = graph_module.graph
     for node in list(graph.nodes):
@@ -73,7 +73,7 @@ def reduce_products(graph_module: fx.GraphModule, dtype: torch.dtype) -> None:
 
 
 def lay_out(graph_module: fx.GraphModule, layout: torch.memory_format) -> None:
-    """Give the weights of two-dimensional convolutions a layout, in place."""
+    """Set the memory layout of the weights of two-dimensional convolutions, in place."""
     for node in list(graph_module.graph.nodes):
         if node.target in (_aten.conv2d.default, _aten.conv2d.padding):
             product = _Product(graph_module, node)
@@ -83,19 +83,19 @@ def lay_out(graph_module: fx.GraphModule, layout: torch.memory_format) -> None:
 
 
 def take_double_thresholds(graph_module: fx.GraphModule) -> None:
-    """Make the thresholds float64 inputs, as the runtimes of packages give them, in place."""
+    """Make the thresholds float64 inputs, as the runtimes pass them, in place."""
     graph = graph_module.graph
     for node in [node for node in graph.nodes if node.op == "placeholder"][1:]:
         with graph.inserting_after(node):
             single = graph.call_function(_aten.to.dtype, (node, torch.float32))
         single.meta["val"] = node.meta["val"]
-        node.meta["val"] = node.meta["val"].double()  # by which the compiled code reads the input
+        node.meta["val"] = node.meta["val"].double()  # defines how the compiled code reads the input
         node.replace_all_uses_with(single, delete_user_cb=lambda user, single=single: user is not single)
     _drop_dtype_checks(graph_module)
 
 
 def _drop_dtype_checks(graph_module: fx.GraphModule) -> None:
-    """Remove the checks of what the tracer saw, in place."""
+    """Remove the tracer's checks of dtypes, in place."""
     for node in list(graph_module.graph.nodes):
         if node.target is _aten._assert_tensor_metadata.default:
             graph_module.graph.erase_node(node)
@@ -108,7 +108,7 @@ class _Parameters(NamedTuple):
 
 
 class _Product:
-    """A convolution or linear layer, whose parameters may be exchanged."""
+    """A convolution or linear layer with replaceable parameters."""
 
     def __init__(self, graph_module: fx.GraphModule, node: fx.Node) -> None:
         self._module, self._node = graph_module, node
@@ -139,7 +139,7 @@ class _Product:
 
 
 def _value(graph_module: fx.GraphModule, node: Any) -> Tensor | None:
-    """Return the parameter or buffer that a node is; None if there is none, or it is computed."""
+    """Return the parameter or buffer of a node; None if the node is absent or computed."""
     if not isinstance(node, fx.Node) or node.op != "get_attr":
         return None
     value: Any = reduce(getattr, str(node.target).split("."), graph_module)
@@ -147,7 +147,7 @@ def _value(graph_module: fx.GraphModule, node: Any) -> Tensor | None:
 
 
 def _is_computed(argument: Any, value: Tensor | None) -> bool:
-    """Return whether a parameter is there, but not as a stored tensor. value: what `_value` returned."""
+    """Return whether a parameter is computed by the graph. value: the result of `_value`."""
     return argument is not None and value is None
 
 

@@ -1,4 +1,4 @@
-"""ONNX: `detect` in standard operators, for whatever runs ONNX."""
+"""ONNX files: `detect` in standard operators, for any ONNX runtime."""
 
 import contextlib
 import logging
@@ -20,22 +20,22 @@ from lensbox.export.wrapper import methods_of
 OPSET = 18
 INPUTS = ("images", "score_threshold", "iou_threshold")
 
-_MAX_BYTES = (1 << 31) - 1  # of a protocol buffer
+_MAX_BYTES = (1 << 31) - 1  # limit of protocol buffers
 _REGISTRY_LOGGER = "torch.onnx._internal.exporter._registration"
-# The exporter knows what the operators of these namespaces mean, or says which it does not know.
+# The exporter translates these namespaces or names the operators that it cannot translate.
 _KNOWN_NAMESPACES = ("aten", "prims", "prim", "torchvision", "lensbox_onnx", "_operator", "math")
 
 
 class OnnxExportError(ArtifactError):
-    """ONNX cannot express the detector, or its file would be too large; the message says why."""
+    """ONNX cannot express the detector, or the file would be too large."""
 
 
 def build(plan: Plan) -> Model:
     """Translate the detector's graph to ONNX.
 
-    Inputs `images`, uint8 [batch, c, h, w], and `score_threshold` and `iou_threshold`, float32 []; outputs as
-    those of `detect`, by name. Raises OnnxExportError for a detector that ONNX cannot express, or with
-    a `preprocess` or `restore` unlike Lensbox's.
+    Inputs: `images`, uint8 [batch, c, h, w], `score_threshold` and `iou_threshold`, float32 []. Outputs: the
+    outputs of `detect` by name. Raises OnnxExportError if ONNX cannot express the detector, or if the
+    detector's `preprocess` or `restore` differs from Lensbox's.
     """
     left_behind = methods_left_behind(plan.network, "an ONNX file", OnnxExportError)
     try:
@@ -59,7 +59,7 @@ def _pack(model: onnx.ModelProto, metadata: ArtifactMetadata) -> bytes:
 def translated(
     program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]
 ) -> onnx.ModelProto:
-    """Return the ONNX model of a graph without notes on each node, which hold paths of this machine."""
+    """Return the ONNX model of a graph, without the notes on nodes, which hold paths of this machine."""
     _refuse_unknown_operators(program)
     try:
         with _quiet_exporter(), torch.no_grad():
@@ -72,7 +72,7 @@ def translated(
                 dynamo=True,
                 verbose=False,
             )
-    except Exception as error:  # the exporter has many kinds, and wraps them in long reports
+    except Exception as error:  # many kinds of errors, in long reports
         reason = innermost_reason(error)
         raise OnnxExportError(f"ONNX has no translation of the detector: {reason}") from error
     assert exported is not None
@@ -91,8 +91,8 @@ def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
                 unknown.add(operator._schema.name)
     if unknown:
         raise OnnxExportError(
-            f"ONNX has no translation of the operators {', '.join(sorted(unknown))}; of Lensbox's own, "
-            "lensbox::padded_nms has one"
+            f"ONNX has no translation of the operators {', '.join(sorted(unknown))}; the only translated "
+            "operator of Lensbox is lensbox::padded_nms"
         )
 
 
@@ -102,9 +102,9 @@ def _drop_notes(graph: onnx.GraphProto) -> None:
 
 
 def _name_batch(model: onnx.ModelProto) -> None:
-    """Give the batch its name everywhere: torch has one of its own for it, such as 's77'."""
+    """Rename the batch dimension, which torch names arbitrarily, such as 's77'."""
     own = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
-    if not own:  # one size
+    if not own:  # a fixed batch
         return
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for size in value.type.tensor_type.shape.dim:
@@ -114,8 +114,10 @@ def _name_batch(model: onnx.ModelProto) -> None:
 
 @contextlib.contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """Silence what the exporter says of torch and torchvision rather than of the module. Not thread-safe, as
-    Python's warning filters are shared by all threads."""
+    """Silence messages of the exporter about torch and torchvision.
+
+    Not thread-safe: all threads share Python's warning filters.
+    """
     logger = logging.getLogger(_REGISTRY_LOGGER)
     logger.addFilter(_is_about_the_module)
     try:
@@ -132,9 +134,8 @@ def _is_about_the_module(record: logging.LogRecord) -> bool:
 
 def _describe(model: onnx.ModelProto, metadata: ArtifactMetadata) -> None:
     description = (
-        f"{metadata.name}: detect of a Lensbox detector, with suppression of overlapping boxes. "
-        f"{METADATA_FILE} among the properties says how images are fitted to canvases, and has the default "
-        "thresholds."
+        f"{metadata.name}: detect of a Lensbox detector, with non-maximum suppression. The property "
+        f"{METADATA_FILE} describes how to fit images to canvases and has the default thresholds."
     )
     model.graph.name = metadata.name
     model.doc_string = description
@@ -146,7 +147,7 @@ def _describe(model: onnx.ModelProto, metadata: ArtifactMetadata) -> None:
         value.doc_string = ", ".join(f"{key} {entry}" for key, entry in text.items())
     properties = {
         METADATA_FILE: metadata.to_json(),
-        "description": description,  # once more, as some viewers show only these
+        "description": description,  # repeated, as some viewers show only properties
         "lensbox_version": metadata.lensbox_version,
         "torch_version": metadata.torch_version,
         "weights_sha256": metadata.weights_sha256,

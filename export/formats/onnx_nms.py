@@ -1,12 +1,12 @@
-"""`lensbox::padded_nms` in standard operators of ONNX.
+"""Translate `lensbox::padded_nms` to standard operators of ONNX.
 
-The graph's calls become calls of an op of float32 alone (`nms_for_onnx`), which exists for the exporter; the
-exporter finds its meaning in `TRANSLATIONS`.
+`nms_for_onnx` replaces calls of the op by calls of a float32 op that exists only for the exporter.
+`TRANSLATIONS` holds the ONNX operators of that op.
 
-The rules of the op (docs/ops.md): scores above the threshold, the best max_candidates of them, by
-score and then by index; of two boxes whose intersection is more than iou_threshold times their union, the
-better one stays. ONNX leaves only the last of these to its runtimes: most divide, where the op multiplies, so
-that an IoU within a rounding error of the threshold may fall on the other side.
+The rules of `padded_nms` (docs/ops.md): keep scores above the threshold; take the best max_candidates by
+score, then by index; of two boxes whose intersection is more than iou_threshold times their union, keep the
+better one. The ONNX runtime decides the last rule: most runtimes divide, where the op multiplies, so the
+decision may differ if the IoU is within a rounding error of the threshold.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lensbox.export.graph import Kept
 
-op: Any = opset18  # its own types are too narrow for what its functions return
+op: Any = opset18  # its type annotations are too narrow
 
 
 @torch.library.custom_op("lensbox_onnx::padded_nms", mutates_args=())
@@ -31,7 +31,7 @@ def _padded_nms(
     max_detections: int,
     categories: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Run `padded_nms` of float32 with max_detections <= max_candidates <= N; thresholds: float32 []."""
+    """Run `padded_nms` in float32, with max_detections <= max_candidates <= N. thresholds: float32 []."""
     thresholds = float(iou_threshold), float(score_threshold)
     found: tuple[Tensor, Tensor, Tensor, Tensor] = torch.ops.lensbox.padded_nms(
         boxes, scores, *thresholds, max_candidates, max_detections, categories
@@ -77,8 +77,7 @@ def nms_for_onnx(
     count = boxes.shape[1]
     if type(count) is not int:
         raise ValueError(
-            "padded_nms must be given as many boxes of each image whatever the batch, for ONNX, got a number "
-            "that varies"
+            "padded_nms must be given a constant number of boxes for ONNX, got a number that varies"
         )
     if boxes.dtype not in _DTYPES or scores.dtype not in _DTYPES:
         raise ValueError(
@@ -87,7 +86,7 @@ def nms_for_onnx(
         )
     candidates = min(max_candidates, count)
     slots = min(max_detections, candidates)
-    # float32 holds every number of the shorter dtypes, and a threshold is rounded to it there, too.
+    # float32 represents all float16 and bfloat16 numbers; the op also rounds thresholds to float32.
     found_boxes, found_scores, indices, counts = torch.ops.lensbox_onnx.padded_nms(
         boxes.float(),
         scores.float(),
@@ -114,8 +113,8 @@ def _translated(
     max_detections: int,
     categories: Any = None,
 ) -> tuple[Any, Any, Any, Any]:
-    """Return operators for `_padded_nms`, of values of the graph that is being built."""
-    # A NaN is not greater, and TopK puts the lower index first where scores are equal.
+    """Return the ONNX values of `_padded_nms`. Arguments are values of the ONNX graph."""
+    # NaN is not greater than the threshold. TopK puts the lower index first for equal scores.
     lowest = op.Constant(value_float=float("-inf"))
     above = op.Where(op.Greater(scores, score_threshold), scores, lowest)
     best_scores, best = op.TopK(above, op.Constant(value_ints=[max_candidates]), axis=1)
@@ -130,15 +129,15 @@ def _translated(
             op.Unsqueeze(different, op.Constant(value_ints=[1])),
         )
         by_category = op.Where(is_of, by_category, lowest)  # [B, categories, candidates]
-    one = op.Constant(value_ints=[1])  # the shape that ONNX's own tests have for thresholds
+    one = op.Constant(value_ints=[1])  # the shape of thresholds in ONNX's tests
     selected = op.NonMaxSuppression(
         _upright(best_boxes),
         by_category,
         op.Constant(value_ints=[max_detections]),
         op.Reshape(iou_threshold, one),
-        op.Constant(value_floats=[_LEAST]),  # what is below the threshold is -inf already
+        op.Constant(value_floats=[_LEAST]),  # scores below the threshold are -inf already
     )
-    # Rows of image, category, candidate, in an order that ONNX leaves open: back to that of the candidates.
+    # Rows of image, category, candidate in undefined order: restore the order of the candidates.
     places = op.Gather(selected, op.Constant(value_ints=[0, 2]), axis=1)
     nowhere = op.Min(best_scores, lowest)
     kept = op.ScatterND(nowhere, places, op.GatherND(best_scores, places))
@@ -159,12 +158,12 @@ def _translated(
 
 
 def _upright(boxes: Any) -> Any:
-    """Make inverted sides empty, as the op sees them: ONNX would turn such boxes round."""
+    """Make inverted sides empty, as the op does: ONNX would swap the corners of such boxes."""
     return op.Max(boxes, op.Gather(boxes, op.Constant(value_ints=[0, 1, 0, 1]), axis=2))
 
 
 _INT32 = 6  # onnx.TensorProto.INT32
-_LEAST = -3.0e38  # finite, so that no runtime lets -inf pass, which stands for "no candidate"
+_LEAST = -3.0e38  # finite, so that no runtime accepts -inf, the score of "no candidate"
 
 # For torch.onnx.export's custom_translation_table.
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {

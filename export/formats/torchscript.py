@@ -1,4 +1,4 @@
-"""TorchScript: every method of a detector, for every runtime of Lensbox."""
+"""TorchScript files: all methods of a detector, for every runtime of Lensbox."""
 
 import contextlib
 import copy
@@ -30,11 +30,11 @@ from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 _logger = logging.getLogger(__name__)
 
-# Operators of torch itself; whatever lies outside these namespaces must come from a library.
+# Namespaces of torch's own operators; all other operators come from a library.
 _BUILTIN_NAMESPACES = ("aten", "prim")
 _LIBRARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)
 
-# Input, weight, bias: the first three arguments of each.
+# The first three arguments of each are input, weight and bias.
 _PRODUCTS = frozenset(
     f"aten::{name}"
     for name in (
@@ -42,17 +42,16 @@ _PRODUCTS = frozenset(
         *("_convolution", "linear"),
     )
 )
-# Their parameters stay as they are, and their sums need float32.
+# Normalisations stay in float32.
 _NORMS = frozenset(f"aten::{name}" for name in ("batch_norm", "group_norm", "instance_norm", "layer_norm"))
 
 
 def build(plan: Plan, forward: str | None = None) -> Model:
-    """Compile the detector, with the products of `detect` in float16 or bfloat16 where the plan says so.
+    """Compile the detector, in float16 or bfloat16 if the plan requires reduced precision.
 
-    forward: TorchScript source of a method `forward` beside the others, which it may call, for servers that
-    call nothing else. Raises ArtifactError on Python 3.14 and later, where torch does not support
-    TorchScript, or if TorchScript cannot compile the detector, `detect` cannot be called in this precision,
-    or its results are not float32 any more.
+    forward: TorchScript source of an additional method `forward`, for servers that call only `forward`.
+    Raises ArtifactError on Python 3.14 and later, where torch does not support TorchScript, if TorchScript
+    cannot compile the detector, if `detect` fails in this precision, or if its results are not float32.
     """
     if sys.version_info >= (3, 14):
         raise ArtifactError(
@@ -90,7 +89,7 @@ def build(plan: Plan, forward: str | None = None) -> Model:
 def _pack(
     module: torch.jit.ScriptModule, libraries: Mapping[Library, bytes], metadata: ArtifactMetadata
 ) -> bytes:
-    content = io.BytesIO()  # not a file: torch's writer ends the process when the disk is full
+    content = io.BytesIO()  # not a file: torch's writer aborts the process if the disk is full
     with quiet_torchscript():
         extra_files: dict[str, str | bytes] = {METADATA_FILE: metadata.to_json()}
         extra_files |= {f"ops/{library.name}": data for library, data in libraries.items()}
@@ -112,7 +111,7 @@ def _detect_of(plan: Plan, module: torch.jit.ScriptModule) -> Callable[[Tensor, 
 
 
 def described_libraries(paths: Sequence[Path]) -> dict[Library, bytes]:
-    """Return the libraries that an artifact carries, each with its content. Raises ArtifactError, OSError."""
+    """Return the libraries to carry with their content. Raises ArtifactError for bad names, and OSError."""
     libraries = {}
     for path in paths:
         if not _LIBRARY_NAME.fullmatch(path.name):
@@ -132,11 +131,11 @@ def _compile(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
     detector, options = plan.detector, plan.options
     if options.trace or options.batches:
         return _traced(plan, forward)
-    # A detector of all methods may have a `forward` of its own; the wrapper has none.
+    # A detector with all methods may define `forward`; the wrapper does not.
     module = deployed(detector) if forward is None else DetectorWrapper(detector)
     try:
         return script_and_freeze(module, methods_of(detector), forward)
-    except Exception as error:  # the compiler has many kinds, and no common one
+    except Exception as error:  # many kinds of errors without a common base
         reason = scripting_reason(error)
         if options.trace is None:
             try:
@@ -152,7 +151,7 @@ def _compile(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
 
 
 def _traced(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
-    """Trace `detect`, and compile Lensbox's methods around it. Raises ArtifactError."""
+    """Trace `detect` and compile Lensbox's other methods. Raises ArtifactError."""
     _logger.info("tracing the detector")
     traced: Any = TracedDetector(plan.detector, plan.thresholds, plan.options.batches)
     module = script_and_freeze(DetectorWrapper(traced), methods_of(plan.detector), forward)
@@ -167,7 +166,7 @@ def _answer(module: Any, canvases: Tensor, score_threshold: float, iou_threshold
 
 
 def _on(module: torch.jit.ScriptModule, device: torch.device) -> torch.jit.ScriptModule:
-    """Return a copy on the device: the constants of a frozen module move only when it is loaded."""
+    """Return a copy on the device: constants of a frozen module change devices only when loaded."""
     content = io.BytesIO()
     with quiet_torchscript():
         torch.jit.save(module, content)
@@ -182,12 +181,12 @@ def script_and_freeze(
 ) -> torch.jit.ScriptModule:
     """Compile a copy of the module in eval mode, with batch norm folded into the convolutions.
 
-    methods: the methods to keep besides `forward`; all others are dropped. forward: source of that method for
-    a module that has none. The result is portable: unlike
-    `torch.jit.optimize_for_inference` it holds no CPU-only packed weights and can be moved to CUDA.
+    methods: the methods to keep besides `forward`; all others are dropped. forward: source of `forward` for a
+    module without that method. The result is portable: unlike the result of
+    `torch.jit.optimize_for_inference`, it holds no CPU-only packed weights and can be moved to CUDA.
     """
-    # Channels last is the layout that oneDNN and cuDNN compute in; in the other one they reorder every input
-    # (measured on a 2-core AVX-512 machine: 2.8 instead of 4.9 ms an image with one thread).
+    # oneDNN and cuDNN compute in channels-last layout and would otherwise reorder every input (2.8 instead of
+    # 4.9 ms an image on a 2-core AVX-512 machine with one thread).
     module = copy.deepcopy(module).eval()
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # (torch's stub lacks this form)
     with quiet_torchscript():
@@ -197,10 +196,10 @@ def script_and_freeze(
 
 
 def _script(module: nn.Module, forward: str | None) -> torch.jit.ScriptModule:
-    """Call `torch.jit.script`; neither a failure nor the method `forward` leaves anything behind.
+    """Call `torch.jit.script` without leaving cached types behind.
 
-    torch keeps the types of modules to share them with later ones, also those whose compilation failed
-    half-way; the next module of such a type would fail with "Can't redefine method".
+    torch caches the types of modules, even after a failed compilation or with an added `forward`. The next
+    module of such a type would fail with "Can't redefine method".
     """
     try:
         if forward is not None:
@@ -220,7 +219,7 @@ def _forget_types() -> None:
 
 
 def custom_op_schemas(module: torch.jit.ScriptModule, methods: Sequence[str]) -> list[str]:
-    """Return the schemas of the operators in these methods' graphs that are not torch's own, sorted."""
+    """Return the sorted schemas of the operators in the graphs of methods, without torch's own."""
     schemas: set[str] = set()
     for method in methods:
         schemas.update(_custom_ops_of(getattr(module, method).inlined_graph))
@@ -236,16 +235,16 @@ def _custom_ops_of(block: "torch._C.Graph | torch._C.Block") -> Iterator[str]:
 
 
 def reduce_products(module: torch.jit.ScriptModule, methods: Sequence[str], dtype: torch.dtype) -> None:
-    """Convert, in place, the parameters of convolutions and linear layers, and what goes into them.
+    """Convert the parameters and inputs of convolutions and linear layers to `dtype`, in place.
 
-    module: frozen, so that its parameters are constants and batch norms were folded in float32, and not
-    called yet. methods: whose code is changed. Results stay in `dtype` until the code converts them, or a
-    normalisation does: the code must convert what leaves the network, `boxes.float()`.
+    module: frozen (parameters are constants, batch norms were folded in float32) and not called yet. methods:
+    names of the methods to change. Results stay in `dtype` until the code or a normalisation converts them:
+    the detector must convert its outputs, as in `boxes.float()`.
     """
     converted: dict[tuple[int, tuple[int, ...]], Tensor] = {}
 
     def convert(value: Tensor) -> Tensor:
-        """Return the same tensor for the same parameter: all methods of the file share it."""
+        """Return the same tensor for the same parameter, as all methods share parameters."""
         return converted.setdefault((value.data_ptr(), tuple(value.shape)), value.to(dtype))
 
     for method in methods:
@@ -276,7 +275,7 @@ def _is_float32(value: object) -> bool:
 
 
 def _cast_input(graph: Any, node: Any, value: Any, dtype: torch.dtype) -> None:
-    """Put `value.to(dtype)` before the node, in place of its first input."""
+    """Replace the first input of the node by `value.to(dtype)`."""
     graph.setInsertPoint(node)
     number = graph.insertConstant(dtype)
     # aten::to(Tensor self, ScalarType dtype, bool non_blocking, bool copy, MemoryFormat? memory_format)

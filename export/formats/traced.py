@@ -1,4 +1,4 @@
-"""Trace a detector that TorchScript cannot compile, or whose network takes fixed sizes of batches only."""
+"""Trace a detector that TorchScript cannot compile, or whose network has fixed batch sizes."""
 
 import copy
 import logging
@@ -25,13 +25,13 @@ _TAKING_NUMBERS = [
     for name in ("add", "sub", "mul", "div", "gt", "ge", "lt", "le", "eq", "ne", "add_", "mul_")
 ]
 _MOST_PLACES = 5
-_ANY_BATCH = 2  # a batch of 1 would be taken for a constant
+_ANY_BATCH = 2  # a trace would treat a batch of 1 as a constant
 
 
 class TracedDetector(nn.Module):
-    """A detector whose `detect` is a traced graph; thresholds stay inputs.
+    """A detector with a traced `detect`; thresholds stay inputs.
 
-    The graph cuts images into batches of the sizes that it was traced for, and fills the last batch.
+    `detect` cuts images into batches of the traced sizes and fills the last batch.
     """
 
     sizes: list[int]
@@ -42,8 +42,8 @@ class TracedDetector(nn.Module):
         inner = without_batches(detector)
         if own := own_methods(inner):
             raise ArtifactError(
-                f"the detector's own {' and '.join(own)} cannot be traced: only detect is, and Lensbox's "
-                "methods stand beside it"
+                f"the detector's own {' and '.join(own)} cannot be traced: a trace holds only detect, and "
+                "the other methods must be Lensbox's"
             )
         self.specification = detector.specification
         self.sizes = sorted(sizes, reverse=True)
@@ -68,7 +68,7 @@ class TracedDetector(nn.Module):
 
 
 class FixedBatches(nn.Module):
-    """A detector whose network takes batches of some sizes only, for any batch."""
+    """A detector for any batch, around a network with fixed batch sizes."""
 
     def __init__(self, detector: Detector, sizes: Sequence[int]) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class FixedBatches(nn.Module):
 
 
 def without_batches(detector: Detector) -> Detector:
-    """Return the detector inside of `FixedBatches`, or the detector itself."""
+    """Return the detector inside `FixedBatches`, or the detector itself."""
     return cast(Detector, detector.detector) if isinstance(detector, FixedBatches) else detector
 
 
@@ -111,14 +111,14 @@ def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> to
 
     def note(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         if category.__name__ == "TracerWarning":
-            frames = traceback.extract_stack()[:-2]  # not this function, nor warnings
+            frames = traceback.extract_stack()[:-2]  # without this function and `warnings`
             users = [frame for frame in frames if is_users(frame.filename)]
             places.append(f"{users[-1].filename}:{users[-1].lineno}: {users[-1].line}")
 
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("always")
-            warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit
+            warnings.simplefilter("ignore", DeprecationWarning)  # raised by torch.jit
             warnings.showwarning = note
             traced = torch.jit.trace(
                 _Detect(detector).eval(), (canvases, *numbers), check_trace=False, strict=False
@@ -130,9 +130,7 @@ def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> to
         ) from error
     if places:
         lines = "\n  ".join(list(dict.fromkeys(places))[:_MOST_PLACES])
-        _logger.warning(
-            "the trace may keep as constants what these lines computed for the example:\n  %s", lines
-        )
+        _logger.warning("the trace may keep the values of these lines as constants:\n  %s", lines)
     assert isinstance(traced, torch.jit.ScriptModule)
     return traced
 
@@ -149,19 +147,18 @@ def _check_any_batch(network: torch.jit.ScriptModule, detector: Detector) -> Non
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1].removeprefix("RuntimeError: ")
         raise ArtifactError(
-            f"the trace takes batches of {_ANY_BATCH} only, as the detector's code keeps the size of a batch "
-            f"as a constant (a loop over images does): {reason}. Compute with whole tensors, or export for "
-            "sizes that you name: --batch 1,8"
+            f"the trace takes batches of {_ANY_BATCH} only, as the detector's code makes the batch size a "
+            f"constant (for example, by a loop over images): {reason}. Compute with whole tensors, or export "
+            "for fixed batch sizes: --batch 1,8"
         ) from error
 
 
 def mend_trace(module: torch.jit.ScriptModule, methods: Sequence[str]) -> None:
-    """Correct in place what a trace on the CPU records otherwise than TorchScript compiles it.
+    """Replace constants of a trace in place: the CPU by the device of the images, tensors by numbers.
 
-    A trace has the CPU as a constant: the device of the images replaces it. A trace has numbers as tensors of
-    float64, by which fused operators then compute: numbers replace them.
+    A trace records numbers as float64 tensors, which would make fused operators compute in float64.
 
-    module: frozen. methods: whose first argument are the images.
+    module: frozen. methods: names of methods whose first argument is the images.
     """
     for method in methods:
         graph = getattr(module, method).graph

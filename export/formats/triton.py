@@ -1,4 +1,4 @@
-"""A model repository for Triton Inference Server, each model proven before the first is written."""
+"""Model repositories for Triton Inference Server; all models are verified before the first is written."""
 
 import io
 import logging
@@ -30,14 +30,13 @@ _PYTHON_MODEL = Path(__file__).with_name("triton_python_model.py")
 
 
 def make_repository(plan: Plan, folder: Path) -> dict[Path, bytes]:
-    """Return the content of each file of a model repository of Triton, by its path below `folder`.
+    """Return the content of each file of a Triton model repository, by its path below `folder`.
 
-    Three models of one detector, named after its specification: NAME_pytorch, an artifact with the method
-    that the PyTorch backend calls, and NAME_onnx, for the ONNX Runtime backend, both at the plan's
-    thresholds, since batches of several requests share them; and NAME_python, the ONNX file in a Python
-    backend, whose requests may set them. A detector that ONNX cannot express has the first
-    alone, and a warning says so.
-    README.md is for the operator. Raises the errors of `save_artifact`.
+    The repository has three models, named after the specification: NAME_pytorch, an artifact with the method
+    of the PyTorch backend; NAME_onnx, for the ONNX Runtime backend; and NAME_python, the ONNX file in a
+    Python backend. The first two use the plan's thresholds, as the requests of a batch share them; requests
+    to NAME_python may set thresholds. If ONNX cannot express the detector, only NAME_pytorch is made, with a
+    warning. README.md is for the operator. Raises the errors of `save_artifact`.
     """
     name = _model_name(plan)
     _logger.info("making a model for Triton's PyTorch backend")
@@ -56,7 +55,7 @@ def make_repository(plan: Plan, folder: Path) -> dict[Path, bytes]:
     try:
         graph = make_artifact(plan, "onnx", str(version / "detector.onnx"))
     except OnnxExportError as error:
-        _logger.warning("the repository has a model for Triton's PyTorch backend alone: %s", error)
+        _logger.warning("the repository has only a model for Triton's PyTorch backend: %s", error)
     else:
         path = folder / f"{name}_onnx" / _VERSION / "model.onnx"
         files[path] = _onnx(plan, graph, str(path))
@@ -74,22 +73,22 @@ def make_repository(plan: Plan, folder: Path) -> dict[Path, bytes]:
                 parameters={**defaults, "threads": "0"},
             )
         )
-    # Behind the models: Triton takes a folder for a model once it has a configuration.
+    # Written after the models: for Triton, a folder with a configuration is a model.
     files |= {folder / config.name / "config.pbtxt": config_text(config) for config in configs}
     files[folder / "README.md"] = notes(script.metadata, [config.name for config in configs]).encode()
     return files
 
 
 def _model_name(plan: Plan) -> str:
-    """Return the specification's name, which may be any text, as one that folders and URLs take."""
+    """Return the specification's name with only characters that are allowed in folders and URLs."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", plan.detector.specification.name).strip("_") or "detector"
 
 
 def _torchscript(plan: Plan, path: Path) -> MadeArtifact:
     """Make an artifact whose `forward` is `detect` at the plan's thresholds.
 
-    `forward` takes `images` and returns a tuple of the outputs, in the order of `metadata.outputs`: the
-    backend takes inputs by the names of arguments, and outputs in the order of `config.pbtxt`.
+    `forward` takes `images` and returns a tuple of outputs in the order of `metadata.outputs`. The backend
+    matches inputs by the names of arguments, and outputs by the order in `config.pbtxt`.
     """
     outputs = ", ".join(f'found["{name}"]' for name in plan.outputs)
     score, overlap = (repr(float(value)) for value in plan.thresholds)
@@ -111,13 +110,13 @@ def _torchscript(plan: Plan, path: Path) -> MadeArtifact:
 
 
 def _onnx(plan: Plan, made: MadeArtifact, name: str) -> bytes:
-    """Make a model of the ONNX artifact with its default thresholds as constants; errors call it `name`."""
+    """Return the ONNX artifact's model with its default thresholds as constants. name: for errors."""
     model = onnx.load_from_string(made.content)
     thresholds = made.metadata.score_threshold, made.metadata.iou_threshold
     for threshold, value in zip(INPUTS[1:], thresholds, strict=True):
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(value), threshold))
     _remove(model.graph.input, "name", INPUTS[1:])
-    # It is no artifact any more: its description would not fit, nor its hash.
+    # The model is no artifact any more: metadata and hash would not match.
     _remove(model.metadata_props, "key", (METADATA_FILE, MARKER.decode()))
     content: bytes = model.SerializeToString()
     onnx.checker.check_model(content, full_check=True)

@@ -1,4 +1,4 @@
-"""The texts of a model repository: `config.pbtxt` of each model for Triton, README.md for the operator."""
+"""The texts of a Triton model repository: `config.pbtxt` of each model, and README.md for the operator."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,12 +10,12 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.verify.reference import BATCHES
 
 THRESHOLDS = ("score_threshold", "iou_threshold")
-LARGEST_BATCH = max(BATCHES)  # what has been proven
+LARGEST_BATCH = max(BATCHES)  # the largest verified batch
 
 _WARM_SIZES = (1, 2, 4, 8, 16, LARGEST_BATCH)
-_WARM_CALLS = 2  # the first makes plans and loads kernels
+_WARM_CALLS = 2  # the first call makes plans and loads kernels
 _QUEUE_SIZE = 256  # requests
-_QUEUE_TIMEOUT = 30_000_000  # microseconds; a client may ask for less
+_QUEUE_TIMEOUT = 30_000_000  # microseconds; a client may set a shorter timeout
 _DATATYPES = {
     "bool": triton.TYPE_BOOL,
     "uint8": triton.TYPE_UINT8,
@@ -30,13 +30,13 @@ _DATATYPES = {
 _BACKENDS = {
     "pytorch": (
         "PyTorch",
-        "the TorchScript artifact, `1/model.pt`: also a file for `lensbox info` and every runtime of Lensbox",
+        "the TorchScript artifact, `1/model.pt`, which `lensbox info` and every runtime of Lensbox also load",
         "the [op library](#the-op-library)",
     ),
     "onnx": ("ONNX Runtime", "the detector in standard operators of ONNX", "nothing"),
     "python": (
         "Python, on CPUs",
-        "the ONNX artifact, `1/detector.onnx`, at thresholds that a request may set",
+        "the ONNX artifact, `1/detector.onnx`; requests may set thresholds",
         "numpy and onnxruntime in the Python of the backend",
     ),
 }
@@ -46,19 +46,18 @@ _TEXT = """\
 
 Written by Lensbox {lensbox_version} with torch {torch_version}; weights {weights}.
 
-| model | backend | what it is | needs |
+| model | backend | content | requires |
 | --- | --- | --- | --- |
 {models}
 
-All of them find what the detector finds, which was checked before they were written, in batches of up to
-{batch}: the PyTorch model with torch's TorchScript, the others with onnxruntime, on a CPU. They were not
-run in Triton's own backends for PyTorch and ONNX Runtime: ask a new server for a picture whose answer you
-know.
+Each model was compared with the detector on a CPU, in batches of up to {batch}: the PyTorch model with torch,
+the ONNX models with onnxruntime. The models were not run in Triton's own backends: test a new server with a
+picture whose detections you know.
 
 ## Start
 
-Load the models for whose backend the server is equipped; without `--model-control-mode` it would load all
-of them, and end where one fails.
+Load only models whose backend the server has. Without `--model-control-mode`, the server loads all models and
+exits if one fails.
 
 ```sh
 tritonserver --model-repository=models --model-control-mode=explicit --load-model={first}
@@ -71,55 +70,54 @@ tritonserver --model-repository=models --model-control-mode=explicit --load-mode
 | input `images` | UINT8 {canvas} | {colors}: a canvas |
 {thresholds}{outputs}
 
-A batch comes before these shapes, {batch} at most; Triton makes batches of requests that wait.
+The shapes have a batch dimension in front, at most {batch}. Triton batches waiting requests.
 
-A photograph is fitted to the canvas by its client: upright, scaled by the factor that makes it fit, in the
-middle, padded with the gray level {fill}. In Python `artifact.preprocess` of the file does it as the
-detector was trained to see it, and `artifact.restore` brings boxes back to pixels of the photograph.
+The client fits a photograph to the canvas: upright, scaled to fit, centred, padded with the gray level
+{fill}. In Python, `artifact.preprocess` of the file does the same, and `artifact.restore` converts boxes to
+pixels of the photograph.
 {classes}
 ## Thresholds
 
-The models find scores above {score}, and overlaps of {overlap} at most (IoU){own_thresholds}.
-A client may always ask for more by leaving out what scores less: the best come first. For other thresholds
-export the repository again, with `--score-threshold` and `--iou-threshold`.
+The models return detections with scores above {score} and overlaps (IoU) of at most
+{overlap}{own_thresholds}.
+Detections are sorted by score, so a client can apply a higher score threshold. For other thresholds, export
+the repository again with `--score-threshold` and `--iou-threshold`.
 
 ## Settings
 
-`config.pbtxt` of each model has one instance (`instance_group`){kinds}, batches of what waits
-(`dynamic_batching`), at most 256 requests in the queue and 30 s in it, and calls before the model counts as
-ready (`model_warmup`). An ONNX model takes all cores for one instance: set `intra_op_thread_count` among
-its parameters (`threads` for the Python backend) where several share a machine.
+`config.pbtxt` of each model sets one instance (`instance_group`){kinds}, dynamic batching
+(`dynamic_batching`) with a queue of at most 256 requests and 30 s, and warm-up calls (`model_warmup`). An
+ONNX model uses all cores for one instance: set the parameter `intra_op_thread_count` (`threads` for the
+Python backend) if several instances share a machine.
 """
 
 _OP_LIBRARY = """
 ### The op library
 
-The PyTorch backend knows torch's operators only; those of the detector come from libraries that have to be
-loaded first:
+The PyTorch backend has only torch's operators. Load the detector's operators first, from their library:
 
 ```sh
 LD_LIBRARY_PATH=/opt/tritonserver/backends/pytorch LD_PRELOAD=/path/to/liblensbox_ops.so \\
   tritonserver --model-repository=models --model-control-mode=explicit --load-model={first}
 ```
 
-Without it the model fails to load with `Unknown builtin op`. The operators are {ops}.
+Without the library, the model fails to load with `Unknown builtin op`. The operators are {ops}.
 
-The library must be built for the libtorch that lies in the backend's folder, which is NVIDIA's build of
-torch and not that of PyPI: build it from Lensbox's sources, with CMake, in NVIDIA's PyTorch container of
-the same month. That torch should not be older than {torch_version}, which wrote `model.pt`: TorchScript
-files are read by later versions.
+The library must be built for the libtorch in the backend's folder, which is NVIDIA's build of torch, not the
+build on PyPI. Build the library from Lensbox's sources with CMake, in NVIDIA's PyTorch container of the same
+month. That torch should be {torch_version} or later: older versions may not read `model.pt`.
 
-The backend leaves TF32 on, torch's default on GPUs, where Lensbox computes in full float32:
-`NVIDIA_TF32_OVERRIDE=0` in the server's environment turns it off.
+The backend leaves TF32 on, torch's default on GPUs. Lensbox computes in full float32: set
+`NVIDIA_TF32_OVERRIDE=0` in the server's environment to turn TF32 off.
 """
 
 
 def config_text(config: triton.ModelConfig) -> bytes:
-    """Return the content of `config.pbtxt`, which has been read back."""
+    """Return the content of `config.pbtxt`. Raises ArtifactError if the text does not parse back."""
     text: str = text_format.MessageToString(config)
     read = text_format.Parse(text, triton.ModelConfig())
     if read != config:
-        raise ArtifactError(f"the config.pbtxt of {config.name} reads back as another one")
+        raise ArtifactError(f"the config.pbtxt of {config.name} parses to another configuration")
     return text.encode()
 
 
@@ -132,10 +130,10 @@ def model_config(
     optional: Sequence[str] = (),
     parameters: Mapping[str, str] | None = None,
 ) -> triton.ModelConfig:
-    """Return the configuration of a model of `detect`, as all backends have it.
+    """Return the configuration of a model of `detect`.
 
-    kind: where its instances run. optional: inputs float32 [1] that a request may leave out. parameters: of
-    the backend, or of the model.
+    kind: device kind of the instances. optional: optional inputs, float32 [1]. parameters: parameters of the
+    backend or the model.
     """
     canvas = metadata.canvas
     shape = [canvas.channels, canvas.height, canvas.width]
@@ -163,10 +161,10 @@ def model_config(
 
 def _add_output(config: triton.ModelConfig, name: str, metadata: ArtifactMetadata) -> None:
     described = metadata.output[name]
-    # Without the batch; a size that varies is told by a letter.
+    # Without the batch; a letter stands for a variable size.
     dims = [size if isinstance(size, int) else -1 for size in described["shape"][1:]]
     output = config.output.add(name=name, data_type=_DATATYPES[described["dtype"]], dims=dims or [1])
-    if not dims:  # Triton wants a dimension beside the batch, which the model does not have
+    if not dims:  # Triton requires a dimension besides the batch
         output.reshape.SetInParent()
 
 

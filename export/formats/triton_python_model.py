@@ -1,6 +1,6 @@
-"""The model of Triton's Python backend: the ONNX file in onnxruntime, at thresholds that requests may set.
+"""The model of Triton's Python backend: the ONNX file in onnxruntime, with thresholds per request.
 
-Triton imports this file by itself, as `model.py`: it needs numpy and onnxruntime, and nothing of Lensbox.
+Triton imports this file as `model.py`. The file needs numpy and onnxruntime, but not Lensbox.
 """
 
 import json
@@ -12,14 +12,17 @@ import onnxruntime
 import triton_python_backend_utils as backend
 
 THRESHOLDS = ("score_threshold", "iou_threshold")
-Pair = tuple[float, float]  # thresholds of a request
+Pair = tuple[float, float]  # score and IoU thresholds of a request
 
 
 class TritonPythonModel:
-    """The class that Triton's Python backend looks for."""
+    """The model; Triton's Python backend requires this name."""
 
     def initialize(self, arguments: dict[str, str]) -> None:
-        """arguments: `model_config` as JSON, `model_repository` (this model's folder), `model_version`."""
+        """Load the ONNX file.
+
+        arguments: `model_config` as JSON, `model_repository` (this model's folder), `model_version`.
+        """
         config = json.loads(arguments["model_config"])
         parameters = {key: entry["string_value"] for key, entry in config["parameters"].items()}
         self.defaults = {name: float(parameters[name]) for name in THRESHOLDS}
@@ -30,7 +33,7 @@ class TritonPythonModel:
         self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def execute(self, requests: list[Any]) -> list[Any]:
-        """Answers the requests of one batch; those with the same thresholds are computed together."""
+        """Return the responses to one batch; requests with equal thresholds are computed together."""
         answers: list[Any] = [None] * len(requests)
         alike: dict[Pair, list[int]] = {}
         for index, request in enumerate(requests):

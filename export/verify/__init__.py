@@ -1,1 +1,1 @@
-"""The verifier: references, the comparison of files with their detector, self-tests."""
+"""The verifier: reference detections, comparisons of files with their detector, self-tests."""

@@ -6,13 +6,13 @@ from torch import Tensor
 from lensbox.model import DetectorSpec
 
 _OF_EACH_KIND = 6
-# Wider than high, so that the letterbox pads it. The square is for detectors, mostly untrained ones, that
-# score the even padding highest: there every anchor gives the same score, and none is clearly the best.
+# The first size is wider than high, so the letterbox pads the picture. The second size is a square: untrained
+# detectors may score the uniform padding highest, where all anchors give the same score.
 SIZES = ((48, 64), (64, 64))
 
 
 def drawn_pictures(specification: DetectorSpec) -> list[Tensor]:
-    """Return the pictures of every comparison, uint8 [3, H, W]: faces and scenes for a detector's canvas."""
+    """Return the drawn pictures of every comparison, uint8 [3, H, W]: faces, and scenes for the canvas."""
     size = specification.height, specification.width
     return [
         picture for seed in range(_OF_EACH_KIND) for picture in (draw_faces(seed), draw_scene(seed, *size))
@@ -20,10 +20,10 @@ def drawn_pictures(specification: DetectorSpec) -> list[Tensor]:
 
 
 def draw_faces(seed: int) -> Tensor:
-    """A picture of two to four faces of different sizes, uint8 [3, H, W] RGB.
+    """Draw two to four faces of different sizes, uint8 [3, H, W] RGB.
 
-    The same seed draws the same picture. It is in color, so that the luma weights count. (H, W) is one of
-    `SIZES`, the first for even seeds.
+    The same seed draws the same picture. The picture has colours, so that luma weights matter. (H, W) is one
+    of `SIZES`, the first for even seeds.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -43,8 +43,8 @@ def draw_faces(seed: int) -> Tensor:
         radius = uniform(3, 0.45 * width / faces)
 
         def disc(dx: float, dy: float, rx: float, ry: float) -> Tensor:
-            """Coverage, 0..1 with a soft rim, of an ellipse, placed and sized in units of the radius."""
-            u = (x - center_x - dx * radius) / (rx * radius)  # noqa: B023 (called in this turn of the loop only)
+            """Return the coverage, 0..1, of a soft ellipse. Lengths are in units of the radius."""
+            u = (x - center_x - dx * radius) / (rx * radius)  # noqa: B023 (called in this iteration only)
             v = (y - center_y - dy * radius) / (ry * radius)  # noqa: B023
             return ((1 - (u * u + v * v).sqrt()) * 4).clamp(0, 1)
 
@@ -63,15 +63,15 @@ def draw_faces(seed: int) -> Tensor:
     return (picture + noise).round().clamp(0, 255).to(torch.uint8)
 
 
-# Longest side of a scene: its pixels travel in the artifact's metadata, as text.
+# Longest side of a scene in pixels: the metadata of an artifact hold the pixels as text.
 _SCENE_SIDE = 96
 
 
 def draw_scene(seed: int, canvas_height: int, canvas_width: int) -> Tensor:
-    """A picture of three to six coloured things, some over others, for a canvas: uint8 [3, H, W] RGB.
+    """Draw three to six coloured, partly overlapping shapes for a canvas, uint8 [3, H, W] RGB.
 
-    The same seed draws the same picture. It has the canvas's shape for odd seeds, and is flatter for even
-    ones, so that the letterbox pads it; its longer side has at most 96 pixels.
+    The same seed draws the same picture. Odd seeds draw the canvas's aspect ratio; even seeds draw a flatter
+    picture, which the letterbox pads. The longer side has at most 96 pixels.
     """
     generator = torch.Generator().manual_seed(seed)
     scale = min(1.0, _SCENE_SIDE / max(canvas_height, canvas_width))
@@ -88,7 +88,7 @@ def draw_scene(seed: int, canvas_height: int, canvas_width: int) -> Tensor:
         v = (y - numbers[2] * height) / (radius * (0.6 + 0.8 * numbers[3]))
         distance = torch.maximum(u.abs(), v.abs()) if index % 2 else (u * u + v * v).sqrt()
         color = 255 * numbers[4:7]
-        color[index % 3] = 255 - 40 * numbers[0]  # a strong one: each of red, green and blue in turn
+        color[index % 3] = 255 - 40 * numbers[0]  # strong red, green or blue in turn
         color[(index + 1) % 3] *= 0.3
         coverage = ((1 - distance) * radius + 0.5).clamp(0, 1)
         picture = picture + coverage * (color[:, None, None] - picture)

@@ -1,4 +1,4 @@
-"""Other precisions than float32: their arithmetic on a GPU and imitated, and how far they move detections."""
+"""Reduced precision: its arithmetic on a GPU or imitated, and the measured changes of detections."""
 
 import contextlib
 import dataclasses
@@ -19,11 +19,16 @@ from lensbox.model.protocol_check import Answer
 from lensbox.runtime.detection_sets import found_in
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16")
-MANTISSA_BITS = {"float32": 10, "tf32": 10, "float16": 10, "bfloat16": 7}  # of the coarsest arithmetic
-TF32_MANTISSA_BITS = 10  # of float32's 23
+MANTISSA_BITS = {
+    "float32": 10,
+    "tf32": 10,
+    "float16": 10,
+    "bfloat16": 7,
+}  # in the coarsest arithmetic of each export
+TF32_MANTISSA_BITS = 10  # float32 has 23
 
-# The positions of what is multiplied. In inference mode torch shows conv2d and the like, which it otherwise
-# turns into convolution before.
+# The positions of the factors. In inference mode, torch dispatches conv2d and similar functions; otherwise
+# torch converts them to convolution first.
 _OPERANDS = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution", "linear", "matmul", "mm", "bmm"), (0, 1)),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), (0, 1)),
@@ -33,7 +38,7 @@ _OPERANDS = {
 
 @contextlib.contextmanager
 def tf32_switch(on: bool) -> Iterator[None]:
-    """Set whether cuDNN and cuBLAS may use TF32, in the whole process."""
+    """Set whether cuDNN and cuBLAS may use TF32. The switch applies to the whole process."""
     convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
     before = convolutions.allow_tf32, products.allow_tf32
     convolutions.allow_tf32 = products.allow_tf32 = on
@@ -44,9 +49,9 @@ def tf32_switch(on: bool) -> Iterator[None]:
 
 
 class OperandRounding(TorchDispatchMode):
-    """Round the float32 operands of products while active, and sum in float32, as tensor cores do with TF32.
+    """Round the float32 factors of products and sum in float32, as tensor cores do with TF32.
 
-    mantissa_bits: those that stay. Each one fewer doubles the rounding errors.
+    mantissa_bits: number of bits to keep. One bit less doubles the rounding errors.
     """
 
     def __init__(self, mantissa_bits: int = TF32_MANTISSA_BITS) -> None:
@@ -74,10 +79,11 @@ def round_mantissa(x: Tensor, bits: int = TF32_MANTISSA_BITS) -> Tensor:
 def measure_precision(
     detect: Callable[[Tensor], Answer], reference: Reference, dtype: str, device: str, boxes: float
 ) -> Precision:
-    """Return how far a detector in another precision moves the detections of the reference's pictures.
+    """Return the changes of detections in the reference's pictures by a reduced precision.
 
-    detect: canvases uint8 [B, c, h, w] on the CPU to outputs by name, at the reference's thresholds. boxes:
-    largest change of a box that is allowed, in canvas pixels. Raises ArtifactError beyond the tolerance.
+    detect: takes canvases uint8 [B, c, h, w] on the CPU; returns outputs by name, at the reference's
+    thresholds. boxes: largest allowed change of a box, in canvas pixels. Raises ArtifactError beyond the
+    tolerance.
     """
     count = reference.pictures
     tolerance = tolerance_of(dtype, device, boxes)
@@ -108,7 +114,7 @@ def measure_precision(
 
 
 def describe_change(precision: Precision) -> str:
-    """Return what a precision changes, as one sentence without its full stop."""
+    """Return the measured changes as one sentence without a full stop."""
     return (
         f"{precision.dtype} moves boxes by up to {precision.max_box_change:.3g} px of the canvas (median "
         f"{precision.median_box_change:.2g}) and scores by up to {precision.max_score_change:.2g}, over "

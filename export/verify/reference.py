@@ -1,4 +1,4 @@
-"""The detections of a detector in PyTorch: the reference for the files of an export."""
+"""The detections of a detector in PyTorch, the reference for exported files."""
 
 import copy
 import logging
@@ -28,19 +28,19 @@ BATCHES = (1, 2, 7, 32)
 Detect = Callable[[Tensor, float, float], Answer]
 
 _NOISE_CANVASES = 3
-_SECONDS = 0.1  # for timing one batch size, and at least one call after the first
+_SECONDS = 0.1  # time for one batch size; at least one call after the first
 _ROUNDING = 1e-6
-# For a canvas, from which on fewer canvases are compared: about half a second of one core. Operations are
-# counted, as a clock would let the same export compare more or less on another machine.
+# Compare fewer canvases if one canvas takes more operations: about half a second on one core. A count of
+# operations, unlike a clock, gives the same comparison on every machine.
 _MOST_OPERATIONS = 2e10
 _FEW = 7
 
 
 class Reference:
-    """The answers of a detector on the CPU, in float32, in eval mode and one canvas at a time.
+    """The answers of a detector on the CPU, in float32, in eval mode, one canvas at a time.
 
-    canvases: uint8 [N, c, h, w]: the user's pictures, drawn ones and noise. pictures: how many of the first
-    canvases are pictures. thresholds: of scores and IoU, at which files are compared first.
+    canvases: uint8 [N, c, h, w]: the user's pictures, drawn pictures and noise. pictures: number of pictures
+    at the beginning of `canvases`. thresholds: the score and IoU thresholds of the first comparison.
     """
 
     def __init__(
@@ -50,7 +50,10 @@ class Reference:
         pictures: Sequence[Tensor] = (),
         batches: Sequence[int] = BATCHES,
     ) -> None:
-        """pictures: uint8 [C, H, W], beside the drawn ones. batches: sizes in which files are compared."""
+        """Choose canvases and thresholds.
+
+        pictures: uint8 [C, H, W], in addition to drawn pictures. batches: batch sizes to compare.
+        """
         self.detector = detector
         self.batches = tuple(batches)
         canvases, self.pictures = comparison_canvases(detector, pictures, max(batches))
@@ -67,8 +70,8 @@ class Reference:
         self.thresholds = thresholds
         if not any(len(found.scores) for found in self.found(thresholds)):
             _logger.warning(
-                "nothing is found in %d pictures at a score threshold of %g: all scores are compared, at a "
-                "threshold of 0; --pictures names photographs with something in them",
+                "nothing is found in %d pictures at a score threshold of %g: comparing at a threshold of 0; "
+                "give photographs with objects: --pictures FILE",
                 self.pictures,
                 thresholds[0],
             )
@@ -92,7 +95,7 @@ class Reference:
             return named(self.detector.detect(canvases, score, iou))
 
     def found(self, thresholds: tuple[float, float]) -> list[Found]:
-        """Return the detections in each canvas at these thresholds."""
+        """Return the detections in each canvas at the given thresholds."""
         if thresholds not in self._found:
             with one_thread():
                 answers = list(answers_of(lambda part: self.detect(part, *thresholds), self.canvases, 1))
@@ -101,7 +104,7 @@ class Reference:
         return self._found[thresholds]
 
     def found_in_photographs(self) -> list[Found]:
-        """Return the detections in the canvases as photographs, fitted and restored as the detector does."""
+        """Return the detections in the canvases as photographs, with preprocess and restore."""
         module: Any = deployed(self.detector)
         found = []
         with torch.no_grad(), one_thread():
@@ -116,10 +119,10 @@ class Reference:
 
     @cached_property
     def unstable_share(self) -> float:
-        """Return the share of detections that come or go by the rounding of float32 alone.
+        """Return the share of detections that appear or vanish by float32 rounding.
 
-        A copy of the detector with weights changed by rounding is compared with the detector. The share is
-        large where scores tie, as in an untrained network.
+        The detector is compared with a copy whose weights differ by rounding. The share is large if scores
+        tie, as in an untrained network.
         """
         noisy = copy.deepcopy(cast(nn.Module, self.detector))
         generator = torch.Generator().manual_seed(0)
@@ -137,14 +140,14 @@ class Reference:
         return change.others / max(change.expected, 1)
 
     def milliseconds(self, batch: int) -> float:
-        """Return the time of a batch of the detector itself."""
+        """Return the time of a batch in PyTorch on the CPU."""
         if batch not in self._milliseconds:
             with one_thread():
                 self._milliseconds[batch] = self.time(self.detect, batch)
         return self._milliseconds[batch]
 
     def time(self, detect: Detect, batch: int) -> float:
-        """Return the milliseconds of a batch, the median of some calls after one."""
+        """Return the median milliseconds of a batch, after one warm-up call."""
         calls: list[float] = []
         canvases, begin = self.canvases[:batch], time.perf_counter()
         while len(calls) < 2 or time.perf_counter() - begin < _SECONDS:
@@ -156,7 +159,7 @@ class Reference:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Make sums, and so the answers, independent of the number of cores."""
+    """Use one thread, so that sums do not depend on the number of cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -175,7 +178,7 @@ def comparison_canvases(detector: Detector, pictures: Sequence[Tensor], least: i
     shape = (_NOISE_CANVASES, channels, height, width)
     noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
     canvases = torch.cat([fitted, noise])
-    # Mirrored copies fill the largest batch: other canvases for the same price.
+    # Mirrored copies fill the largest batch.
     while len(canvases) < least:
         canvases = torch.cat([canvases, canvases[: least - len(canvases)].flip(3)])
     return canvases, len(shown)
@@ -184,7 +187,7 @@ def comparison_canvases(detector: Detector, pictures: Sequence[Tensor], least: i
 def answers_of(detect: Callable[[Tensor], Answer], canvases: Tensor, batch: int) -> Iterator[Answer]:
     """Yield the answers for all canvases in batches of one size.
 
-    A batch that is larger than all canvases has them several times.
+    Canvases are repeated if the batch is larger than their number.
     """
     if batch > len(canvases):
         canvases = canvases.repeat(-(-batch // len(canvases)), 1, 1, 1)[:batch]

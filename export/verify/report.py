@@ -1,4 +1,4 @@
-"""The comparison of an export's files with their detector, as Markdown."""
+"""The Markdown report of the comparison between exported files and their detector."""
 
 import platform
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _HEAD = (
 
 
 def parity_report(files: Mapping[Path, ArtifactMetadata], reference: Reference) -> str:
-    """One table with the rows of all files, and what was compared on which machine."""
+    """Return a table with the rows of all files, with the method and the machine."""
     rows = [_HEAD, ("---",) * len(_HEAD)]
     rows += [
         _cells(path, metadata, row, reference) for path, metadata in files.items() for row in metadata.parity

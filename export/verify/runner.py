@@ -17,20 +17,19 @@ from lensbox.common.errors import ArtifactError
 from lensbox.ops import library_path
 from lensbox.runtime.detection_sets import Found
 
-_SECONDS = "0.1"  # for timing one batch size
-_TIMEOUT = 600  # seconds; a program that hangs must not hold up an export for ever
+_SECONDS = "0.1"  # time for one batch size
+_TIMEOUT = 600  # seconds
 
 
 def has_onnxruntime(runner: Path) -> bool:
-    """Whether `lensbox_runner` takes ONNX files, as it says. Raises ArtifactError if it cannot be asked."""
+    """Return whether `lensbox_runner` has onnxruntime. Raises ArtifactError if the runner cannot be run."""
     return ", onnxruntime " in _output_of(runner, "--version")
 
 
 class RunnerTrial:
-    """A file and photographs in a folder of their own, as the program reads them.
+    """An artifact and photographs in a temporary folder, for runs of `lensbox_runner`.
 
-    canvases: uint8 [N, c, h, w], which are the photographs. ops: libraries that the file needs beside
-    Lensbox's own.
+    canvases: uint8 [N, c, h, w], written as photographs. ops: op libraries in addition to Lensbox's.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class RunnerTrial:
     ) -> None:
         self.device = device
         self._ops = [library_path(), *(path.absolute() for path in ops)]
-        self._runner = runner.absolute()  # a bare name would be looked for in PATH
+        self._runner = runner.absolute()  # a bare name would be searched in PATH
         self._folder = tempfile.TemporaryDirectory(prefix="lensbox-")
         self._file = Path(self._folder.name) / f"detector{Path(name).suffix}"
         self._file.write_bytes(content)
@@ -68,7 +67,7 @@ class RunnerTrial:
     ) -> list[Found]:
         """Return the detections in each photograph, in its pixels.
 
-        classes: names by label. slots: the most that can be found in one, None for any number.
+        classes: names by label. slots: maximum number of detections in a photograph, None for any.
         """
         score, iou = map(str, thresholds)
         options = ["--score-threshold", score, "--iou-threshold", iou, "--batch", str(batch)]
@@ -76,7 +75,7 @@ class RunnerTrial:
         return [_found(image["detections"], classes, slots) for image in answer["images"]]
 
     def loss(self, predictions: Tensor, targets: Tensor) -> float:
-        """The artifact's loss of boxes, [N, 4]."""
+        """Return the artifact's loss of boxes [N, 4]."""
         files = {}
         for name, boxes in (("predictions", predictions), ("targets", targets)):
             path = Path(self._folder.name) / f"{name}.json"
@@ -86,7 +85,7 @@ class RunnerTrial:
         return float(answer["loss"])
 
     def milliseconds(self, batches: Sequence[int]) -> dict[int, float]:
-        """The median time of `detect` for canvases that lie on the device, by batch size."""
+        """Return the median time of `detect` by batch size, for canvases on the device."""
         answer = self._run("bench", "--batch-sizes", ",".join(map(str, batches)), "--seconds", _SECONDS)
         return {row["batch"]: float(row["detect"]["p50_ms"]) for row in answer["batches"]}
 
@@ -122,7 +121,7 @@ def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: 
 
 
 def _number(value: float | None) -> float:
-    """JSON has null for what is not finite."""
+    """Return the number; NaN for null, which stands for numbers that are not finite."""
     return math.nan if value is None else value
 
 

@@ -1,4 +1,4 @@
-"""Build the self-test of a detector: a picture, and what the detector finds in it."""
+"""Build the self-test of a detector: a picture and the detector's answers."""
 
 import dataclasses
 import logging
@@ -23,27 +23,27 @@ from lensbox.runtime.detection_sets import Found, found_in
 
 _logger = logging.getLogger(__name__)
 
-# Two overlapping pairs, one disjoint, one box inside another, and a slot of padding.
+# Two overlapping pairs, a disjoint pair, a pair with one box inside the other, and a padded slot.
 _LOSS_PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [12, 20, 20, 30], [3, 4, 9, 9]]
 _LOSS_TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [8, 16, 24, 36], [0, 0, 0, 0]]
 
 _MAX_DETECTIONS = 20
-_MOST_NAMES = 10  # of classes, in a message
+_MOST_NAMES = 10  # class names in a message
 _LEAST_GAP = 1e-6
-_GAP = 4.0  # what lies between the last detection and the threshold, in units of what rounding changes
-# TF32 on a device sums in another order than its imitation: allow several times what that one changes.
+_GAP = 4.0  # distance between the last detection and the threshold, in units of rounding noise
+# TF32 on a device sums in another order than the imitation: allow a multiple of the imitation's changes.
 _TF32_SLACK = 4.0
 
 
 def build_self_test(
     detector: Detector, dtype: str = "float32", converted: Any = None, pictures: Sequence[Tensor] = ()
 ) -> SelfTest:
-    """Return the self-test of a detector on the CPU in eval mode; expectations come from eager execution.
+    """Return the self-test of a detector on the CPU in eval mode; eager execution gives the expectations.
 
-    converted: the detector in a reduced precision, with the same methods. The expectations are then its
-    answers, and the tolerances allow for twice its distance from float32. pictures: uint8 [C, H, W], in place
-    of drawn ones; one of them travels with the artifact, no larger than the canvas.
-    Raises ArtifactError for a detector that finds nothing in any picture.
+    converted: the detector in reduced precision, with the same methods. If given, the expectations are its
+    answers, and the tolerances allow twice its distance from float32. pictures: uint8 [C, H, W], in place of
+    drawn pictures; the artifact holds one of them, no larger than the canvas. Raises ArtifactError for a
+    detector that finds nothing in any picture.
     """
     module: Any = deployed(detector)
     specification = detector.specification
@@ -59,7 +59,7 @@ def build_self_test(
 
 
 def _shrunk(picture: Tensor, specification: DetectorSpec) -> Tensor:
-    """Return the picture at the size in which it fills the canvas, or smaller where metadata hold less."""
+    """Return the picture, shrunk to the size of the canvas and to the limit of the metadata."""
     channels, height, width = picture.shape
     scale = min(
         1.0,
@@ -73,9 +73,9 @@ def _shrunk(picture: Tensor, specification: DetectorSpec) -> Tensor:
 
 
 def _choose(module: Any, specification: DetectorSpec, pictures: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the picture with detections of the most classes, the first of several, and its canvas.
+    """Return the first picture with detections of the most classes, and its canvas.
 
-    Where nothing is found at the detector's threshold, all detections count.
+    If nothing is found at the detector's threshold, detections of any score count.
     """
     fitted = [(image, module.preprocess([image])[0]) for image in pictures]
     for score in (specification.score_threshold, 0.0):
@@ -89,12 +89,12 @@ def _choose(module: Any, specification: DetectorSpec, pictures: Sequence[Tensor]
             return fitted[classes.index(max(classes))]
     raise ArtifactError(
         "the detector cannot be exported: it finds nothing in any picture, even at a score threshold of 0, "
-        "so it cannot be tested. Add photographs of what it finds: --pictures photo.jpg --carry-picture"
+        "so a self-test is not possible. Add photographs with objects: --pictures photo.jpg --carry-picture"
     )
 
 
 def _threshold(module: Any, specification: DetectorSpec, canvases: Tensor, bits: int) -> float:
-    """Return a score threshold for at most 20 detections, where rounding changes none of them if possible."""
+    """Return a score threshold for at most 20 detections, if possible one that rounding does not affect."""
 
     def found() -> Found:
         answer = _answer(module, specification, canvases, 0.0, specification.iou_threshold)
@@ -111,16 +111,16 @@ def _threshold(module: Any, specification: DetectorSpec, canvases: Tensor, bits:
     clear = (gaps[:alike] > max(_GAP * noise, _LEAST_GAP)).nonzero()
     if len(clear) == 0:
         _logger.warning(
-            "the detector's scores lie so close together that rounding decides what is found: the self-test "
-            "tells less"
+            "the detector's scores lie so close together that rounding decides which detections are found: "
+            "the self-test is weaker"
         )
     last = int(clear[-1]) if len(clear) else int(gaps.argmax())
     threshold = float((exact.scores[last].double() + after[last].double()) / 2)
-    return threshold if float(gaps[last]) > 0 else threshold * (1 - 1e-4)  # all scores are the same
+    return threshold if float(gaps[last]) > 0 else threshold * (1 - 1e-4)  # all scores tie
 
 
 def _alike(exact: Found, other: Found) -> int:
-    """Return how many of the first detections are the same in both, within the limits of a GPU."""
+    """Return how many leading detections are equal in both, within the limits of a GPU."""
     count = min(len(exact.scores), len(other.scores))
     limits = TOLERANCES["cuda"]
     same = (exact.boxes[:count] - other.boxes[:count]).abs().amax(dim=1) <= limits.boxes
@@ -175,7 +175,7 @@ def _self_test(module: Any, specification: DetectorSpec, image: Tensor, threshol
 
 
 def _expected_extra(points: bool, exact: Tensor, rounded: Tensor) -> ExpectedExtra:
-    """Return the values of the detections; whole numbers must be equal where TF32 does not change them."""
+    """Return the expected values; integers must be equal unless TF32 changes them."""
     if points:
         limits = {device: tolerance.boxes for device, tolerance in TOLERANCES.items()}
         return ExpectedExtra("points", exact.double(), limits)
@@ -187,13 +187,13 @@ def _expected_extra(points: bool, exact: Tensor, rounded: Tensor) -> ExpectedExt
 
 
 def _widened(test: SelfTest, exact: SelfTest) -> SelfTest:
-    """Return the test with tolerances for devices whose rounding goes as far in the other direction."""
+    """Return the test with tolerances of at least twice the distance from float32."""
     same = test.boxes.shape == exact.boxes.shape
     if same and test.labels is not None and exact.labels is not None:
         same = torch.equal(test.labels, exact.labels)
     if not same:
         raise ArtifactError(
-            "the detector cannot be exported: in the self-test's picture it finds other things than in "
+            "the detector cannot be exported: its detections in the self-test's picture differ from those in "
             "float32"
         )
     boxes, scores = 2 * max_error(test.boxes, exact.boxes), 2 * max_error(test.scores, exact.scores)
@@ -210,7 +210,7 @@ def _widened(test: SelfTest, exact: SelfTest) -> SelfTest:
 
 
 def _report_coverage(classes: Sequence[str], test: SelfTest) -> None:
-    """Log the classes of which the self-test has no detection."""
+    """Log the classes without a detection in the self-test."""
     if test.labels is None:
         return
     seen = set(test.labels.tolist())

@@ -1,4 +1,4 @@
-"""The one table of tolerances: how far a file's detections may differ from the detector's."""
+"""The table of tolerances between the detections of a file and of its detector."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from lensbox.runtime.detection_sets import Found, Limits
 
 
 class Tolerance(NamedTuple):
-    """The differences that rounding explains, against the detector in PyTorch on the CPU in float32.
+    """Differences explained by rounding, against the detector in PyTorch on the CPU in float32.
 
-    boxes: pixels of the canvas; relative: part of a coordinate beside them, as sides are exponentials of up
-    to 4,700 px; scores, iou: absolute; values: part of the largest value of an output, infinite where further
-    outputs are not compared; loss: part of the loss. exchanged: share of the detections that may come or go,
-    since their scores or overlaps are within the tolerance of a threshold or of each other.
+    boxes: canvas pixels. relative: additional part of a coordinate, as sides are exponentials up to 4,700 px.
+    scores, iou: absolute. values: part of the largest value of an output; infinite: not compared. loss: part
+    of the loss. exchanged: share of detections that may appear or vanish, because scores or overlaps are
+    within the tolerance of a threshold or of each other.
     """
 
     boxes: float
@@ -25,7 +25,7 @@ class Tolerance(NamedTuple):
     exchanged: float
 
     def limits(self, found: Found) -> Limits:
-        """Return the limits for one picture, in which the detector found these."""
+        """Return the limits for one picture. found: the detector's detections in the picture."""
         extras = {
             name: self.values * float(value.double().nan_to_num(0, 0, 0).abs().max())
             if value.numel()
@@ -37,7 +37,7 @@ class Tolerance(NamedTuple):
 
 _INFINITE = float("inf")
 
-# By device for float32, by dtype otherwise; `boxes` of the latter is what `--tolerance` says.
+# Keys are devices for float32, else dtypes; `--tolerance` replaces `boxes` of dtypes.
 TOLERANCES = {
     "cpu": Tolerance(0.01, 1e-4, SELF_TEST["cpu"].scores, IOU_TOLERANCES["cpu"], 1e-3, 1e-5, 0.01),
     "cuda": Tolerance(0.05, 1e-4, SELF_TEST["cuda"].scores, IOU_TOLERANCES["cuda"], 2e-2, 1e-5, 0.01),
@@ -48,5 +48,5 @@ TOLERANCES = {
 
 
 def tolerance_of(dtype: str, device: str, boxes: float) -> Tolerance:
-    """Return the row for a file. boxes: the tolerance of `--tolerance`, for other precisions than float32."""
+    """Return the tolerance for a file. boxes: the value of `--tolerance`, for reduced precision."""
     return TOLERANCES[device] if dtype == "float32" else TOLERANCES[dtype]._replace(boxes=boxes)

@@ -1,4 +1,4 @@
-"""The proof that a file finds what its detector finds, in each runtime, on each device and in batches."""
+"""Verify that a file finds the same as its detector in each runtime, on each device and in batches."""
 
 import logging
 import math
@@ -22,20 +22,20 @@ from lensbox.runtime.loading import load_artifact_bytes
 
 _logger = logging.getLogger(__name__)
 
-_OTHER_BATCH = 7  # for further thresholds
-# Detectors whose scores tie exchange detections by rounding alone; a file may exchange this many times as
-# many. A file with nothing in common exchanges 2 for each detection: one is lost, and one is new.
+_OTHER_BATCH = 7  # batch size for further thresholds
+# If scores tie, rounding alone exchanges detections; a file may exchange this many times as many. A file with
+# nothing in common exchanges 2 for each detection: one is lost, and one is new.
 _UNSTABLE_FACTOR = 1.5
 _MOST_UNSTABLE = 1.8
 
 
 @dataclass(frozen=True)
 class Runtimes:
-    """A runtime and device on which the files of an export are compared.
+    """The runtimes and devices on which exported files are compared.
 
-    devices: "cpu", "cuda" or both. runner: the program `lensbox_runner`, None to leave out C++. ops: op
-    libraries of the detector's own, for the runner. boxes: largest change of a box in another precision than
-    float32, in canvas pixels. timed: whether the metadata get a row for each comparison.
+    devices: "cpu", "cuda" or both. runner: the program `lensbox_runner`; None to leave out C++. ops: the
+    detector's op libraries, for the runner. boxes: largest change of a box by reduced precision, in canvas
+    pixels. timed: whether the metadata get a row for each comparison.
     """
 
     devices: tuple[str, ...] = ("cpu",)
@@ -46,7 +46,7 @@ class Runtimes:
 
 
 class _Run(NamedTuple):
-    """The answers of a runtime in batches of one size; see `Parity`."""
+    """The answers of a runtime for one batch size; see `Parity`."""
 
     runtime: Literal["Python", "C++"]
     device: str
@@ -67,11 +67,10 @@ def verify(
     devices: Sequence[str] = ("cpu", "cuda"),
     more_batches: Sequence[int] = (),
 ) -> tuple[Parity, ...]:
-    """Load a file, run its self-test, and compare it with its detector; return the rows for its metadata.
+    """Load a file, run its self-test and compare it with its detector; return rows for the metadata.
 
-    content: of the file; messages call it `name`. devices: on which files of its format run. more_batches:
-    sizes to compare beside those of the reference, in Python. Raises ArtifactError if the file finds other
-    things than the detector.
+    name: the file's name in errors. devices: usable devices of the format. more_batches: batch sizes to
+    compare in Python, in addition to the reference's. Raises ArtifactError if the detections differ.
     """
     rows = []
     dtype = metadata.precision.dtype if metadata.precision else "float32"
@@ -101,9 +100,10 @@ def verify_fixed(
     reference: Reference,
     name: str,
 ) -> None:
-    """Compare a model with fixed thresholds, the metadata's, with its detector, in all sizes of batches.
+    """Compare a model, fixed to the thresholds of the metadata, with its detector in all batch sizes.
 
-    detect: canvases uint8 [B, c, h, w] to outputs by name. Raises ArtifactError, which calls it `name`.
+    detect: takes canvases uint8 [B, c, h, w]; returns outputs by name. name: the model's name in errors.
+    Raises ArtifactError if the detections differ.
     """
     thresholds = metadata.score_threshold, metadata.iou_threshold
     require_dtypes(detect(reference.canvases[:1]), metadata, name)
@@ -124,7 +124,7 @@ def require_dtypes(answer: Answer, metadata: ArtifactMetadata, name: str) -> Non
 def compare(
     expected: Sequence[Found], actual: Sequence[Found], thresholds: tuple[float, float], tolerance: Tolerance
 ) -> Difference:
-    """Compare the detections of all canvases; those of the detector are repeated where there are fewer."""
+    """Compare the detections of all canvases; `expected` is repeated if it is shorter."""
     difference = Difference()
     for index, found in enumerate(actual):
         wanted = expected[index % len(expected)]
@@ -133,20 +133,20 @@ def compare(
 
 
 def faults_of(difference: Difference, tolerance: Tolerance, reference: Reference) -> list[str]:
-    """Return what is wrong beyond rounding, a sentence each."""
+    """Return a sentence for each difference beyond rounding."""
     if not difference.unexplained and difference.exchanged <= tolerance.exchanged * difference.expected:
         return []
     share = reference.unstable_share
     allowed = min(_UNSTABLE_FACTOR * share, _MOST_UNSTABLE) * difference.expected
     if share > tolerance.exchanged and difference.others <= allowed:
         _logger.info(
-            "%d of %d detections come or go: their scores tie, and rounding decides",
+            "%d of %d detections differ because scores tie and rounding decides",
             difference.others,
             difference.expected,
         )
         return []
     return [
-        f"{difference.others} of {difference.expected} detections are others, or moved by more than "
+        f"{difference.others} of {difference.expected} detections are missing, new, or moved by more than "
         f"{tolerance.boxes:g} px of the canvas (by up to {difference.moved:.3g}) or {tolerance.scores:g} of "
         f"the score (by up to {difference.score_moved:.3g})",
         *difference.unexplained[:3],
@@ -185,7 +185,7 @@ def _runner_runs(trial: RunnerTrial, metadata: ArtifactMetadata, reference: Refe
 def _verify_further(
     artifact: Artifact, reference: Reference, tolerance: Tolerance, name: str, batches: Iterable[int]
 ) -> None:
-    """Compare at other thresholds and in other sizes of batches, in Python."""
+    """Compare in Python at further thresholds and batch sizes."""
     score, iou = reference.thresholds
     defaults = artifact.metadata.score_threshold, artifact.metadata.iou_threshold
     further = [(reference.thresholds, batch) for batch in batches]
@@ -225,12 +225,12 @@ def _found(detect: Callable[[Tensor], Answer], reference: Reference, batch: int)
 
 
 def _row(run: _Run, reference: Reference, tolerance: Tolerance, name: str) -> Parity:
-    """Return how far the answers are from the detector's. Raises ArtifactError beyond the tolerance."""
+    """Return the row of a run for the metadata. Raises ArtifactError beyond the tolerance."""
     difference = compare(run.expected, run.found, reference.thresholds, tolerance)
     faults = faults_of(difference, tolerance, reference)
     loss = None if run.loss is None else _relative_difference(run.loss, reference.loss)
     if loss is not None and not loss <= tolerance.loss:
-        faults.append(f"the loss changed by a part of {loss:.3g}, of which {tolerance.loss:g} are allowed")
+        faults.append(f"the relative change of the loss is {loss:.3g}, at most {tolerance.loss:g} is allowed")
     if faults:
         raise ArtifactError(
             f"{name} does not find what the detector finds, with {run.runtime} on {run.device} in batches of "
@@ -250,7 +250,7 @@ def _row(run: _Run, reference: Reference, tolerance: Tolerance, name: str) -> Pa
 
 
 def _relative_difference(value: float, expected: float) -> float:
-    """Return the difference as a part of the expected value, infinite for 0, which a loss may be."""
+    """Return the difference divided by the expected value; infinite for an expected 0."""
     if value == expected:
         return 0.0
     return abs(value - expected) / abs(expected) if expected else math.inf

@@ -56,7 +56,7 @@ def test_rejects_other_files(data: bytes, message: str) -> None:
 
 
 def test_rejects_missing_files_and_folders(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=f"^there is no file nothing.pt in {tmp_path}: "):
+    with pytest.raises(ArtifactError, match=f"^there is no file nothing.pt in {tmp_path}; "):
         read_file(tmp_path / "nothing.pt")
     with pytest.raises(ArtifactError, match="must be an artifact file, got the folder"):
         read_file(tmp_path)

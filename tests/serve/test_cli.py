@@ -106,7 +106,7 @@ _ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="nee
 @pytest.mark.parametrize(
     ("options", "library", "message"),
     [
-        ("--artifact {tmp}/nothing.pt", "", "there is no file nothing.pt in {tmp}; `lensbox export` writes"),
+        ("--artifact {tmp}/nothing.pt", "", "there is no file nothing.pt in {tmp}; "),
         ("", "{tmp}/missing.so", "op library was not found. Looked at: {tmp}/missing.so. To mend it, "),
         ("--api-keys-file {tmp}/nothing", "", "{tmp}/nothing cannot be used: No such file or directory"),
         ("--port {port}", "", "127.0.0.1 port {port} cannot be listened on: "),

@@ -112,7 +112,7 @@ def test_options_of_the_command(
     pictures = ["--pictures", str(tmp_path / "red.png"), str(tmp_path / "red.png")]
     assert main([*arguments, "--dtype", "tf32", *pictures]) == 0
     err = capfd.readouterr().err
-    assert "measuring what tf32 changes" in err
+    assert "measuring the changes by tf32" in err
     assert "in 14 pictures on cpu" in err
     metadata = json.loads(load_artifact(tmp_path / "a.pt").metadata.to_json())
     assert metadata["precision"]["pictures"] == 14
