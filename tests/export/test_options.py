@@ -13,7 +13,7 @@ from lensbox.export.options import SUFFIXES, foreign_suffix, output_paths
     ("options", "message"),
     [
         ("--format onnx,tflite", "must be of torchscript, aoti, onnx, triton, got 'tflite'"),
-        ("--format onnx --dtype float16", "--dtype must be float32 for an ONNX file"),
+        ("--format onnx --dtype float16", "--dtype must be float32 for the formats onnx and triton"),
         (f"--format onnx --ops {__file__} --carry-ops", "--carry-ops must come with --format torchscript"),
         ("--carry-ops", "--carry-ops must come with --ops"),
         ("--option a=1", "--option must come with --model"),
