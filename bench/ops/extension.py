@@ -67,7 +67,7 @@ def _own_programs_on_path() -> Iterator[None]:
 
 
 def _main_line(message: str) -> str:
-    """Return the first error line of a compiler's or linker's output."""
+    """Return the first error line of a compiler or linker, or its first line."""
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no message"]
     # The first line is torch's own: "Error building extension ...".
     telling = [line for line in lines[1:] if "error:" in line or "cannot find" in line]

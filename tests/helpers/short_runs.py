@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.run.run import Outcome, RunOptions, TrainingRun
+from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import TrainConfig
 
 CPU = torch.device("cpu")
@@ -26,7 +28,8 @@ SHORT_RUN = TrainConfig().replace(
     evaluations=0,
     recalibration_views=8,
 )
-
+# Six steps, in which the weight average moves
+SIX_STEPS = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 
 # The same settings for the command line, --set
 TINY = [
@@ -40,6 +43,17 @@ TINY = [
     "workers=2",
     "recalibration_views=16",
 ]
+
+
+def small_detector(seed: int | None = None) -> FaceDetector:
+    """Return a small detector with random weights. seed: of the weights; None leaves the generator alone."""
+    if seed is not None:
+        torch.manual_seed(seed)
+    return FaceDetector(DetectorConfig.named("small"))
+
+
+def make_step(store: ImageStore, config: TrainConfig = SIX_STEPS) -> TrainStep:
+    return TrainStep(small_detector(), store.tensors, config, CPU)
 
 
 def run_options(output: Path, **changes: Any) -> RunOptions:

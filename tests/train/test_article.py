@@ -87,27 +87,26 @@ def test_a_broken_loss_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "words"),
+    ("processes", "extra", "words"),
     [
-        (["--data", "photos"], "--data must not be given with --model article"),
-        (["--teacher", "a.safetensors"], "--teacher must not be given with --model article"),
-        (["--resume"], "--resume must not be given with --model article"),
-        (["--set", "mosaic_share=1"], "unknown configuration key 'mosaic_share'"),
-        (["--set", "steps=0"], "steps: must be greater than or equal to 1, got 0"),
-        (["--set", "channels=[1,2]"], "channels[2]: Field required, got [1, 2]"),
+        (2, [], "--model article trains in one process, got 2 from torchrun"),
+        (1, ["--data", "photos"], "--data must not be given with --model article"),
+        (1, ["--teacher", "a.safetensors"], "--teacher must not be given with --model article"),
+        (1, ["--resume"], "--resume must not be given with --model article"),
+        (1, ["--set", "mosaic_share=1"], "unknown configuration key 'mosaic_share'"),
+        (1, ["--set", "steps=0"], "steps: must be greater than or equal to 1, got 0"),
+        (1, ["--set", "channels=[1,2]"], "channels[2]: Field required, got [1, 2]"),
     ],
 )
 def test_wrong_usage(
-    extra: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*COMMAND, "--output", str(tmp_path), *extra]) == ExitCode.USAGE
-    assert words in capsys.readouterr().err
-
-
-def test_several_processes_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    processes: int,
+    extra: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert main([*COMMAND, "--output", str(tmp_path)]) == ExitCode.USAGE
-    assert "--model article trains in one process, got 2 from torchrun" in capsys.readouterr().err
+    monkeypatch.setenv("WORLD_SIZE", str(processes))
+    assert main([*COMMAND, "--output", str(tmp_path), *extra]) == ExitCode.USAGE
+    assert words in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from short_runs import SHORT_RUN, interrupt, run_options, train
+from short_runs import SHORT_RUN, TINY, interrupt, run_options, train
 from torch import Tensor
 
 from lensbox.model import (
@@ -188,7 +188,7 @@ def test_a_resumed_run_needs_its_teachers(store: ImageStore, teachers: Teachers,
     assert (output / "weights.safetensors").is_file()
 
 
-QUICK = ["model=small", "steps=1", "batch_size=4", "compile=false", "workers=0", "recalibration_views=0"]
+QUICK = [*TINY, "steps=1", "batch_size=4", "recalibration_views=0"]
 
 
 def test_a_batch_must_divide_among_the_folds(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:

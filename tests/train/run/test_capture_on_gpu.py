@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from short_runs import small_detector
 
-from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import load_images
 from lensbox.train.data.labels import read_labels
 from lensbox.train.loss.teachers import Teachers
@@ -27,9 +28,7 @@ def make_step(faces_folder: Path, config: TrainConfig, teachers: Teachers | None
     teachers = teachers or Teachers()
     images = read_labels([faces_folder])[0]
     store = load_images(images, device, capacity=8, workers=2, folds=teachers.folds)
-    torch.manual_seed(0)
-    detector = FaceDetector(DetectorConfig.named("small"))
-    return TrainStep(detector, store.tensors, config, device, teachers)
+    return TrainStep(small_detector(0), store.tensors, config, device, teachers)
 
 
 def run_steps(step: TrainStep, count: int) -> list[float]:
@@ -50,47 +49,39 @@ def _deterministic() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
+def teachers() -> Teachers:
+    whole, *fold = (small_detector(seed).requires_grad_(False) for seed in (1, 2, 3))
+    return Teachers((whole,), (tuple(fold),))
+
+
+ALL_CHANGES = {f"{name}_chance": 0.5 for name in ("soft", "light", "cover", "rotate")}
+
+
 @pytest.mark.usefixtures("_deterministic")
 @pytest.mark.filterwarnings("ignore:.*does not have a deterministic implementation")
-@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize(
+    ("changes", "taught", "tolerance"),
+    [({}, False, 1e-5), ({"bf16": True}, False, 1e-5), (ALL_CHANGES, True, 0.02)],
+    ids=["float32", "bfloat16", "teachers and all changes of views"],
+)
 def test_captured_step_has_the_losses_of_the_eager_step(
-    faces_folder: Path, bf16: bool, caplog: pytest.LogCaptureFixture
+    faces_folder: Path, changes: Any, taught: bool, tolerance: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = CONFIG.replace(bf16=bf16)
-    captured = make_step(faces_folder, config)
+    config = CONFIG.replace(**changes)
+    captured = make_step(faces_folder, config, teachers() if taught else None)
     compile_and_capture(captured, PROGRESS)
     assert captured.mode == "CUDA graph", caplog.messages
     losses = run_steps(captured, 4)
     assert len(set(losses)) == 4, "each replay draws new views"
+    if taught:
+        captured.recalibrate()  # leaves training as it was
+        losses += run_steps(captured, 2)
 
-    plain = make_step(faces_folder, config.replace(cuda_graph=False))
+    plain = make_step(faces_folder, config.replace(cuda_graph=False), teachers() if taught else None)
     run_steps(plain, WARMUP_STEPS)
-    assert losses == pytest.approx(run_steps(plain, 4), rel=1e-5)
+    assert losses == pytest.approx(run_steps(plain, len(losses)), rel=tolerance)
     assert captured.step == plain.step
     assert captured.is_finite()
-
-
-@pytest.mark.usefixtures("_deterministic")
-@pytest.mark.filterwarnings("ignore:.*does not have a deterministic implementation")
-def test_captured_with_teachers_and_every_change_of_the_views(
-    faces_folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def teacher(seed: int) -> FaceDetector:
-        torch.manual_seed(seed)
-        return FaceDetector(DetectorConfig.named("small")).requires_grad_(False)
-
-    changes = {f"{name}_chance": 0.5 for name in ("soft", "light", "cover", "rotate")}
-    config = CONFIG.replace(**changes)
-    captured = make_step(faces_folder, config, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
-    compile_and_capture(captured, PROGRESS)
-    assert captured.mode == "CUDA graph", caplog.messages
-    losses = run_steps(captured, 4)
-    captured.recalibrate()
-    losses += run_steps(captured, 2)
-    plain_config = config.replace(cuda_graph=False)
-    plain = make_step(faces_folder, plain_config, Teachers((teacher(1),), ((teacher(2), teacher(3)),)))
-    run_steps(plain, WARMUP_STEPS)
-    assert losses == pytest.approx(run_steps(plain, 6), rel=0.02)
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, inside its compiler

@@ -2,14 +2,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from short_runs import small_detector
 
 from lensbox.common.errors import InputError
-from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.run.checkpoint import load_average, load_checkpoint, save_checkpoint
 
 
 def test_the_weight_average_is_a_detector(tmp_path: Path) -> None:
-    detector = FaceDetector(DetectorConfig.named("small"))
+    detector = small_detector()
     step = {"model": {}, "average": detector.state_dict()}
     save_checkpoint(tmp_path / "c.pt", {"detector": detector.config.to_json(), "step": step})
     average = load_average(tmp_path / "c.pt")

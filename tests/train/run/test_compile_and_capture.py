@@ -4,21 +4,17 @@ from typing import Any
 
 import pytest
 import torch
-from short_runs import CPU, SHORT_RUN
+from short_runs import SIX_STEPS, make_step, small_detector
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import SIDE, ImageStore, StoreTensors
 from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.loss.teachers import teach
 from lensbox.train.run.compile_and_capture import compile_and_capture
-from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
-
-CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 
 
 def test_a_failed_compilation_is_reported_and_the_step_runs_eagerly(
@@ -28,8 +24,7 @@ def test_a_failed_compilation_is_reported_and_the_step_runs_eagerly(
         raise RuntimeError("no compiler here")
 
     monkeypatch.setattr(torch, "compile", broken)
-    config = CONFIG.replace(compile=True)
-    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU)
+    step = make_step(store, SIX_STEPS.replace(compile=True))
     untouched = {name: value.clone() for name, value in step.model.state_dict().items()}
     compile_and_capture(step)
     assert step.mode == "eager"
@@ -44,7 +39,7 @@ def test_a_failed_compilation_is_reported_and_the_step_runs_eagerly(
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # torch.compile instantiates it
 def test_compiled_step_traces_whole(store: ImageStore) -> None:
     """Views, and net with loss, are one graph each: no part falls back to Python inside a captured step."""
-    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+    step = make_step(store)
     draws = draw(step.counts, torch.tensor(1.0), "cpu")
     views = torch.compile(step._make_views, fullgraph=True, backend="aot_eager")(draws)
     for one, other in zip(views, step._make_views(draws), strict=True):
@@ -101,7 +96,7 @@ def test_views_net_loss_and_backward_stay_on_the_device(changes: Any) -> None:
         torch.zeros(5, device=META),
         torch.zeros(5, device=META),
     )
-    model = FaceDetector(DetectorConfig.named("small")).to(META)
+    model = small_detector().to(META)
     switch = torch.ones((), device=META)
     with HostTraffic() as traffic:
         views = make_views(store, draw(counts, switch, META), counts, config)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import safetensors
 import torch
-from short_runs import SHORT_RUN, interrupt, run_options, train
+from short_runs import SHORT_RUN, interrupt, run_options, small_detector, train
 
-from lensbox.model import DetectorConfig, FaceDetector, load_detector, save_detector, weights_sha256
+from lensbox.model import load_detector, save_detector, weights_sha256
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.origin import Origin
@@ -24,8 +24,7 @@ CONFIG = SHORT_RUN.replace(seed=3, steps=2, log_seconds=1e-9, recalibration_view
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file of weights that no seed of these tests gives."""
-    torch.manual_seed(99)
-    detector = FaceDetector(DetectorConfig.named("small"))
+    detector = small_detector(99)
     with torch.no_grad():
         for name, value in detector.named_buffers():
             if name.endswith("running_mean"):

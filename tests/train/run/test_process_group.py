@@ -94,17 +94,7 @@ def test_two_processes_train_one_model_and_resume_it(faces_folder: Path, tmp_pat
 
 
 STEPS = 80
-SETTINGS = [
-    "model=small",
-    f"steps={STEPS}",
-    "compile=false",
-    "bf16=false",
-    "max_targets=8",
-    "max_ignored=8",
-    "workers=2",
-    "recalibration_views=64",
-    "log_seconds=1e-9",
-]
+SETTINGS = [*TINY, f"steps={STEPS}", "recalibration_views=64", "log_seconds=1e-9"]
 
 
 def run(data: Path, output: Path, processes: int, batch_size: int) -> tuple[str, list[dict[str, Any]]]:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from short_runs import CPU, SHORT_RUN, interrupt, run_options, train
+from short_runs import CPU, interrupt, run_options, small_detector, train
+from short_runs import SIX_STEPS as CONFIG
 
 from lensbox.common.errors import InputError
-from lensbox.model import DetectorConfig, FaceDetector, load_detector, read_metadata
+from lensbox.model import load_detector, read_metadata
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.labels import read_labels
 from lensbox.train.errors import TrainingError
@@ -25,7 +26,6 @@ from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.run import RunOptions, TrainingRun
 from lensbox.train.run.step import TrainStep
 
-CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 ANY_DATA: Any = object()  # for runs whose scoring is replaced
 
 
@@ -43,7 +43,7 @@ def test_overfits_a_handful_of_photographs(
         learning_rate=3e-3,
     )
     validation = load_evaluation_set(read_labels([faces_folder])[0], workers=2)
-    untrained, _ = evaluate(FaceDetector(DetectorConfig.named("small")).eval().detect, validation, CPU)
+    untrained, _ = evaluate(small_detector().eval().detect, validation, CPU)
     caplog.set_level(logging.INFO, "lensbox")
     figures = train(store, config, run_options(tmp_path), validation).figures
     assert untrained.average_precision["all>=8"] < 0.2

@@ -4,20 +4,16 @@ from typing import Any
 
 import pytest
 import torch
-from short_runs import CPU, SHORT_RUN
+from short_runs import SIX_STEPS, make_step
 from torch import Tensor
 
-from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import join_gradients
-from lensbox.train.run.step import TrainStep
-
-CONFIG = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 
 
 def test_recalibrated_statistics_belong_to_the_average_net(store: ImageStore) -> None:
-    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+    step = make_step(store)
     for _ in range(3):
         step.run(0.5)
     seen = []
@@ -38,7 +34,7 @@ def test_recalibrated_statistics_belong_to_the_average_net(store: ImageStore) ->
 def test_recalibration_leaves_training_as_it_was(store: ImageStore) -> None:
     def weights(recalibrate: bool) -> dict[str, Tensor]:
         torch.manual_seed(1)
-        step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+        step = make_step(store)
         for _ in range(3):
             step.run(0.5)
             if recalibrate:
@@ -51,7 +47,7 @@ def test_recalibration_leaves_training_as_it_was(store: ImageStore) -> None:
 
 
 def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
-    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, CONFIG, CPU)
+    step = make_step(store)
     before = {name: value.clone() for name, value in step.average.detector.state_dict().items()}
     step.run(0.5)
     weight = 1 - 1 / 2  # decay (1 + 0) / (2 + 0)
@@ -69,8 +65,7 @@ def test_two_processes_have_the_gradients_of_one_batch(
     store: ImageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two parts of a batch with few and with many positives, joined as two processes join theirs."""
-    config = CONFIG.replace(batch_size=8)
-    step = TrainStep(FaceDetector(DetectorConfig.named("small")), store.tensors, config, CPU)
+    step = make_step(store, SIX_STEPS.replace(batch_size=8))
     step.model.eval()  # batch norm then treats every view by itself
     torch.manual_seed(5)
     views = step.draw_views()
@@ -98,11 +93,8 @@ def test_two_processes_have_the_gradients_of_one_batch(
 
 
 def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store: ImageStore) -> None:
-    config = CONFIG.replace(bf16=True)
     torch.manual_seed(0)
-    detector = FaceDetector(DetectorConfig.named("small"))
-    step = TrainStep(detector, store.tensors, config, CPU)
-
+    step = make_step(store, SIX_STEPS.replace(bf16=True))
     inputs = torch.rand(2, 96, 8, 8, dtype=torch.bfloat16)
     convolutions = [m for m in step.model.modules() if isinstance(m, torch.nn.Conv2d)]
     wide = next(m for m in convolutions if m.kernel_size == (5, 5) and m.groups == 96 and m.stride == (1, 1))

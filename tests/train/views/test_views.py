@@ -99,20 +99,6 @@ def test_boxes_lie_on_their_pixels(kind: str, mosaic: float) -> None:
         assert (image[~outer] > 128).float().mean() < 0.01
 
 
-def tiles_for(
-    scale: Sequence[float],
-    offset: Sequence[float],
-    rectangle: Sequence[float] = (0.0, 0.0, 256.0, 256.0),
-) -> Tiles:
-    return Tiles(
-        torch.tensor([0]), torch.tensor([scale]), torch.tensor([offset]), torch.tensor([list(rectangle)])
-    )
-
-
-def one_box_store(box: Sequence[float], ignore: bool = False) -> StoreTensors:
-    return boxes_store(torch.tensor([box]), torch.tensor([ignore]))
-
-
 def boxes_store(boxes: Tensor, ignore: Tensor | None = None, side: int = 400) -> StoreTensors:
     """One black photograph with these boxes."""
     flags = torch.zeros(len(boxes)).bool() if ignore is None else ignore
@@ -120,57 +106,52 @@ def boxes_store(boxes: Tensor, ignore: Tensor | None = None, side: int = 400) ->
     return store_tensors(pixels, torch.tensor([[side, side]]), [boxes], [flags], torch.ones(1), 16)
 
 
+FACE, LOW = (0.0, 10.0, 100.0, 90.0), (0.0, 0.0, 40.0, 44.0)
+
+
+def below(by: float) -> tuple[float, ...]:
+    """A box that begins `by` px below y = 300. The photograph ends at y = 400, and the canvas goes on."""
+    return (10.0, 300.0 + by, 90.0, 400.0 + by)
+
+
 @pytest.mark.parametrize(
-    ("shift", "find", "ignore", "right"),
+    ("box", "flagged", "scale", "offset", "expected", "judgement"),
     [
-        (0.0, True, False, 100.0),
-        (206.0, True, False, 256.0),  # half of it in view
-        (208.0, False, True, 256.0),
-        (240.0, False, True, 256.0),  # 16 %
-        (242.0, False, False, 256.0),
-        (300.0, False, False, 256.0),
+        (FACE, False, (1.0, 1.0), (0.0, 0.0), [0, 10, 100, 90], "target"),
+        (FACE, False, (1.0, 1.0), (206.0, 0.0), [206, 10, 256, 90], "target"),  # half of it in view
+        (FACE, False, (1.0, 1.0), (208.0, 0.0), [208, 10, 256, 90], "ignored"),
+        (FACE, False, (1.0, 1.0), (240.0, 0.0), [240, 10, 256, 90], "ignored"),  # 16 %
+        (FACE, False, (1.0, 1.0), (242.0, 0.0), None, "dropped"),
+        (FACE, False, (1.0, 1.0), (300.0, 0.0), None, "dropped"),
+        # Padding shows nothing of a box.
+        (below(30), False, (0.5, 0.5), (0.0, 10.0), [5, 175, 45, 210], "target"),
+        (below(70), False, (0.5, 0.5), (0.0, 10.0), [5, 195, 45, 210], "ignored"),
+        (below(90), False, (0.5, 0.5), (0.0, 10.0), [5, 205, 45, 210], "dropped"),
+        (below(30), False, (-0.5, 0.5), (200.0, 10.0), [155, 175, 195, 210], "target"),  # mirrored
+        (below(70), False, (-0.5, 0.5), (200.0, 10.0), [155, 195, 195, 210], "ignored"),
+        (below(90), False, (-0.5, 0.5), (200.0, 10.0), [155, 205, 195, 210], "dropped"),
+        # Low and flagged boxes are ignored.
+        (LOW, False, (0.1, 0.1), (0.0, 0.0), None, "ignored"),
+        ((0.0, 0.0, 40.0, 46.0), False, (0.1, 0.1), (0.0, 0.0), None, "target"),
+        ((0.0, 0.0, 40.0, 46.0), True, (0.1, 0.1), (0.0, 0.0), None, "ignored"),
     ],
 )
-def test_visible_share_decides_between_target_ignored_and_dropped(
-    shift: float, find: bool, ignore: bool, right: float
+def test_box_is_target_ignored_or_dropped(
+    box: Sequence[float],
+    flagged: bool,
+    scale: Sequence[float],
+    offset: Sequence[float],
+    expected: list[float] | None,
+    judgement: str,
 ) -> None:
-    store = one_box_store([0.0, 10.0, 100.0, 90.0])
-    boxes, found, ignored = judge_boxes(map_boxes(store, tiles_for([1.0, 1.0], [shift, 0.0])), CONFIG)
-    assert bool(found[0, 0]) == find
-    assert bool(ignored[0, 0]) == ignore
-    assert boxes[0, 0, 2] == right
-    assert not found[0, 1:].any()
-    assert not ignored[0, 1:].any()
-
-
-@pytest.mark.parametrize(
-    ("below", "find", "ignore"), [(30.0, True, False), (70.0, False, True), (90.0, False, False)]
-)
-@pytest.mark.parametrize("mirrored", [False, True])
-def test_padding_shows_nothing_of_a_box(below: float, find: bool, ignore: bool, mirrored: bool) -> None:
-    """A label that reaches beyond the photograph, 400 px high, ends with it, though the canvas goes on."""
-    store = one_box_store([10.0, 300.0 + below, 90.0, 400.0 + below])
-    tiles = tiles_for([-0.5 if mirrored else 0.5, 0.5], [200.0 if mirrored else 0.0, 10.0])
+    store = boxes_store(torch.tensor([box]), torch.tensor([flagged]))
+    whole = torch.tensor([[0.0, 0.0, 256.0, 256.0]])
+    tiles = Tiles(torch.tensor([0]), torch.tensor([scale]), torch.tensor([offset]), whole)
     boxes, found, ignored = judge_boxes(map_boxes(store, tiles), CONFIG)
-    assert boxes[0, 0].tolist() == [
-        155.0 if mirrored else 5.0,
-        160 + below / 2,
-        195.0 if mirrored else 45.0,
-        210,
-    ]
-    assert (bool(found[0, 0]), bool(ignored[0, 0])) == (find, ignore)
-
-
-def test_low_and_flagged_boxes_are_ignored() -> None:
-    tiles = tiles_for([0.1, 0.1], [0.0, 0.0])
-    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 44.0]), tiles), CONFIG)
-    assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
-    _, found, ignored = judge_boxes(map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0]), tiles), CONFIG)
-    assert (bool(found[0, 0]), bool(ignored[0, 0])) == (True, False)
-    _, found, ignored = judge_boxes(
-        map_boxes(one_box_store([0.0, 0.0, 40.0, 46.0], ignore=True), tiles), CONFIG
-    )
-    assert (bool(found[0, 0]), bool(ignored[0, 0])) == (False, True)
+    if expected is not None:
+        assert boxes[0, 0].tolist() == expected
+    assert found[0].nonzero().flatten().tolist() == [0] * (judgement == "target")
+    assert ignored[0].nonzero().flatten().tolist() == [0] * (judgement == "ignored")
 
 
 def test_crowds_keep_the_largest_and_ignore_the_rest() -> None:
