@@ -108,7 +108,7 @@ class Figure:
 
 @dataclass
 class Report:
-    """Collects a run's rows, tables, figures and notes; says each, and keeps NAME.csv and NAME.md up to date.
+    """Collect and print a run's rows, tables, figures and notes; keep NAME.csv and NAME.md up to date.
 
     output: folder for the files, or None.
     """

@@ -53,7 +53,7 @@ class DetectorArguments:
 
 _strict = click.option("--strict", is_flag=True, help="Stop at the first problem in the data.")
 _labels = click.option(
-    "--labels", type=click.Choice(["wider", "coco", "yolo"]), help="Layout of the labels. Default: look."
+    "--labels", type=click.Choice(["wider", "coco", "yolo"]), help="Layout of the labels. Default: detect."
 )
 _device = click.option("--device", default="auto", help="cpu, cuda, cuda:N or auto, which prefers a GPU.")
 
@@ -66,9 +66,9 @@ def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of `DetectorArguments`."""
     for option in (
         _device,
-        click.option("--public-key", type=FILE, help="Whose signature --artifact must have: a PEM file."),
-        click.option("--artifact", type=FILE, help="Exported artifact; for evaluate of any detector."),
-        click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; its weight average counts."),
+        click.option("--public-key", type=FILE, help="PEM file. --artifact must be signed with its key."),
+        click.option("--artifact", type=FILE, help="Exported artifact; `evaluate` takes any detector."),
+        click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; uses its weight average."),
         click.option("--weights", type=FILE, help="safetensors file. Default: the shipped weights."),
     ):
         function = option(function)
@@ -98,7 +98,7 @@ def _png(text: str) -> Path:
 )
 @_labels
 @_strict
-@click.option("--val", multiple=True, metavar="PATH...", help="The same, to score on.")
+@click.option("--val", multiple=True, metavar="PATH...", help="Photographs to evaluate on, as --data.")
 @click.option("--output", type=FILE, default=Path("runs/train"), metavar="FOLDER", help="Folder of the run.")
 @click.option(
     "--config",
@@ -121,7 +121,7 @@ def _png(text: str) -> Path:
     help="Weights of larger detectors, whose predictions are learned too.",
 )
 @click.option(
-    "--leave-out", metavar="K/N", help="Train without fold K of N of the photographs, to teach about them."
+    "--leave-out", metavar="K/N", help="Train without fold K of N of the photographs, to be their teacher."
 )
 @click.option("--contact-sheet", type=FILE, metavar="PNG", help="Draw views with boxes and stop.")
 @click.option("--print-config", is_flag=True, help="Print the configuration and stop.")
@@ -129,8 +129,8 @@ def _png(text: str) -> Path:
 def train(context: click.Context, /, model: str | None, **options: Any) -> None:
     """Train a face detector on photographs labelled as in WIDER FACE, COCO or YOLO.
 
-    `--model article` trains the article's net on random data instead, to minimise the mean GIoU and then
-    1 - GIoU, and prints the mean GIoU before and after each run.
+    `--model article` trains the article's net on random data instead. One run minimises the mean GIoU, the
+    other 1 - GIoU. The command prints the mean GIoU before and after each run.
     """
     require_at_most_one(options, "resume", "weights")
     arguments = TrainArguments(**options, command=shlex.join(["lensbox", "train", *given_arguments()]))
@@ -161,7 +161,7 @@ def train(context: click.Context, /, model: str | None, **options: Any) -> None:
 @click.option("--detections", type=FILE, metavar="FILE", help="Score COCO results (JSON), no detector.")
 @click.option("--coco", is_flag=True, help="COCO's average precision too (pycocotools).")
 @click.option("--report", type=FILE, metavar="FOLDER", help="Draw curves, misses, false alarms.")
-@click.option("--json", "json_file", type=FILE, metavar="FILE", help="Also write the figures there.")
+@click.option("--json", "json_file", type=FILE, metavar="FILE", help="Also write the figures to FILE.")
 def evaluate(
     data: tuple[str, ...],
     labels: str | None,
@@ -174,8 +174,8 @@ def evaluate(
 ) -> None:
     """Measure average precision at IoU 0.5 by box height, and by class where the detector has some.
 
-    If --data is one COCO file, --coco adds what pycocotools prints for that file. --detections prints that
-    for detections from elsewhere.
+    If --data is one COCO file, --coco adds the summary of pycocotools for that file. --detections prints the
+    summary for the detections in FILE.
     """
     import json
 
@@ -230,7 +230,7 @@ def evaluate(
 )
 @_with_detector
 def stress(output: Path, threshold: float | None, **options: Any) -> None:
-    """Degrade two portraits in the public domain until the detector misses them; draw where."""
+    """Degrade two portraits in the public domain until the detector misses them; draw the limits."""
     arguments = _detector(options)
     from lensbox.runtime.device import choose_device
     from lensbox.train.choices import chosen_face_detector

@@ -169,8 +169,7 @@ def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
     """Return the settings with `values` laid over them.
 
     Raises:
-        ConfigError: a name is unknown, or a value has the wrong type or is out of range, so that a typing
-            mistake never trains for an hour with a default.
+        ConfigError: a name is unknown, or a value has the wrong type or is out of range.
     """
     known = [member.name for member in dataclasses.fields(settings)]
     for name in values:

@@ -157,7 +157,7 @@ class TrainingStep(Generic[Targets]):
 
 
 class PhaseSampler:
-    """Times each phase up to its result: the device is waited for before the first and after each.
+    """Time each phase up to its result: wait for the device before the first phase and after each.
 
     A call returns the microseconds of the step and adds the times of its phases to `samples`, by name.
     """

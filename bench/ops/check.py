@@ -1,4 +1,4 @@
-"""Compares the answers of peers with the float64 reference, before they are timed."""
+"""Compare the answers of peers with the float64 reference, before they are timed."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ GRADIENT_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 2
 
 
 def check_loss(function: Function, batch: LossBatch, with_gradient: bool, weighted: bool = False) -> None:
-    """Compare the value and, if asked for, the gradient. Raises WrongAnswerError."""
+    """Compare the value and, if asked for, the gradient. Raise WrongAnswerError."""
     weight = batch.weight if weighted else None
     expected_loss, expected_gradient = loss_reference(batch.pred, batch.target, weight)
     if not with_gradient:
@@ -31,13 +31,13 @@ def check_loss(function: Function, batch: LossBatch, with_gradient: bool, weight
 
 
 def check_pairwise(function: Function, batch: PairwiseBatch) -> None:
-    """Compare the GIoU of all pairs. Raises WrongAnswerError."""
+    """Compare the GIoU of all pairs. Raise WrongAnswerError."""
     expected = giou_reference(batch.boxes1[:, None], batch.boxes2[None])
     _require_close("pairwise GIoU", function(batch), expected, VALUE_TOLERANCE)
 
 
 def check_nms(peer: Peer, function: Function, batch: NmsBatch) -> None:
-    """Compare the boxes that are kept. Raises WrongAnswerError."""
+    """Compare the boxes that are kept. Raise WrongAnswerError."""
     assert peer.kept is not None
     kept = peer.kept(batch, function(batch))
     expected = nms_reference(batch.boxes, batch.scores, batch.iou_threshold)

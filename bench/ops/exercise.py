@@ -1,8 +1,10 @@
 """The article's open exercise: the gain of skipping padding as the work of a slot grows.
 
-Four variables: the number of GIoU computations per slot (n), the share of valid slots (fill), whether valid
-slots lie anywhere ("mixed" warps) or fill whole warps ("uniform"), and whether the kernel skips padding or
-computes it and clears the result. The kernels are in csrc/exercise_kernel.cu.
+Variables:
+    n: number of GIoU computations per slot.
+    fill: share of valid slots.
+    warps: "mixed" if valid slots lie anywhere, "uniform" if they fill whole warps.
+    kernel: one skips padding; the other computes padding and clears the result (csrc/exercise_kernel.cu).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Builds the benchmark's own C++ and CUDA sources (csrc/) on first use, as torch.ops.lensbox_bench.
+"""Build the benchmark's own C++ and CUDA sources (csrc/) on first use, as torch.ops.lensbox_bench.
 
 The build needs ninja and a C++ compiler, with a GPU also nvcc. torch's extension cache keeps it.
 """

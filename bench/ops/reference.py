@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def giou_reference(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
-    """GIoU (Rezatofighi et al., CVPR 2019) of xyxy boxes `[..., 4]`, broadcasting, in float64."""
+    """Return the GIoU (Rezatofighi et al., CVPR 2019) of xyxy boxes `[..., 4]`, broadcasting, in float64."""
     a, b = boxes1.double(), boxes2.double()
     size_a, size_b = _at_least(a[..., 2:] - a[..., :2], 0), _at_least(b[..., 2:] - b[..., :2], 0)
     overlap = _at_least(torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2]), 0)

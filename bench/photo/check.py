@@ -1,4 +1,4 @@
-"""Compares the canvases and boxes of a way with the reference, before it is timed."""
+"""Compare the canvases and boxes of a way with the reference, before it is timed."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,7 @@
 """The photographs that are timed, made of the two portraits of `lensbox.common.samples`.
 
-One portrait fills the left, copies of both stand in rows to its right. Edges are sharpened and every pixel
-gets noise, so that a JPEG file takes as many bits per pixel, and as long to decode, as one from a camera.
+One portrait fills the left; copies of both stand in rows to its right. Edges are sharpened and every pixel
+gets noise. A JPEG file then has as many bits per pixel, and takes as long to decode, as one from a camera.
 """
 
 import functools

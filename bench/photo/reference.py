@@ -1,7 +1,7 @@
 """The reference for canvases and boxes, computed with Pillow by the rules of docs/artifact.md.
 
-It uses nothing of `lensbox.runtime` or the ops, and knows gray canvases and JPEG files whose sides are
-multiples of 8: the benchmark has no others.
+The reference uses nothing of `lensbox.runtime` or the ops. It supports only the inputs of the benchmark: gray
+canvases, and JPEG files whose sides are multiples of 8.
 """
 
 import io

@@ -32,8 +32,8 @@ def annotation_file(path: Path) -> Path | None:
 def read_coco(path: Path) -> ImagesAndProblems:
     """Return the labelled images of a COCO JSON file, or of the folder that holds one, and the problems.
 
-    A file `x.json` names images relative to its folder, to `images/` beside it, to the folder above, or to a
-    folder there, as `annotations/instances_val2017.json` does beside `val2017/`.
+    A file `x.json` names images relative to its folder, to `images/` beside it, or to the folder above. It
+    may also name a folder there, as `annotations/instances_val2017.json` does beside `val2017/`.
 
     Raises:
         DataError: there is no such file, or it is not what COCO describes.

@@ -64,9 +64,11 @@ class _Entry:
 
 
 def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Problem]]:
-    """Parse the text of a `*_bbx_gt.txt`. Bad rows are left out and reported. An entry whose count cannot be
-    read or does not fit its rows, and all entries of an image that has several with different boxes, are left
-    out as a whole, for an image with unknown faces teaches the wrong thing."""
+    """Parse the text of a `*_bbx_gt.txt`. Skip and report bad rows.
+
+    Skip an entry if its count cannot be read or does not fit its rows. Skip all entries of an image that is
+    listed with different boxes. An image with unlabelled faces would teach the wrong thing.
+    """
     lines = text.splitlines()
     entries: list[_Entry] = []
     problems: list[Problem] = []

@@ -36,8 +36,8 @@ def description_file(path: Path) -> Path | None:
 def read_yolo(path: Path, split: str = "train") -> ImagesAndProblems:
     """Return the labelled images of one split of a YOLO data set, and the problems.
 
-    `data.yaml` names the classes (`names`, a list or a mapping) and for each split a folder of images, a text
-    file that lists images, or several of them. The labels of `…/images/a.jpg` are `…/labels/a.txt`: a row is
+    `data.yaml` names the classes (`names`, a list or a mapping). For each split it names folders of images,
+    or text files that list images. The labels of `…/images/a.jpg` are `…/labels/a.txt`. A row is
     `class x y width height` (the centre, as shares of the image), or a class and the corners of a polygon. An
     image without such a file has no boxes.
 

@@ -1,11 +1,11 @@
 """Average precision of boxes (all-point interpolation), by bands of box height.
 
-A box is scored in the band of its labelled height. Boxes of other bands and ignored ones neither count as
-misses nor make a detection that hits them a false alarm (WIDER FACE's rule, Yang et al. 2016,
-arXiv:1511.06523). A detection that hits nothing is a false alarm of every band whose limits its own height
-meets, with a margin of 0.7 below and 1.4 above.
+A box is scored in the band of its labelled height. Boxes of other bands and ignored boxes are no misses, and
+a detection that hits one is no false alarm (WIDER FACE's rule, Yang et al. 2016, arXiv:1511.06523). A
+detection that hits nothing is a false alarm of each band that its height fits. For this the low
+limit of the band is multiplied by 0.7 and the high limit by 1.4.
 
-Where there are several classes, a detection matches labels of its own class alone.
+With several classes, a detection matches only labels of its class.
 """
 
 from __future__ import annotations

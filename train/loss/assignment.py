@@ -1,8 +1,8 @@
-"""Assign the detector's cells to the boxes that they shall predict, task-aligned, in fixed shapes.
+"""Assign cells of the detector to target boxes, task-aligned, in fixed shapes.
 
-Every box proposes the 3x3 cells around its centre on each level that takes its size, ranks them by
-score^a · IoU^b of their present predictions (TOOD: Feng et al. 2021, arXiv:2108.07755) and keeps the best
-few. A cell that several boxes keep goes to the one that ranks it highest. No call here waits for the
+The candidates of a box are the 3x3 cells around its centre, on each level that takes its size. Candidates are
+ranked by score^a · IoU^b of their present predictions (TOOD: Feng et al. 2021, arXiv:2108.07755). A box keeps
+the best few. A cell that several boxes keep goes to the box that ranks it highest. No call here waits for the
 device.
 """
 

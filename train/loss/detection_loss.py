@@ -22,9 +22,14 @@ BOX_WEIGHT = 2.0
 
 
 class Losses(NamedTuple):
-    """Scalars: total (with gradient), its parts (distillation is 0 without teachers), the mean number of
-    positive cells per image, and the sum of all qualities, which the sums over cells were divided by (by 1,
-    if it is less)."""
+    """Scalar losses and counts.
+
+    Attributes:
+        total: with gradient.
+        classification, box, distillation: parts of the total; distillation is 0 without teachers.
+        positives: mean number of positive cells per image.
+        quality: sum of all qualities. The sums over cells were divided by this sum, or by 1 if the sum is less.
+    """
 
     total: Tensor
     classification: Tensor

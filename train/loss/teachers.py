@@ -100,9 +100,9 @@ def _complete_sets(by_fold: dict[Fold, list[FaceDetector]]) -> tuple[tuple[FaceD
 def teach(whole: Sequence[Predict], sets: Sequence[Sequence[Predict]], images: Tensor) -> Taught:
     """Return the mean of the teachers' predictions for images float32 [B, 1, 256, 256], 0 to 255.
 
-    With sets of K teachers, the photographs of image b belong to fold b mod K, and teacher b mod K of each
-    set is asked about it. Boxes are weighted by scores: the box of a teacher that sees no face at an anchor
-    does not count.
+    With sets of K teachers, the photographs of image b belong to fold b mod K. Teacher b mod K of each set
+    predicts for this image. Boxes are weighted by scores: a teacher that sees no face at an anchor has no
+    influence on its box.
     """
     predictions = [teacher(images) for teacher in whole]
     for group in sets:

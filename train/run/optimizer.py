@@ -106,9 +106,9 @@ def load_moments(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Non
 def join_gradients(parameters: Sequence[Tensor], quality: Tensor) -> None:
     """Join the gradients of all processes in one all-reduce: a small net has many small gradients.
 
-    A process's gradient was divided by its sum of qualities. Here that is undone and the sum over all
-    processes takes its place, so that the result is the gradient of one loss over all their views. (With
-    teachers there are other divisors too, and this holds about.)
+    The gradient of a process was divided by its sum of qualities. Replace this divisor by the sum over all
+    processes: the result is the gradient of one loss over all views. With teachers there are more divisors,
+    and the result is approximate.
 
     Args:
         quality: `Losses.quality` of this process.

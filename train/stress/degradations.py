@@ -1,7 +1,7 @@
 """Degradations of a photograph of a face, one factor at a time, in steps from harmless to hopeless.
 
-A portrait is shrunk onto a black canvas, as the letterbox does it, and then degraded at the resolution of the
-canvas, so that the size of the file does not matter.
+A portrait is shrunk onto a black canvas as by the letterbox, then degraded at the resolution of the canvas.
+The size of the file therefore does not matter.
 """
 
 from __future__ import annotations

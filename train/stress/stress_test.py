@@ -1,7 +1,7 @@
 """Degrade a face until a detector misses it, search photographs without a face, and draw the results.
 
-Every step of every factor (`degradations.FACTORS`) is tried in nine placements, whose offsets differ in every
-stride's cells, so that a limit depends less on how the face happens to lie on the detector's grid.
+Every step of every factor (`degradations.FACTORS`) is tried in nine placements, at different offsets from the
+cells of every stride. A limit then depends less on the position of the face on the detector's grid.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from lensbox.train.evaluation.evaluate import Detect, detect_all
 from lensbox.train.evaluation.pictures import FOUND_COLOR, IGNORED_COLOR, save_picture
 from lensbox.train.stress.degradations import FACTORS, Factor, Pixels, Portrait, Step, place
 
-# Multiples of 11 px lie differently in the cells of every stride, 4 to 32. Of an odd number of placements one
-# has the median score.
+# Multiples of 11 px have different offsets from the cells of every stride, 4 to 32. The number of placements
+# is odd, so that one has the median score.
 SHIFTS = tuple(itertools.product((-11, 0, 11), (-11, 0, 11)))
 
 
@@ -47,7 +47,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """Return the median score. If it is above a threshold, most placements are."""
+        """Return the median score: most placements are found at any lower threshold."""
         return float(np.median(self.scores))
 
 

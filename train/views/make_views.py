@@ -1,10 +1,9 @@
 """Draw augmented 256x256 views from an image store, entirely on the device and in fixed shapes.
 
-A view is one tile (a whole letterboxed photograph, or a crop) or four (a mosaic). A tile maps a photograph
-onto the canvas by `canvas = scale · source + offset` per axis (scale < 0 mirrors) inside a rectangle of the
-canvas.
+A view is one tile (a whole letterboxed photograph, or a crop) or four (a mosaic). A tile fills a rectangle of
+the canvas. It maps a photograph by `canvas = scale · source + offset` per axis; scale < 0 mirrors.
 
-All random numbers come in as arguments: the functions are pure, hence compile and capture into CUDA graphs.
+All random numbers are arguments: the functions are pure, so they can be compiled and captured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Change a view's pixels in place: covers, light from one side, focus, tones and noise.
 
-All random numbers come in as arguments and every shape is fixed, as everywhere in `views`.
+All random numbers are arguments and every shape is fixed, as everywhere in `views`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, ch
 def light_from_a_side(canvas: Tensor, u: Tensor, chance: float) -> Tensor:
     """Brighten one side of a canvas and darken the other, with probability `chance`; keep the mean.
 
-    Pixels are multiplied by exp(a · t), a uniform in 0 to 0.8, t rising linearly from -1 to 1 over the canvas
-    in a random direction.
+    Pixels are multiplied by exp(a · t). The strength a is uniform in 0 to 0.8; t rises linearly from -1 to 1
+    over the canvas in a random direction.
 
     Args:
         canvas: float32 [B, H, W], 0 to 255, 0 on the padding, which stays 0.

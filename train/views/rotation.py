@@ -1,7 +1,7 @@
-"""Turn views about the middle of the canvas: pixels and boxes side by side, so that both turn alike.
+"""Rotate the pixels and boxes of views about the middle of the canvas.
 
-A turn by the angle θ takes a point p to c + R · (p - c), where c is the middle of the canvas and
-R = (cos θ, -sin θ; sin θ, cos θ). x points right and y down: to the eye, positive angles turn clockwise.
+A rotation by the angle θ takes a point p to c + R · (p - c). c is the middle of the canvas, and
+R = (cos θ, -sin θ; sin θ, cos θ). x points right and y down: positive angles rotate clockwise.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Choose which photograph each tile of a view shows, how large and where, and paint it.
 
-A tile's map is separable, so it is rendered as `rows @ (pixels @ columnsᵀ)`, where the two matrices hold the
-triangle filter of an antialiased resize: tensor cores do the work, and any scale is antialiased. This is not
-`ops.letterbox`, since crops and mosaics lie at fractions of pixels, and the host does not know the sizes that
-are drawn on the device. But it is the same filter with whole gray levels between its passes, so a whole view
-is what `FaceDetector.preprocess` would show.
+A tile's map is separable, so it is rendered as `rows @ (pixels @ columnsᵀ)`. The two matrices hold the
+triangle filter of an antialiased resize, and tensor cores multiply them. `ops.letterbox` cannot replace this:
+crops and mosaics lie at fractions of pixels, and the host does not know the sizes that the device draws. The
+filter is the same, with whole gray levels between its passes. A whole view therefore equals the canvas of
+`FaceDetector.preprocess`.
 """
 
 from __future__ import annotations

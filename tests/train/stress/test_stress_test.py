@@ -36,8 +36,10 @@ def square(name: str = "square") -> Portrait:
 
 
 def bright_box(images: Tensor, score_threshold: float, iou_threshold: float) -> tuple[Tensor, Tensor, Tensor]:
-    """A detector that finds the box around the bright pixels of a canvas, with a score of its height / 100,
-    and, first of all, a box in the corner that is never a face."""
+    """Find a box in the corner that is never a face, then the box around the bright pixels of a canvas.
+
+    The score of the second box is its height / 100.
+    """
     boxes = torch.zeros(len(images), 2, 4)
     scores = torch.zeros(len(images), 2)
     for index, image in enumerate(images[:, 0]):
