@@ -2,8 +2,8 @@
 
 A box is scored in the band of its labelled height. Boxes of other bands and ignored boxes are no misses, and
 a detection that hits one is no false alarm (WIDER FACE's rule, Yang et al. 2016, arXiv:1511.06523). A
-detection that hits nothing is a false alarm of each band that its height fits. For this the low
-limit of the band is multiplied by 0.7 and the high limit by 1.4.
+detection that hits nothing is a false alarm of each band that its height fits. For this, the low limit of the
+band is multiplied by 0.7 and the high limit by 1.4.
 
 With several classes, a detection matches only labels of its class.
 """

@@ -28,7 +28,7 @@ class Losses(NamedTuple):
         total: with gradient.
         classification, box, distillation: parts of the total; distillation is 0 without teachers.
         positives: mean number of positive cells per image.
-        quality: sum of all qualities. The sums over cells were divided by this sum, or by 1 if the sum is less.
+        quality: sum of all qualities. The sums over cells were divided by it, or by 1 if less.
     """
 
     total: Tensor
