@@ -1,4 +1,4 @@
-"""The arrows between the folders, as docs/architecture.md draws them; and one version number."""
+"""Imports between folders follow docs/architecture.md; the version number has one source."""
 
 import ast
 import graphlib
@@ -11,7 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-# What each folder may import of the others.
+# The folders that each folder may import.
 ARROWS: dict[str, set[str]] = {
     "common": set(),
     "artifact": {"common"},
@@ -31,7 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "bench/serve": {"common", "artifact", "runtime", "serve"},
 }
 
-# The floors of a package: what its folders, own modules, and modules named here may import of one another.
+# The floors of a package: imports allowed between its folders, own modules, and modules named here.
 FLOORS: dict[str, set[str]] = {
     "runtime/images": {"runtime/images"},
     "runtime": {"runtime", "runtime/images"},
@@ -79,7 +79,7 @@ FLOORS: dict[str, set[str]] = {
 
 
 def folder_of(path: Path) -> str:
-    """The most exact name of ARROWS for a source file."""
+    """Return the longest name in ARROWS that contains a source file."""
     name = path.relative_to(REPOSITORY).as_posix()
     return max((folder for folder in ARROWS if name.startswith(f"{folder}/")), key=len)
 
@@ -122,7 +122,7 @@ def floor_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("folder", ARROWS)
-def test_no_import_against_the_arrows(folder: str) -> None:
+def test_imports_follow_the_arrows(folder: str) -> None:
     files = [path for path in sources() if folder_of(path) == folder]
     assert files
     against = [
@@ -135,7 +135,7 @@ def test_no_import_against_the_arrows(folder: str) -> None:
 
 
 @pytest.mark.parametrize("floor", FLOORS)
-def test_no_import_against_the_floors(floor: str) -> None:
+def test_imports_follow_the_floors(floor: str) -> None:
     place = REPOSITORY / floor
     files = [place] if place.is_file() else sorted(place.glob("*.py"))
     assert files
@@ -150,26 +150,26 @@ def test_no_import_against_the_floors(floor: str) -> None:
     assert not against
 
 
-def test_every_folder_of_code_has_its_arrows() -> None:
+def test_every_code_folder_has_arrows() -> None:
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     packages = set(re.findall(r'^"lensbox/(\w+)" = "\1"$', project, re.MULTILINE))
     assert packages == {folder for folder in ARROWS if "/" not in folder}
 
 
-def test_there_is_no_circle() -> None:
+def test_arrows_have_no_cycle() -> None:
     graphlib.TopologicalSorter(ARROWS).prepare()  # raises CycleError
     graphlib.TopologicalSorter({floor: below - {floor} for floor, below in FLOORS.items()}).prepare()
 
 
 def imports(tree: ast.AST) -> set[str]:
-    """The packages that a piece of code imports."""
+    """Return the packages that a piece of code imports."""
     names = [
         alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     ] + [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     return {name.split(".")[0] for name in names}
 
 
-def test_running_needs_torch_numpy_pillow_and_pydantic_alone() -> None:
+def test_runtime_needs_only_torch_numpy_pillow_and_pydantic() -> None:
     at_once: set[str] = set()
     later: set[str] = set()
     for path in [*(REPOSITORY / "artifact").rglob("*.py"), *(REPOSITORY / "runtime").rglob("*.py")]:
@@ -182,9 +182,9 @@ def test_running_needs_torch_numpy_pillow_and_pydantic_alone() -> None:
     assert later - needed == {"cryptography", "onnxruntime", "simplejpeg"}
 
 
-def test_the_version_has_one_home() -> None:
+def test_version_has_one_source() -> None:
     pattern = re.compile(r"VERSION\s+[0-9]+\.[0-9]+\.[0-9]+")
     for path in (REPOSITORY / "CMakeLists.txt", REPOSITORY / "cpp_runtime" / "CMakeLists.txt"):
         text = path.read_text(encoding="utf-8")
-        assert not pattern.search(text), f"{path} has a version of its own"
+        assert not pattern.search(text), f"{path} must not define a version"
         assert "pyproject.toml" in text

@@ -41,7 +41,7 @@ def command_lines(page: Path) -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_the_options_exist(page: Path) -> None:
+def test_commands_and_options_exist(page: Path) -> None:
     wrong = [
         f"lensbox {name} {option}"
         for name, options in command_lines(page)
@@ -51,5 +51,5 @@ def test_the_options_exist(page: Path) -> None:
     assert not wrong
 
 
-def test_there_are_command_lines_to_look_at() -> None:
+def test_finds_command_lines() -> None:
     assert sum(len(options) for page in pages() for _, options in command_lines(page)) > 100

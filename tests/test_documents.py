@@ -50,7 +50,7 @@ def links(page: Path) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     broken = []
     for path, anchor in links(page):
         target = (page.parent / path).resolve() if path else page
@@ -61,6 +61,6 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert not broken
 
 
-def test_there_are_pages_and_links_to_follow() -> None:
+def test_finds_pages_and_links() -> None:
     assert {"README.md", "docs/ops.md"} <= {page.relative_to(REPOSITORY).as_posix() for page in pages()}
     assert len(list(links(REPOSITORY / "README.md"))) > 10

@@ -13,7 +13,7 @@ def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def python_of(folder: Path, fits: bool) -> str:
-    """An interpreter that says whether its version fits, and can do nothing else."""
+    """Write an interpreter that only reports whether its version fits."""
     path = folder / "python"
     path.write_text(f"#!/bin/sh\ncase $1 in -c) exit {int(not fits)};; --version) echo Python 3.9.2;; esac\n")
     path.chmod(0o755)
@@ -21,7 +21,7 @@ def python_of(folder: Path, fits: bool) -> str:
 
 
 @pytest.mark.parametrize("goal", ["demo", "test", "lint"])
-def test_a_python_that_does_not_fit(goal: str, tmp_path: Path) -> None:
+def test_rejects_an_unsupported_python(goal: str, tmp_path: Path) -> None:
     result = make(goal, f"VENV={tmp_path / 'venv'}", python_of(tmp_path, fits=False))
     assert result.returncode == 2
     assert f"got {tmp_path / 'python'}, Python 3.9.2. Name another:" in result.stdout
@@ -29,7 +29,7 @@ def test_a_python_that_does_not_fit(goal: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "python"]
 
 
-def test_another_torch_is_installed_anew(tmp_path: Path) -> None:
+def test_reinstalls_another_torch(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     stamp = tmp_path / "bin" / ".torch"
 
@@ -47,7 +47,7 @@ def test_another_torch_is_installed_anew(tmp_path: Path) -> None:
     assert f"echo 'torch==2.12.0' > {stamp}" in plan("torch==2.12.0")
 
 
-def test_no_compiler(tmp_path: Path) -> None:
+def test_names_a_missing_compiler(tmp_path: Path) -> None:
     result = make("demo", f"VENV={tmp_path / 'venv'}", python_of(tmp_path, fits=True), "CXX=no-such-compiler")
     assert result.returncode == 2
     assert "There is no C++ compiler, no-such-compiler." in result.stdout

@@ -35,7 +35,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Shell:
-    """The shell of a reader: an exported variable stays for the next command."""
+    """A shell that keeps exported variables between commands."""
 
     def __init__(self, clone: Path) -> None:
         self.clone = clone
@@ -88,7 +88,7 @@ def shell(clone: Path) -> Iterator[Shell]:
         shell.server.close()
 
 
-def test_make_knows_what_sets_everything_up() -> None:
+def test_make_target_of_the_page_exists() -> None:
     make, activate, extras = SETUP.text.splitlines()
     assert (make, activate) == ("make demo", "source .venv/bin/activate")
     (names,) = re.findall(r"pip install 'lensbox\[(.*)\]'", extras)
@@ -96,12 +96,12 @@ def test_make_knows_what_sets_everything_up() -> None:
     subprocess.run(["make", "--dry-run", "demo"], cwd=REPOSITORY, check=True, capture_output=True)
 
 
-def test_every_block_is_run() -> None:
+def test_runs_every_block() -> None:
     assert {block.language for block in STEPS} == {"console", "python", "text"}
     assert sum(len(commands(block.text)) for block in STEPS if block.language == "console") >= 10
 
 
-def test_the_commands_print_what_the_page_shows(shell: Shell) -> None:
+def test_commands_print_the_output_of_the_page(shell: Shell) -> None:
     """Run all steps in one test, as each step needs the one before."""
     for block, following in zip(STEPS, [*STEPS[1:], None], strict=True):
         if block.language == "python":

@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_blocks_of_python(
+def test_python_blocks(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
@@ -68,7 +68,7 @@ def test_the_blocks_of_python(
     assert "missing.jpg" in found[1][1].partition(" ")[2]
 
 
-def test_the_command_of_the_shell(folder: Path) -> None:
+def test_shell_command(folder: Path) -> None:
     (block,) = (text for kind, text in BLOCKS if kind == "console")
     command, _, shown = block.partition("\n")
     words = shlex.split(command.removeprefix("$ lensbox "))
@@ -83,7 +83,7 @@ def test_the_command_of_the_shell(folder: Path) -> None:
     assert run.stdout == shown
 
 
-def test_the_command_of_the_device(folder: Path) -> None:
+def test_device_command(folder: Path) -> None:
     (command,) = (line for line in SHELL if line.startswith("lensbox_runner "))
     run = subprocess.run(
         [built_runner(), *shlex.split(command)[1:]],
@@ -98,7 +98,7 @@ def test_the_command_of_the_device(folder: Path) -> None:
     assert len(json.loads(run.stdout)["images"][0]["detections"]) == 1
 
 
-def test_the_commands_of_the_service(folder: Path) -> None:
+def test_service_commands(folder: Path) -> None:
     serve, curl = (shlex.split(line) for line in SHELL if not line.startswith("lensbox_runner "))
     assert serve[:3] == ["lensbox", "serve", "--artifact"]
     with running_service(folder / serve[3]) as url:

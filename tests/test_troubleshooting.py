@@ -30,10 +30,10 @@ def texts() -> list[str]:
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_the_message_exists(message: str, texts: list[str]) -> None:
+def test_quoted_message_exists(message: str, texts: list[str]) -> None:
     message = message.replace("lensbox.json", "")  # named by a constant
     assert any(message in text for text in texts)
 
 
-def test_there_are_messages() -> None:
+def test_finds_messages() -> None:
     assert len(MESSAGES) > 12

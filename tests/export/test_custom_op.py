@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from lensbox.runtime.op_library import load_carried_libraries
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
 LIBRARY = "libexample_ops.so"
+Runner = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def run(*command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -66,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# Runs in a process of its own: an operator that is registered stays.
+# Run in a new process, as operators cannot be unregistered.
 LOAD = """
 import sys
 from lensbox.common.errors import ArtifactError
@@ -188,45 +190,42 @@ def test_never_loads_a_second_library_of_the_same_operators(
         load_carried_libraries("a.pt", [library], {LIBRARY: b""}, schemas)
 
 
-def run_runner(
-    command: str, artifact: Path, *options: object, temporary: Path
-) -> "subprocess.CompletedProcess[str]":
-    """Run the C++ runner with Lensbox's ops only. temporary: folder for its temporary files."""
-    line = [built_runner(), command, "--artifact", artifact, "--ops", library_path(), *options]
-    environment = {**os.environ, "TMPDIR": str(temporary)}
-    return subprocess.run([*map(str, line)], env=environment, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture
-def empty(tmp_path: Path) -> Path:
-    (tmp_path / "temporary").mkdir()
-    return tmp_path / "temporary"
+def run_runner(tmp_path: Path) -> Iterator[Runner]:
+    """Yield a function that runs the C++ runner with Lensbox's ops; no temporary file may remain."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+
+    def run(command: str, artifact: Path, *options: object) -> "subprocess.CompletedProcess[str]":
+        line = [built_runner(), command, "--artifact", artifact, "--ops", library_path(), *options]
+        return subprocess.run([*map(str, line)], env=environment, capture_output=True, text=True, check=False)
+
+    yield run
+    assert not list(temporary.iterdir())
 
 
-def test_cpp_opens_the_carried_library(folder: Path, tmp_path: Path, empty: Path) -> None:
+def test_cpp_opens_the_carried_library(folder: Path, tmp_path: Path, run_runner: Runner) -> None:
     image = np.zeros((96, 128), np.uint8)
     image[20:33, 40:53] = 250
-    PIL.Image.fromarray(image).save(tmp_path / "blob.png")
-    artifact = folder / "blobs_with_op.pt"
-    report = run_runner("selftest", artifact, "--public-key", folder / "key.pub", temporary=empty)
+    photo = tmp_path / "blob.png"
+    PIL.Image.fromarray(image).save(photo)
+    signed = folder / "blobs_with_op.pt", "--public-key", folder / "key.pub"
+    report = run_runner("selftest", *signed)
     assert report.returncode == 0, report.stderr
     assert json.loads(report.stdout)["passed"]
-    photo = tmp_path / "blob.png"
-    found = run_runner(
-        "detect", artifact, "--public-key", folder / "key.pub", "--image", photo, temporary=empty
-    )
+    found = run_runner("detect", *signed, "--image", photo)
     (detection,) = json.loads(found.stdout)["images"][0]["detections"]
     assert [round(edge) for edge in detection["box"]] == [40, 20, 53, 33]
-    assert not list(empty.iterdir())
 
 
-def test_cpp_rejects_the_library_of_an_unsigned_file(folder: Path, empty: Path) -> None:
-    refused = run_runner("selftest", folder / "blobs_with_op.pt", temporary=empty)
+def test_cpp_rejects_the_library_of_an_unsigned_file(folder: Path, run_runner: Runner) -> None:
+    refused = run_runner("selftest", folder / "blobs_with_op.pt")
     assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
     assert "needs the op example::peaks, which is not registered" in refused.stderr
     assert f"The artifact carries {LIBRARY}" in refused.stderr
     assert "--public-key" in refused.stderr
-    alone = run_runner("selftest", folder / "blobs.pt", "--public-key", folder / "key.pub", temporary=empty)
+    alone = run_runner("selftest", folder / "blobs.pt", "--public-key", folder / "key.pub")
     assert alone.returncode == ExitCode.UNUSABLE
     assert "carries" not in alone.stderr
 

@@ -59,7 +59,7 @@ def _detect(folder: Path, photo: Path, empty: Path) -> float:
 
 
 def _check_message_without_bindings(folder: Path, version: str) -> None:
-    """Take the bindings away: the import says in one line what was tried and what to type."""
+    """Remove the bindings; the import error names the attempt and the command to type in one line."""
     (ops,) = folder.glob("lib/python*/site-packages/lensbox/ops")
     minor = ".".join(version.split(".")[:2])
     (ops / f"torch{minor}").rename(ops / "torch0.0")
@@ -73,7 +73,7 @@ def _check_message_without_bindings(folder: Path, version: str) -> None:
 def _run(
     folder: Path, program: str, *arguments: "str | Path", cwd: Path, check: bool = True
 ) -> "subprocess.CompletedProcess[str]":
-    """Run a program of the environment, with a cache of its own and without this machine's settings."""
+    """Run a program of the environment, with a separate cache and without this machine's settings."""
     environment = {"HOME": str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     return subprocess.run(
         [folder / "bin" / program, *arguments],
@@ -86,7 +86,7 @@ def _run(
 
 
 def _photo(folder: Path) -> Path:
-    """Return the photograph that matplotlib brings, of one face."""
+    """Return the photograph of one face that matplotlib contains."""
     packages = folder / "matplotlib"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
     subprocess.run([*pip, "--target", str(packages), "matplotlib"], check=True)

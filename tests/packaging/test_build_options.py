@@ -1,4 +1,4 @@
-"""Settings of the build that users of CMake and torch know. The build is configured; nothing is compiled."""
+"""Build settings of CMake and torch; the build is configured, not compiled."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ _KERNELS = ("-DLENSBOX_KERNELS=alone", "-DLENSBOX_CUDA=ON")
 
 
 def configure(build: Path, *options: str, succeeds: bool = True, **variables: str) -> str:
-    """Configure the build and return all commands that it would run, or what CMake says if it must fail."""
+    """Configure the build and return the build commands, or CMake's message if it must fail."""
     environment = {key: value for key, value in os.environ.items() if key != "TORCH_CUDA_ARCH_LIST"}
     environment |= {"PATH": f"{path_with_build_tools()}:/usr/local/cuda/bin", **variables}
     command = ["cmake", "-S", str(REPOSITORY), "-B", str(build), "-G", "Ninja", *options]
@@ -41,12 +41,12 @@ def test_architectures_of_torch(tmp_path: Path) -> None:
     assert "sm_90a" in commands
 
 
-def test_refuses_an_architecture_that_torch_would_not_know(tmp_path: Path) -> None:
+def test_rejects_an_unknown_architecture(tmp_path: Path) -> None:
     message = configure(tmp_path, "-DLENSBOX_KERNELS=alone", succeeds=False, TORCH_CUDA_ARCH_LIST="Hopper")
     assert 'got "Hopper"' in " ".join(message.split())
 
 
-def test_says_why_the_cuda_kernels_are_off(tmp_path: Path) -> None:
+def test_reports_why_cuda_kernels_are_off(tmp_path: Path) -> None:
     commands = configure(tmp_path, "-DLENSBOX_KERNELS=alone", "-DLENSBOX_CUDA=OFF")
     assert "CUDA kernels: OFF, because LENSBOX_CUDA is OFF" in commands
 

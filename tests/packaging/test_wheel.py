@@ -1,4 +1,4 @@
-"""The wheel, built as a user would build it, in an environment that knows nothing of this checkout."""
+"""Build the wheel and use it in an environment without access to this checkout."""
 
 import re
 import subprocess
@@ -66,7 +66,7 @@ def _run(*command: "str | Path", cwd: Path, env: "dict[str, str] | None" = None)
 _SOURCES = (".cpp", ".cu", ".cuh", ".h", ".h.in", ".cmake", ".cmake.in", "CMakeLists.txt")
 
 
-def test_the_wheel_holds_every_folder_typed_and_the_sources_that_are_compiled_later(wheel: Path) -> None:
+def test_wheel_holds_all_folders_and_sources(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.split("/")[1] for name in names if name.startswith("lensbox/")}
     # The project's own benchmarks are in the repository alone.
@@ -88,7 +88,7 @@ def test_the_wheel_holds_every_folder_typed_and_the_sources_that_are_compiled_la
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lensbox"}
 
 
-def test_the_installed_wheel_runs_ops_and_artifacts(
+def test_installed_wheel_runs_ops_and_artifacts(
     environment: Path, artifact_path: Path, tmp_path: Path
 ) -> None:
     assert _run(environment / "lensbox", "--version", cwd=tmp_path).startswith("lensbox ")
@@ -97,9 +97,7 @@ def test_the_installed_wheel_runs_ops_and_artifacts(
         assert Path(path).is_relative_to(environment.parent)
 
 
-def test_the_cpp_runtime_can_be_compiled_from_the_wheel(
-    wheel: Path, environment: Path, tmp_path: Path
-) -> None:
+def test_cpp_runtime_compiles_from_the_wheel(wheel: Path, environment: Path, tmp_path: Path) -> None:
     python = environment / "python"
     source = _run(python, "-m", "lensbox.cpp_runtime", "--source-dir", cwd=tmp_path).strip()
     assert Path(source).is_relative_to(environment.parent)
@@ -116,7 +114,7 @@ def test_the_cpp_runtime_can_be_compiled_from_the_wheel(
     _run("cmake", "--build", build, "--target", *targets, cwd=tmp_path, env=tools)
 
 
-def test_what_the_cpp_runtime_includes_is_in_the_wheel(wheel: Path) -> None:
+def test_wheel_holds_the_headers_of_the_cpp_runtime(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     names = [name for name in archive.namelist() if name.endswith((".cpp", ".h"))]
     generated = {"lensbox/version.h"}
