@@ -260,7 +260,7 @@ class ArtifactMetadata:
         if version != FORMAT_VERSION:
             writer = document.get("lensbox_version", "an unknown version")
             raise ValueError(
-                f"its format version is {version}, this Lensbox reads {FORMAT_VERSION} alone "
+                f"its format version is {version}, this Lensbox reads only {FORMAT_VERSION} "
                 f"(it was written by Lensbox {writer})"
             )
         try:

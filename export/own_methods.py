@@ -24,8 +24,8 @@ def methods_left_behind(
     own = own_methods(detector)
     if letterbox := [method for method in own if method in LETTERBOX_METHODS]:
         raise error(
-            f"the detector's own {' and '.join(letterbox)} cannot be exported: {kind} holds detect alone, "
-            "and its runtimes fit and restore as Lensbox does (lensbox::letterbox)"
+            f"the detector's own {' and '.join(letterbox)} cannot be exported: {kind} holds only detect, "
+            "and its runtimes use Lensbox's methods (lensbox::letterbox)"
         )
     return own
 

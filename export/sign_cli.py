@@ -27,7 +27,7 @@ def sign(new_key: Path | None, key: Path | None, artifacts: tuple[Path, ...]) ->
     Writes FILE.sig for each FILE. Prints the paths of written files to stdout.
     """
     if (new_key is None) == (key is None and not artifacts):
-        raise click.UsageError("give --new-key FILE alone, or --key FILE with --artifact FILE")
+        raise click.UsageError("give either --new-key FILE, or --key FILE with --artifact FILE")
     if new_key is None and (key is None or not artifacts):
         raise click.UsageError("--key and --artifact must be given together")
 

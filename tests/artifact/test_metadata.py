@@ -51,8 +51,8 @@ def in_test(path: str, value: Any) -> Callable[[Values], None]:
     ("change", "message"),
     [
         (put("format_version", True), "it has no format_version"),
-        (put("format_version", 1), "format version is 1, this Lensbox reads 2 alone"),
-        (put("format_version", 2**32 + 1), "format version is 4294967297, this Lensbox reads 2 alone"),
+        (put("format_version", 1), "format version is 1, this Lensbox reads only 2"),
+        (put("format_version", 2**32 + 1), "format version is 4294967297, this Lensbox reads only 2"),
         (put("name", 7), "name must be a valid string, got 7"),
         (put("input", []), r"input must be .*, got \[\]"),
         (put("canvas", None), "canvas must be .*, got null"),

@@ -32,8 +32,8 @@ NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*unusual_detectors\.py:\d
     [
         (Deciding, "onnx", NO_GRAPH),
         (Deciding, "aoti", NO_GRAPH),
-        (FittingItsOwnWay, "onnx", "own preprocess cannot be exported: an ONNX file holds detect alone"),
-        (FittingItsOwnWay, "aoti", "own preprocess cannot be exported: a package holds detect alone"),
+        (FittingItsOwnWay, "onnx", "own preprocess cannot be exported: an ONNX file holds only detect"),
+        (FittingItsOwnWay, "aoti", "own preprocess cannot be exported: a package holds only detect"),
         (RejectingTransparency, "onnx", "own preprocess cannot be exported"),
         (FittingItsOwnWay, "traced", "own preprocess cannot be traced"),
         (LosingItsOwnWay, "traced", "own loss cannot be traced"),

@@ -99,9 +99,9 @@ def test_rejects_missing_files_and_files_without_a_seal(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("", "give --new-key FILE alone, or --key FILE with --artifact FILE"),
-        ("--new-key a --key b", "give --new-key FILE alone"),
-        ("--new-key a --artifact b", "give --new-key FILE alone"),
+        ("", "give either --new-key FILE, or --key FILE with --artifact FILE"),
+        ("--new-key a --key b", "give either --new-key FILE"),
+        ("--new-key a --artifact b", "give either --new-key FILE"),
         ("--key a", "--key and --artifact must be given together"),
         ("--artifact a", "--key and --artifact must be given together"),
     ],

@@ -143,7 +143,7 @@ def test_writes_no_file_if_one_format_fails(tmp_path: Path) -> None:
     model = ["--model", "unusual_detectors:FittingItsOwnWay", "--output", str(tmp_path / "detector.pt")]
     ran = CliRunner().invoke(export, [*model, "--format", "torchscript,onnx"])
     assert ran.exit_code == 3
-    assert "own preprocess cannot be exported: an ONNX file holds detect alone" in ran.output
+    assert "own preprocess cannot be exported: an ONNX file holds only detect" in ran.output
     assert not list(tmp_path.iterdir())
 
 
