@@ -1,9 +1,8 @@
 """`lensbox bench article` on a tiny batch: approaches, phases, tables, files."""
 
-import csv
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,17 +46,14 @@ def named(name: str) -> Approach[Any]:
     return found
 
 
-def test_a_quick_run_writes_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*COMMAND, "--output", str(tmp_path)]) == ExitCode.GOOD
-    printed = capsys.readouterr().out
+def test_a_quick_run_writes_its_files(quick_run: Callable[..., Any]) -> None:
+    printed, rows, markdown = quick_run("article", benchmark)
     for part in ("A CPU runs the experiment scaled down", "batch 3, ", "article's calc loss", "images/s"):
         assert part in printed
-    with (tmp_path / "article.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
     for name in OWN:
         measures = [row["measure"] for row in rows if row["way"] == name]
         assert measures == [*PHASES, "whole step"]
-    assert "| per-sample loop |" in (tmp_path / "article.md").read_text()
+    assert "| per-sample loop |" in markdown
 
 
 def test_a_wrong_loss_of_our_own_fails_the_run(

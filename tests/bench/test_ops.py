@@ -1,8 +1,8 @@
 """`lensbox bench ops`: inputs, the checks of peers, the cases and figures, the exercise, and a tiny run."""
 
-import csv
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -177,17 +177,11 @@ def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_cases")
-def test_a_quick_run_writes_its_files(
-    device: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["bench", "ops", "--device", device.type, "--quick", "--output", str(tmp_path / "out")]
-    assert main(command) == 0
-    printed = capsys.readouterr().out
+def test_a_quick_run_writes_its_files(device: torch.device, quick_run: Callable[..., Any]) -> None:
+    printed, rows, markdown = quick_run("ops", benchmark, device=device.type)
     for part in ("copy bandwidth", "loss, forward, [4, 8]", "torch.compile / ours"):
         assert part in printed
-    with (tmp_path / "out" / "ops.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert "| lensbox |" in (tmp_path / "out" / "ops.md").read_text()
+    assert "| lensbox |" in markdown
     measures = {row["measure"] for row in rows if row["way"] == "lensbox"}
     if device.type == "cuda":
         assert measures >= {"call", "complete", "graph"}

@@ -1,9 +1,7 @@
 """`lensbox bench photo` in its tiniest form: the reference, the checks, the photographs, a run."""
 
-import csv
 import io
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,14 +9,11 @@ import PIL.Image
 import pytest
 import torch
 from picture_files import encoded
-from small_detectors import SHALLOW
 
 from lensbox.artifact.metadata import Canvas
 from lensbox.bench.photo import benchmark, check, reference
 from lensbox.bench.photo.photographs import jpeg_photograph, photo_pixels, small_photographs
 from lensbox.bench.runner import WrongAnswerError
-from lensbox.common.main import main
-from lensbox.model import FaceDetector
 from lensbox.ops import letterbox
 from lensbox.runtime.detection import Detections
 
@@ -92,23 +87,15 @@ def test_photographs_are_of_their_size_and_kind() -> None:
     assert 1.5 < bits < 3  # per pixel, as files of cameras
 
 
-def test_a_quick_run_writes_its_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_quick_run_writes_its_files(quick_run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "LARGE", SMALL)
     monkeypatch.setattr(benchmark, "FULL_HD", (800, 600))
     monkeypatch.setitem(benchmark.QUICK_STREAM_LENGTH, "cpu", 4)
     monkeypatch.setattr(benchmark, "copy_bandwidth", lambda device: 1e10)
-    detector = FaceDetector(SHALLOW).eval()
-    monkeypatch.setattr("lensbox.model.load_detector", lambda weights: detector)
-    short = replace(benchmark.QUICK, rounds=3, sample_seconds=1e-4, figure_seconds=0.01)
-    monkeypatch.setattr(benchmark, "QUICK", short)
-    assert main(["bench", "photo", "--device", "cpu", "--quick", "--output", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    assert "WRONG" not in printed
-    assert "failed" not in printed
-    with (tmp_path / "photo.csv").open(newline="") as file:
-        ways = {row["way"] for row in csv.DictReader(file) if row["median_us"]}
+    written = quick_run("photo", benchmark)
+    assert "WRONG" not in written.printed
+    assert "failed" not in written.printed
+    ways = {row["way"] for row in written.rows if row["median_us"]}
     assert ways >= {"decode", "letterbox", "detect", "restore", "lensbox", "lensbox, planes", "Pillow"}
     assert "lensbox, batches of 32" in ways
-    assert "RGB frame 800 x 600 to a canvas: Pillow / ours" in (tmp_path / "photo.md").read_text()
+    assert "RGB frame 800 x 600 to a canvas: Pillow / ours" in written.markdown

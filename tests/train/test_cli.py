@@ -1,4 +1,4 @@
-"""`lensbox evaluate` and `lensbox stress`, as one types them."""
+"""The commands `lensbox evaluate` and `lensbox stress`."""
 
 import json
 import subprocess
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from short_runs import small_detector
 from small_detectors import save_random_artifact
 from torch import Tensor
 from user_detectors import RedAndBlue
@@ -17,7 +18,7 @@ from user_detectors import RedAndBlue
 from lensbox.common.errors import ExitCode
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.signing import make_keys, sign_file
-from lensbox.model import DetectorConfig, FaceDetector, save_detector
+from lensbox.model import save_detector
 from lensbox.train.evaluation.pictures import BoxSet, contact_sheet
 from lensbox.train.stress.degradations import FACTORS
 from lensbox.train.stress.stress_test import GAP, TILE
@@ -27,16 +28,14 @@ Lensbox = Callable[..., tuple[str, str]]
 
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    torch.manual_seed(0)
-    save_detector(FaceDetector(DetectorConfig.named("small")), tmp_path / "w.safetensors")
+    save_detector(small_detector(0), tmp_path / "w.safetensors")
     return tmp_path / "w.safetensors"
 
 
 def test_evaluates_an_artifact_like_its_weights(
     faces_shard: Path, weights: Path, tmp_path: Path, lensbox: Lensbox
 ) -> None:
-    torch.manual_seed(0)
-    save_artifact(FaceDetector(DetectorConfig.named("small")).eval(), tmp_path / "d.pt")
+    save_artifact(small_detector(0).eval(), tmp_path / "d.pt")
     results = []
     for option, file in (("--weights", weights), ("--artifact", tmp_path / "d.pt")):
         report, result = tmp_path / option, tmp_path / "figures.json"
