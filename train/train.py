@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 def run_train(arguments: TrainArguments) -> None:
     """Run `lensbox train`. Raise one of `lensbox.common.errors`, with its exit code, or OSError."""
     _train(arguments)
-    # Not after an error: the other processes may wait for this one; torchrun ends them once it has ended.
+    # Do not leave after an error: another process may wait for this one, and torchrun ends all of them.
     process_group.leave()
 
 
@@ -108,7 +108,7 @@ def _configuration(arguments: TrainArguments) -> TrainConfig:
         values.setdefault("steps", NO_STEP_LIMIT)  # time alone ends the run
     elif values.get("steps") == NO_STEP_LIMIT:
         raise ConfigError(
-            "a run that a time limit was to end needs --time-limit, or --set steps=..., to go on"
+            "--resume: a run that began with a time limit needs --time-limit, or --set steps=N, got neither"
         )
     return with_values(TrainConfig(), values)
 
@@ -138,7 +138,7 @@ def _check_output(arguments: TrainArguments) -> None:
 
 def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:
     """Return the origin of the run. Refuse initial weights that have seen the fold left out."""
-    first_detector(arguments.weights, config)  # wrong weights are named before the photographs are decoded
+    first_detector(arguments.weights, config)  # refuse wrong weights before decoding photographs
     teachers = load_teachers(arguments.teachers)
     left_out = parse_fold(arguments.leave_out) if arguments.leave_out is not None else None
     if left_out is not None and arguments.weights is not None:

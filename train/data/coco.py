@@ -107,7 +107,7 @@ def load_tables(file: Path) -> tuple[Rows, Rows, Rows, list[Problem]]:
 
 
 def load_json(file: Path) -> Any:
-    """Return what a JSON file holds. Raise DataError, which names the file and the line."""
+    """Return the content of a JSON file. Raise DataError that names the file and the line."""
     try:
         return json.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:

@@ -38,9 +38,8 @@ class StoreTensors(NamedTuple):
         boxes: float32 [N, C, 4], xyxy in pixels of the tile; boxes to find first, then ignored ones.
         counts: int64 [N], boxes to find.
         totals: int64 [N], boxes to find and to ignore.
-        cumulative: float32 [N], rising to 1: the chance that an image up to this one is drawn.
-        folds: float32 [K + 1], rising from 0 to 1: where the images of each of K folds begin and end in
-            `cumulative`; [0, 1] if there are none.
+        cumulative: float32 [N], rising to 1: probability of drawing an image with this index or a lower one.
+        folds: float32 [K + 1], from 0 to 1: limits of the K folds in `cumulative`; [0, 1] without folds.
     """
 
     images: Tensor
@@ -124,7 +123,7 @@ def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value)
 
 
 def unknown_sources(images: Sequence[LabelledImage], named: Iterable[str]) -> list[str]:
-    """Return which of the named sources, in the words of `of_source`, no photograph is of."""
+    """Return the named sources that have no photograph; names as in `of_source`."""
     sources = {image.source for image in images}
     if any("--" in source for source in sources):
         sources.add("wider")
@@ -154,10 +153,10 @@ def load_images(
         weights: drawing weights by source, 1 for those not named; see `of_source`.
         trims: shares of boxes to cut off by source; see `trim_boxes`.
         capacity: least number of box slots per image; the most crowded image may raise it.
-        folds: number of folds to keep together, so that views can be drawn of each; see `folds`.
+        folds: number of folds; photographs of a fold are kept together, see `StoreTensors.folds`.
 
     Raises:
-        InputError: no image can be read, or all weights are 0, be it of one fold.
+        InputError: no image can be read, or all weights are 0, or all weights of a fold.
     """
     images = sorted(images, key=lambda image: fold_index(image.name, folds))
     kept: list[int] = []
@@ -194,7 +193,9 @@ def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
     index = torch.tensor([fold_index(name, count) for name in names])
     shares = torch.zeros(count, dtype=torch.float64).index_add_(0, index, chances.double())
     if float(shares.min()) <= 0:
-        raise InputError(f"data must hold photographs to draw of each of {count} folds, got none of some")
+        raise InputError(
+            f"data must hold photographs to draw of each of {count} folds, got a fold without any"
+        )
     return F.pad(shares.cumsum(0) / shares.sum(), (1, 0)).float()
 
 

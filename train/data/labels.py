@@ -83,12 +83,12 @@ def read_labels(
     """Return the labelled images of all paths, and a problem for each skipped row or image.
 
     Args:
-        layout: "wider", "coco" or "yolo"; None decides by the files that are there.
-        split: which images of a YOLO data set to read: "train" or "val".
+        layout: "wider", "coco" or "yolo"; None detects the layout from the files.
+        split: split of a YOLO data set, "train" or "val".
 
     Raises:
-        DataError: a path does not exist or holds no labels, no image has labels that can be read; with
-            `strict`, on the first problem.
+        DataError: a path does not exist or holds no labels, or no image has readable labels. With `strict`:
+            there is any problem.
     """
     images: list[LabelledImage] = []
     problems: list[Problem] = []
@@ -124,7 +124,7 @@ def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataErr
 
 
 def shared_photographs(images: Sequence[LabelledImage], others: Sequence[LabelledImage]) -> list[str]:
-    """Return the names of the photographs of `images` that `others` hold too, by name and boxes.
+    """Return the names of photographs that are in both `images` and `others`, by name and boxes.
 
     Photographs without boxes are skipped silently, because names may repeat across folders.
     """

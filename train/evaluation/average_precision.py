@@ -31,7 +31,7 @@ BANDS: dict[str, tuple[float, float]] = {
 }
 # IoU from which a detection hits a box.
 MATCH_IOU = 0.5
-# An average precision is of detections from this score up.
+# Average precision counts detections with at least this score.
 SCORE_THRESHOLD = 0.02
 LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
 
@@ -120,8 +120,8 @@ class Evaluation:
         self.labels = labels
         self.detections = detections
         self._order: list[npt.NDArray[np.int64]] = []
-        # Per image: rank of a detection -> [label] with IoU >= MATCH_IOU, best first, of equal ones by
-        # label. Few detections have any.
+        # Per image: rank of a detection -> labels with IoU >= MATCH_IOU, sorted by IoU, then by index. Few
+        # detections have any.
         self._overlaps: list[dict[int, list[int]]] = []
         for truth, found in zip(labels, detections, strict=True):
             order = np.argsort(-found.scores, kind="stable")
@@ -196,8 +196,8 @@ class Evaluation:
 def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:
     """Return the threshold that gives the best F1 (harmonic mean of precision and recall), and that F1.
 
-    Detections with higher scores count: it is the largest float32 number below the lowest of theirs. (NaN, 0)
-    without detections or labels.
+    Detections with higher scores count. The threshold is the largest float32 number below the lowest score
+    that counts. Return (NaN, 0) without detections or labels.
     """
     if not curve.total or not len(curve.scores):
         return float("nan"), 0.0

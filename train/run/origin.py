@@ -70,5 +70,5 @@ def check_same_origin(now: Mapping[str, str], before: Mapping[str, str]) -> None
     ):
         if now.get(fact) != before.get(fact):
             wanted, given = (facts.get(shown, "nothing") for facts in (before, now))
-            given = "others of the same names" if given == wanted else given
+            given = f"different weights named {given}" if given == wanted else given
             raise ConfigError(f"{option} must be the same as when the run began ({wanted}), got {given}")
