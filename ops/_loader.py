@@ -28,7 +28,7 @@ class BuildInfo:
     version: str
     torch: str
     backends: tuple[str, ...]
-    build: str  # compilers and GPU architectures, as key=value; "" in libraries that do not say
+    build: str  # compilers and GPU architectures, as key=value; "" if the library does not record them
 
 
 def library_path() -> Path:

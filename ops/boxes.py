@@ -1,4 +1,4 @@
-"""The ops in Python. Each function is its op: these add names, types and documentation, and no arithmetic.
+"""Python functions of the box ops. Each function calls one op and adds names, types and documentation.
 
 Boxes are xyxy in pixels. They may be float64, float32, float16, bfloat16, uint8, int16, int32 or int64, in
 any mix and with any strides. Arithmetic is float32, or float64 where an input is. GIoU follows Rezatofighi et
@@ -22,7 +22,7 @@ class PaddedDetections(NamedTuple):
 
 
 def giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
-    """Generalized IoU of boxes one to one.
+    """Return the generalized IoU of corresponding boxes.
 
     Args:
         boxes1, boxes2: `[..., 4]`, broadcast against each other.
@@ -41,7 +41,7 @@ def giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
 
 
 def pairwise_giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
-    """Generalized IoU of every box of `boxes1` with every box of `boxes2`.
+    """Return the generalized IoU of every box of `boxes1` with every box of `boxes2`.
 
     Args:
         boxes1: `[..., N, 4]`.
@@ -58,24 +58,24 @@ def pairwise_giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
 def masked_giou_loss(
     pred: Tensor, target: Tensor, weight: Tensor | None = None, eps: float = 1e-7, check: bool = False
 ) -> Tensor:
-    """Mean of 1 - GIoU over the valid slots: `sum(w * (1 - giou)) / max(sum(w), 1)`.
+    """Return the mean of 1 - GIoU over the valid slots: `sum(w * (1 - giou)) / max(sum(w), 1)`.
 
-    Without `weight`, a slot whose target has y2 == 0 is padding (w = 0) and every other counts once (w = 1).
-    Predictions of slots of weight 0 may hold anything, even NaN (only a gradient of the weight itself looks
-    at them). Without a valid slot the loss and all gradients are 0. Nothing here waits for the GPU.
+    Without `weight`, a slot whose target has y2 == 0 is padding (w = 0) and each other slot has w = 1.
+    Predictions in slots of weight 0 may hold anything, even NaN (only the gradient of the weight reads them).
+    Without a valid slot the loss and all gradients are 0. The op does not wait for the GPU.
 
-    Targets padded with -1 count as boxes, and targets in cx, cy, w, h as other boxes: the loss looks
-    plausible and is wrong. `check=True` refuses them. Pad with zeros, or pass `weight`.
+    Targets padded with -1 count as boxes, and targets in cx, cy, w, h are read as x1, y1, x2, y2: the loss
+    looks plausible and is wrong. `check=True` refuses such targets. Pad with zeros, or pass `weight`.
 
-    To minimise this is to maximise the mean GIoU, which is `1 - loss` wherever there is a valid slot.
+    To minimise the loss is to maximise the mean GIoU, which is `1 - loss` wherever there is a valid slot.
 
     Args:
         pred: `[..., 4]`, floating-point.
         target: `[..., 4]`, the shape of `pred`.
         weight: `[...]`, non-negative; floating-point, integer or bool.
         eps: smallest denominator, in square pixels.
-        check: raise ValueError unless every target that counts is finite with x1 < x2 and y1 < y2. For eager
-            code alone. Waits for the GPU, so pass it in the first steps and in tests.
+        check: raise ValueError unless every target that counts is finite with x1 < x2 and y1 < y2. Only for
+            eager code. The check waits for the GPU, so use it in the first steps and in tests.
 
     The gradient of the weights has a kink where their sum is 1: above 1 it is the gradient of the weighted
     mean, at 1 and below the gradient of the plain sum. Weights of a softmax sum to 1 up to rounding and fall
@@ -94,9 +94,9 @@ def masked_giou_loss(
 def masked_giou_loss_and_grad(
     pred: Tensor, target: Tensor, weight: Tensor | None = None, eps: float = 1e-7
 ) -> tuple[Tensor, Tensor]:
-    """`masked_giou_loss` and its gradient in `pred`, without autograd: for steps written by hand.
+    """Return `masked_giou_loss` and its gradient in `pred`, without autograd, for hand-written steps.
 
-    On the GPU this is one launch where autograd needs three, and no time of the host goes into autograd:
+    On the GPU this is one launch; autograd needs three launches and time on the host:
 
         loss, grad = masked_giou_loss_and_grad(boxes.detach(), target)
         boxes.backward(grad)
@@ -114,13 +114,13 @@ def masked_giou_loss_and_grad(
 def jagged_giou_loss(
     pred: Tensor, targets: Tensor, offsets: Tensor, eps: float = 1e-7, check: bool = False
 ) -> Tensor:
-    """`masked_giou_loss` for targets that were never padded, as `PackedTargets` holds them.
+    """Return `masked_giou_loss` for targets without padding, as `PackedTargets` holds them.
 
     Image b has the targets `offsets[b]` to `offsets[b + 1]`; its first one belongs to `pred[b, 0]`, the next
     to `pred[b, 1]`, and so on. The loss is the mean of 1 - GIoU over all N pairs, 0 where there are none.
 
-    Offsets must start at 0, never fall, end at N and give no image more than M targets. On the CPU another
-    value is an error; on the GPU, where the host cannot look without waiting, it makes the loss NaN.
+    Offsets must start at 0, never fall, end at N and give no image more than M targets. Other
+    offsets are an error on the CPU. On the GPU they make the loss NaN, because a check would have to wait.
 
     Args:
         pred: `[B, M, 4]`, floating-point.
@@ -148,9 +148,9 @@ def padded_nms(
     max_detections: int,
     categories: Tensor | None = None,
 ) -> PaddedDetections:
-    """Greedy non-maximum suppression of a batch, with outputs of fixed shape and no wait for the GPU.
+    """Apply greedy non-maximum suppression to a batch, with fixed output shapes and no wait for the GPU.
 
-    Of each image, the boxes with score > score_threshold are ordered by score descending, then index
+    In each image, the boxes with score > score_threshold are ordered by score descending, then index
     ascending; the first `max_candidates` are candidates. A candidate is dropped when a better kept one
     overlaps it with intersection > iou_threshold * union. The first `max_detections` kept are the result.
     CPU and CUDA keep the same boxes.

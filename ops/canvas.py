@@ -1,7 +1,7 @@
-"""Between photographs and the images that are made of them; the pixels are the business of `ops.letterbox`.
+"""Convert coordinates between photographs and canvases; `ops.letterbox` computes the pixels.
 
-A geometry is six numbers, (scale_x, scale_y, offset_x, offset_y, width, height), in pixels: a point of the
-canvas is that of the photograph * scale + offset, and the photograph has width x height pixels.
+A geometry is six numbers, (scale_x, scale_y, offset_x, offset_y, width, height), in pixels:
+canvas point = photograph point * scale + offset. The photograph has width x height pixels.
 """
 
 import torch
@@ -13,11 +13,11 @@ import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 def fit_to_canvases(
     images: list[Tensor], windows: Tensor | None, height: int, width: int, channels: int, fill: int
 ) -> tuple[Tensor, Tensor]:
-    """Fits images of any sizes to canvases.
+    """Fit images of any sizes to canvases.
 
     images: at least one, uint8 [C, H, W] with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), any H and W
-    from 1, of any strides. windows: float32 [B, 6], which part of a photograph each image shows (see
-    `geometry_of_windows`); None where each is its whole photograph.
+    from 1, of any strides. windows: float32 [B, 6], the part of a photograph that each image shows (see
+    `geometry_of_windows`); None if each image is a whole photograph.
     Returns canvases, uint8 [B, channels, height, width], and their geometry, float32 [B, 6], in pixels of the
     photographs. Raises ValueError, TypeError or RuntimeError for another dtype or shape.
     """
@@ -28,11 +28,11 @@ def fit_to_canvases(
 
 
 def geometry_of_windows(geometry: Tensor, windows: Tensor) -> Tensor:
-    """The geometry of photographs of which the letterboxed images show a part, or at another scale.
+    """Return the geometry of photographs whose letterboxed images show a part, or another scale.
 
     geometry: float32 [B, 6], of the images. windows: float32 [B, 6]: image b shows the rectangle
-    (x1, y1, x2, y2) of a photograph of (width, height) pixels, and may reach beyond it: a JPEG file that is
-    decoded at a quarter of its sides ends with pixels of which parts lie outside. Returns float32 [B, 6].
+    (x1, y1, x2, y2) of a photograph of (width, height) pixels, and may reach beyond the photograph: the
+    last pixels of a JPEG file decoded at a quarter of its sides lie partly outside. Returns float32 [B, 6].
     Raises ValueError for windows of another shape.
     """
     if windows.shape != geometry.shape:

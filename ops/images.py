@@ -1,4 +1,4 @@
-"""The image op in Python: names, types and documentation, and no arithmetic."""
+"""Python function of the image op: names, types and documentation."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class LetterboxedImages(NamedTuple):
 def letterbox(
     images: Sequence[Tensor], height: int, width: int, channels: int = 1, fill: int = 0
 ) -> LetterboxedImages:
-    """Scales images of any sizes to fit canvases of one size: aspect kept, centred, padded with `fill`.
+    """Scale images of any sizes to fit canvases of one size: aspect kept, centred, padded with `fill`.
 
     The side that limits fills the canvas; the other is rounded half up, and at least 1; an odd pixel of
     padding lies below or to the right. Gray levels and resampling equal Pillow's to the byte:

@@ -1,4 +1,4 @@
-"""The boxes of many images in one piece of memory, so that a batch of targets is one copy to the device."""
+"""Pack the boxes of many images into one buffer, so that one copy moves a batch of targets to the device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PackedTargets:
 
     @staticmethod
     def pack(rows: Sequence[Tensor]) -> PackedTargets:
-        """Lays the rows of each image, `[n, columns]` of one dtype on the CPU, end to end.
+        """Pack the rows of each image, `[n, columns]` of one dtype on the CPU, end to end.
 
         Raises:
             ValueError: no image at all, or an image whose rows have another shape or dtype than the first's.

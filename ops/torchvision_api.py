@@ -14,9 +14,9 @@ from lensbox.ops.boxes import giou, pairwise_giou
 
 
 def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
-    """IoU of every pair: `[..., N, 4]`, `[..., M, 4]` -> `[..., N, M]`; leading dimensions broadcast.
+    """Return the IoU of every pair: `[..., N, 4]`, `[..., M, 4]` -> `[..., N, M]`; leading dims broadcast.
 
-    No op of its own but a few of PyTorch's, of any dtypes for boxes, in float32 or float64. Differentiable.
+    Built from PyTorch ops; accept any dtype, compute in float32 or float64. Differentiable.
     Empty boxes overlap nothing (torchvision gives NaN for two of them).
     """
     dtype = torch.float64 if torch.float64 in (boxes1.dtype, boxes2.dtype) else torch.float32
@@ -28,14 +28,14 @@ def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
 
 
 def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
-    """Generalized IoU of every pair: `[N, 4]`, `[M, 4]` -> `[N, M]`."""
+    """Return the generalized IoU of every pair: `[N, 4]`, `[M, 4]` -> `[N, M]`."""
     return pairwise_giou(_upcast(boxes1), _upcast(boxes2))
 
 
 def generalized_box_iou_loss(
     boxes1: Tensor, boxes2: Tensor, reduction: str = "none", eps: float = 1e-7
 ) -> Tensor:
-    """1 - GIoU of boxes one to one: `[..., 4]` twice -> `[...]`, or a scalar when reduced.
+    """Return 1 - GIoU of corresponding boxes: `[..., 4]` twice -> `[...]`, or a scalar when reduced.
 
     Args:
         boxes1, boxes2: `[..., 4]` of the same shape.
@@ -71,7 +71,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
-    """`nms` among the boxes of each category: `[N, 4]`, `[N]`, `[N]` -> `[K]` int64, best first of all."""
+    """Apply `nms` within each category: `[N, 4]`, `[N]`, `[N]` -> `[K]` int64, best of all boxes first."""
     _check_nms(boxes, scores)
     if idxs.shape != scores.shape:
         raise RuntimeError(
@@ -116,5 +116,5 @@ def _area(boxes: Tensor) -> Tensor:
 
 
 def _upcast(boxes: Tensor) -> Tensor:
-    """float16 and bfloat16 are computed and returned as float32, as torchvision does."""
+    """Convert float16 and bfloat16 boxes to float32, as torchvision does."""
     return boxes.float() if boxes.dtype in (torch.float16, torch.bfloat16) else boxes

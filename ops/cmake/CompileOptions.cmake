@@ -1,5 +1,5 @@
-# How every source here is compiled: symbols are hidden, and a * b + c is never fused, so that CPU and CUDA round
-# alike and NMS keeps the same boxes on both.
+# Compiler options of every source file. Symbols are hidden. The compiler never fuses a * b + c, so CPU and CUDA
+# round alike and NMS keeps the same boxes on both.
 
 option(LENSBOX_WARNINGS_AS_ERRORS "Make compiler warnings errors, as CI does" OFF)
 set(CMAKE_COMPILE_WARNING_AS_ERROR ${LENSBOX_WARNINGS_AS_ERRORS})

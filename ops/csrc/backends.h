@@ -16,7 +16,8 @@
 
 namespace lensbox {
 
-// Made for a tensor of the call; run() calls a kernel, run_with_workspace() one that takes a workspace last.
+// A backend is constructed from a tensor of the call. run() calls a kernel; run_with_workspace() calls a
+// kernel whose last argument is a workspace.
 struct Cpu {
   static constexpr bool kIsCuda = false;
   static constexpr auto giou = lensbox_cpu_giou;
@@ -48,7 +49,7 @@ struct Cpu {
 };
 
 #ifdef LENSBOX_WITH_CUDA
-// On the device of the tensor and its current stream.
+// The backend that runs on the tensor's device and its current stream.
 struct Cuda {
   static constexpr bool kIsCuda = true;
   static constexpr auto giou = lensbox_cuda_giou;

@@ -137,7 +137,7 @@ LENSBOX_HOST_DEVICE T safe_scale(T length) {
   return length > SafeRange<T>::limit ? SafeRange<T>::shrink : T(1);
 }
 
-// Whether a coordinate is so large that a pair may need scaling, or a share of it for its denominators.
+// Return whether a coordinate is so large that its pair may need scaling, or a denominator larger than eps.
 template <typename T>
 LENSBOX_HOST_DEVICE bool is_far(const Box<T>& box) {
   const T limit = SafeRange<T>::limit / 8;
@@ -232,8 +232,8 @@ LENSBOX_HOST_DEVICE T giou(const Box<T>& a, const Box<T>& b, T eps) {
   return giou_in_range(pair.a, box_extent(pair.a).area(), pair.b, box_extent(pair.b).area(), pair.eps);
 }
 
-// Which side of two: 1 where value is greater than other, 0 where it is less; one half at a tie, as max() and
-// min() of PyTorch have it.
+// Return 1 if value > other, 0 if value < other, and one half at a tie, like the gradients of PyTorch's max()
+// and min().
 template <typename T>
 LENSBOX_HOST_DEVICE T step(T value, T other) {
   return value > other ? T(1) : (value == other ? T(0.5) : T(0));

@@ -1,4 +1,4 @@
-// How an image fits a canvas: the one place where that is decided, for kernels and for the C++ runtime.
+// The position of an image in a canvas. The kernels and the C++ runtime share this arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace lensbox {
 
-// Where an image lies in a canvas, in canvas pixels.
+// The rectangle of an image in a canvas, in canvas pixels.
 struct Fit {
   int64_t width, height, left, top;
 };

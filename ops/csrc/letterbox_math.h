@@ -6,7 +6,7 @@
 // likes and still gives the same bytes. Compilers must not fuse a * b + c here (-ffp-contract=off,
 // --fmad=false).
 //
-// Then what `letterbox` is asked, as its kernels see it: raw memory, no ATen.
+// The structs at the end are the arguments of `letterbox` for its kernels: raw memory, no ATen.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +65,8 @@ LENSBOX_HOST_DEVICE int32_t fixed_weight(double height, double area) {
   return static_cast<int32_t>(0.5 + weight * (1 << kWeightBits));
 }
 
-// Whether the rows are combined before the columns. Between the passes values are rounded to bytes, so the
-// order matters; this is the one of Pillow 13. (Earlier ones always combine columns first.)
+// Return whether the rows are combined before the columns. Values are rounded to bytes between the passes, so
+// the order matters; this is the order of Pillow 13. (Earlier versions always combine columns first.)
 LENSBOX_HOST_DEVICE bool rows_first(int64_t width, int64_t height, const Fit& fit) {
   const int64_t fewer_rows = height - fit.height;
   return fewer_rows > 0 && fewer_rows > 2 * (width - fit.width);

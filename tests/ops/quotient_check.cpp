@@ -40,7 +40,7 @@ uint32_t inverse_of_odd(uint32_t odd) {
   return inverse;
 }
 
-// Whether quotient(n, d) is right for every float next to 1 / d.
+// Return whether quotient(n, d) is right for every float next to 1 / d.
 bool is_right(float n, float d) {
   const double exact = 1.0 / static_cast<double>(d);
   const double last_place = exact < 1.0 ? 0x1p-24 : 0x1p-23;

@@ -87,7 +87,7 @@ def test_weights_of_every_dtype(device: torch.device, dtype: torch.dtype) -> Non
     check(random_boxes(9, 21), random_boxes(9, 21), weight, device)
 
 
-# As training calls it: on CUDA, kernels of known dtypes where the targets are float32 or as the predictions.
+# Training uses constant weights. CUDA has kernels for targets of float32 or of the predictions' dtype.
 @pytest.mark.parametrize("pred_dtype", FLOAT_DTYPES)
 @pytest.mark.parametrize("target_dtype", FLOAT_DTYPES)
 @pytest.mark.parametrize("shape", [(0,), (13,), (31, 67), (4, 2053)], ids=str)
@@ -164,7 +164,7 @@ def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dty
 def test_gradients_too_large_for_their_dtype_saturate(device: torch.device) -> None:
     pred = torch.tensor([[0.0, 0, 1, 1]], dtype=torch.float16, device=device, requires_grad=True)
     target = torch.tensor([[5.0, 5, 6, 6]], device=device)
-    # Where the weights sum to less than 1, the gradient of a weight is 1 - giou, here above 1.
+    # If the weights sum to less than 1, the gradient of a weight is 1 - giou, here above 1.
     weight = torch.tensor([0.5], dtype=torch.float16, device=device, requires_grad=True)
     masked_giou_loss(pred, target, weight).backward(torch.tensor(1e8, device=device))
     assert pred.grad is not None

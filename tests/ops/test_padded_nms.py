@@ -103,7 +103,7 @@ def test_dtypes(device: torch.device, box_dtype: torch.dtype, score_dtype: torch
 
 
 def test_float64_scores_are_ordered_in_float64(device: torch.device) -> None:
-    # As float32 these scores are all equal, and index order would win.
+    # In float32 all these scores would be equal, and index order would decide.
     scores = 0.5 + torch.arange(50, dtype=torch.float64)[None] * 1e-12
     boxes = (
         torch.arange(50, dtype=torch.float64)[None, :, None] * 100 + torch.tensor([0.0, 0, 10, 10]).double()

@@ -1,5 +1,5 @@
-// Shared by the derivatives: ways past autograd if it has nothing to do, and the gradients of broadcast
-// inputs.
+// Code that the derivatives share: skip autograd if no gradient is recorded, and sum the gradients of
+// broadcast inputs.
 #pragma once
 
 #include <ATen/ExpandUtils.h>
@@ -31,8 +31,8 @@ inline bool in_functorch() {
   return c10::impl::tls_local_dispatch_key_set().included_.has_any(kLayers);
 }
 
-// Return whether autograd must hear of a call with these inputs: gradients are recorded and an input asks for
-// its own. Forward-mode tangents and torch.func must reach autograd too, which refuses them.
+// Return whether a call with these inputs must go through autograd: gradients are recorded and an input
+// requires a gradient. Forward-mode tangents and torch.func must reach autograd too, which refuses them.
 template <typename... Inputs>
 bool needs_autograd(const Inputs&... inputs) {
   const bool records = at::GradMode::is_enabled();
@@ -50,9 +50,9 @@ inline at::Tensor sum_of_copies(const at::Tensor& grad, const at::Tensor& input)
   return at::nan_to_num(at::sum_to(grad, input.sym_sizes()), kStaysNan);
 }
 
-// While it lives, ops go straight to their kernels. A backward has it, unless second derivatives are asked
-// for: autograd refuses those. It begins behind get_saved_variables(), which may run a whole forward again
-// (torch.utils.checkpoint), and that needs autograd.
+// While this guard lives, ops go straight to their kernels. A backward holds the guard unless second
+// derivatives are requested, which autograd refuses. Create the guard after get_saved_variables(), which may
+// run a whole forward again (torch.utils.checkpoint) and then needs autograd.
 class BelowAutogradInBackward {
  public:
   BelowAutogradInBackward() {

@@ -14,7 +14,7 @@
 namespace lensbox {
 namespace {
 
-// The inputs as views. They are valid while this is.
+// The inputs as views, valid for the lifetime of this object.
 struct MaskedInputs {
   Tensor pred, target, weight;
   MaskedProblem problem;

@@ -1,4 +1,4 @@
-// Gives the CPU kernels torch's choice of instruction set when the library is loaded.
+// Pass torch's choice of instruction set to the CPU kernels when the library is loaded.
 
 #include "../cpu/vectors.h"
 
@@ -9,7 +9,7 @@
 namespace lensbox {
 namespace {
 
-// ATEN_CPU_CAPABILITY=avx2 or =default asks torch, and so Lensbox, for less than the machine has.
+// ATEN_CPU_CAPABILITY=avx2 or =default limits the instruction set of torch, and of Lensbox with it.
 Vectors vectors() {
   const std::string capability = at::get_cpu_capability();
   if (capability == "AVX512") return Vectors::kAvx512;

@@ -31,7 +31,7 @@ struct BoxBlock {
   }
 };
 
-// Calls body(Storage{}) with the C++ type that `dtype` stands for.
+// Call body(Storage{}) with the C++ type that `dtype` stands for.
 template <typename Body>
 void with_storage_type(DType dtype, const Body& body) {
   switch (dtype) {
@@ -56,8 +56,8 @@ void with_storage_type(DType dtype, const Body& body) {
   }
 }
 
-// Whether slots[0..count), which always ascend, follow each other. Most often they do, and in packed memory
-// the compiler then vectorises their conversion.
+// Return whether slots[0..count), which always ascend, are consecutive. Most slots are, and the compiler
+// vectorises the conversion of consecutive slots in packed memory.
 inline bool is_run(const int64_t* slots, int count) {
   return count > 0 && slots[count - 1] - slots[0] == count - 1;
 }
@@ -78,7 +78,7 @@ Box<T> load_box(const SlotView& view, int64_t slot) {
   return box;
 }
 
-// Reads slots[0..count) of `view` into `block`.
+// Read slots[0..count) of `view` into `block`.
 template <typename T>
 void load_boxes(const SlotView& view, const int64_t* slots, int count, BoxBlock<T>& block) {
   with_storage_type(view.dtype, [&](auto storage) {
@@ -96,7 +96,7 @@ void load_boxes(const SlotView& view, const int64_t* slots, int count, BoxBlock<
   });
 }
 
-// Writes the block as gradients of slots[0..count), saturated to the finite range of the dtype.
+// Write the block as gradients of slots[0..count), saturated to the finite range of the dtype.
 template <typename T>
 void store_gradients(const SlotView& view, const int64_t* slots, int count, const BoxBlock<T>& block) {
   with_storage_type(view.dtype, [&](auto storage) {
@@ -126,7 +126,7 @@ void store_gradients(const SlotView& view, const int64_t* slots, int count, cons
   });
 }
 
-// Zeroes `count` boxes of a contiguous view, from slot `first` on.
+// Zero `count` boxes of a contiguous view, from slot `first` on.
 inline void zero_boxes(const SlotView& view, int64_t first, int64_t count) {
   if (count == 0) return;  // an empty tensor has no memory, and memset takes no null pointer
   with_storage_type(view.dtype, [&](auto storage) {
@@ -135,7 +135,7 @@ inline void zero_boxes(const SlotView& view, int64_t first, int64_t count) {
   });
 }
 
-// Reads one coordinate (0 to 3: x1, y1, x2, y2) of slots[0..count) of a view of boxes.
+// Read one coordinate (0 to 3: x1, y1, x2, y2) of slots[0..count) of a view of boxes.
 template <typename T>
 void load_coordinate(const SlotView& view, int coordinate, const int64_t* slots, int count, T* numbers) {
   with_storage_type(view.dtype, [&](auto storage) {
@@ -153,7 +153,7 @@ void load_coordinate(const SlotView& view, int coordinate, const int64_t* slots,
   });
 }
 
-// Reads slots[0..count) of a view of numbers.
+// Read slots[0..count) of a view of numbers.
 template <typename T>
 void load_numbers(const SlotView& view, const int64_t* slots, int count, T* numbers) {
   with_storage_type(view.dtype, [&](auto storage) {
@@ -171,7 +171,7 @@ void load_numbers(const SlotView& view, const int64_t* slots, int count, T* numb
   });
 }
 
-// Writes numbers[0..count) to the consecutive slots[0..count) of a contiguous view, saturated like gradients.
+// Write numbers[0..count) to the consecutive slots[0..count) of a contiguous view, saturated like gradients.
 template <typename T>
 void store_numbers(const SlotView& view, const int64_t* slots, int count, const T* numbers) {
   with_storage_type(view.dtype, [&](auto storage) {
@@ -188,8 +188,8 @@ void store_numbers(const SlotView& view, const int64_t* slots, int count, const 
   });
 }
 
-// Copies `count` numbers of one slot to a contiguous view of the same dtype, or writes zeros where not
-// filled.
+// Copy `count` numbers of one slot to a contiguous view of the same dtype, or write zeros if `filled` is
+// false.
 inline void copy_slot(const SlotView& from, int64_t from_slot, const SlotView& to, int64_t to_slot, int count,
                       bool filled) {
   with_storage_type(from.dtype, [&](auto storage) {
@@ -202,7 +202,7 @@ inline void copy_slot(const SlotView& from, int64_t from_slot, const SlotView& t
   });
 }
 
-// Calls body(slots, count) for blocks of consecutive slots that cover [begin, end).
+// Call body(slots, count) for blocks of consecutive slots that cover [begin, end).
 template <typename Body>
 void for_each_block(int64_t begin, int64_t end, const Body& body) {
   int64_t slots[kBlock];

@@ -25,7 +25,8 @@ class FilterTable {
   int32_t count(int32_t i) const { return static_cast<int32_t>(begins_[i + 1] - begins_[i]); }
   const int32_t* weights(int32_t i) const { return weights_.data() + begins_[i]; }
 
-  // Where the outputs end that depend on none but the inputs before `end`; those before `begin` are known to.
+  // Return the end of the outputs that need only inputs before `end`. The outputs before `begin` are known to
+  // need no more.
   int32_t ready(int32_t begin, int64_t end) const {
     while (begin < output() && this->end(begin) <= end) {
       ++begin;
@@ -33,7 +34,7 @@ class FilterTable {
     return begin;
   }
 
-  // The most inputs that an output pixel is made of.
+  // The largest number of inputs of one output pixel.
   int32_t longest() const { return longest_; }
 
  private:
@@ -43,8 +44,8 @@ class FilterTable {
   std::vector<int32_t> weights_;
 };
 
-// Writes rows [begin, end) of the pass, `width` bytes each, to out, out + out_pitch and so on. `rows` is
-// where the pass's input row filter.first(begin) lies; rows are `pitch` bytes apart.
+// Write rows [begin, end) of the pass, `width` bytes each, to out, out + out_pitch and so on. `rows` is
+// the address of input row filter.first(begin); rows are `pitch` bytes apart.
 void filter_rows(const FilterTable& filter, int32_t begin, int32_t end, const uint8_t* rows, int64_t pitch,
                  int64_t width, uint8_t* out, int64_t out_pitch);
 
@@ -69,8 +70,8 @@ class SlidingRows {
   int64_t pitch() const { return pitch_; }
   const uint8_t* row(int64_t row) const { return bytes_.get() + (row - begin_) * pitch_; }
 
-  // Where row end() goes, with room for `rows` below. Where that is scarce, rows above `needed` are
-  // forgotten.
+  // Return the memory of row end(), with room for `rows` rows. If there is too little room, drop the rows
+  // above `needed`.
   uint8_t* below(int64_t rows, int64_t needed) {
     if (end_ - begin_ + rows > capacity_) {
       const int64_t kept = std::min(needed, end_);
@@ -82,7 +83,7 @@ class SlidingRows {
 
   void append(int64_t rows) { end_ += rows; }
 
-  // Begins anew with row 0.
+  // Start again with row 0.
   void clear() { begin_ = end_ = 0; }
 
  private:
@@ -90,9 +91,9 @@ class SlidingRows {
   std::unique_ptr<uint8_t[]> bytes_;
 };
 
-// Works on a band of kRows rows at a time. Its columns are laid one below the other, kRows bytes each, and
-// are then combined as rows are: a weight is for kRows bytes side by side, and nothing is added across a
-// vector.
+// Filters columns, one band of kRows rows at a time. The band is transposed, so each column becomes a row of
+// kRows bytes. The columns are then combined like rows: one weight applies to kRows adjacent bytes, and no
+// sum crosses the lanes of a vector.
 class ColumnFilter {
  public:
   static constexpr int64_t kRows = kTransposedRows;
@@ -104,11 +105,11 @@ class ColumnFilter {
   // fill blocks.
   int64_t out_pitch() const { return out_pitch_; }
 
-  // Takes the next `count` pixels, from the left, of each row of the band. Rows are `pitch` bytes apart and
+  // Take the next `count` pixels, from the left, of each row of the band. Rows are `pitch` bytes apart and
   // can be read to the next multiple of kTransposedColumns bytes.
   void add(const uint8_t* band, int64_t pitch, int64_t count);
 
-  // Writes the kRows rows of the result, after all pixels were added. The next band may follow.
+  // Write the kRows rows of the result, after all pixels were added. The next band may follow.
   void finish(uint8_t* out);
 
  private:

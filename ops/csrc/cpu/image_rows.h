@@ -30,18 +30,18 @@ class ImageRows {
   // Bytes of a pixel in a row.
   int32_t pixel_bytes() const { return pixel_bytes_; }
 
-  // Whether the image's memory is such rows; pixel() and pitch() are for these alone.
+  // Return whether the image's memory holds the rows as they are; pixel() and pitch() require this.
   bool are_in_memory() const { return in_memory_; }
   const uint8_t* pixel(int64_t row, int64_t column) const {
     return image_.data + row * image_.row_stride + column * image_.column_stride;
   }
   int64_t pitch() const { return image_.row_stride; }
 
-  // Bytes of `count` pixels of a row. The last one's fourth byte, which no canvas shows, may lie outside of
-  // the image's memory.
+  // Return the bytes of `count` pixels of a row, without the last pixel's fourth byte: no canvas shows it,
+  // and it may lie outside the image's memory.
   int64_t bytes(int64_t count) const { return count * pixel_bytes_ - (pixel_bytes_ == 4 ? 1 : 0); }
 
-  // Writes bytes(count) bytes.
+  // Write bytes(count) bytes.
   void write(int64_t row, int64_t column, int64_t count, uint8_t* out) const;
 
  private:

@@ -15,7 +15,7 @@ namespace lensbox {
 
 namespace {
 
-// An image with all that its canvas depends on.
+// An image and all values that its canvas depends on.
 struct FittedImage {
   ImageView image;
   Fit fit;
@@ -23,12 +23,13 @@ struct FittedImage {
   const FilterTable* down;    // from image.height to fit.height
 };
 
-// How much of a row is read before the next row is. Memory is fastest where it is read without a break, and a
-// band of such rows stays in the second cache.
+// The bytes read from one row before the next row. Sequential reads are fastest, and a band of segments of
+// this size stays in the L2 cache.
 constexpr int32_t kSegmentBytes = 8192;
 
-// Both passes over an image, for one plane of its canvas or for the three of interleaved colours. They take
-// the image's rows in order, so that each is read once and little of it is kept between the passes.
+// Both passes over an image, for one plane of the canvas or for three planes of interleaved colours. The
+// passes take the image's rows in order, so each row is read once and little memory is kept between the
+// passes.
 class Resampling {
  public:
   // `planes` is the first of `channels` planes of the canvas.
@@ -50,13 +51,13 @@ class Resampling {
   void run() { rows_first_ ? rows_then_columns() : columns_then_rows(); }
 
  private:
-  // Where row y of the fitted image begins in a plane of the canvas.
+  // Return the address of row y of the fitted image in a plane of the canvas.
   uint8_t* canvas_row(int32_t y, int32_t channel) const {
     const int64_t row = int64_t{channel} * out_.height + fitted_.fit.top + y;
     return planes_ + row * out_.width + fitted_.fit.left;
   }
 
-  // Combines the columns of the image's rows [begin, end), at most a band. Writes a band.
+  // Combine the columns of the image's rows [begin, end), at most a band. Write a band.
   void filter_columns(int64_t begin, int64_t end, uint8_t* out) {
     for (int64_t column = 0; column < rows_.width(); column += segment_) {
       const int64_t count = std::min<int64_t>(segment_, rows_.width() - column);
@@ -89,8 +90,8 @@ class Resampling {
     }
   }
 
-  // Combines the image's rows to rows [begin, end) of the fitted image. `converted` keeps those that may be
-  // needed again, where they are not in the image's memory as they are.
+  // Combine the image's rows to rows [begin, end) of the fitted image. If the image's memory does not hold
+  // the rows as they are, `converted` keeps the rows that later outputs need.
   void filter_image_rows(int32_t begin, int32_t end, SlidingRows& converted, uint8_t* out,
                          int64_t out_pitch) {
     const FilterTable& down = *fitted_.down;
@@ -188,7 +189,7 @@ void pad_above_and_below(const FittedImage& fitted, const Canvases& out, int64_t
   }
 }
 
-// The tables of a call, one for each pair of sides. Those handed out stay where they are.
+// The filter tables of a call, one for each pair of sides. References to tables stay valid.
 class FilterTables {
  public:
   const FilterTable* find(int32_t input, int64_t output) {

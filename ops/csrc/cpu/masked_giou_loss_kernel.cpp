@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kGroup = sizeof(uint64_t);  // slots skipped at once where all are padding, a byte each
 
-// The valid ones among the consecutive slots[0..count): weight not 0, or, without weights, y2 of the target
-// not 0. Writes them, with their weights, to the front of valid and weights.
+// Find the valid slots among the consecutive slots[0..count): weight not 0 or, without weights, y2 of the
+// target not 0. Write these slots and their weights to the front of `valid` and `weights`.
 template <typename T>
 int find_valid(const MaskedProblem& problem, const int64_t* slots, int count, int64_t* valid, T* weights) {
   T numbers[kBlock];
@@ -97,7 +97,7 @@ void lensbox_cpu_masked_giou_loss_backward(const MaskedProblem& problem, const S
   (problem.in_double ? backward<double> : backward<float>)(problem, grad, loss, *normalizer, out);
 }
 
-// The backward reads the boxes again: they are in the cache.
+// The backward reads the boxes again, from the cache.
 void lensbox_cpu_masked_giou_loss_and_grad(const MaskedProblem& problem, void* loss, double* normalizer,
                                            const SlotView& grad_pred) {
   lensbox_cpu_masked_giou_loss_forward(problem, loss, normalizer);

@@ -23,7 +23,7 @@ struct Candidates {
   Box<T> box(int64_t i) const { return {x1[i], y1[i], x2[i], y2[i]}; }
 };
 
-// Positions of the scores above the threshold: score descending, then index ascending, at most
+// Return the positions of the scores above the threshold, by score descending, then index ascending; at most
 // max_candidates.
 template <typename Score>
 std::vector<int64_t> rank(const std::vector<Score>& scores, Score threshold, int64_t max_candidates) {
@@ -67,8 +67,8 @@ Candidates<T> gather(const SlotView& boxes, const SlotView* categories, int64_t 
   return out;
 }
 
-// Marks the candidates after `kept` for which exceeds(i) holds, among those of its category. `exceeds`
-// captures by value, like every loop that with_widest_vectors() runs.
+// Mark the candidates after `kept` of the same category for which exceeds(i) holds. `exceeds` captures by
+// value, like every loop that with_widest_vectors() runs.
 template <typename T, typename Exceeds>
 void mark(Candidates<T>& candidates, int64_t kept, Exceeds exceeds) {
   const int64_t count = candidates.size();
@@ -90,7 +90,7 @@ void mark(Candidates<T>& candidates, int64_t kept, Exceeds exceeds) {
   });
 }
 
-// Marks every later candidate that overlaps `kept` by more than the threshold.
+// Mark every later candidate that overlaps `kept` by more than the threshold.
 template <typename T>
 void suppress(Candidates<T>& candidates, int64_t kept, T threshold) {
   const Box<T> box = candidates.box(kept);
@@ -112,7 +112,7 @@ void suppress(Candidates<T>& candidates, int64_t kept, T threshold) {
   }
 }
 
-// Greedy suppression: the positions, among the image's boxes, of those kept, best first.
+// Suppress greedily. Return the positions of the kept boxes among the image's boxes, best first.
 template <typename T>
 std::vector<int64_t> keep(Candidates<T> candidates, T threshold, int64_t max_detections) {
   std::vector<int64_t> kept;

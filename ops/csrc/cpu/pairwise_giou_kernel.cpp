@@ -6,14 +6,14 @@
 namespace lensbox {
 namespace {
 
-// The boxes of one image in blocks, read once for all the boxes that meet them.
+// The boxes of one image in blocks. Each block is read once and compared with all boxes of the other side.
 template <typename T>
 class ImageBoxes {
  public:
   ImageBoxes(const SlotView& view, int64_t count)
       : view_(view), count_(count), blocks_((count + kBlock - 1) / kBlock) {}
 
-  // The blocks of an image; kept until another one is asked for.
+  // Return the blocks of an image, valid until the next call for another image.
   const std::vector<BoxBlock<T>>& of_image(int64_t image) {
     if (image != loaded_) {
       size_t block = 0;

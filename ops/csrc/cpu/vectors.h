@@ -52,8 +52,8 @@ template <typename Body>
 }
 #endif
 
-// Calls body(), a loop over arrays that captures by value all but blocks, compiled for the widest vectors of
-// this machine.
+// Call body(), a loop over arrays, compiled for the widest vectors of this machine. The body captures by
+// value everything except blocks.
 template <typename Body>
 void with_widest_vectors(Body body) {
 #ifdef __x86_64__

@@ -1,5 +1,5 @@
-// What kernels of all ops use: a start before the launch before has ended, a ticket for the last block, the
-// mask of a warp.
+// Device code that the kernels of all ops share: programmatic dependent launch (a kernel starts before its
+// predecessor has ended), tickets that find the last block, and the mask of a warp.
 #pragma once
 
 namespace lensbox {

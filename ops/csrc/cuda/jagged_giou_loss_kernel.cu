@@ -129,7 +129,7 @@ __device__ __forceinline__ int64_t image_of_slot(int64_t slot, int64_t slots) {
   return slot / slots;
 }
 
-// What a thread of the packed backward loads at once: kGradientSlots slots, 32 apart.
+// The values that a thread of the packed backward loads at once: kGradientSlots slots, 32 apart.
 template <typename InputsType>
 struct SlotGroup {
   using Inputs = InputsType;

@@ -16,7 +16,8 @@
 
 namespace lensbox {
 
-// Of the current device. Should the query fail, so will the launch, which reports it; until then it is 1.
+// Return an attribute of the current device. If the query fails, return 1: the launch fails too and reports
+// the error.
 inline int device_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 1;
   cudaGetDevice(&device);
@@ -36,7 +37,7 @@ inline int grid_size(int64_t items, int threads, int blocks_per_sm) {
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, int64_t{multiprocessors()} * blocks_per_sm));
 }
 
-// How many blocks of how many threads.
+// The number of blocks of a launch, and of threads in a block.
 struct LaunchShape {
   dim3 blocks, threads;
 

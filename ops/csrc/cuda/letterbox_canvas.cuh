@@ -1,5 +1,5 @@
-// Which items of two nested loops a thread of `letterbox` takes, and what a block writes besides the image:
-// padding and geometry.
+// The share of two nested loops that each thread of `letterbox` takes, and the padding and geometry that a
+// block writes besides the image.
 #pragma once
 
 #include "letterbox_plan.h"

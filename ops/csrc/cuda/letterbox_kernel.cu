@@ -6,11 +6,11 @@
 namespace lensbox {
 namespace {
 
-// Where a single window is more than shared memory holds: reductions by some hundreds and more.
+// The kernel for windows larger than shared memory: reductions by some hundreds and more.
 //
-// A block takes one output at a time, every `blocks`-th of the image. Its warps share the pixels of the
-// second axis, the lanes of a warp those of the first; nothing is kept, weights are computed where they are
-// used.
+// A block computes one output at a time, every `blocks`-th output of the image. The warps of the block share
+// the window's pixels along the second axis; the lanes of a warp share the pixels along the first axis.
+// Nothing is cached: each thread computes the weights that it uses.
 __device__ __forceinline__ void letterbox_wide(const ImageTask& task, const Canvases& out, uint8_t* canvas,
                                                int32_t block, int32_t blocks, uint8_t* shared) {
   fill_padding(task, out, canvas, block, blocks);

@@ -63,8 +63,8 @@ int16_t chunk_of(const ImageTask& task) {
   return static_cast<int16_t>(std::clamp<double>(kChunkBytes / quad_bytes, 1, 8));
 }
 
-// Whether the task's tile and band fit with its chunk, or with a smaller one. Where the tile could be smaller
-// instead, half a chunk of whole lines will do; shorter pieces of lines would not.
+// Return whether the task's tile and band fit into shared memory with its chunk, or with a smaller chunk. If
+// the tile could shrink instead, accept a chunk of half the lines, but not of shorter pieces of lines.
 bool fits(ImageTask& task) {
   const int32_t least = task.tile == 1 ? 1 : task.first_is_fast ? (task.chunk + 1) / 2 : task.chunk;
   while (tile_memory(task).bytes > kLetterboxShared) {
@@ -100,15 +100,15 @@ void choose_tile(ImageTask& task, int32_t parts) {
   }
 }
 
-// What an image costs, in bytes to move or as many as would take that long.
+// Return the cost of an image in bytes: the bytes to move, plus the other work as bytes that take as long.
 double cost_of(const ImageTask& task) {
   return static_cast<double>(task.first.input) * task.second.input * task.channels +
          8.0 * task.first.output * task.second.output * task.planes;
 }
 
-// How long an image of `share` blocks of those that run at the same time may take, by the outputs of a block
-// and a few more along each axis, for the edges that neighbours compute too and for its weights. Blocks that
-// do not run at once come in waves, and a last one that is almost empty takes as long as a full one.
+// Estimate the time of an image that has `share` of the blocks that run at the same time. The estimate counts
+// the outputs of a block and a few more along each axis, for the weights and for edges that neighbours
+// compute too. Further blocks run in waves, and an almost empty last wave takes as long as a full wave.
 double time_of(const ImageTask& task, double share) {
   constexpr double kEdge = 2.0;
   const double blocks =

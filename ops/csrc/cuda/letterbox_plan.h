@@ -1,8 +1,9 @@
-// How `letterbox` shares out images among blocks of threads: decided on the host, no CUDA needed.
+// The plan of `letterbox`: which block of threads computes which part of an image. The host makes the plan
+// and needs no CUDA.
 //
-// The axis that the first pass reduces is called the first here, the other one the second; which of them are
-// the columns depends on the image (rows_first). A tile is what one block computes: `tile` outputs along the
-// first axis by `band` along the second.
+// The first axis is the axis that the first pass reduces; the second axis is the other one. rows_first()
+// decides which axis is the columns. One block computes one tile: `tile` outputs along the first axis by
+// `band` outputs along the second.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ constexpr int kLetterboxThreads = 128;
 constexpr int kLetterboxBlocksPerSm = 6;
 constexpr int kLetterboxShared = 37888;
 
-// Where the bytes of a pixel lie along the axis whose pixels are adjacent in memory, the fast one.
+// The layout of a pixel's bytes along the fast axis, whose pixels are adjacent in memory.
 enum class PixelLayout : uint8_t {
   kGray,     // 1 byte a pixel
   kPlanar,   // 1 byte a pixel, each channel elsewhere
@@ -55,8 +56,7 @@ struct LetterboxBatch {
   ImageTask tasks[kCapacity];
 };
 
-// What shared memory holds of a tile, in bytes from its begin. Four pixels along an axis are a quad: one
-// word.
+// The layout of a tile in shared memory, as byte offsets. Four pixels along an axis are a quad, one word.
 struct TileMemory {
   int32_t first_quads, second_quads;  // that the widest window touches, at most
   int32_t quads;                      // of all windows along the first axis

@@ -39,7 +39,7 @@ struct Tile {
 // --- loading
 // ----------------------------------------------------------------------------------------------------
 
-// What is loaded at once: a rectangle of the image, by its fast and its slow axis.
+// A chunk: the rectangle of the image that is loaded at once, by its fast and its slow axis.
 struct Chunk {
   int32_t fast_begin, fast_count, slow_begin, slow_count;
   int64_t slow_stride;
@@ -99,7 +99,7 @@ __device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chu
 // --- unpacking
 // --------------------------------------------------------------------------------------------------
 
-// Where a line of a chunk begins in its stage: in `word`, after `shift` bits.
+// The begin of a chunk's line in its stage: in `word`, after `shift` bits.
 struct Line {
   const uint8_t* word;
   uint32_t shift;

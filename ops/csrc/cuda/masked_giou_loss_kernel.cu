@@ -25,7 +25,7 @@ namespace {
 // Loss and gradient in one launch: so many blocks run at the same time on a multiprocessor of any GPU.
 constexpr int kFusedBlocksPerSm = 3;
 
-// What packed kernels read. Weight is void where there are none, otherwise float.
+// The inputs of the packed kernels. Weight is float, or void without weights.
 template <typename PredType, typename TargetType, typename Weight>
 struct PackedInputs : PackedPairs<PredType, TargetType> {
   static constexpr bool is_weighted = !std::is_void_v<Weight>;
@@ -48,7 +48,7 @@ constexpr int kForwardSlots =
     Inputs::is_weighted ? 4 : (sizeof(typename Inputs::Target) < 4 ? 4 / sizeof(typename Inputs::Target) : 1);
 constexpr int kFusedSlots = 4;
 
-// What a thread loads at once: kSlots slots, 32 apart.
+// The values that a thread loads at once: kSlots slots, 32 apart.
 template <typename InputsType, int kSlots>
 struct SlotGroup {
   using Inputs = InputsType;
@@ -248,7 +248,7 @@ std::optional<cudaError_t> launch_fused(const MaskedProblem& problem, LossSums* 
                shape, stream, inputs, static_cast<float>(problem.eps), workspace, static_cast<float*>(loss),
                static_cast<PackedBox<typename Inputs::Pred>*>(grad_pred.data));
   });
-  // Where others limit the blocks (MPS does), fewer may fit than the device could hold.
+  // CUDA MPS, for example, limits the blocks of a process, so fewer may fit than the device could hold.
   if (error != cudaErrorCooperativeLaunchTooLarge) return error;
   cudaGetLastError();
   return std::nullopt;

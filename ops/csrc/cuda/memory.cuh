@@ -1,5 +1,5 @@
-// How a thread reads and writes boxes and numbers of any dtype. Everything becomes T (float or double) on the
-// way in.
+// Reads and writes, by one thread, of boxes and numbers of any dtype. Every value read becomes T (float or
+// double).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -156,8 +156,8 @@ __device__ void store_number(const SlotView& view, int64_t slot, T number) {
   });
 }
 
-// Whether there are kernels of their own for a pair of dtypes in packed memory: those of training, where
-// targets are float32, as the predictions are, or bytes or whole numbers as labels come.
+// Whether a pair of dtypes in packed memory has specialised kernels: the pairs common in training, whose
+// targets have the dtype of the predictions, or are float32, or hold integer labels.
 template <typename Pred, typename Target>
 constexpr bool is_packed_pair = is_floating<Pred> && !std::is_same_v<Pred, double> &&
                                 (std::is_same_v<Target, Pred> || std::is_same_v<Target, float> ||

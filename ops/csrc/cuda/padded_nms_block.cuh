@@ -1,5 +1,5 @@
-// How a block ranks the candidates of an image, finds out which of 32 of them stay, and writes the
-// detections. A thread holds a candidate; blockDim.x is a power of two of at least 32.
+// The steps of NMS within a block: rank the candidates of an image, decide which of 32 candidates stay, and
+// write the detections. Each thread holds one candidate; blockDim.x is a power of two of at least 32.
 #pragma once
 
 #include <algorithm>
@@ -170,8 +170,9 @@ struct Candidates {
         areas(reinterpret_cast<T*>(boxes + blockDim.x)),
         categories(reinterpret_cast<int64_t*>(areas + blockDim.x)) {}
 
-  // Whether candidate i removes a later one, which the caller holds in registers. kAnyHuge: any_huge, known
-  // when compiling, so that the loops of ordinary images hold nothing of the rare case.
+  // Return whether candidate i removes a later candidate, which the calling thread holds in registers.
+  // kAnyHuge is any_huge at compile time, so that the loops of ordinary images contain no code for huge
+  // boxes.
   template <bool kAnyHuge>
   __device__ bool removes(int i, const Box<T>& box, T area, int64_t category, T threshold,
                           bool has_categories) const {
@@ -203,8 +204,9 @@ struct Candidate {
   int64_t category;
 };
 
-// Gives thread t the t-th candidate of the image, and lays the boxes of all out in `candidates`, whose memory
-// is also that of `exchange`. Ends with a barrier; `count` is how many there are, and they are the first.
+// Give thread t the t-th candidate of the image, and write the boxes of all candidates to `candidates`, which
+// shares its memory with `exchange`. The function ends with a barrier. The first `count` threads hold
+// candidates.
 template <typename T, typename Score>
 __device__ Candidate<T, Score> rank_candidates(const NmsProblem& problem, int64_t image,
                                                unsigned char* memory, Candidates<T>& candidates, int& count) {
@@ -233,11 +235,12 @@ __device__ Candidate<T, Score> rank_candidates(const NmsProblem& problem, int64_
   return own;
 }
 
-// Which of 32 candidates, one a lane, stay: those of `alive` that no staying one removes. `removers`: which
-// of the earlier ones would remove the lane's. Every lane gets the answer.
+// Return, to every lane, the mask of the candidates that stay, of 32 candidates with one in each lane. A
+// candidate of `alive` stays if no staying candidate removes it. `removers`: the earlier candidates that
+// would remove the lane's candidate.
 //
-// Started with all that are alive, rounds make the first right, then the second, and so on, until nothing
-// changes; few are needed, where boxes do not form long chains.
+// The first guess is that all alive candidates stay. Round k makes candidate k right; the rounds end when
+// nothing changes. Few rounds are needed unless boxes form long chains.
 __device__ __forceinline__ unsigned int kept_of_32(unsigned int alive, unsigned int removers) {
   const bool is_alive = alive >> (threadIdx.x % 32) & 1u;
   unsigned int kept = alive, before;

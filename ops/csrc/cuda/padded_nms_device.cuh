@@ -50,7 +50,7 @@ __device__ auto candidate_bits(const NmsProblem& problem, int64_t slot) {
   return score > static_cast<Score>(problem.score_threshold) ? order_bits(score) : Bits{0};
 }
 
-// Whether a box, by its nms_area(), is one that needs huge_iou_exceeds().
+// Return whether a box needs huge_iou_exceeds(), by its nms_area().
 template <typename T>
 __device__ __forceinline__ bool is_huge(T area) {
   return area == T(INFINITY);

@@ -18,7 +18,7 @@
 namespace lensbox {
 namespace {
 
-// What the threads of a block tell each other while they suppress.
+// The state that the threads of a block share during suppression.
 struct Suppression {
   unsigned int alive[2];      // bit i: candidate i of the current 32 is not removed by an earlier one
   unsigned int removers[32];  // bit j of word i: of the current 32, j would remove i, j < i

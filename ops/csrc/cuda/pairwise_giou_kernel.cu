@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(32 * kSmallRows)
   const int column = blockIdx.x * 32 + threadIdx.x;
   const int row = blockIdx.y * kSmallRows + threadIdx.y;
   if (column >= columns || row >= rows) return;
-  // Of a small matrix no index overflows.
+  // This kernel takes small matrices only, so no int index overflows.
   const int image_row = blockIdx.z * rows + row;
   const Box<T> a = boxes1.template load<T>(image_row);
   const Box<T> b = boxes2.template load<T>(blockIdx.z * columns + column);
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// As many rows a tile as leave every multiprocessor a few blocks.
+// Return the largest number of rows per tile that leaves every multiprocessor a few blocks.
 int rows_of_tile(const PairwiseProblem& problem, int64_t column_tiles) {
   const int64_t wanted = 3 * int64_t{multiprocessors()};
   int rows = kMaxRows;

@@ -1,4 +1,4 @@
-// Which launches may use which counters. Two launches that may run at the same time never share any:
+// The allocation of counters to launches. Two launches that may run at the same time never share a counter:
 //
 //   launches on one stream follow each other     a range of counters for each stream
 //   cudaStreamPerThread is a stream per thread    one for each thread there
