@@ -8,6 +8,7 @@ from functools import partial
 import onnx
 import torch
 
+from lensbox.artifact.archive import INPUTS, MAX_FILE_SIZE
 from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.errors import ArtifactError
@@ -18,9 +19,7 @@ from lensbox.export.plan import Model, Plan
 from lensbox.export.wrapper import methods_of
 
 OPSET = 18
-INPUTS = ("images", "score_threshold", "iou_threshold")
 
-_MAX_BYTES = (1 << 31) - 1  # limit of protocol buffers
 _REGISTRY_LOGGER = "torch.onnx._internal.exporter._registration"
 # The exporter translates these namespaces or names the operators that it cannot translate.
 _KNOWN_NAMESPACES = ("aten", "prims", "prim", "torchvision", "lensbox_onnx", "_operator", "math")
@@ -49,8 +48,8 @@ def build(plan: Plan) -> Model:
 
 def _pack(model: onnx.ModelProto, metadata: ArtifactMetadata) -> bytes:
     _describe(model, metadata)
-    if model.ByteSize() > _MAX_BYTES:
-        raise OnnxExportError(f"an ONNX file has at most {_MAX_BYTES} bytes, this one has {model.ByteSize()}")
+    if model.ByteSize() > MAX_FILE_SIZE:
+        raise OnnxExportError(f"an ONNX file must have at most {MAX_FILE_SIZE} bytes, got {model.ByteSize()}")
     content = sealed_onnx(model.SerializeToString())
     onnx.checker.check_model(content, full_check=True)
     return content

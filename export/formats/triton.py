@@ -16,7 +16,7 @@ from tritonclient.grpc import model_config_pb2 as triton
 
 from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.artifact.seal import MARKER
-from lensbox.export.formats.onnx import INPUTS, OnnxExportError
+from lensbox.export.formats.onnx import OnnxExportError
 from lensbox.export.formats.triton_config import THRESHOLDS, config_text, model_config, notes
 from lensbox.export.pipeline import MadeArtifact, make_artifact
 from lensbox.export.plan import Plan
@@ -113,9 +113,9 @@ def _onnx(plan: Plan, made: MadeArtifact, name: str) -> bytes:
     """Return the ONNX artifact's model with its default thresholds as constants. name: for errors."""
     model = onnx.load_from_string(made.content)
     thresholds = made.metadata.score_threshold, made.metadata.iou_threshold
-    for threshold, value in zip(INPUTS[1:], thresholds, strict=True):
+    for threshold, value in zip(THRESHOLDS, thresholds, strict=True):
         model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(value), threshold))
-    _remove(model.graph.input, "name", INPUTS[1:])
+    _remove(model.graph.input, "name", THRESHOLDS)
     # The model is no artifact any more: metadata and hash would not match.
     _remove(model.metadata_props, "key", (METADATA_FILE, MARKER.decode()))
     content: bytes = model.SerializeToString()

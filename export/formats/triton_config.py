@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as triton
 
+from lensbox.artifact.archive import INPUTS
 from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.export.verify.reference import BATCHES
 
-THRESHOLDS = ("score_threshold", "iou_threshold")
+THRESHOLDS = INPUTS[1:]
 LARGEST_BATCH = max(BATCHES)  # the largest verified batch
 
 _WARM_SIZES = (1, 2, 4, 8, 16, LARGEST_BATCH)

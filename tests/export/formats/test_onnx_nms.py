@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lensbox.artifact.archive import INPUTS
 from lensbox.common.errors import ArtifactError
-from lensbox.export.formats.onnx import INPUTS, translated
+from lensbox.export.formats.onnx import translated
 from lensbox.export.formats.onnx_nms import nms_for_onnx
 from lensbox.export.graph import NMS, TensorThresholds, decomposed, trace
 
@@ -95,7 +96,7 @@ def test_keeps_what_the_op_keeps(candidates: int, slots: int, by_category: bool)
     assert kept > 500
 
 
-def test_double_precision_is_refused() -> None:
+def test_rejects_double_precision() -> None:
     module = Suppression(10, 10, by_category=False)
     module.suppress = lambda images, *thresholds: Suppression.suppress(  # type: ignore[method-assign]
         module, images.double(), *thresholds
