@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import Tensor
 
@@ -24,16 +25,13 @@ def test_candidates_are_the_cells_around_the_centre_on_fitting_levels() -> None:
     assert closeness[0, 0, :9].argmax() == 4
 
 
-def test_cells_outside_the_canvas_are_no_candidates() -> None:
-    cells, allowed, _ = candidate_cells(torch.tensor([[[0.0, 0.0, 6.0, 6.0]]]))
-    assert int(allowed.sum()) == 4
+@pytest.mark.parametrize("size", [1.0, 4.5, 6.0, 13.9, 24.0, 36.0, 52.0, 76.0, 112.0, 255.0])
+def test_every_size_has_candidates_on_the_canvas(size: float) -> None:
+    cells, allowed, _ = candidate_cells(torch.tensor([[[0.0, 0.0, size, size]]]))
+    assert allowed.any()
     assert bool(((cells >= 0) & (cells < CELLS)).all())
-
-
-def test_every_size_has_a_level() -> None:
-    for size in (1.0, 4.5, 13.9, 24.0, 36.0, 52.0, 76.0, 112.0, 255.0):
-        _, allowed, _ = candidate_cells(torch.tensor([[[0.0, 0.0, size, size]]]))
-        assert allowed.any(), size
+    if size == 6:
+        assert int(allowed.sum()) == 4  # of the 3x3 cells around the corner cell
 
 
 def predictions(batch: int = 1) -> tuple[Tensor, Tensor]:
