@@ -1,4 +1,4 @@
-"""The private backward halves, called as they are: no memory that nobody wrote comes out of them."""
+"""Direct calls of the private backward ops: every output is written, every bad argument is rejected."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def offsets(device: torch.device) -> Tensor:
 
 
 def saved(device: torch.device) -> list[Tensor]:
-    """A gradient of the loss, a loss, and the double that it was divided by."""
+    """Return the gradient of the loss, the loss, and its divisor in float64."""
     return [
         torch.tensor(1.0, device=device),
         torch.tensor(0.5, device=device),
@@ -25,7 +25,7 @@ def saved(device: torch.device) -> list[Tensor]:
 
 
 def call(op: str, boxes1: Tensor, boxes2: Tensor, wanted: list[bool]) -> tuple[Tensor, ...]:
-    """Six pairs of boxes; `wanted` says which of the two gradients."""
+    """Return the gradients of six pairs of boxes; `wanted` selects the gradients of boxes1 and boxes2."""
     device = boxes1.device
     grad, loss, normalizer = saved(device)
     grads: tuple[Tensor, ...]
@@ -48,7 +48,7 @@ EVERY_OP = ["giou", "pairwise_giou", "masked_giou_loss", "jagged_giou_loss"]
 
 @pytest.mark.parametrize("op", EVERY_OP)
 @pytest.mark.parametrize("dtype", INTEGER_DTYPES)
-def test_integers_have_no_gradient(device: torch.device, op: str, dtype: torch.dtype) -> None:
+def test_rejects_gradients_of_integers(device: torch.device, op: str, dtype: torch.dtype) -> None:
     boxes, whole = random_boxes(6).to(device), random_boxes(6, dtype=dtype).to(device)
     with pytest.raises(TypeError, match=r"output_mask\[1\] must be False where \w+ holds integers.*got True"):
         call(op, boxes, whole, [True, True])
@@ -59,7 +59,7 @@ def test_integers_have_no_gradient(device: torch.device, op: str, dtype: torch.d
 
 @pytest.mark.parametrize("op", EVERY_OP)
 @pytest.mark.parametrize("wanted", [(True, False), (False, True), (False, False)])
-def test_only_what_is_wanted(device: torch.device, op: str, wanted: tuple[bool, bool]) -> None:
+def test_unrequested_gradients_are_empty(device: torch.device, op: str, wanted: tuple[bool, bool]) -> None:
     boxes1, boxes2 = random_boxes(6).to(device), random_boxes(6).to(device)
     both = call(op, boxes1, boxes2, [True, True])
     some = call(op, boxes1, boxes2, list(wanted))
@@ -67,31 +67,51 @@ def test_only_what_is_wanted(device: torch.device, op: str, wanted: tuple[bool, 
         assert torch.equal(ours, theirs) if is_wanted else ours.numel() == 0
 
 
-def test_weights(device: torch.device) -> None:
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"mask": [True] * 3}, ValueError, r"output_mask\[2\] must be False where weight is None, got True"),
+        (
+            {"weight": torch.ones(6, dtype=torch.bool), "mask": [True] * 3},
+            TypeError,
+            r"output_mask\[2\] must be False where weight holds integers",
+        ),
+        (
+            {"weight": torch.ones(6), "loss": None, "mask": [True] * 3},
+            ValueError,
+            r"loss must be given where output_mask\[2\] is True, got None",
+        ),
+        (
+            {"normalizer": torch.tensor(6.0)},
+            TypeError,
+            "normalizer must be Double for pred of Float, got Float",
+        ),
+        (
+            {"loss": torch.tensor(0.5, dtype=torch.float64)},
+            TypeError,
+            "loss must be Float for pred of Float, got Double",
+        ),
+        ({"loss": torch.tensor([0.5])}, RuntimeError, r"loss must have shape \[\], got \[1\]"),
+    ],
+)
+def test_masked_backward_rejects_bad_arguments(
+    device: torch.device, changed: dict[str, object], error: type[Exception], message: str
+) -> None:
     boxes = random_boxes(6).to(device)
     grad, loss, normalizer = saved(device)
-    arguments = (loss, normalizer, EPS, [True, True, True])
-    with pytest.raises(ValueError, match=r"output_mask\[2\] must be False where weight is None, got True"):
-        OPS._masked_giou_loss_backward(grad, boxes, boxes, None, *arguments)
-    weight = torch.ones(6, dtype=torch.bool, device=device)
-    with pytest.raises(TypeError, match=r"output_mask\[2\] must be False where weight holds integers"):
-        OPS._masked_giou_loss_backward(grad, boxes, boxes, weight, *arguments)
+    given = {"weight": None, "loss": loss, "normalizer": normalizer, "mask": [True, False, False]} | {
+        name: value.to(device) if isinstance(value, Tensor) else value for name, value in changed.items()
+    }
+    tensors = (given["weight"], given["loss"], given["normalizer"])
+    with pytest.raises(error, match=message):
+        OPS._masked_giou_loss_backward(grad, boxes, boxes, *tensors, EPS, given["mask"])
 
 
-def test_what_the_forward_gave(device: torch.device) -> None:
+def test_jagged_backward_rejects_a_float32_normalizer(device: torch.device) -> None:
     boxes = random_boxes(6).to(device)
-    grad, loss, normalizer = saved(device)
-    rest = (EPS, [True, False, False])
-    with pytest.raises(TypeError, match=r"normalizer must be Double for pred of Float, got Float"):
-        OPS._masked_giou_loss_backward(grad, boxes, boxes, None, loss, normalizer.float(), *rest)
-    with pytest.raises(TypeError, match=r"loss must be Float for pred of Float, got Double"):
-        OPS._masked_giou_loss_backward(grad, boxes, boxes, None, loss.double(), normalizer, *rest)
-    with pytest.raises(RuntimeError, match=r"loss must have shape \[\], got \[1\]"):
-        OPS._masked_giou_loss_backward(grad, boxes, boxes, None, loss[None], normalizer, *rest)
-    with pytest.raises(TypeError, match=r"normalizer must be Double for pred of Float, got Float"):
+    grad, _, normalizer = saved(device)
+    pred = boxes[None].expand(2, 6, 4)
+    with pytest.raises(TypeError, match="normalizer must be Double for pred of Float, got Float"):
         OPS._jagged_giou_loss_backward(
-            grad, boxes[None].expand(2, 6, 4), boxes, offsets(device), normalizer.float(), EPS, [True, False]
+            grad, pred, boxes, offsets(device), normalizer.float(), EPS, [True, False]
         )
-    weight = torch.ones(6, device=device)
-    with pytest.raises(ValueError, match=r"loss must be given where output_mask\[2\] is True, got None"):
-        OPS._masked_giou_loss_backward(grad, boxes, boxes, weight, None, normalizer, EPS, [True, True, True])

@@ -68,7 +68,7 @@ def test_hand_worked_windows() -> None:
     assert restored.tolist() == [[0, 0, 509, 255], [254, 0, 510, 128], [0, 0, 509, 255]]
 
 
-def test_bad_boxes_geometry_and_windows_are_refused() -> None:
+def test_rejects_bad_boxes_geometry_and_windows() -> None:
     with pytest.raises(ValueError, match=r"boxes must have the shape \[\.\.\., 4\], got .*\[2, 5\]"):
         restore_boxes(torch.zeros(2, 5), torch.ones(6))
     with pytest.raises(ValueError, match=r"geometry must have the shape \[6\] or \[B, 6\], got .*\[4\]"):

@@ -70,7 +70,7 @@ def test_graphs_replayed_side_by_side(make: Callable[[int], Callable[[], Tensor]
             assert all(torch.equal(result, value) for result in of_graph)
 
 
-def test_threads_on_the_stream_that_each_of_them_has() -> None:
+def test_threads_on_their_per_thread_streams() -> None:
     # cudaStreamPerThread is one handle, 2, for as many streams as there are threads. The allocator takes it
     # for one stream and would hand memory that a thread frees to the others, so each thread has its own pool.
     batches = [batch(512, 256) for _ in range(4)]
@@ -87,7 +87,7 @@ def test_threads_on_the_stream_that_each_of_them_has() -> None:
         assert list(executor.map(losses, batches, pools)) == [{value} for value in expected]
 
 
-def test_destroyed_graphs_leave_their_counters_to_others() -> None:
+def test_destroyed_graphs_release_their_counters() -> None:
     work = [loss_of_batch(0), nms_of_batch(1)]
     expected = [call() for call in work]
     for _ in range(100):

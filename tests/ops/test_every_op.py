@@ -1,6 +1,6 @@
-"""Rules for every op of the namespace: a kernel on each backend, and the same values wherever it is called.
+"""Rules for every op of the namespace: a kernel on each backend, and the same values in every kind of call.
 
-The samples are those of `op_samples`; an op without one fails the first test here.
+The samples come from `op_samples`; an op without a sample fails the first test.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from torch import Tensor
 from lensbox.ops import giou, masked_giou_loss, pairwise_giou
 from lensbox.runtime.torchscript import quiet_torchscript
 
-# Kernels that stand for all backends: the op is made of others, which have them.
+# The dispatch key of ops that call other ops and so need no kernel for each backend.
 COMPOSITE = "CompositeExplicitAutograd"
 
 
@@ -40,7 +40,7 @@ def test_every_backend_has_a_kernel(op: str) -> None:
     def has(key: str) -> bool:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"lensbox::{op}", key))
 
-    # A library without CUDA has a kernel that says so; a derivative may be one that says that there is none.
+    # Without CUDA, the CUDA kernel raises an error. Without a derivative, so does the Autograd kernel.
     backends = [] if has(COMPOSITE) else ["CPU", "CUDA", "Meta"]
     missing = [key for key in [*backends, "Autograd"] if not has(key)]
     assert missing == [], 'docs/ops.md, "What a new op touches", has the file for each'
@@ -51,7 +51,7 @@ def test_every_op_is_tagged(op: str) -> None:
     name, _, overload = op.partition(".")
     tags = getattr(getattr(torch.ops.lensbox, name), overload or "default").tags
     assert torch.Tag.pt2_compliant_tag in tags
-    # It reads its thresholds on the host, which a captured graph cannot do again.
+    # The op reads its thresholds on the host; a captured graph cannot repeat that read.
     assert (torch.Tag.cudagraph_unsafe in tags) == (op == "padded_nms.tensor_thresholds")
 
 
@@ -146,9 +146,9 @@ def test_opcheck(device: torch.device, sample: Sample) -> None:
 
 
 @every_sample
-def test_what_has_no_derivative_says_so(device: torch.device, sample: Sample) -> None:
+def test_ops_without_a_derivative_reject_backward(device: torch.device, sample: Sample) -> None:
     if sample.trains:
-        pytest.skip("it has one")
+        pytest.skip("the op has a derivative")
     arguments = sample.arguments(make_inputs(device))
     leaves = [
         value.detach().clone().requires_grad_()

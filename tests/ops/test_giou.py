@@ -1,6 +1,7 @@
 """giou and pairwise_giou against float64, against numbers worked by hand, and against numeric gradients."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -175,40 +176,25 @@ def test_identical_boxes_have_no_gradient(device: torch.device) -> None:
     assert pred.grad.abs().max() < 1e-6
 
 
+ZEROS = torch.zeros(3, 4)
+
+
 @pytest.mark.parametrize(
-    ("boxes1", "boxes2", "eps", "error", "message"),
+    ("arguments", "error", "message"),
     [
-        (
-            torch.zeros(3, 5),
-            torch.zeros(3, 4),
-            1e-7,
-            RuntimeError,
-            r"boxes1 must have shape \[..., 4\].*got \[3, 5\]",
-        ),
-        (
-            torch.zeros(3, 4),
-            torch.tensor(1.0),
-            1e-7,
-            RuntimeError,
-            r"boxes2 must have shape \[..., 4\].*got \[\]",
-        ),
-        (
-            torch.zeros(3, 4, dtype=torch.bool),
-            torch.zeros(3, 4),
-            1e-7,
-            TypeError,
-            "boxes1 must be float64.*got Bool",
-        ),
-        (torch.zeros(3, 4), torch.zeros(3, 4), 0.0, ValueError, "eps must be between.*got 0"),
-        (torch.zeros(3, 4), torch.zeros(3, 4), float("nan"), ValueError, "eps must be between.*got nan"),
-        (torch.zeros(3, 4), torch.zeros(2, 4), 1e-7, RuntimeError, "must match"),
+        ((torch.zeros(3, 5), ZEROS), RuntimeError, r"boxes1 must have shape \[..., 4\].*got \[3, 5\]"),
+        ((ZEROS, torch.tensor(1.0)), RuntimeError, r"boxes2 must have shape \[..., 4\].*got \[\]"),
+        ((ZEROS.bool(), ZEROS), TypeError, "boxes1 must be float64.*got Bool"),
+        ((ZEROS, ZEROS, 0.0), ValueError, "eps must be between.*got 0"),
+        ((ZEROS, ZEROS, float("nan")), ValueError, "eps must be between.*got nan"),
+        ((ZEROS, ZEROS[:2]), RuntimeError, "must match"),
     ],
 )
-def test_bad_input(boxes1: Tensor, boxes2: Tensor, eps: float, error: type[Exception], message: str) -> None:
+def test_rejects_bad_arguments(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        giou(boxes1, boxes2, eps)
+        giou(*arguments)
 
 
-def test_pairwise_bad_input() -> None:
+def test_pairwise_rejects_a_single_box() -> None:
     with pytest.raises(RuntimeError, match=r"boxes1 must have shape \[..., N, 4\], got \[4\]"):
-        pairwise_giou(torch.zeros(4), torch.zeros(3, 4))
+        pairwise_giou(torch.zeros(4), ZEROS)

@@ -140,7 +140,7 @@ def test_broken_offsets(device: torch.device, offsets: list[int]) -> None:
         ({"eps": 0.0}, ValueError, "eps must be between"),
     ],
 )
-def test_bad_input(change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_rejects_bad_arguments(change: dict[str, Any], error: type[Exception], message: str) -> None:
     good = {"pred": torch.zeros(2, 3, 4), "targets": torch.ones(4, 4), "offsets": torch.tensor([0, 2, 4])}
     with pytest.raises(error, match=message):
         jagged_giou_loss(**(good | change))

@@ -140,7 +140,7 @@ def test_images_of_a_batch_do_not_mix(device: torch.device, channels: int) -> No
         assert torch.equal(batch.canvases[index].cpu(), expected)
 
 
-def test_inputs_stay_as_they_are(device: torch.device) -> None:
+def test_inputs_are_not_changed(device: torch.device) -> None:
     images = [case.image().to(device) for case in random_cases(20, seed=8)]
     copies = [image.clone() for image in images]
     first, second = letterbox(images, 40, 40), letterbox(images, 40, 40)

@@ -46,7 +46,7 @@ def test_a_copy_loads(tmp_path: Path) -> None:
     assert import_with(Path(shutil.copy(library_path(), tmp_path))) == ""
 
 
-def test_refuses_a_second_copy(tmp_path: Path) -> None:
+def test_rejects_a_second_copy(tmp_path: Path) -> None:
     copy = Path(shutil.copy(library_path(), tmp_path))
     code = f"import torch; torch.ops.load_library({str(copy)!r}); import lensbox.ops"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -82,21 +82,21 @@ def test_a_plain_cmake_build_sets_no_run_path(tmp_path: Path) -> None:
     assert all(entry for path in paths for entry in path.split(":"))
 
 
-def test_missing(tmp_path: Path) -> None:
+def test_reports_a_missing_library(tmp_path: Path) -> None:
     message = import_with(tmp_path / "nowhere.so")
     assert "op library was not found" in message
     assert "nowhere.so" in message
     assert "LENSBOX_OPS_LIBRARY" in message
 
 
-def test_not_an_op_library(tmp_path: Path) -> None:
+def test_rejects_a_file_that_is_no_op_library(tmp_path: Path) -> None:
     other = tmp_path / "other.so"
     other.write_bytes(b"\x7fELF nothing of ours")
     with pytest.raises(OpLibraryError, match="holds no build record"):
         read_build_info(other)
 
 
-def test_built_for_another_torch(tmp_path: Path) -> None:
+def test_rejects_a_library_for_another_torch(tmp_path: Path) -> None:
     built_for = f"torch={read_build_info(library_path()).torch}".encode()
     message = import_with(changed_copy(tmp_path, built_for, b"torch=1.99" + b"0" * (len(built_for) - 10)))
     assert "built for another torch" in message
@@ -105,7 +105,7 @@ def test_built_for_another_torch(tmp_path: Path) -> None:
     assert str(tmp_path) in message
 
 
-def test_a_command_says_so_in_one_line(tmp_path: Path) -> None:
+def test_command_reports_the_error_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "lensbox.common", "detect", str(tmp_path / "photo.jpg")]
     environment = os.environ | {"LENSBOX_OPS_LIBRARY": str(tmp_path / "nowhere.so")}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -114,7 +114,7 @@ def test_a_command_says_so_in_one_line(tmp_path: Path) -> None:
     assert run.stderr.count("\n") == 1
 
 
-def test_refused_by_the_linker(tmp_path: Path) -> None:
+def test_reports_the_error_of_the_linker(tmp_path: Path) -> None:
     message = import_with(changed_copy(tmp_path, b"libtorch_cpu.so\0", b"libtorch_xpu.so\0"))
     assert "could not be loaded" in message
     assert "libtorch_xpu.so" in message  # the linker's own words

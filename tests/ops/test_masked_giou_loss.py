@@ -1,5 +1,6 @@
-"""masked_giou_loss against a float64 loop, hand-worked values and numeric gradients."""
+"""masked_giou_loss and masked_giou_loss_and_grad against float64, worked values and numeric gradients."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,13 +16,13 @@ from box_reference import (
 from torch import Tensor
 
 from lensbox.bench.ops.reference import giou_reference
-from lensbox.ops import jagged_giou_loss, masked_giou_loss
+from lensbox.ops import jagged_giou_loss, masked_giou_loss, masked_giou_loss_and_grad
 
 WEIRD_SHAPES = [(), (1,), (13,), (7, 11), (3, 5, 17), (0,), (4, 0), (1, 1, 1), (2, 2053)]
 
 
 def padded_targets(*shape: int, dtype: torch.dtype = torch.float32, fill: float = 0.3) -> Tensor:
-    """Boxes of which a share is padding: y2 == 0, and something else in the other coordinates."""
+    """Return boxes of which a share of `fill` is valid; the others have y2 == 0 and any other coordinates."""
     target = random_boxes(*shape, dtype=dtype)
     padding = torch.rand(shape) >= fill
     target[..., 3] = torch.where(padding, torch.zeros_like(target[..., 3]), target[..., 3])
@@ -31,7 +32,7 @@ def padded_targets(*shape: int, dtype: torch.dtype = torch.float32, fill: float 
 def check(
     pred: Tensor, target: Tensor, weight: Tensor | None, device: torch.device, only_pred: bool = False
 ) -> None:
-    """Loss and gradients, all or that of `pred`, against float64; the output's gradient is not 1."""
+    """Compare the loss and all gradients, or only the gradient of `pred`, with float64; upstream is not 1."""
     given = [pred, target] if weight is None else [pred, target, weight]
     exact = [t.detach().double().requires_grad_() for t in given]
     expected = loss_reference(exact[0], exact[1], None if weight is None else exact[2])
@@ -54,7 +55,10 @@ def check(
     grads = torch.autograd.grad(
         loss, [inputs[i] for i in wanted], torch.tensor(-2.5, dtype=loss.dtype, device=device)
     )
-    for i, ours, theirs in zip(wanted, grads, expected_grads, strict=True):
+    alone, grad = masked_giou_loss_and_grad(inputs[0], inputs[1], None if weight is None else inputs[2])
+    torch.testing.assert_close(alone.cpu().double(), expected.detach(), **tolerance)
+    pairs = [*zip(wanted, grads, expected_grads, strict=True), (0, grad * -2.5, expected_grads[0])]
+    for i, ours, theirs in pairs:
         assert ours.dtype == inputs[i].dtype
         assert ours.shape == inputs[i].shape
         if theirs is None:
@@ -65,6 +69,23 @@ def check(
         assert error <= (limits["rtol"] + limits["atol"]) * scale + 1e-7, f"input {i}"
 
 
+def check_equal_to_autograd(pred: Tensor, target: Tensor, weight: Tensor | None = None) -> None:
+    """Compare masked_giou_loss_and_grad with autograd to the bit, for weights whose sum is exact."""
+    leaf = pred.detach().clone().requires_grad_()
+    expected = masked_giou_loss(leaf, target, weight)
+    (expected_grad,) = torch.autograd.grad(expected, leaf)
+    loss, grad = masked_giou_loss_and_grad(pred, target, weight)
+    assert (loss.shape, loss.dtype) == ((), expected.dtype)
+    assert (grad.shape, grad.dtype) == (pred.shape, pred.dtype)
+    assert grad.is_contiguous()
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(grad, expected_grad, rtol=0, atol=0)
+
+
+def whole_weight(*shape: int) -> Tensor:
+    return (torch.rand(shape) * 4).floor()
+
+
 @pytest.mark.parametrize("pred_dtype", FLOAT_DTYPES)
 @pytest.mark.parametrize("target_dtype", BOX_DTYPES)
 def test_every_pair_of_dtypes(
@@ -72,6 +93,39 @@ def test_every_pair_of_dtypes(
 ) -> None:
     pred, target = random_boxes(31, 67, dtype=pred_dtype), padded_targets(31, 67, dtype=target_dtype)
     check(pred, target, None, device)
+    check_equal_to_autograd(pred.to(device), target.to(device))
+    boxes = random_boxes(31, 67, dtype=target_dtype)
+    check_equal_to_autograd(pred.to(device), boxes.to(device), whole_weight(31, 67).to(device))
+
+
+# On CUDA these shapes need no launch, one block of one or more warps, and blocks that wait for each other.
+@pytest.mark.parametrize(
+    "shape", [(), (0,), (4, 0), (13,), (1, 129), (2, 512), (3, 5, 69), (64, 256), (1024, 256)], ids=str
+)
+@pytest.mark.parametrize("fill", [0.0, 0.02, 1.0])
+def test_loss_and_grad_of_every_launch_shape(
+    device: torch.device, shape: tuple[int, ...], fill: float
+) -> None:
+    pred = random_boxes(*shape, dtype=torch.bfloat16).to(device)
+    check_equal_to_autograd(pred, padded_targets(*shape, dtype=torch.uint8, fill=fill).to(device))
+    check_equal_to_autograd(pred, random_boxes(*shape).to(device), whole_weight(*shape).to(device))
+
+
+@pytest.mark.gpu
+def test_loss_and_grad_of_batches_too_large_for_one_launch() -> None:
+    slots = 4 * 256 * 4 * torch.cuda.get_device_properties(0).multi_processor_count
+    check_equal_to_autograd(random_boxes(slots).cuda(), padded_targets(slots, dtype=torch.uint8).cuda())
+
+
+def test_gradient_can_be_passed_to_backward(device: torch.device) -> None:
+    raw = random_boxes(5, 7).to(device).requires_grad_()
+    target = random_boxes(5, 7).to(device)
+    (expected,) = torch.autograd.grad(masked_giou_loss(raw * 2, target), raw)
+    for is_detached in (True, False):
+        boxes = raw * 2
+        _, grad = masked_giou_loss_and_grad(boxes.detach() if is_detached else boxes, target)
+        (ours,) = torch.autograd.grad(boxes, raw, grad)
+        assert torch.equal(ours, expected)
 
 
 @pytest.mark.parametrize("shape", WEIRD_SHAPES)
@@ -123,6 +177,11 @@ def test_padding_is_never_read(device: torch.device) -> None:
     assert poisoned.grad is not None
     assert poisoned.grad.isfinite().all()
     assert (poisoned.grad[target.to(device)[..., 3] == 0] == 0).all()
+    expected = masked_giou_loss_and_grad(pred.to(device), target.to(device))
+    for ours, theirs in zip(
+        masked_giou_loss_and_grad(poisoned.detach(), target.to(device)), expected, strict=True
+    ):
+        assert torch.equal(ours, theirs)
 
 
 def test_slots_of_weight_0_are_never_read(device: torch.device) -> None:
@@ -159,6 +218,7 @@ def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dty
     assert pred.grad.isfinite().all()
     assert target.grad is not None
     assert target.grad.isfinite().all()
+    assert all(value.isfinite().all() for value in masked_giou_loss_and_grad(pred, target))
 
 
 def test_gradients_too_large_for_their_dtype_saturate(device: torch.device) -> None:
@@ -205,6 +265,9 @@ def test_is_repeatable_to_the_bit(device: torch.device) -> None:
     pred, target = random_boxes(512, 128).to(device), padded_targets(512, 128).to(device)
     losses = {masked_giou_loss(pred, target).item() for _ in range(20)}
     assert len(losses) == 1
+    alone, grads = zip(*(masked_giou_loss_and_grad(pred, target) for _ in range(20)), strict=True)
+    assert len({loss.item() for loss in alone}) == 1
+    assert all(torch.equal(grad, grads[0]) for grad in grads)
 
 
 def test_numeric_gradients(device: torch.device) -> None:
@@ -216,40 +279,27 @@ def test_numeric_gradients(device: torch.device) -> None:
     assert torch.autograd.gradcheck(masked_giou_loss, (pred, target, None))  # type: ignore[arg-type]
 
 
+ZEROS = torch.zeros(3, 4)
+
+
+@pytest.mark.parametrize("function", [masked_giou_loss, masked_giou_loss_and_grad])
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (
-            (torch.zeros(3, 4, dtype=torch.uint8), torch.zeros(3, 4)),
-            TypeError,
-            "pred must be float64.*got Byte",
-        ),
-        (
-            (torch.zeros(3, 4), torch.zeros(3, 4, dtype=torch.bool)),
-            TypeError,
-            "target must be float64.*got Bool",
-        ),
-        (
-            (torch.zeros(3, 5), torch.zeros(3, 5)),
-            RuntimeError,
-            r"pred must have shape \[..., 4\].*got \[3, 5\]",
-        ),
-        (
-            (torch.zeros(3, 4), torch.zeros(1, 4)),
-            RuntimeError,
-            r"target must have the shape of pred.*got \[1, 4\]",
-        ),
-        (
-            (torch.zeros(3, 4), torch.zeros(3, 4), torch.ones(2)),
-            RuntimeError,
-            r"weight must have the shape.*got \[2\]",
-        ),
-        ((torch.zeros(3, 4), torch.zeros(3, 4), None, -1.0), ValueError, "eps must be between.*got -1"),
+        ((ZEROS.byte(), ZEROS), TypeError, "pred must be float64.*got Byte"),
+        ((ZEROS, ZEROS.bool()), TypeError, "target must be float64.*got Bool"),
+        ((torch.zeros(3, 5), torch.zeros(3, 5)), RuntimeError, r"pred must have shape \[..., 4\].*\[3, 5\]"),
+        ((ZEROS, ZEROS[:1]), RuntimeError, r"target must have the shape of pred.*got \[1, 4\]"),
+        ((ZEROS, ZEROS, torch.ones(2)), RuntimeError, r"weight must have the shape.*got \[2\]"),
+        ((ZEROS, ZEROS, None, -1.0), ValueError, "eps must be between.*got -1"),
+        ((ZEROS, ZEROS, None, 0.0), ValueError, "eps must be between.*got 0"),
     ],
 )
-def test_bad_input(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        masked_giou_loss(*arguments)
+def test_rejects_bad_arguments(
+    function: Callable[..., object], arguments: tuple[Any, ...], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=f"{function.__name__}: {message}"):
+        function(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +307,7 @@ def test_bad_input(arguments: tuple[Any, ...], error: type[Exception], message: 
     [[-1.0, -1, -1, -1], [50.0, 50, 20, 10], [0.0, 0, float("inf"), 1], [0.0, 0, 1, float("nan")]],
     ids=["padded with -1", "cx, cy, w, h", "infinite", "NaN"],
 )
-def test_check_refuses_targets_that_are_no_boxes(device: torch.device, target: list[float]) -> None:
+def test_check_rejects_targets_that_are_no_boxes(device: torch.device, target: list[float]) -> None:
     targets = torch.tensor([[0.0, 0, 1, 1], [7, 7, 7, 0], target], device=device)
     ones = torch.ones_like(targets)
     for weight in (None, torch.tensor([1, 0, 1], device=device)):

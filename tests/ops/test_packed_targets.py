@@ -1,4 +1,4 @@
-"""PackedTargets: what goes in comes out, in one piece of memory."""
+"""PackedTargets returns the rows that were packed, from one buffer."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from lensbox.ops import PackedTargets, collate_packed
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.int64])
 @pytest.mark.parametrize("columns", [4, 5])
-def test_rows_come_back(device: torch.device, dtype: torch.dtype, columns: int) -> None:
+def test_packed_rows_are_returned(device: torch.device, dtype: torch.dtype, columns: int) -> None:
     rows = [(torch.rand(n, columns) * 200).to(dtype) for n in (3, 0, 1, 0)]
     packed = PackedTargets.pack(rows).to(device)
     assert packed.offsets.tolist() == [0, 3, 3, 4, 4]
@@ -30,13 +30,13 @@ def test_pinned_memory_is_copied_in_one_transfer() -> None:
     packed = PackedTargets.pack([torch.rand(3, 4), torch.rand(2, 4)]).pin_memory()
     assert packed.buffer.is_pinned()
     assert packed.values.is_pinned()
-    packed.to("cuda")  # so that the profile holds no start of CUDA
+    packed.to("cuda")  # initialise CUDA before the profile begins
     activities = [torch.profiler.ProfilerActivity.CUDA]
     # Without acc_events, torch 2.11 warns that it would drop the events of earlier cycles.
     with torch.profiler.profile(activities=activities, acc_events=True) as profile:
         moved = packed.to("cuda", non_blocking=True)
         torch.cuda.synchronize()
-    # "Memcpy HtoD (Pinned -> Device)" is the copy; "cudaMemcpyAsync" is the call that asks for it.
+    # "Memcpy HtoD (Pinned -> Device)" is the copy; "cudaMemcpyAsync" is the call that starts the copy.
     assert sum(event.key.startswith("Memcpy") for event in profile.events()) == 1
     assert torch.equal(moved.values.cpu(), packed.values)
 
@@ -58,6 +58,6 @@ def test_in_a_data_loader() -> None:
         ([torch.zeros(2, 4), torch.zeros(2, 4).int()], "got .* of torch.int32 for image 1"),
     ],
 )
-def test_bad_rows(rows: list[torch.Tensor], message: str) -> None:
+def test_rejects_bad_rows(rows: list[torch.Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PackedTargets.pack(rows)

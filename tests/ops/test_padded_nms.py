@@ -185,7 +185,7 @@ def test_nothing_to_do(device: torch.device, batch: int, count: int) -> None:
         ),
     ],
 )
-def test_bad_input(change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_rejects_bad_arguments(change: dict[str, Any], error: type[Exception], message: str) -> None:
     good: dict[str, Any] = {
         "boxes": torch.zeros(1, 3, 4),
         "scores": torch.zeros(1, 3),

@@ -1,4 +1,4 @@
-"""Ops go past autograd where it has nothing to do, and only there."""
+"""Ops skip autograd if no input requires a gradient, and only then."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ Function = Callable[[Tensor, Tensor], Tensor]
 
 
 @every_function
-def test_who_gets_a_gradient(device: torch.device, function: Function) -> None:
+def test_result_requires_grad_only_if_an_input_does(device: torch.device, function: Function) -> None:
     a, b = random_boxes(6).to(device), random_boxes(6).to(device)
     plain = function(a, b)
     assert not plain.requires_grad
@@ -41,7 +41,7 @@ def test_who_gets_a_gradient(device: torch.device, function: Function) -> None:
 
 @every_function
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is")  # called by torch itself; deprecated
-def test_tangents_are_refused(device: torch.device, function: Function) -> None:
+def test_rejects_forward_mode_tangents(device: torch.device, function: Function) -> None:
     a, b = random_boxes(6).to(device), random_boxes(6).to(device)
     with forward_ad.dual_level():
         for inputs in (

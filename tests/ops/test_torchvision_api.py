@@ -83,7 +83,7 @@ def test_generalized_iou_of_half_precision_is_float32(device: torch.device) -> N
     assert torch.equal(gious, generalized_box_iou(boxes.float(), boxes.float()))
 
 
-def test_unknown_reduction() -> None:
+def test_rejects_an_unknown_reduction() -> None:
     with pytest.raises(ValueError, match="Invalid Value for arg 'reduction': 'max"):
         generalized_box_iou_loss(torch.zeros(1, 4), torch.zeros(1, 4), reduction="max")
 
@@ -129,7 +129,7 @@ def test_errors_of_torchvision(boxes: torch.Tensor, scores: torch.Tensor, messag
         batched_nms(boxes, scores, torch.zeros(len(scores)), 0.5)
 
 
-def test_idxs_of_another_shape() -> None:
+def test_rejects_idxs_of_another_shape() -> None:
     with pytest.raises(RuntimeError, match=r"idxs should have the shape of scores, \[2\], got \[3\]"):
         batched_nms(torch.zeros(2, 4), torch.zeros(2), torch.zeros(3), 0.5)
 

@@ -1,4 +1,4 @@
-"""The CPU kernels give the same bits whichever vector instructions they use."""
+"""The CPU kernels give the same bits with every instruction set."""
 
 import os
 import subprocess
@@ -12,11 +12,11 @@ from letterbox_cases import LAYOUTS, Case, random_cases
 from torch import Tensor
 
 PROCESS = Path(__file__).with_name("vectors_process.py")
-CAPABILITIES = ["DEFAULT", "AVX2", "AVX512"]  # each machine has those up to its own
+CAPABILITIES = ["DEFAULT", "AVX2", "AVX512"]  # ascending; a machine has each one up to its maximum
 
 
 def make_boxes() -> list[tuple[Tensor, Tensor]]:
-    """Predictions and targets of every dtype, of sizes that fill no vector, some of them hostile."""
+    """Return predictions and targets of every dtype, in sizes that are no multiple of a vector."""
     shape = (7, 83)
     pairs = [(random_boxes(*shape, dtype=dtype), random_boxes(*shape)) for dtype in FLOAT_DTYPES]
     pairs += [(random_boxes(*shape), random_boxes(*shape, dtype=dtype)) for dtype in BOX_DTYPES]
@@ -32,7 +32,7 @@ def make_boxes() -> list[tuple[Tensor, Tensor]]:
 
 
 def make_images() -> list[Tensor]:
-    """Images of every kind of memory that kernels tell apart, of sizes that fill no vector."""
+    """Return images of every memory layout, in sizes that are no multiple of a vector."""
     cases = [*random_cases(60, seed=12), Case(3, 1080, 1920, 1, 1), Case(4, 900, 311, 1, 1)]
     layouts = (LAYOUTS * 6)[: len(cases)]
     return [layout(case.image()) for case, layout in zip(cases, layouts, strict=True)]
@@ -65,7 +65,9 @@ def baseline(inputs: Path) -> list[list[Tensor]]:
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES[1:])
-def test_same_bits(capability: str, inputs: Path, baseline: list[list[Tensor]]) -> None:
+def test_every_instruction_set_gives_the_same_bits(
+    capability: str, inputs: Path, baseline: list[list[Tensor]]
+) -> None:
     available = torch.backends.cpu.get_cpu_capability()
     if available not in CAPABILITIES or CAPABILITIES.index(capability) > CAPABILITIES.index(available):
         pytest.skip(f"needs a CPU with {capability}, this one offers torch {available}")

@@ -1,4 +1,4 @@
-"""Runs every op on saved inputs and saves what comes out: `python vectors_process.py INPUTS OUTPUTS`.
+"""Run every op on saved inputs and save the outputs: `python vectors_process.py INPUTS OUTPUTS`.
 
 ATEN_CPU_CAPABILITY, which must be set before torch is imported, chooses the vectors that the kernels use.
 """

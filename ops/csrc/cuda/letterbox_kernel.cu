@@ -6,7 +6,7 @@
 namespace lensbox {
 namespace {
 
-// The kernel for windows larger than shared memory: reductions by some hundreds and more.
+// Compute an image whose windows are larger than shared memory: reductions by some hundreds and more.
 //
 // A block computes one output at a time, every `blocks`-th output of the image. The warps of the block share
 // the window's pixels along the second axis; the lanes of a warp share the pixels along the first axis.
