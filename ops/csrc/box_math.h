@@ -57,10 +57,10 @@ LENSBOX_HOST_DEVICE Box<T> scaled(const Box<T>& box, T scale) {
 // n / d for a d from 2^-126 to 2^124, as clamped areas of the safe range and their sums are, and an n that is
 // no larger than d, or 1. On CUDA these are the steps of an exact division (Newton's, after Markstein 1990)
 // without the compiler's test for operands out of that range: a branch, across which the divisions of several
-// pairs could not be interleaved. The compiler corrects the quotient twice; once is enough. That could go
-// wrong only where n / d is within 2^-22 of its last bit of the middle between two floats, and none of those
-// pairs of mantissas does, whichever neighbour of 1 / d the approximation gives (tests/ops/quotient_check.cpp
-// goes through all of them). The last bit may be wrong where n is below 2^-102.
+// pairs could not be interleaved. The compiler corrects the quotient twice; once is enough. One
+// correction could fail only if n / d is within 2^-22 of its last bit of the middle between two floats. It
+// fails for no such pair of mantissas, whichever neighbour of 1 / d the approximation gives
+// (tests/ops/quotient_check.cpp checks all pairs). The last bit may be wrong where n is below 2^-102.
 template <typename T>
 LENSBOX_HOST_DEVICE T quotient(T n, T d) {
 #ifdef __CUDA_ARCH__

@@ -1,4 +1,4 @@
-// Kernels that belong to no backend: they choose another op, or say why none can run.
+// Kernels that belong to no backend: they call another op, or raise an error that says why no op can run.
 
 #include "dispatch.h"
 
@@ -13,7 +13,8 @@ namespace {
 using Detections = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 // `padded_nms` with thresholds that are tensors, for graphs whose thresholds are inputs: exporters make
-// constants of the numbers that an op takes. They are read on the host: a threshold on a GPU is waited for.
+// constants of the numbers that an op takes. The host reads the thresholds, so a threshold on a GPU makes the
+// host wait.
 Detections padded_nms_tensor_thresholds(const Tensor& boxes, const Tensor& scores,
                                         const Tensor& iou_threshold, const Tensor& score_threshold,
                                         int64_t max_candidates, int64_t max_detections,
@@ -37,10 +38,11 @@ Detections padded_nms_tensor_thresholds_outputs(const Tensor& boxes, const Tenso
   return padded_nms_outputs(boxes, scores, 0.5, 0.5, max_candidates, max_detections, categories);
 }
 
-// `letterbox` finds its backend by its images, so without any the dispatcher would print its tables instead
-// of what is wrong. BackendSelect is where torch has calls without tensors choose a backend (those of
-// torch.empty, say): every call passes here, and those with images go on. (A kernel for no key at all,
-// `Undefined`, would count as a definition by other ops, which torch.compile prefers to the kernels.)
+// The dispatcher finds the backend of `letterbox` by its images. Without images the dispatcher would print
+// its tables instead of the error. At the key BackendSelect, torch lets calls without tensors choose a
+// backend (for example torch.empty). Every call passes here, and calls with images go on. (A kernel for no
+// key at all, `Undefined`, would count as a definition by other ops, which torch.compile prefers to the
+// kernels.)
 std::tuple<Tensor, Tensor> letterbox_with_images(c10::DispatchKeySet keys, at::TensorList images,
                                                  int64_t height, int64_t width, int64_t channels,
                                                  int64_t fill) {

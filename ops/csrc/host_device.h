@@ -1,4 +1,4 @@
-// Marks arithmetic that the CPU and CUDA kernels share.
+// The macro that marks arithmetic shared by the CPU and CUDA kernels.
 #pragma once
 
 #ifdef __CUDACC__

@@ -47,7 +47,7 @@ TORCH_LIBRARY(lensbox, m) {
       " SymInt max_candidates, SymInt max_detections, Tensor? categories=None)"
       " -> (Tensor boxes, Tensor scores, Tensor indices, Tensor counts)",
       compliant);
-  // Reads its thresholds on the host, which a CUDA graph cannot capture.
+  // The op reads its thresholds on the host, which a CUDA graph cannot capture.
   m.def(
       "padded_nms.tensor_thresholds(Tensor boxes, Tensor scores, Tensor iou_threshold,"
       " Tensor score_threshold, SymInt max_candidates, SymInt max_detections, Tensor? categories=None)"

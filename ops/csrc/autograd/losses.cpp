@@ -29,8 +29,8 @@ class MaskedGiouLossFunction : public torch::autograd::Function<MaskedGiouLossFu
                         const MaybeTensor& weight, double eps) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     const auto [loss, normalizer] = masked_forward(pred, target, weight, eps);
-    // Beside the inputs only scalars are kept. Only the gradient of the weight needs the loss. It is a copy,
-    // since the caller may go on with `loss += ...`, which autograd refuses for a saved tensor.
+    // Besides the inputs, save only scalars. Only the gradient of the weight needs the loss. Save a copy,
+    // because autograd refuses `loss += ...` on a saved tensor.
     const Tensor kept_loss = weight.has_value() && weight->requires_grad() ? loss.clone() : Tensor();
     context->save_for_backward({pred, target, weight.value_or(Tensor()), kept_loss, normalizer});
     context->saved_data["eps"] = eps;

@@ -43,7 +43,8 @@ struct PlainRow {
 };
 
 #ifdef __x86_64__
-// Compilers widen bytes in two steps and with more shuffles than additions; here each load widens at once.
+// One row of outputs with AVX2. Compilers widen bytes in two steps, with more shuffles than additions; here
+// each load widens the bytes at once.
 struct Avx2Row {
   // kVectors times 8 columns.
   template <int kVectors>
@@ -63,7 +64,7 @@ struct Avx2Row {
     }
     for (int v = 0; v < kVectors; ++v) {
       const __m256i levels = _mm256_srai_epi32(sums[v], kWeightBits);
-      // Saturates as filtered_byte() does.
+      // The pack instructions saturate like filtered_byte().
       const __m256i words = _mm256_packus_epi32(levels, levels);
       const __m256i bytes = _mm256_packus_epi16(words, words);
       const __m128i both =

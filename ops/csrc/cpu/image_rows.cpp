@@ -53,8 +53,8 @@ constexpr uint64_t shuffle_of_two(uint64_t first, uint64_t pixel_bytes) {
   return _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(high), reinterpret_cast<const __m128i*>(low));
 }
 
-// Processors fetch ahead within a page of memory. Asking for the next page halves the time of images that no
-// cache holds. Behind the last one it asks for nothing that is read.
+// The distance of the prefetch, in bytes. Processors prefetch only within a page of memory. Prefetching the
+// next page halves the time of images that no cache holds. The prefetch behind the last page has no effect.
 constexpr int kAhead = 4096;
 
 // Blocks of 32 pixels; the last one overlaps the one before.

@@ -35,11 +35,12 @@ LENSBOX_KERNEL void lensbox_cpu_set_vectors(Vectors vectors);
 
 Vectors widest_vectors();
 
-// All that `body` calls is inlined into a function for the named instruction set. Nothing else is compiled
-// for it, so the linker cannot give its code to others, which happens to inline functions where whole files
-// are compiled with -mavx2. Multiplications and additions are not fused (-ffp-contract=off) and keep their
-// order: results are the same to the bit. A body is taken by value, so that the compiler need not fear a
-// store through a captured pointer to change what is captured.
+// All functions that `body` calls are inlined into one function for the named instruction set. No other
+// function is compiled for it. If whole files were compiled with -mavx2, the linker could choose their copy
+// of an inline function for the whole program, and the program would fail on older machines. Multiplications
+// and additions are not fused (-ffp-contract=off) and keep their order: results are the same to the bit. A
+// body is taken by value, so that the compiler need not fear a store through a captured pointer to change
+// what is captured.
 #ifdef __x86_64__
 template <typename Body>
 [[LENSBOX_AVX2, gnu::flatten, gnu::noinline]] void run_with_avx2(Body body) {

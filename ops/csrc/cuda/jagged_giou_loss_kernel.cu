@@ -96,7 +96,7 @@ __device__ int64_t slot_of_target(const Inputs& inputs, int64_t first_target) {
   return valid && position >= 0 && position < segment.count ? image * inputs.slots + position : -1;
 }
 
-// Threads walk the targets and, beside them, the images, whose offsets they check.
+// Each thread takes targets in a grid-stride loop, and images in another, whose offsets the thread checks.
 template <typename T, typename Inputs>
 __global__ void __launch_bounds__(kLossThreads)
     forward_kernel(const __grid_constant__ Inputs inputs, T eps, LossSums* workspace, unsigned int* ticket,
@@ -217,7 +217,8 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-// Calls body(inputs) where the memory is packed and there are kernels for its dtypes; says whether it did.
+// Call body(inputs) if the memory is packed and has specialised kernels for its dtypes. Return whether body
+// was called.
 template <typename Body>
 bool with_packed_inputs(const JaggedProblem& problem, const Body& body) {
   if (!problem.offsets.packed || problem.offsets.dtype != DType::kInt64) return false;

@@ -29,9 +29,9 @@ inline int multiprocessors() {
   return device_attribute(cudaDevAttrMultiProcessorCount);
 }
 
-// Blocks of `threads` for `items`, never more than `blocks_per_sm` on each multiprocessor of the current
-// device: the kernels walk what is left with a grid-stride loop. At least one, so that an empty input still
-// has its result written.
+// Return the number of blocks of `threads` for `items`, at most `blocks_per_sm` on each multiprocessor of the
+// current device: the kernels take the remaining items in a grid-stride loop. Return at least 1, so that a
+// kernel writes the result of an empty input too.
 inline int grid_size(int64_t items, int threads, int blocks_per_sm) {
   const int64_t wanted = (items + threads - 1) / threads;
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, int64_t{multiprocessors()} * blocks_per_sm));

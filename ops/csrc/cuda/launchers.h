@@ -81,8 +81,8 @@ LENSBOX_KERNEL size_t lensbox_cuda_padded_nms_workspace(const NmsProblem& proble
 LENSBOX_KERNEL cudaError_t lensbox_cuda_padded_nms(const NmsProblem& problem, void* workspace,
                                                    cudaStream_t stream);
 
-// Write canvas and geometry of each of `count` images, whose memory is on the current device. One launch for
-// every 63 of them.
+// Write canvas and geometry of each of `count` images, whose memory is on the current device. Use one
+// launch for every 63 images.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_letterbox(const ImageView* images, int64_t count, const Canvases& out,
                                                   cudaStream_t stream);
 

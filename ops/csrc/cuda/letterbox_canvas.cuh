@@ -6,12 +6,12 @@
 
 namespace lensbox {
 
-// Threads in rows of 2^n: adjacent ones take adjacent items of the inner dimension.
+// The threads of a block in rows of 2^n: adjacent threads take adjacent items of the inner dimension.
 struct ThreadRows {
   int32_t inner, inner_step, outer, outer_step;
 };
 
-// Rows of at least `items`, if 2^longest_bits are enough for that.
+// Return rows of at least `items` threads, or of 2^longest_bits threads if `items` is larger.
 __device__ __forceinline__ ThreadRows thread_rows(int32_t items, int32_t longest_bits) {
   const int32_t bits = min(32 - __clz(items - 1), longest_bits);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);

@@ -100,8 +100,8 @@ cudaError_t launch(const ImageView* images, int32_t first, int32_t count, const 
   return cudaGetLastError();
 }
 
-// Images of one launch: few, whose parameters are short, or as many as 4,096 bytes describe, which is what
-// every driver takes.
+// The number of images of one launch: few images with short parameters, or as many images as 4,096 bytes of
+// parameters describe, the limit that every driver accepts.
 constexpr int kFewImages = 4;
 constexpr int kMostImages = 63;
 static_assert(sizeof(LetterboxBatch<kMostImages>) <= 4096);

@@ -6,15 +6,16 @@
 namespace lensbox {
 namespace {
 
-// Outputs of a tile along the first axis: no more than threads, and no fewer than half a warp unless they
-// need that much memory.
+// The number of a tile's outputs along the first axis: at most the threads of a block, and at least half a
+// warp unless shared memory is too small.
 constexpr int32_t kWidestTile = kLetterboxThreads;
 constexpr int32_t kNarrowestTile = 16;
 
-// Bytes that are loaded at once, where there is a choice: enough to be worth a wait.
+// The preferred number of bytes to load at once: enough to hide the latency of a load.
 constexpr double kChunkBytes = 12288;
 
-// Shared memory is kept for a band of as many outputs: neighbours read what lies under their edges twice.
+// The smallest band, in outputs, that shared memory is reserved for: neighbouring bands both read the pixels
+// under their common edge.
 constexpr int16_t kLeastBand = 24;
 
 // The layout if pixels of an axis with this stride are what is adjacent.
@@ -116,7 +117,7 @@ double time_of(const ImageTask& task, double share) {
   return std::max(1.0, std::ceil(blocks / share)) * (task.tile + kEdge) * (task.band + kEdge);
 }
 
-// Cuts the second axis into bands, no higher than the task's. Returns the time.
+// Cut the second axis into bands, no higher than the task's band. Return the estimated time.
 double choose_band(ImageTask& task, double share) {
   const int32_t tiles = pieces(task.first.output, task.tile);
   const int32_t fewest = pieces(task.second.output, task.band);
@@ -135,7 +136,7 @@ double choose_band(ImageTask& task, double share) {
   return best_time;
 }
 
-// Loads a band in as few chunks as shared memory has room for, of about the same size.
+// Load a band in as few chunks as shared memory allows, all of about the same size.
 void enlarge_chunks(ImageTask& task) {
   const double scale = static_cast<double>(task.second.input) / task.second.output;
   const int32_t quads = static_cast<int32_t>(scale * (task.band - 1)) / 4 + window_quads(task.second);

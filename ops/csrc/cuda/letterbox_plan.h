@@ -74,8 +74,8 @@ struct WideMemory {
   uint32_t total;
 };
 
-// Quads that a window of this axis may touch, wherever it begins. Its width is rounded up, and one more pixel
-// may come from the rounding of doubles.
+// Return the number of quads that a window of this axis may touch, wherever the window begins. Its width is
+// rounded up, and one more pixel may come from the rounding of doubles.
 LENSBOX_HOST_DEVICE int32_t window_quads(const PassAxis& axis) {
   const double scale = static_cast<double>(axis.input) / axis.output;
   const double width = 2.0 * (scale < 1.0 ? 1.0 : scale);
@@ -99,8 +99,9 @@ struct QuadSpan {
   int32_t start, quads;
 };
 
-// Four weights, as bytes: the low ones in one word, the middle and the high ones in others. A window has an
-// odd number of them, so that threads that read those of adjacent windows meet in no bank.
+// The size of four weights, stored as bytes: the low bytes in one word, the middle and the high bytes in
+// others. A window has an odd number of such groups, so threads that read adjacent windows have no bank
+// conflicts.
 constexpr int32_t kWeightBytes = 16;
 
 LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task) {
@@ -146,8 +147,8 @@ LENSBOX_HOST_DEVICE int32_t pieces(int32_t whole, int32_t piece) {
   return (whole + piece - 1) / piece;
 }
 
-// Fills in the tasks of `count` images and returns how many blocks they take; `at_once` are what the device
-// runs at the same time. `shared_bytes` is what any of these blocks needs.
+// Fill in the tasks of `count` images and return their number of blocks. at_once: number of blocks that the
+// device runs at the same time. shared_bytes: receives the shared memory that the largest block needs.
 int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& out, int32_t at_once,
                        ImageTask* tasks, int32_t* shared_bytes);
 

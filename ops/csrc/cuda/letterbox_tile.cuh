@@ -59,9 +59,9 @@ __device__ __forceinline__ const uint8_t* end_of(const ImageTask& task) {
          (task.second.input - 1) * task.second.stride + 1;
 }
 
-// Starts to copy a chunk: lanes take 16 adjacent bytes each, rows of lanes lines of memory. Copies are
-// aligned, so they bring up to 15 bytes before and after a line too, but none past the image's end: its last
-// bytes are copied one by one. (Bytes before its begin are of the same 16 as the first.)
+// Start to copy a chunk. Each lane copies 16 adjacent bytes; each row of lanes copies lines of memory. Copies
+// are aligned, so they bring up to 15 bytes before and after a line too, but none past the image's end: its
+// last bytes are copied one by one. (Bytes before its begin are of the same 16 as the first.)
 __device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chunk, uint8_t* stage) {
   const ImageTask& task = tile.task;
   const int32_t pixel = pixel_bytes(task.layout);
@@ -197,8 +197,9 @@ __device__ __forceinline__ void read_strided_quad(const Tile& tile, const Chunk&
   }
 }
 
-// A thread takes 4 x 4 pixels at a time, adjacent threads adjacent ones along the fast axis. It writes four
-// words: word i holds the quad along the first axis at index i of the quad along the second.
+// Each thread takes 4 x 4 pixels at a time; adjacent threads take adjacent squares along the fast axis. A
+// thread writes four words: word i holds the quad along the first axis at index i of the quad along the
+// second.
 template <PixelLayout kLayout, int kPlanes, bool kAligned>
 __device__ __forceinline__ void unpack_lines(const Tile& tile, const Chunk& chunk, int32_t slow,
                                              const Line (&lines)[4][kSegments<kLayout>],
@@ -359,8 +360,8 @@ __device__ __forceinline__ void first_pass_of(const Tile& tile, int32_t quad, co
   }
 }
 
-// A thread takes four adjacent outputs of the first axis at one of [begin, end) of the second, and writes
-// them.
+// Each thread computes and writes four adjacent outputs of the first axis, at one index of [begin, end) of
+// the second axis.
 __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& out, uint8_t* canvas,
                                             int32_t begin, int32_t end, const uint32_t* between,
                                             const uint4* weights, const QuadSpan* spans) {

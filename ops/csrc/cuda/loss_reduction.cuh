@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-// Launches it. The incoming gradient is float32, or has no data and stands for 1.
+// Launch the kernel. The incoming gradient is float32, or has no data and stands for 1.
 template <typename Group>
 void launch_packed_backward(const typename Group::Inputs& inputs, int64_t slots, const void* grad,
                             const double* normalizer, double eps, const SlotView& grad_pred,
@@ -104,7 +104,7 @@ void launch_packed_backward(const typename Group::Inputs& inputs, int64_t slots,
          static_cast<PackedBox<typename Group::Pred>*>(grad_pred.data));
 }
 
-// Calls body(math) with the arithmetic type, as a value.
+// Call body(math) with the arithmetic type, as a value.
 template <typename Body>
 void with_math(bool in_double, const Body& body) {
   in_double ? body(double{}) : body(float{});
@@ -155,7 +155,7 @@ __device__ __forceinline__ double loss_divisor(LossSums total) {
   return total.weight < 1 ? 1 : total.weight;
 }
 
-// Adds up the sums of all blocks; the last block to arrive writes the results. One block alone, of any number
+// Add up the sums of all blocks; the last block to arrive writes the results. One block alone, of any number
 // of warps, needs neither workspace nor ticket.
 template <typename T>
 __device__ void finish_loss(LossSums sums, LossSums* workspace, unsigned int* ticket, T* loss,

@@ -1,5 +1,5 @@
-// The fused masked GIoU loss: one launch forward, one backward; or one for both, where the batch is not too
-// large for it.
+// The fused masked GIoU loss: one launch forward and one backward, or one launch for both if the batch is
+// small enough.
 //
 // Most slots of a padded batch are padding, so the forward reads the targets once, and touches a prediction
 // only where its target is valid. With weights it reads those, and touches both boxes only where one is not
@@ -22,7 +22,7 @@
 namespace lensbox {
 namespace {
 
-// Loss and gradient in one launch: so many blocks run at the same time on a multiprocessor of any GPU.
+// Loss and gradient in one launch: a multiprocessor of any GPU runs this number of blocks at the same time.
 constexpr int kFusedBlocksPerSm = 3;
 
 // The inputs of the packed kernels. Weight is float, or void without weights.
@@ -138,9 +138,9 @@ __global__ void __launch_bounds__(kLossThreads)
   finish_loss(sums, workspace, ticket, loss, normalizer);
 }
 
-// Loss and gradient. What scales a gradient is known when all slots have been added up, so threads keep
-// theirs until every block has left its sums in the workspace: all blocks run at the same time, and each adds
-// up all sums, in the same order. One block alone waits for nobody.
+// Compute loss and gradient. The scale of the gradients is known only after all slots have been added up, so
+// each thread keeps its gradients until every block has written its sums to the workspace. All blocks run at
+// the same time, and each block adds up all sums in the same order. A single block does not wait.
 template <typename Inputs>
 __global__ void __launch_bounds__(kLossThreads, kFusedBlocksPerSm)
     packed_loss_and_grad_kernel(const __grid_constant__ Inputs inputs, float eps, LossSums* workspace,
@@ -207,9 +207,9 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-// Calls body(inputs) where there are kernels for the dtypes of the problem, and its memory is packed; says
-// whether it did. With weights the dtypes are those of training: weights float32, targets too or as the
-// predictions are.
+// Call body(inputs) if the memory is packed and has specialised kernels for its dtypes. Return whether body
+// was called. Kernels with weights exist for the dtypes of training: float32 weights, and targets of float32
+// or of the predictions' dtype.
 template <typename Body>
 bool with_packed_inputs(const MaskedProblem& problem, const Body& body) {
   bool found = false;
@@ -232,9 +232,9 @@ int64_t threads_for(const MaskedProblem& problem, int slots_a_thread) {
   return (problem.slots + slots_a_thread - 1) / slots_a_thread;
 }
 
-// Launches loss and gradient in one, unless it cannot. Up to one block they cost hardly more than the loss
-// alone; up to as many blocks as run at the same time, waiting for each other costs less than another launch.
-// A larger batch would have to be read twice in any case.
+// Launch loss and gradient as one kernel, or return nullopt if that is not possible. One block costs hardly
+// more than the loss alone. If all blocks run at the same time, their synchronisation costs less than another
+// launch. A larger batch would have to be read twice in any case.
 std::optional<cudaError_t> launch_fused(const MaskedProblem& problem, LossSums* workspace, void* loss,
                                         const SlotView& grad_pred, cudaStream_t stream) {
   const int64_t threads = threads_for(problem, kFusedSlots);

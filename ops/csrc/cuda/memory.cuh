@@ -13,14 +13,14 @@
 
 namespace lensbox {
 
-// Hands a type to a function.
+// A type as a function argument.
 template <typename T>
 struct Type {
   using type = T;
 };
 
-// Calls body with the Type that `dtype` stands for in device memory. On the host it picks a template; in a
-// kernel every thread takes the same branch. The pragma lets one function take a host lambda here and a
+// Call body with the Type that `dtype` stands for in device memory. On the host, body picks a template; in a
+// kernel, every thread takes the same branch. The pragma lets one function take a host lambda here and a
 // device lambda there.
 #pragma nv_exec_check_disable
 template <typename Body>
@@ -133,7 +133,7 @@ __device__ __forceinline__ PackedBox<Storage> pack_box(const Box<T>& box) {
           from_math<Storage>(saturate(box.x2, limit)), from_math<Storage>(saturate(box.y2, limit))};
 }
 
-// Writes a box, or the gradient of one, to a contiguous view, saturated to the finite range of its dtype.
+// Write a box, or the gradient of one, to a contiguous view, saturated to the finite range of its dtype.
 template <typename T>
 __device__ void store_box(const SlotView& view, int64_t slot, const Box<T>& box) {
   with_storage(view.dtype, [&](auto tag) {
@@ -144,7 +144,7 @@ __device__ void store_box(const SlotView& view, int64_t slot, const Box<T>& box)
   });
 }
 
-// Writes a number to a contiguous view of floating-point numbers, saturated likewise.
+// Write a number to a contiguous view of floating-point numbers, saturated to the finite range of its dtype.
 template <typename T>
 __device__ void store_number(const SlotView& view, int64_t slot, T number) {
   with_storage(view.dtype, [&](auto tag) {
@@ -163,7 +163,8 @@ constexpr bool is_packed_pair = is_floating<Pred> && !std::is_same_v<Pred, doubl
                                 (std::is_same_v<Target, Pred> || std::is_same_v<Target, float> ||
                                  std::is_same_v<Target, uint8_t> || std::is_same_v<Target, int64_t>);
 
-// Calls body(pred_tag, target_tag) where both are packed and such a kernel exists; says whether it did.
+// Call body(pred_tag, target_tag) if both views are packed and a kernel exists. Return whether body was
+// called.
 template <typename Body>
 bool with_packed_types(const SlotView& pred, const SlotView& target, const Body& body) {
   if (!pred.packed || !target.packed) return false;

@@ -251,8 +251,8 @@ __device__ __forceinline__ unsigned int kept_of_32(unsigned int alive, unsigned 
   return kept;
 }
 
-// Writes the first max_detections of the kept candidates, a bit each in `kept_words`; the caller has put a
-// barrier behind them.
+// Write the first max_detections of the kept candidates; `kept_words` has one bit for each candidate. The
+// caller has passed a barrier after writing `kept_words`.
 template <typename Key>
 __device__ void write_image(const NmsProblem& problem, int64_t image, const Key& key,
                             const unsigned int* kept_words, int64_t kept_count) {

@@ -63,7 +63,7 @@ __device__ __noinline__ bool removes_as_huge(Box<T> a, Box<T> b, T threshold) {
   return huge_iou_exceeds(a, b, threshold);
 }
 
-// Copies `count` numbers of a slot as they are.
+// Copy `count` numbers of a slot as they are.
 __device__ inline void copy_slot(const SlotView& from, int64_t from_slot, const SlotView& to, int64_t to_slot,
                                  int count) {
   const int64_t offset = from.offset(from_slot);
@@ -77,7 +77,7 @@ __device__ inline void copy_slot(const SlotView& from, int64_t from_slot, const 
   });
 }
 
-// Writes detection number `rank` of an image: its box number `index`.
+// Write detection number `rank` of an image: its box number `index`.
 __device__ __forceinline__ void write_detection(const NmsProblem& problem, int64_t image, int64_t rank,
                                                 int64_t index) {
   const int64_t out = image * problem.max_detections + rank;
@@ -87,7 +87,7 @@ __device__ __forceinline__ void write_detection(const NmsProblem& problem, int64
   problem.out_indices[out] = index;
 }
 
-// Zeroes detection number `rank`.
+// Zero detection number `rank`.
 __device__ __forceinline__ void write_padding(const NmsProblem& problem, int64_t image, int64_t rank) {
   const int64_t out = image * problem.max_detections + rank;
   store_box(problem.out_boxes, out, Box<float>{0, 0, 0, 0});
@@ -95,7 +95,7 @@ __device__ __forceinline__ void write_padding(const NmsProblem& problem, int64_t
   problem.out_indices[out] = -1;
 }
 
-// Calls body(math, score) with the arithmetic types of the problem, as values.
+// Call body(math, score) with the arithmetic types of the problem, as values.
 template <typename Body>
 auto with_math_types(const NmsProblem& problem, const Body& body) {
   const bool double_scores = problem.scores.dtype == DType::kFloat64;

@@ -25,7 +25,8 @@ struct Suppression {
   unsigned int kept_words[kMaxNmsWarps];
 };
 
-// Step 2: fills shared.kept_words and returns how many candidates are kept. All threads of the block call it.
+// Step 2: fill shared.kept_words and return the number of kept candidates. All threads of the block must call
+// this.
 template <bool kAnyHuge, typename T, typename Score>
 __device__ __forceinline__ int64_t suppress(const NmsProblem& problem, const Candidates<T>& candidates,
                                             const Candidate<T, Score>& own, int count, Suppression& shared) {

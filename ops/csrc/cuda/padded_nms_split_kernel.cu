@@ -27,11 +27,12 @@ constexpr int kLeastSplitThreads = 128;
 constexpr int kMostAloneThreads = 512;
 constexpr size_t kMostAloneBytes = size_t{64} << 20;  // of workspace
 
-// Words that a thread of the last block reads ahead.
+// The number of words that a thread of the last block reads ahead.
 constexpr int kAhead = 4;
 
-// The words of an image: [blockDim.x / 32][blockDim.x]; those with 32 w > i are neither written nor read.
-// A warp computes 32 of them at a time: a lane a candidate i, against 32 earlier boxes in shared memory.
+// The words of an image: [blockDim.x / 32][blockDim.x]; words with 32 w > i are neither written nor
+// read. A warp computes 32 words at a time: each lane compares one candidate i with 32 earlier boxes in
+// shared memory.
 template <typename T>
 __device__ void write_removers(const NmsProblem& problem, int count, const Candidates<T>& candidates,
                                unsigned int* words) {
@@ -125,7 +126,8 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
   write_image(problem, image, own.key, kept_words, kept_count);
 }
 
-// Blocks of an image: a warp for each task, as far as the device has room and there are tickets.
+// Return the number of blocks of an image: one warp per task, limited by the device and by the number of
+// tickets.
 int blocks_of_image(const NmsProblem& problem, int threads) {
   if (problem.batch > kMaxTickets || threads < kLeastSplitThreads) return 1;
   const int warps = threads / 32;

@@ -27,7 +27,7 @@ constexpr int64_t kMaxGridSide = 65535;
 constexpr int kSmallRows = 4;
 constexpr int64_t kSmallPairsPerSm = 1024;
 
-// Boxes of the memory and dtype that most have: no switch, and so no load that waits for another ...
+// Packed float32 boxes, the most common case. Without a switch over dtypes, loads do not wait for each other.
 struct PackedFloats {
   const PackedBox<float>* boxes;
 
@@ -38,7 +38,7 @@ struct PackedFloats {
   }
 };
 
-// ... and any others.
+// Boxes of any dtype and strides.
 struct AnyBoxes {
   SlotView view;
 
