@@ -64,7 +64,7 @@ def library_path() -> Path:
         if named
         else "build it with: pip install --no-build-isolation ."
     )
-    raise OpLibraryError(f"lensbox's op library was not found. Looked at: {looked}. To mend it, {remedy}")
+    raise OpLibraryError(f"lensbox's op library was not found. Looked at: {looked}. To fix this, {remedy}")
 
 
 def read_build_info(path: Path) -> BuildInfo:

@@ -1,4 +1,6 @@
-"""Geometry of the way to the canvas and back, hand-worked; the pixels are tested with the op."""
+"""Conversion between photographs and canvases, against worked values; test_letterbox.py tests the pixels."""
+
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ from lensbox.ops.canvas import geometry_of_windows, restore_boxes, restore_point
 
 
 def geometry_of(height: int, width: int) -> Tensor:
-    """float32 [1, 6]."""
+    """Return the geometry of one image, float32 [1, 6]."""
     return letterbox([torch.zeros(1, height, width, dtype=torch.uint8)], 256, 256).geometry
 
 
@@ -50,9 +52,9 @@ def test_whole_windows_change_nothing() -> None:
 
 
 def test_hand_worked_windows() -> None:
-    # A picture of 128 x 64 fills the canvas twice enlarged, with 64 rows of padding above. The first was
-    # decoded at a quarter and stands for 512 x 256 pixels of a photograph of 509 x 255; the second is a tile
-    # of another photograph; the third is the first one mirrored, so that what is too much lies on the left.
+    # An image of 128 x 64 fills the canvas at twice its size, with 64 rows of padding above. The first window
+    # was decoded at a quarter and stands for 512 x 256 pixels of a photograph of 509 x 255. The second window
+    # is a tile of another photograph. The third window mirrors the first, so the surplus lies on the left.
     geometry = geometry_of(64, 128).expand(3, -1)
     windows = torch.tensor(
         [[0.0, 0, 512, 256, 509, 255], [254, 0, 510, 128, 510, 128], [-3, 0, 509, 256, 509, 255]]
@@ -62,23 +64,31 @@ def test_hand_worked_windows() -> None:
     )
     actual = geometry_of_windows(geometry, windows)
     assert torch.equal(actual, expected)
-    # The canvas's corners, and its middle: in the photograph, and clipped to it.
+    # The box of the whole image on the canvas becomes photograph coordinates, clipped to the photograph.
     boxes = torch.tensor([[0.0, 64, 256, 192]]).expand(3, 1, 4)
     restored = restore_boxes(boxes, actual)[:, 0]
     assert restored.tolist() == [[0, 0, 509, 255], [254, 0, 510, 128], [0, 0, 509, 255]]
 
 
-def test_rejects_bad_boxes_geometry_and_windows() -> None:
-    with pytest.raises(ValueError, match=r"boxes must have the shape \[\.\.\., 4\], got .*\[2, 5\]"):
-        restore_boxes(torch.zeros(2, 5), torch.ones(6))
-    with pytest.raises(ValueError, match=r"geometry must have the shape \[6\] or \[B, 6\], got .*\[4\]"):
-        restore_boxes(torch.zeros(2, 4), torch.ones(4))
-    with pytest.raises(
-        ValueError, match=r"boxes must have the shape \[B, \.\.\., 4\] .*\[3, 6\].*got .*\[2, 4\]"
-    ):
-        restore_boxes(torch.zeros(2, 4), torch.ones(3, 6))
-    with pytest.raises(ValueError, match=r"windows must have the shape .*\[2, 6\].*, got .*\[1, 6\]"):
-        geometry_of_windows(torch.ones(2, 6), torch.ones(1, 6))
+@pytest.mark.parametrize(
+    ("function", "first", "second", "message"),
+    [
+        (restore_boxes, (2, 5), (6,), r"boxes must have the shape \[\.\.\., 4\], got .*\[2, 5\]"),
+        (restore_boxes, (2, 4), (4,), r"geometry must have the shape \[6\] or \[B, 6\], got .*\[4\]"),
+        (restore_boxes, (2, 4), (3, 6), r"boxes must have .*\[B, \.\.\., 4\] .*\[3, 6\].*got .*\[2, 4\]"),
+        (restore_points, (2, 4), (2, 6), r"points must have the shape \[\.\.\., 2\], got .*\[2, 4\]"),
+        (restore_points, (3, 2), (2, 6), r"points must have the shape \[B, \.\.\., 2\] .*got .*\[3, 2\]"),
+        (geometry_of_windows, (2, 6), (1, 6), r"windows must have the shape .*\[2, 6\].*, got .*\[1, 6\]"),
+    ],
+)
+def test_rejects_bad_shapes(
+    function: Callable[[Tensor, Tensor], Tensor],
+    first: tuple[int, ...],
+    second: tuple[int, ...],
+    message: str,
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        function(torch.ones(first), torch.ones(second))
 
 
 def test_points_are_restored_and_not_clipped() -> None:
@@ -90,7 +100,3 @@ def test_points_are_restored_and_not_clipped() -> None:
     )
     single = restore_points(original[1] * scale[1] + offset[1], geometry[1])
     torch.testing.assert_close(single, original[1], atol=1e-4, rtol=0)
-    with pytest.raises(ValueError, match=r"points must have the shape \[\.\.\., 2\], got .*\[2, 4\]"):
-        restore_points(torch.zeros(2, 4), geometry)
-    with pytest.raises(ValueError, match=r"points must have the shape \[B, \.\.\., 2\] .*got .*\[3, 2\]"):
-        restore_points(torch.zeros(3, 2), geometry)

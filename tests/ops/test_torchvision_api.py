@@ -71,13 +71,9 @@ def test_loss_of_no_boxes(device: torch.device) -> None:
     assert loss.item() == 0
 
 
-def test_loss_of_half_precision_is_float32(device: torch.device) -> None:
+def test_half_precision_gives_float32(device: torch.device) -> None:
     boxes = random_boxes(5, dtype=torch.float16).to(device)
     assert generalized_box_iou_loss(boxes, boxes).dtype == torch.float32
-
-
-def test_generalized_iou_of_half_precision_is_float32(device: torch.device) -> None:
-    boxes = random_boxes(5, dtype=torch.float16).to(device)
     gious = generalized_box_iou(boxes, boxes)
     assert gious.dtype == torch.float32
     assert torch.equal(gious, generalized_box_iou(boxes.float(), boxes.float()))
@@ -88,15 +84,11 @@ def test_rejects_an_unknown_reduction() -> None:
         generalized_box_iou_loss(torch.zeros(1, 4), torch.zeros(1, 4), reduction="max")
 
 
-def test_nms(device: torch.device) -> None:
-    kept = nms(recorded("nms_boxes", device), recorded("nms_scores", device), 0.5)
-    assert torch.equal(kept, recorded("nms", device))
-
-
-def test_batched_nms(device: torch.device) -> None:
-    boxes, scores, categories = ("nms_boxes", "nms_scores", "nms_categories")
-    arguments = recorded(boxes, device), recorded(scores, device), recorded(categories, device)
-    assert torch.equal(batched_nms(*arguments, 0.5), recorded("batched_nms", device))
+def test_nms_and_batched_nms(device: torch.device) -> None:
+    boxes, scores = recorded("nms_boxes", device), recorded("nms_scores", device)
+    assert torch.equal(nms(boxes, scores, 0.5), recorded("nms", device))
+    kept = batched_nms(boxes, scores, recorded("nms_categories", device), 0.5)
+    assert torch.equal(kept, recorded("batched_nms", device))
 
 
 def test_nms_of_no_boxes(device: torch.device) -> None:
@@ -122,7 +114,7 @@ def test_nms_keeps_scores_of_minus_infinity(device: torch.device, dtype: torch.d
         (torch.zeros(2, 4), torch.zeros(3), "same number of elements in dimension 0, got 2 and 3"),
     ],
 )
-def test_errors_of_torchvision(boxes: torch.Tensor, scores: torch.Tensor, message: str) -> None:
+def test_rejects_bad_shapes_like_torchvision(boxes: torch.Tensor, scores: torch.Tensor, message: str) -> None:
     with pytest.raises(RuntimeError, match=message):
         nms(boxes, scores, 0.5)
     with pytest.raises(RuntimeError, match=message):
@@ -196,8 +188,8 @@ def test_against_torchvision_itself(device: torch.device, count: int) -> None:
     torch.testing.assert_close(box_iou(b1, b2), theirs.box_iou(b1, b2))
     torch.testing.assert_close(generalized_box_iou(b1, b2), theirs.generalized_box_iou(b1, b2))
     torch.testing.assert_close(generalized_box_iou_loss(b1, b2), theirs.generalized_box_iou_loss(b1, b2))
-    # 0.5 is a float: on a CPU torchvision compares a float with a double, so an IoU of 0.4 exceeds 0.4 there.
-    # Whole numbers, which torchvision can shift apart by category without rounding them.
+    # float32 holds 0.5 exactly. On a CPU torchvision compares a float32 IoU with a float64 threshold, so an
+    # IoU of 0.4 exceeds 0.4 there. Whole numbers stay exact when torchvision shifts the boxes by category.
     b1 = b1.round()
     assert torch.equal(nms(b1, scores, 0.5), theirs.nms(b1, scores, 0.5))
     assert torch.equal(batched_nms(b1, scores, kinds, 0.5), theirs.batched_nms(b1, scores, kinds, 0.5))

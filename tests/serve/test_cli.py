@@ -107,7 +107,7 @@ _ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="nee
     ("options", "library", "message"),
     [
         ("--artifact {tmp}/nothing.pt", "", "there is no file nothing.pt in {tmp}; "),
-        ("", "{tmp}/missing.so", "op library was not found. Looked at: {tmp}/missing.so. To mend it, "),
+        ("", "{tmp}/missing.so", "op library was not found. Looked at: {tmp}/missing.so. To fix this, "),
         ("--api-keys-file {tmp}/nothing", "", "{tmp}/nothing cannot be used: No such file or directory"),
         ("--port {port}", "", "127.0.0.1 port {port} cannot be listened on: "),
         pytest.param("--device cuda", "", "got 'cuda' with torch", marks=_without_gpu),
