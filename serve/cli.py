@@ -23,7 +23,7 @@ from lensbox.serve.shutdown import Shutdown, end_process
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 
 
-# The options of `lensbox serve --help`, by heading. Each setting is in one group.
+# The options of `lensbox serve --help`, by heading. Each setting belongs to one group.
 GROUPS = {
     "Model": "artifact device devices threads public_key",
     "Network and access": "host port tls_certificate tls_key api_keys_file cors_origins no_page",
@@ -60,7 +60,7 @@ class CannotStartError(LensboxError):
 
 
 def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for each setting, in their order."""
+    """Add an option for each setting, in the order of the settings."""
     for setting in reversed(fields(Settings)):
         function = _setting_option(setting)(function)
     return function
@@ -81,7 +81,7 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
     elif isinstance(default, bool):
         how["is_flag"] = True
     elif name.endswith("_bytes"):
-        # As text, so that click converts the default, too.
+        # A default as text passes through `_mebibytes`, as a given value does.
         how |= {"type": _mebibytes, "default": f"{default // MEBIBYTE}", "metavar": "MIB"}
     else:
         how["type"] = float if isinstance(default, float) else int
@@ -98,14 +98,14 @@ def _option_of(name: "re.Match[str]") -> str:
 
 
 def _device(text: str) -> str:
-    """Parse one of DEVICES or a GPU with its number."""
+    """Return a device: one of DEVICES, or cuda:N. Raise BadParameter for any other text."""
     if re.fullmatch(r"cuda:\d{1,3}", text):
         return text
     return str(click.Choice(DEVICES).convert(text, None, None))
 
 
 def _mebibytes(text: str) -> int:
-    """Parse a number of MiB. Return bytes."""
+    """Return the number of bytes of a number of MiB. Raise BadParameter."""
     try:
         size = float(text)
     except ValueError:
@@ -116,7 +116,7 @@ def _mebibytes(text: str) -> int:
 
 
 def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> Exception | None:
-    """Serve until shutdown. Return why the service could not start, or None."""
+    """Serve until shutdown. Return the error if the service could not start, else None."""
     # Imported here because this imports torch, which takes seconds.
     from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count
 
@@ -140,10 +140,10 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
 
 @click.command(cls=GroupedCommand)
 @click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 or :: for all networks.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8000, help="0 takes a free one and logs it.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=8000, help="0 takes a free port and logs it.")
 @_with_settings
 @click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="info logs every request.")
-@click.option("--log-format", type=click.Choice(FORMATS), default="text", help="json: a line is an object.")
+@click.option("--log-format", type=click.Choice(FORMATS), default="text", help="json: one object per line.")
 def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) -> ExitCode:
     """Answer detection requests over HTTP. docs/service.md gives the reason for each limit."""
     try:
@@ -158,10 +158,12 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
     try:
         listener = listen(host, port)
     except OSError as error:
-        hint = "; --port chooses another, 0 a free one" if error.errno == errno.EADDRINUSE else ""
-        raise CannotStartError(
-            f"cannot start: {host} port {port} cannot be listened on: {error}{hint}"
-        ) from error
+        hint = (
+            "; choose another port with --port, or a free one with --port 0"
+            if error.errno == errno.EADDRINUSE
+            else ""
+        )
+        raise CannotStartError(f"cannot start: cannot listen on {host} port {port}: {error}{hint}") from error
     shutdown = Shutdown(settings.shutdown_timeout)
     with listener:
         failure = _run(settings, listener, log, shutdown)
@@ -171,5 +173,5 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
         click.echo(
             f"lensbox serve: cannot start: {as_typed(str(failure)) or type(failure).__name__}", err=True
         )
-    # The interpreter would wait for threads that are stuck in a decoder or in the model.
+    # A regular exit would wait for threads that are stuck in a decoder or in the model.
     return end_process(code)

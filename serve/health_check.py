@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def url_of_service(arguments: Sequence[str]) -> str:
-    """Return the URL of /livez of a `lensbox serve` with these arguments; the last of an option counts."""
+    """Return the URL of /livez of a `lensbox serve` with these arguments. The last repeated option counts."""
     port, scheme = "8000", "http"
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, _, value = argument.partition("=")
@@ -23,7 +23,7 @@ def url_of_service(arguments: Sequence[str]) -> str:
 
 
 if __name__ == "__main__":
-    # The certificate names the host outside of the container.
+    # The certificate names the public host, not 127.0.0.1.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     url = url_of_service(Path("/proc/1/cmdline").read_text(encoding="utf-8").split("\0"))

@@ -1,4 +1,4 @@
-"""Load an artifact that proves itself on this machine, and make an engine of it."""
+"""Load an artifact, run its self-test, warm it up, and make an engine of it."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,14 +13,14 @@ from lensbox.serve.engine.instance import Instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
-# Nothing compiles, whatever the size (`torchscript_call`). The first call makes TorchScript's one plan, loads
-# kernels onto a GPU and makes cuDNN's plans; the second is like later ones.
+# TorchScript compiles nothing for new sizes (`torchscript_call`). The first call makes TorchScript's one
+# plan, loads kernels onto a GPU and makes cuDNN's plans. The second call is as fast as later calls.
 _WARM_CALLS = 2
 _WARM_HEIGHT, _WARM_WIDTH = 480, 640
 
 
 class StartupError(LensboxError, RuntimeError):
-    """The service cannot start; the message is for the person who started it."""
+    """The service cannot start; the message says why and what to do."""
 
     exit_code = ExitCode.UNUSABLE
 
@@ -28,15 +28,15 @@ class StartupError(LensboxError, RuntimeError):
 def load_model(settings: Settings) -> Artifact:
     """Load the artifact, run its self-test and warm it up. Call it in the thread that will use it.
 
-    On a CPU the process then keeps the memory that it frees. Raises StartupError with a message that says
-    what to do: no such device, op library not loadable, artifact missing or unreadable, self-test failed.
+    On a CPU, keep freed memory in the process. Raises StartupError, which says what to do, if the device does
+    not exist, the op library or the artifact cannot be loaded, or the self-test fails.
     """
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # per thread, hence here
     try:
         if settings.device != "auto" and (device := choose_device(settings.device)).index is not None:
             torch.cuda.set_device(device)  # per thread
-        # A loss of its own may have parameters, and is asked for a gradient.
+        # Parameters of a detector's own loss need gradients, so they must not be inference tensors.
         with torch.inference_mode(False):
             artifact = load_artifact(settings.artifact, settings.device, public_key=settings.public_key)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
@@ -55,13 +55,13 @@ def load_model(settings: Settings) -> Artifact:
 
 
 def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
-    """Call the artifact as requests will, in batches of these sizes, until its slow first calls are over."""
+    """Warm up: call the artifact as requests will, in batches of these sizes, until calls are fast."""
     boxes = torch.tensor([[8.0, 8.0, 24.0, 24.0]])
     for _ in range(_WARM_CALLS):
         for channels in (1, 3, 4):
             pixels = torch.zeros([_WARM_HEIGHT, _WARM_WIDTH, channels], dtype=torch.uint8).permute(2, 0, 1)
             artifact.detect_images([Photo.of(pixels)])
-            size = 2 * _WARM_WIDTH, 2 * _WARM_HEIGHT  # as JPEG files are decoded, at half their size
+            size = 2 * _WARM_WIDTH, 2 * _WARM_HEIGHT  # a JPEG file decoded at half its size
             artifact.detect_images([Photo(pixels, *size, (0, 0, *size))])
         if "loss" in artifact.metadata.methods:
             artifact.loss(boxes, boxes)
@@ -79,7 +79,7 @@ def observed_instance(
     receive: Callable[[float], None] | None = None,
 ) -> Instance:
     """Make an `Instance` that reports batches and device memory to `metrics`."""
-    letterbox: list[DeviceTimer] = []  # of the current batch; used by the engine's thread alone
+    letterbox: list[DeviceTimer] = []  # timers of the current batch; used only by the engine's thread
 
     def load_observed() -> Artifact:
         artifact = load()

@@ -1,7 +1,7 @@
 """The service as an application of Ray Serve: `serve run lensbox.serve.ray_app:app artifact=detector.pt`.
 
-Each replica is a service of one process with all of its routes: it decodes, batches and computes. Ray starts
-and replaces replicas, gives each its part of the GPUs, and sends requests to the one with the fewest.
+Each replica is one process with all routes of the service: the replica decodes, batches and computes. Ray
+starts and replaces replicas, assigns GPUs, and sends each request to the replica with the fewest requests.
 """
 
 import asyncio
@@ -45,23 +45,23 @@ def app(arguments: dict[str, Any]) -> Application:
         max_ongoing_requests=settings.max_requests,
         max_queued_requests=scaling.max_queued_requests,
         health_check_period_s=_HEALTH_CHECK_PERIOD,
-        # A replica that is to go gets no more requests, and this long for those that it has.
+        # A replica that Ray removes gets no new requests, and this time to drain.
         graceful_shutdown_timeout_s=settings.shutdown_timeout,
     ).bind()
 
 
 class Replica:
-    """Calls of Ray to a replica, beside requests."""
+    """The methods that Ray calls on a replica, beside requests."""
 
     app: FastAPI  # of `serve.ingress`
 
     def check_health(self) -> None:
-        """Check as `/readyz` does: raise NotReadyError, so that Ray replaces this replica."""
+        """Raise NotReadyError if the model is not ready, like `/readyz`. Ray then replaces this replica."""
         self.app.state.service.check_ready()
 
 
 def _app_maker(arguments: Arguments) -> Callable[[], FastAPI]:
-    """Return the function that makes the app of one replica, in the replica's process."""
+    """Return a function that makes the app of one replica, in the replica's process."""
 
     def make() -> FastAPI:
         settings, scaling = arguments
@@ -79,7 +79,7 @@ def _app_maker(arguments: Arguments) -> Callable[[], FastAPI]:
 
         @asynccontextmanager
         async def until_ready(app: FastAPI) -> AsyncIterator[None]:
-            """Ray sends requests once this has begun: not before the model is ready."""
+            """Start the app and wait until the model is ready. Ray sends no requests before."""
             async with lifespan(app):
                 try:
                     await asyncio.wrap_future(started)

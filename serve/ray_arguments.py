@@ -12,7 +12,7 @@ from lensbox.serve.observability.logs import FORMATS
 from lensbox.serve.settings import Settings
 
 DEFAULT_ARTIFACT = "artifacts/detector.pt"
-# Ray's proxies listen, and each replica is one process with one engine.
+# Under Ray the proxies listen, and each replica is one process with one engine.
 _WITHOUT_MEANING = (
     "busy_poll",
     "devices",
@@ -31,10 +31,10 @@ Options = TypeVar("Options")
 class Scaling:
     """The number of replicas, and the resources of each.
 
-    num_gpus: a part of one GPU, such as 0.25, lets as many replicas share it. target_ongoing_requests: a
-    replica is added while each has more requests than that, waiting or computed, and removed while they have
-    fewer. max_queued_requests: in each of Ray's proxies, waiting for a replica that has room; what comes
-    beyond is answered 503. Raises ValueError naming the argument, its rule and the value received.
+    num_gpus: GPUs per replica; with 0.25, four replicas share a GPU. target_ongoing_requests: Ray adds a
+    replica while replicas have more requests than this, waiting or computed, and removes one while they have
+    fewer. max_queued_requests: requests that may wait in each of Ray's proxies; further requests get 503.
+    Raises ValueError naming the argument, its rule and the value received.
     """
 
     min_replicas: int = 1
@@ -67,16 +67,16 @@ class Scaling:
 
 
 class Arguments(NamedTuple):
-    """Arguments of the service that each replica runs, and of the number of replicas."""
+    """settings: of the service in each replica. scaling: number and resources of the replicas."""
 
     settings: Settings
     scaling: Scaling
 
 
 def read_arguments(arguments: Mapping[str, Any]) -> Arguments:
-    """The fields of `Settings` and `Scaling` by their names, as numbers or, from a command line, as text.
+    """Return the arguments. arguments: fields of `Settings` and `Scaling`, as numbers or as text to parse.
 
-    Raises ValueError, naming the argument, for what is unknown, malformed or without meaning under Ray.
+    Raises ValueError, which names the argument, if it is unknown, malformed or has no meaning under Ray.
     """
     given = {"artifact": DEFAULT_ARTIFACT, **arguments}
     ours = {field.name for field in dataclasses.fields(Scaling)}
@@ -92,7 +92,7 @@ def read_arguments(arguments: Mapping[str, Any]) -> Arguments:
 
 
 def _absolute_paths(settings: Settings) -> dict[str, Any]:
-    """Replicas start in folders of their own."""
+    """Return absolute paths, because each replica starts in a different folder."""
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
     return {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
 
@@ -103,7 +103,7 @@ def _made(kind: type[Options], values: Mapping[str, Any]) -> Options:
 
 
 def _converted(name: str, hint: Any, value: Any) -> Any:
-    """Return a value of the type `hint`: parse text, take a whole number as a float. Raise ValueError."""
+    """Return a value of the type `hint`: parse text, convert an integer to float. Raise ValueError."""
     adapter: TypeAdapter[Any] = TypeAdapter(hint)
     try:
         if isinstance(value, str):

@@ -1,6 +1,6 @@
 """Answer 503 in Ray's HTTP proxies if a replica dies with a request in progress.
 
-By themselves the proxies answer 500, as if the request was at fault. Before Ray starts, set
+By default the proxies answer 500, which tells clients not to retry. Set this variable before Ray starts:
 
     RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray_proxy:middlewares
 """
@@ -19,8 +19,8 @@ def middlewares() -> list[Middleware]:
 class RetryAfterLoss:
     """Answer 503 with Retry-After if no answer began.
 
-    The head of an answer is held back until the first part of its body is there: a replica that dies
-    between them has not answered.
+    Hold back the head of an answer until the first part of its body arrives: a replica may die between the
+    two.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -46,5 +46,5 @@ class RetryAfterLoss:
 
         await self.app(scope, receive, hold)
         if not answered:
-            message = "the replica that had the request is gone; try again"
+            message = "the replica ended while it computed this request; try again later"
             await error_response(scope["path"], 503, "not_ready", message, RETRY_AFTER)(scope, receive, send)

@@ -18,7 +18,7 @@ _DAY = 86_400  # seconds: far above any use, and below what timers overflow at
 
 
 def _count(default: int | None, most: int, summary: str) -> Any:
-    """Return a field that holds an integer from 1 to `most`. summary: its line in `lensbox serve --help`."""
+    """Return a field for an integer from 1 to `most`. summary: help text of its option."""
     return field(default=default, metadata={"least": 1, "most": most, "summary": summary})
 
 
@@ -53,18 +53,18 @@ class Settings:
 
     Sizes are in bytes, times in seconds. docs/service.md has the reason of each default.
 
-    Memory that the images of requests can take is bounded by the sum of
-    `(max_requests + 4 * decode_threads) * max_body_bytes`: copies of files,
-    `(20 * decode_threads + 8) * max_pixels`: WebP takes 16 bytes a pixel, a finished image 4,
-    `4 * queue_bytes`: what waits, what is computed, and twice as much for the model's first step, and
-    `max_requests` answers.
+    The images of all requests take at most the sum of these numbers of bytes:
+    `(max_requests + 4 * decode_threads) * max_body_bytes` for copies of files;
+    `(20 * decode_threads + 8) * max_pixels` for decoding (WebP: 16 bytes per pixel, decoded image: 4);
+    `4 * queue_bytes` for queued images, the current batch, and twice that size for the model's first step;
+    and `max_requests` answers.
 
     Raises ValueError naming the setting, its rule and the value received.
     """
 
     artifact: Path = field(metadata={"summary": "the file that `lensbox export` wrote"})
-    device: str = field(default="auto", metadata={"summary": "auto: cuda where torch sees a GPU"})
-    devices: str = _text("an engine each, instead of --device: all, or cuda:0,cuda:1")
+    device: str = field(default="auto", metadata={"summary": "auto: cuda if torch finds a GPU, else cpu"})
+    devices: str = _text("one engine per device, instead of --device: all, or cuda:0,cuda:1")
     frontends: int | None = field(
         default=None,
         metadata={
@@ -75,21 +75,26 @@ class Settings:
     )
     busy_poll: int | None = field(
         default=None,
-        metadata={"least": 0, "most": 100, "summary": "milliseconds that processes busy-poll for each other"},
+        metadata={
+            "least": 0,
+            "most": 100,
+            "summary": "milliseconds for which an idle process busy-polls before it sleeps",
+        },
     )
     public_key: Path | None = field(
-        default=None, metadata=_file("whose signature the artifact must have: a PEM file")
+        default=None, metadata=_file("accept only artifacts signed with this key: a PEM file")
     )
     api_keys_file: Path | None = field(
-        default=None, metadata=_file("names and keys of those who may ask; read again on change")
+        default=None,
+        metadata=_file("require an API key from this file of names and keys; reloaded on change"),
     )
-    cors_origins: str = _text("pages elsewhere whose scripts may ask, or *", "ORIGINS")
+    cors_origins: str = _text("origins whose web pages may call the service (CORS), or *", "ORIGINS")
     tls_certificate: Path | None = field(
-        default=None, metadata=_file("speak HTTPS, with this certificate: a PEM file")
+        default=None, metadata=_file("serve HTTPS with this certificate: a PEM file")
     )
     tls_key: Path | None = field(default=None, metadata=_file("the key of --tls-certificate: a PEM file"))
     otel_endpoint: str = _text("send traces to this OpenTelemetry collector", "URL")
-    no_page: bool = field(default=False, metadata={"summary": "no pages for people at / and /docs"})
+    no_page: bool = field(default=False, metadata={"summary": "disable the web pages / and /docs"})
     threads: int | None = _count(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
     decode_threads: int = _count(2, 1024, "images decoded at a time")
     max_body_bytes: int = _count(16 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest image request")
@@ -98,23 +103,27 @@ class Settings:
     max_boxes: int = _count(16_384, 1 << 24, "most boxes in predictions, and in targets")
     max_images: int = _count(32, 1024, "most images of one request")
     max_requests: int = _count(64, 1 << 20, "requests in progress at a time")
-    max_connections: int = _count(1000, 1 << 20, "connections from which on requests get 503")
+    max_connections: int = _count(1000, 1 << 20, "connections; above this number, requests get 503")
     max_batch: int | None = _count(None, 4096, "most images of one inference; None: 8 on CPUs, 64 on GPUs")
-    max_delay: float = _milliseconds(0.0, "milliseconds for which an image may wait for others")
+    max_delay: float = _milliseconds(0.0, "milliseconds to wait for more images before a partial batch runs")
     queue_size: int = _count(64, 1 << 20, "jobs that may wait for the model")
-    queue_bytes: int = _count(512 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "images that may wait for the model")
+    queue_bytes: int = _count(
+        512 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "size of the images that may wait for the model"
+    )
     body_timeout: float = _seconds(30.0, "seconds for receiving a body")
-    send_timeout: float = _seconds(60.0, "seconds in which a client takes an answer")
+    send_timeout: float = _seconds(60.0, "seconds for sending an answer")
     answer_timeout: float = _seconds(30.0, "seconds from the end of a body to its answer")
-    engine_timeout: float = _delay(60.0, "seconds of one call of the model before it is given up; 0: never")
-    shutdown_delay: float = _delay(1.0, "seconds after SIGTERM in which only /readyz says no")
-    shutdown_timeout: int = _count(30, _DAY, "seconds after SIGTERM in which the process ends")
+    engine_timeout: float = _delay(60.0, "seconds after which a call of the model counts as stuck; 0: never")
+    shutdown_delay: float = _delay(
+        1.0, "seconds after SIGTERM in which requests are still accepted; /readyz answers 503"
+    )
+    shutdown_timeout: int = _count(30, _DAY, "seconds from SIGTERM until the process is killed")
     keep_alive_timeout: int = _count(75, _DAY, "seconds that an idle connection stays open")
 
     def call_limit(self, loading: float) -> float:
         """Return the seconds after which a call of the model counts as stuck.
 
-        loading: seconds that loading took, with calls of every batch size; a slow machine gets as many.
+        loading: seconds for loading and warming up every batch size. A call may always take this long.
         """
         return max(self.engine_timeout, self.answer_timeout, loading) if self.engine_timeout else math.inf
 
@@ -129,15 +138,15 @@ class Settings:
         if self.devices not in ("", "all"):
             for name in self.devices.split(","):
                 if not _NUMBERED_DEVICE.fullmatch(name):
-                    rule = "all, or cpu, cuda and cuda:N with commas between them"
+                    rule = "all, or a comma-separated list of cpu, cuda and cuda:N"
                     raise ValueError(f"devices must be {rule}, got {self.devices!r}")
         for origin in self.cors_origins.split(",") if self.cors_origins not in ("", "*") else ():
             if not _ORIGIN.fullmatch(origin):
-                rule = "*, or such as https://shop.example with commas between them"
+                rule = "*, or a comma-separated list of origins such as https://shop.example"
                 raise ValueError(f"cors_origins must be {rule}, got {self.cors_origins!r}")
         if (self.tls_certificate is None) != (self.tls_key is None):
             given = "tls_key" if self.tls_certificate is None else "tls_certificate"
-            raise ValueError(f"tls_certificate and tls_key must come together, got {given} alone")
+            raise ValueError(f"tls_certificate and tls_key must be given together, got only {given}")
         if self.otel_endpoint and not _URL.fullmatch(self.otel_endpoint):
             rule = "an http or https URL without a query"
             raise ValueError(f"otel_endpoint must be {rule}, got {self.otel_endpoint!r}")

@@ -1,4 +1,4 @@
-"""Shut `lensbox serve` down. SIGINT and SIGTERM are answered from before the slow imports on."""
+"""Shut `lensbox serve` down on SIGINT or SIGTERM. The handlers are set before the slow imports."""
 
 import logging
 import os
@@ -14,11 +14,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Shutdown:
-    """Handle SIGINT and SIGTERM. For the main thread, once per process.
+    """Handle SIGINT and SIGTERM. Make it in the main thread, once per process.
 
-    The first signal calls `ask`, which begins an orderly shutdown; while `ask` is None, the process ends with
-    0. A second signal ends the process with 128 + its number, as shells do. `timeout` seconds after the first
-    signal the kernel ends the process with SIGALRM, whatever its threads do.
+    The first signal calls `ask`, which begins an orderly shutdown. While `ask` is None, the process exits
+    with 0. A second signal ends the process with 128 + the signal's number, as shells do. `timeout` seconds
+    after the first signal the kernel ends the process with SIGALRM, even if threads are stuck.
     """
 
     def __init__(self, timeout: float) -> None:

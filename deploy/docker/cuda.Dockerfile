@@ -1,7 +1,7 @@
 # The service on NVIDIA GPUs: docker build -f deploy/docker/cuda.Dockerfile -t lensbox:0.1.0-cuda .
-# To be run with the NVIDIA container toolkit: docker run --gpus all
+# Run it with the NVIDIA container toolkit: docker run --gpus all
 
-# nvcc of the CUDA that torch was built with.
+# The CUDA version that torch was built with.
 ARG CUDA=13.0.2
 FROM nvidia/cuda:${CUDA}-devel-ubuntu24.04 AS build
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
@@ -10,16 +10,16 @@ RUN apt-get update && apt-get install --yes --no-install-recommends g++ python3-
  && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/lensbox
 ENV PATH=/opt/lensbox/bin:$PATH
-# It brings cuDNN, cuBLAS and the CUDA runtime as Python packages.
+# This torch installs cuDNN, cuBLAS and the CUDA runtime as Python packages.
 ARG TORCH=torch==2.13.0
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cu130
 # hadolint ignore=DL3013
 RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" "$TORCH" \
  && pip install --no-cache-dir "cmake>=3.26" ninja numpy "scikit-build-core>=0.11"
 COPY . /source
-# Fewer make a faster build: --build-arg ARCHITECTURES=90-real
+# Fewer architectures build faster: --build-arg ARCHITECTURES=90-real
 ARG ARCHITECTURES="75-real;80-real;86-real;89-real;90-real;100-real;120"
-# The op library is built against the very torch that it will run with, hence without build isolation.
+# Without build isolation, so that the op library is built against the installed torch.
 RUN pip install --no-cache-dir --no-build-isolation \
     --config-settings=cmake.define.LENSBOX_CUDA=ON \
     --config-settings=cmake.define.LENSBOX_CUDA_ARCHITECTURES="$ARCHITECTURES" "/source[serve]" \
@@ -35,10 +35,10 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin lensbox
 USER 10001:10001
 WORKDIR /models
 EXPOSE 8000
-# As long as /healthz answers 200; whether it should get requests is for /readyz to say.
+# The container is healthy while /livez answers 200. Load balancers use /readyz.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=300s \
     CMD ["python", "-m", "lensbox.serve.health_check"]
 STOPSIGNAL SIGTERM
-# The artifact is no part of the image: mount its folder at /models.
+# The artifact is not in the image: mount its folder at /models.
 ENTRYPOINT ["lensbox", "serve", "--host", "0.0.0.0", "--port", "8000"]
 CMD ["--artifact", "/models/detector.pt", "--device", "cuda"]

@@ -21,7 +21,7 @@ def device_names(settings: Settings) -> list[str]:
     import torch
 
     if not torch.cuda.is_available():
-        raise DeviceError("devices must be usable, got 'all' where torch finds no GPU")
+        raise DeviceError("devices must be usable, got 'all', but torch finds no GPU")
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
@@ -34,7 +34,7 @@ def batch_sizes(largest: int) -> list[int]:
 
 
 def frontend_count(settings: Settings, devices: list[str]) -> int:
-    """Return the number of front-end processes: by default 0 on a CPU, three per four CPUs with a GPU."""
+    """Return the number of front-end processes. Default: 0 without a GPU, three per four CPUs with one."""
     if settings.frontends is not None:
         return settings.frontends
     if not sys.platform.startswith("linux") or not _uses_gpu(devices[0]):
@@ -59,8 +59,8 @@ def busy_poll(settings: Settings, devices: list[str]) -> int:
 def usable_cpus(cgroups: Path = _CGROUPS, own_cgroup: Path = _OWN_CGROUP) -> int:
     """Return the number of CPUs in this process's affinity mask, or its container's CPU limit if lower.
 
-    The limit is `cpu.max` of the own cgroup (version 2) and its parents. cgroups: mount point; own_cgroup:
-    the file that names the cgroup of this process.
+    The limit is the lowest `cpu.max` of this process's cgroup (version 2) and its parents. cgroups: mount
+    point; own_cgroup: the file that names the cgroup of this process.
     """
     cpus = float(len(os.sched_getaffinity(0)))
     try:
@@ -76,7 +76,7 @@ def usable_cpus(cgroups: Path = _CGROUPS, own_cgroup: Path = _OWN_CGROUP) -> int
 
 
 def _cpu_limit(file: Path) -> float:
-    """Return the CPUs that a `cpu.max` file allows: `200000 100000` (microseconds) is 2, `max 100000` any."""
+    """Return the CPU limit in a `cpu.max` file: `200000 100000` (microseconds) is 2, `max 100000` inf."""
     try:
         quota, period = file.read_text().split()
         return math.inf if quota == "max" else int(quota) / int(period)

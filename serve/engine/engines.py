@@ -50,13 +50,13 @@ class Engine(Protocol):
         """Return the model. Raise NotReadyError with the reason if there is none."""
 
     def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        """Raise OverloadError if `submit` would, or probably will once `requests` in progress are decoded."""
+        """Raise OverloadError if `submit` would do so now, or probably once `requests` images are decoded."""
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """Queue a job. Raise OverloadError or NotReadyError."""
 
     def stop(self, timeout: float) -> bool:
-        """Stop; return False after `timeout` seconds."""
+        """Stop. Return False if the engine has not stopped after `timeout` seconds."""
 
     @property
     def waiting(self) -> int:
@@ -64,15 +64,15 @@ class Engine(Protocol):
 
     @property
     def loaded(self) -> bool:
-        """Whether there is a model, ready or not."""
+        """True once the model is loaded, even if it is out of use."""
 
     @property
     def missing(self) -> list[str]:
-        """Why engines are not ready, one entry for each that is not."""
+        """The reasons of all engines that are not ready."""
 
     @property
     def lost(self) -> str:
-        """Why only a restart of this process can help; "" otherwise."""
+        """The reason if only a restart of this process can help; "" otherwise."""
 
 
 class Engines:

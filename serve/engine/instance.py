@@ -65,18 +65,18 @@ class Instance:
         self._on_batch = on_batch
         self._settings = settings
         self._queue = JobQueue(settings.queue_size, settings.queue_bytes, receive)
-        # A daemon: a device that never answers must not keep the process from ending.
+        # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._state = State.LOADING
         self._state_lock = threading.Lock()
         self._failure = ""
-        self._batch: list[Entry] = []  # being computed
-        self._running = 0  # images being computed
+        self._batch: list[Entry] = []  # the batch being computed
+        self._running = 0  # images in the running batch
         self._largest = 1  # images per call, once the model is loaded
         self._call_limit = math.inf  # seconds
         self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
         self._logged_call = math.inf  # start of the last call that was logged as stuck
-        self.seconds_per_image = 0.0  # an average over the last ten or so batches
+        self.seconds_per_image = 0.0  # exponential moving average over about ten batches
         self._artifact: Artifact | None = None
 
     def start(self) -> None:
@@ -101,12 +101,12 @@ class Instance:
 
     @property
     def failure(self) -> str:
-        """Why the model is out of use; "" if it is not."""
+        """The reason why the model is out of use; "" if it is in use."""
         return self._failure
 
     @property
     def missing(self) -> list[str]:
-        """The reason if the model is not ready."""
+        """A list of the reason if the model is not ready; empty otherwise."""
         try:
             self.ready_artifact()
         except NotReadyError as error:
@@ -115,11 +115,11 @@ class Instance:
 
     @property
     def stuck(self) -> str:
-        """Why the model counts as stuck in a call (a lost GPU, for example); "" if the call may still end."""
+        """The reason if a call of the model counts as stuck (for example, after a lost GPU); "" otherwise."""
         begun, limit = self._call_begun, self._call_limit
         if time.monotonic() - begun <= limit:
             return ""
-        reason = f"the model has not returned from a call for {limit:g} seconds; restart the service"
+        reason = f"a call of the model has run for more than {limit:g} seconds; restart the service"
         if begun != self._logged_call:
             self._logged_call = begun
             _log.error(reason)
@@ -127,14 +127,14 @@ class Instance:
 
     @property
     def lost(self) -> str:
-        """Why only a restart of this process can help; "" otherwise."""
+        """The reason if only a restart of this process can help; "" otherwise."""
         if self._state is State.FAILED and self._artifact is not None:
             return self._unusable
         return self.stuck
 
     @property
     def loaded(self) -> bool:
-        """Whether there is a model, ready or not."""
+        """True once the model is loaded, even if it is out of use."""
         return self._artifact is not None
 
     @property
@@ -162,8 +162,8 @@ class Instance:
     def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
         """Raise OverloadError if `submit` would: call it before decoding an image.
 
-        Admission control: a job is refused if the jobs before it take more than half of its time. Otherwise,
-        under overload, every job would wait until it is late, and no client would get an answer.
+        Admission control: refuse a job if the jobs before it take more than half of its time. Otherwise every
+        job would miss its deadline under overload, and no client would get an answer.
         """
         self._check_time(deadline, 1)
         self._queue.check_room()
@@ -174,9 +174,9 @@ class Instance:
         """Queue a job. Cancel the future before its turn to drop the job.
 
         A job of more images than one call takes is computed in parts, and can be cancelled until the last
-        part. deadline: of `time.monotonic`; a job whose turn comes later raises DeadlineError. asked: time
-        from which the job's wait counts; None: now. Raise NotReadyError, or OverloadError if the queue is
-        full.
+        part. deadline: on the clock of `time.monotonic`; the future of a job that starts later raises
+        DeadlineError. asked: time at which the job was requested; None: now. Raise NotReadyError, or
+        OverloadError if the queue is full.
         """
         self.ready_artifact()
         self._check_time(deadline, job.images)
@@ -215,7 +215,7 @@ class Instance:
                 self._answer(artifact, batch)
             else:
                 self._compute_part(artifact, batch[0], batch[0].parts)
-            # Release the images now, not when the next batch comes.
+            # Release the images now instead of keeping them until the next batch.
             self._batch = batch = []
             seconds = time.monotonic() - begun
             self._on_batch(images, seconds, waited)
@@ -238,7 +238,7 @@ class Instance:
         return self._artifact
 
     def _check_time(self, deadline: float, images: int) -> None:
-        """Raise OverloadError if a job of so many images would wait for more than half of its time."""
+        """Raise OverloadError if a job of `images` images would wait for more than half of its time."""
         before = self._queue.images + self._running
         if images <= self._largest:
             # A small job waits for small jobs, one part of a large job before each batch of them, and for
@@ -247,7 +247,7 @@ class Instance:
         expected = self.seconds_per_image * before
         if 0 < deadline - time.monotonic() < 2 * expected:
             raise OverloadError(
-                f"the jobs before it take {expected:.2f} seconds, more than half of its time; try again later"
+                f"queued jobs take {expected:.2f} seconds, more than half of the time limit; try again later"
             )
 
     def _answer(self, artifact: Artifact, batch: Sequence[Entry]) -> None:
@@ -255,7 +255,7 @@ class Instance:
             results = self._computed(artifact, [entry.job for entry in batch])
         except Exception as error:
             if self._check_model(artifact) and len(batch) > 1:
-                # One bad job, or too many at once: compute each alone, so that only the bad job fails.
+                # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
                 for entry in batch:
                     self._answer(artifact, [entry])
                 return
@@ -266,7 +266,7 @@ class Instance:
                 entry.future.set_result(result)
 
     def _compute_part(self, artifact: Artifact, entry: Entry, parts: Iterator[Job[Any]]) -> None:
-        """Compute one part of a large job; finish the job, or put it back into the queue."""
+        """Compute one part of a large job. Finish the job, or put it back into the queue."""
         try:
             part = next(parts)
             entry.results += self._computed(artifact, [part])
@@ -303,8 +303,8 @@ class Instance:
         """Return whether the model still passes its self-test after a failure; if not, take it out of use.
 
         A CUDA error such as an illegal access ruins the context: every later call in this process fails.
-        TorchScript wraps such errors, so their type does not tell. `/readyz` and `/healthz` then answer 503,
-        and whatever watches the process starts a new one.
+        TorchScript wraps such errors, so the exception's type does not show them. `/readyz` and `/livez` then
+        answer 503, so that an orchestrator restarts the process.
         """
         if self._state is State.FAILED:
             return False
@@ -315,7 +315,7 @@ class Instance:
             _log.exception("the self-test after a failed request failed")
             failures = [type(error).__name__]
         if failures:
-            self._fail(f"after an error it fails its self-test ({'; '.join(failures)}); restart the service")
+            self._fail(f"the self-test fails after an error ({'; '.join(failures)}); restart the service")
         return not failures
 
     @property
@@ -323,7 +323,7 @@ class Instance:
         return f"the model cannot be used: {self._failure}"
 
     def _fail(self, reason: str) -> None:
-        """Take the model out of use, and answer all queued jobs."""
+        """Take the model out of use, and fail all queued jobs."""
         self._failure = reason
         self._advance(State.FAILED)
         self._queue.close()

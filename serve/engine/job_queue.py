@@ -38,20 +38,20 @@ class Entry:
         self.left = self.job.images
 
     def begins(self) -> bool:
-        """Mark the job as running, if it is in parts at its end; return False if it was cancelled."""
+        """Mark the job as running (a job in parts: before its result is set). Return False if cancelled."""
         return self.future.set_running_or_notify_cancel()
 
 
 class JobQueue:
     """A first-in, first-out queue: any thread puts jobs in, one thread takes them out.
 
-    Between two parts of a large job, one batch of small jobs (one call each) has its turn: a small job waits
-    for one part only, and the large job takes at most twice as long. Large jobs do not alternate, because
-    both would end late.
+    Between two parts of a large job, the queue returns one batch of small jobs. So a small job waits for only
+    one part, and the large job takes at most twice as long. Two large jobs run one after the other: if they
+    alternated, both would end late.
 
     size: maximum number of jobs. nbytes: maximum bytes of their tensors; a larger job fits into an empty
-    queue. receive: waits up to the given seconds for jobs of other processes and puts them into the queue.
-    `take` calls it, so no thread has to be woken for a job.
+    queue. receive: a function that waits up to the given seconds for jobs of other processes and puts them
+    into the queue. `take` calls it, so that no job has to wake a thread.
     """
 
     def __init__(self, size: int, nbytes: int, receive: Callable[[float], None] | None = None) -> None:
@@ -74,7 +74,7 @@ class JobQueue:
 
     @property
     def images_before_small(self) -> int:
-        """Number of images of queued small jobs, which is what a small job waits for."""
+        """Number of images of queued small jobs. A new small job waits for all of them."""
         return self._images - self._images_in_parts
 
     def check_room(self, nbytes: int = 1) -> None:
@@ -125,7 +125,7 @@ class JobQueue:
                 if ready:
                     self._remove(batch)
                     self._part_was_last = False
-                elif not dropped and self._receive is None:  # else tell the dropped jobs first
+                elif not dropped and self._receive is None:  # otherwise fail the dropped jobs first
                     self._changed.wait(wait)
             _fail_late(dropped)
             if ready and not batch:
@@ -136,7 +136,7 @@ class JobQueue:
                 wait = 0.0
 
     def close(self) -> None:
-        """Refuse new jobs with ClosedError. `take` returns what is queued, then None."""
+        """Refuse new jobs with ClosedError. `take` returns the queued jobs, then None."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -149,8 +149,10 @@ class JobQueue:
         return [entry for entry in entries if entry.begins()]
 
     def _make_room(self, nbytes: int) -> tuple[str, list[Entry]]:
-        """Drop jobs that nobody waits for if the queue is full. Return why it is still full, "" if it is not,
-        and the dropped jobs."""
+        """Drop cancelled and late jobs if the queue is full.
+
+        Return the reason if the queue is still full, else "", and the dropped jobs.
+        """
         dropped: list[Entry] = []
         if self._occupied(nbytes):
             dropped = self._drop_given_up()
@@ -165,8 +167,8 @@ class JobQueue:
 
     def _batch(self, most_images: int) -> list[Entry]:
         if self._part_was_last:
-            others = (entry for entry in self._entries if entry.parts is None)
-            if batch := _of_one_group(others, most_images):
+            small = (entry for entry in self._entries if entry.parts is None)
+            if batch := _of_one_group(small, most_images):
                 return batch
         return _of_one_group(self._entries, most_images)
 
@@ -222,7 +224,7 @@ def _overloaded(reason: str) -> OverloadError:
 
 
 def _fail_late(entries: list[Entry]) -> None:
-    """Call without the lock: futures run their callbacks."""
+    """Fail dropped jobs with DeadlineError. Call without the lock, because futures run their callbacks."""
     for entry in entries:
         if entry.begins():
-            entry.future.set_exception(DeadlineError("the time for an answer was over before its turn came"))
+            entry.future.set_exception(DeadlineError("the deadline passed while the job was queued"))

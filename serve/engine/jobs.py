@@ -1,4 +1,4 @@
-"""Jobs of an engine. Jobs are data, so jobs of one group can be computed in one batch."""
+"""Jobs of an engine. Jobs are plain data, so an engine can compute all jobs of a group in one batch."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -115,7 +115,7 @@ class _WindowsJob(Job[list[Detections]]):
 
     @property
     def nbytes(self) -> int:
-        return 0  # the photograph's memory
+        return 0  # the views share the photograph's memory
 
     @staticmethod
     def run(artifact: Artifact, jobs: "Sequence[_WindowsJob]") -> list[list[Detections]]:
@@ -146,8 +146,7 @@ class CanvasDetections(NamedTuple):
 class CanvasJob(Job[CanvasDetections]):
     """Detect in canvases, uint8 [n, c, h, w] on the CPU, n >= 1, shaped as the artifact's `canvas` says.
 
-    A threshold of None is the artifact's default. Raises ValueError for another dtype or number of
-    dimensions.
+    A threshold of None is the artifact's default. Raises ValueError for a wrong dtype or shape.
     """
 
     canvases: Tensor
@@ -158,7 +157,7 @@ class CanvasJob(Job[CanvasDetections]):
         dtype, shape = self.canvases.dtype, list(self.canvases.shape)
         if dtype != torch.uint8 or len(shape) != 4 or 0 in shape:
             name = str(dtype).removeprefix("torch.")
-            raise ValueError(f"canvases must be uint8 [n, c, h, w], none of them 0, got {name} {shape}")
+            raise ValueError(f"canvases must be non-empty uint8 [n, c, h, w], got {name} {shape}")
 
     @property
     def group(self) -> Hashable:
@@ -203,9 +202,8 @@ class CanvasJob(Job[CanvasDetections]):
 class LossJob(Job[Losses | LossUnsupportedError]):
     """Compute the loss of boxes with their targets.
 
-    per_image, gradient: see `Artifact.losses`. most_slots: maximum number of boxes after padding all images
-    to the one with the most boxes, for detectors with a loss of their own. The result is a
-    LossUnsupportedError if the model's loss does not support the request.
+    per_image, gradient: see `Artifact.losses`. most_slots: maximum number of boxes after padding, which only
+    a detector's own loss needs. The result is a LossUnsupportedError if the loss cannot answer the request.
     """
 
     pairs: BoxPairs
@@ -226,8 +224,8 @@ def _losses(artifact: Artifact, job: LossJob) -> Losses | LossUnsupportedError:
     slots = job.pairs.padded_slots
     if slots > job.most_slots and not artifact.has_giou_loss:
         return LossUnsupportedError(
-            f"images must have at most {job.most_slots} boxes once all have as many as the one with most, as "
-            f"the detector's own loss takes them, got {slots}"
+            f"the detector's own loss takes at most {job.most_slots} boxes after padding all images to the "
+            f"largest, got {slots}"
         )
     try:
         return artifact.losses(job.pairs, job.per_image, job.gradient)

@@ -1,4 +1,4 @@
-"""Admission control: ask once per request whether there is room, and send answers at the client's pace."""
+"""Admission control: check once per request for room, and send answers at the client's pace."""
 
 import asyncio
 import logging
@@ -33,9 +33,9 @@ _ROUTES = [
 class Admission:
     """Shed load: admit or refuse each POST once, before its body is read.
 
-    A request is in progress until its answer has been handed to the network: large answers are sent piece by
-    piece, so that slow readers fill their places in `max_requests` and not the memory. A client that does not
-    take its answer within `send_timeout` loses its connection.
+    A request is in progress until the network has taken its answer. Large answers are sent piece by piece, so
+    that a slow reader occupies a place in `max_requests` instead of memory. The connection of a client that
+    does not read its answer within `send_timeout` is closed.
     """
 
     def __init__(self, app: ASGIApp, state: FastAPI) -> None:
@@ -61,7 +61,7 @@ class Admission:
         except (ApiError, NotReadyError, OverloadError) as error:
             scope["route"] = _route(scope["path"])
             await response_to(error, scope["path"])(scope, receive, send)
-        except asyncio.CancelledError:  # the server gives the request up as it shuts down
+        except asyncio.CancelledError:  # uvicorn cancels the request at shutdown
             if answer.begun:
                 raise
             late = NotReadyError("the service is shutting down")
@@ -72,8 +72,10 @@ class Admission:
 
 
 def _check_room(service: Service, deadline: Deadline) -> None:
-    """Raise NotReadyError; OverloadError at `max_requests`, or if the engine has no room or cannot meet the
-    deadline."""
+    """Raise NotReadyError if the model is not ready.
+
+    Raise OverloadError at `max_requests`, or if the engine has no room or cannot meet the deadline.
+    """
     service.engine.ready_artifact()
     if service.in_progress >= service.settings.max_requests:
         raise OverloadError(f"{service.in_progress} requests are already in progress; try again later")
@@ -81,11 +83,11 @@ def _check_room(service: Service, deadline: Deadline) -> None:
 
 
 class SlowReaderError(Exception):
-    """A client did not take its answer in time."""
+    """A client did not read its answer in time."""
 
 
 class _Answer:
-    """Send an answer piece by piece, each once the network has taken the ones before."""
+    """Send an answer piece by piece. Each piece waits until the network has taken the previous pieces."""
 
     def __init__(self, send: Send, timeout: float) -> None:
         self.begun = False
@@ -109,7 +111,7 @@ class _Answer:
             try:
                 await asyncio.wait_for(self._send(piece), max(0.0, self._until - time.monotonic()))
             except (TimeoutError, asyncio.TimeoutError):  # one class since Python 3.11
-                reason = f"an answer was not taken within {self._timeout:g} s: its connection is closed"
+                reason = f"closed the connection of a client that read no answer for {self._timeout:g} s"
                 raise SlowReaderError(reason) from None
 
 
@@ -119,5 +121,5 @@ def _route(path: str) -> SimpleNamespace:
 
 
 def header_values(scope: Scope, wanted: bytes) -> list[bytes]:
-    """Return the values of a header, named in small letters."""
+    """Return all values of a header. wanted: its name in lower case."""
     return [value for name, value in scope["headers"] if name == wanted]

@@ -1,4 +1,4 @@
-"""API keys, and the file that holds them. `middleware.Guard` asks for them.
+"""API keys and the key file. `middleware.Guard` checks the key of each request.
 
 Memory holds only SHA-256 hashes. A fast hash is enough, because keys are random.
 """
@@ -15,7 +15,7 @@ from lensbox.common.errors import ExitCode, LensboxError
 
 _log = logging.getLogger(__name__)
 
-_INTERVAL = 0.5  # seconds between two looks at the file
+_INTERVAL = 0.5  # seconds between two checks of the file
 _LARGEST_FILE = 1 << 20  # bytes
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _KEY = re.compile(r"[!-~]{16,256}")
@@ -29,14 +29,14 @@ class KeyFileError(LensboxError):
 
 
 class ApiKey(NamedTuple):
-    """name: of the key's owner, for logs. digest: SHA-256 of the key."""
+    """name: the key's owner, for logs. digest: SHA-256 of the key."""
 
     name: str
     digest: bytes
 
 
 class ApiKeys(tuple[ApiKey, ...]):
-    """All known keys. A name may have several, so that a key can be replaced."""
+    """All known keys. A name may have several keys, so that a key can be replaced."""
 
     def name_of(self, key: bytes) -> str | None:
         """Return the name of a key's owner, or None. Compares in constant time."""
@@ -49,14 +49,15 @@ class ApiKeys(tuple[ApiKey, ...]):
 
 
 def parse_keys(content: bytes) -> ApiKeys:
-    """Parse lines of a name and a key, or of a name and `sha256:` with the key's hash; # begins a comment.
+    """Return the keys in a key file.
 
-    Raises KeyFileError, which names the line.
+    Each line is a name and a key, or a name and `sha256:` with the key's hash; # begins a comment. Raises
+    KeyFileError, which names the line.
     """
     try:
         lines = content.decode("ascii").splitlines()
     except UnicodeDecodeError as error:
-        raise KeyFileError(f"it must be ASCII, got another byte at offset {error.start}") from None
+        raise KeyFileError(f"the file must be ASCII, got another byte at offset {error.start}") from None
     keys: dict[bytes, ApiKey] = {}
     for number, line in enumerate(lines, 1):
         words = [] if line.lstrip().startswith("#") else line.split()
@@ -64,20 +65,20 @@ def parse_keys(content: bytes) -> ApiKeys:
             continue
         key = _parse_line(number, words)
         if key.digest in keys:
-            raise KeyFileError(f"line {number}: a key must belong to one name, got that of another line")
+            raise KeyFileError(f"line {number}: each key must occur once, got a key of an earlier line")
         keys[key.digest] = key
     if not keys:
-        raise KeyFileError("it must hold at least one key, got none")
+        raise KeyFileError("the file must have at least one key, got none")
     return ApiKeys(keys.values())
 
 
 def _parse_line(number: int, words: list[str]) -> ApiKey:
     if len(words) != 2:
         hint = "; leave out the '-' that sha256sum prints" if words[-1] == "-" else ""
-        raise KeyFileError(f"line {number}: it must have a name and a key, got {len(words)} words{hint}")
+        raise KeyFileError(f"line {number}: expected a name and a key, got {len(words)} words{hint}")
     name, key = words
     if not _NAME.fullmatch(name):
-        raise KeyFileError(f"line {number}: a name must be 1 to 64 letters, digits, and . _ @ - alone")
+        raise KeyFileError(f"line {number}: a name must be 1 to 64 characters of A-Z a-z 0-9 . _ @ -")
     if key.startswith("sha256:"):
         found = _HASH.fullmatch(key)
         if found is None:
@@ -89,24 +90,25 @@ def _parse_line(number: int, words: list[str]) -> ApiKey:
 
 
 class KeyFile:
-    """The keys of a file. `refresh` keeps them up to date.
+    """The keys of a key file. `refresh` reloads a changed file.
 
-    Raises KeyFileError. Can be pickled for another process, which begins with the same keys.
+    Raises KeyFileError. A pickled copy in another process starts with the same keys.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._version = self._seen = _version(path)  # of the current keys, and at the last look
-        self._looked = 0.0  # time of the last look
+        self._version = self._seen = _version(path)  # of the current keys; at the last check
+        self._looked = 0.0  # time of the last check
         try:
             self.keys = parse_keys(_read(path))
         except (KeyFileError, OSError) as error:
             raise KeyFileError(f"api_keys_file {path} cannot be used: {_reason(error)}") from error
 
     def refresh(self, log_level: int = logging.INFO) -> None:
-        """Read the file again if it has changed. Log a change without its keys. Call it often.
+        """Reload the file if it has changed. Log a change without the keys. Call it often.
 
-        A broken file changes nothing. A change counts once two looks agree: a file may be half written.
+        A broken file changes nothing. A changed file is read once two checks agree, because the first check
+        may see a half-written file.
         """
         now = time.monotonic()
         if now - self._looked < _INTERVAL:
@@ -120,18 +122,18 @@ class KeyFile:
         except (KeyFileError, OSError) as error:
             if log_level >= logging.INFO:
                 reason = _reason(error)
-                _log.error("%s cannot be used, and the keys from before stay: %s", self._path, reason)
+                _log.error("%s cannot be used; the previous keys stay valid: %s", self._path, reason)
             return
         known, names = ({key.name for key in keys} for keys in (old, self.keys))
         _log.log(
             log_level,
-            "%s was read again; keys: %d; new names: %s; gone: %s",
+            "%s was reloaded; keys: %d; new names: %s; removed names: %s",
             *(self._path, len(self.keys), _listed(names - known), _listed(known - names)),
         )
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """Return what changes with the content of a file; nothing if there is no file."""
+    """Return inode, size and modification time of a file; an empty tuple if there is no file."""
     try:
         status = path.stat()
     except OSError:
@@ -143,7 +145,7 @@ def _read(path: Path) -> bytes:
     with path.open("rb") as file:
         content = file.read(_LARGEST_FILE + 1)
     if len(content) > _LARGEST_FILE:
-        raise KeyFileError(f"it must have at most {_LARGEST_FILE} bytes, got more")
+        raise KeyFileError(f"the file must have at most {_LARGEST_FILE} bytes, got more")
     return content
 
 

@@ -60,19 +60,19 @@ def create_app(
     tracing: "Tracing | None" = None,
     peers: Peers | None = None,
 ) -> FastAPI:
-    """Return the ASGI application. It answers at once; /readyz tells when the model is ready.
+    """Return the ASGI application. The model loads in the background; /readyz answers 200 once it is ready.
 
     load: returns the artifact, in the inference thread; default: load, self-test and warm up the settings'
         artifact.
-    on_started: called in that thread with None once all engines are ready, or with load's exception. Without
-        it the exception is logged.
-    engine: one that runs in other processes, instead of one that calls `load`.
+    on_started: called in the inference thread with None once all engines are ready, or with load's exception;
+        default: log the exception.
+    engine: an engine in other processes, which replaces `load`.
     key_file: shared with other processes; default: the settings' file. Raises KeyFileError.
     tracing: takes the spans of requests; default: from settings and environment. Raises TracingError.
     peers: other front ends of the same socket. /readyz waits for them.
     """
     metrics = Metrics()
-    # One of several processes speaks for all of them.
+    # Of several front ends only the supervisor logs changes of the key file at info.
     log_level = logging.INFO if key_file is None or engine is None else logging.DEBUG
     if key_file is None and settings.api_keys_file is not None:
         key_file = KeyFile(settings.api_keys_file)
@@ -86,7 +86,7 @@ def create_app(
         decoders = Decoders(
             settings.decode_threads, settings.max_pixels, settings.answer_timeout, metrics.image_decoded
         )
-        # Apart from the decoders: a loss does not wait for images. One thread, because parsing holds the GIL.
+        # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
         app.state.service = service = Service(settings, running, decoders, json_parser, metrics, peers)
         metrics.watch(service.state)
@@ -98,12 +98,12 @@ def create_app(
             ticking.cancel()
             if tracing is not None:
                 await asyncio.to_thread(tracing.stop)
-            # The server has waited for requests: no client waits for the work that still runs.
+            # uvicorn has waited for requests, so no client waits for the work that still runs.
             decoders.stop()
             json_parser.shutdown(wait=False, cancel_futures=True)
             if not await asyncio.to_thread(running.stop, _STOP_TIMEOUT):
                 doing = "busy" if running.loaded else "loading"
-                _log.warning("the model is still %s and is left behind", doing)
+                _log.warning("the model is still %s; the process ends without waiting for it", doing)
 
     app = FastAPI(
         title="Lensbox",
@@ -119,7 +119,7 @@ def create_app(
     add_error_handlers(app)
     for routes in (info, detect, loss, v2, *(() if settings.no_page else (page,))):
         app.include_router(routes.router)
-    # The last one added is the outermost.
+    # The middleware added last is the outermost.
     app.add_middleware(Defects)
     app.add_middleware(Admission, state=app)
     if key_file is not None:
@@ -141,7 +141,7 @@ def create_app(
 
 
 async def _tick(service: Service, key_file: KeyFile | None, log_level: int) -> None:
-    """Ten times a second, tell the other front ends the state of this one, and look at the key file."""
+    """Ten times a second, send the heartbeat of this front end and check the key file."""
     while True:
         if service.peers is not None:
             service.peers.beat(service.is_ready)
@@ -156,7 +156,7 @@ def make_engine(
     on_started: Callable[[Exception | None], None],
     metrics: Metrics,
 ) -> Engine:
-    """Return an engine in this process, or several for several devices."""
+    """Return an engine in this process; with several devices, an `Engines` of one engine each."""
     if load is not None:
         return observed_instance(load, settings, on_started, metrics)
     devices = device_names(settings)

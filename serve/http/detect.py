@@ -72,9 +72,9 @@ _PICTURES: dict[int | str, dict[str, Any]] = {
 async def detect(request: Request) -> Response:
     """Detections in one image or in several.
 
-    The body is an image file; a multipart form with the field `image`, once or several times, or `file`; or
-    JSON. Several images, and those of JSON, are answered as a list, in which an image that cannot be read has
-    an `error` in its place.
+    The body is an image file; a multipart form with one or more fields `image`, or one field `file`; or JSON.
+    The answer to several images, or to JSON, is a list, with an `error` in place of each image that cannot be
+    read.
 
     With `Accept: image/jpeg` or `image/png`, the answer to one image is the image with boxes drawn on it.
     """
@@ -97,7 +97,7 @@ async def detect(request: Request) -> Response:
     reading = service.json_parser.submit(
         read_image_list, bytes(content), content_type, query, settings.max_images
     )
-    del content  # the images are copies of it
+    del content  # the images are copies
     images = await result_for(request, reading, deadline)
     finder = _Finder(service, images.parameters, deadline)
     if not images.is_many and isinstance(images.sources[0], bytes):
@@ -141,9 +141,9 @@ class _Finder:
         return chained(service.decoders.submit(file, metadata.canvas, reading, deadline.at, is_alone), infer)
 
     async def find_each(self, sources: Sequence[Source]) -> list[Found | ApiError]:
-        """Return the detections in each image, or why it cannot be read.
+        """Return the detections in each image, or the error of an image that cannot be read.
 
-        Each image is a job of its own, so that engines batch the images of several requests. Raises
+        Each image is a separate job, so that engines batch the images of several requests. Raises
         OverloadError, NotReadyError and DeadlineError.
         """
 
@@ -177,11 +177,10 @@ def _job(photo: Photo, asked: DetectParameters, metadata: ArtifactMetadata) -> J
 async def of_each(
     items: Sequence[Item], do: Callable[[Item], Awaitable[Result]], at_once: int
 ) -> list[Result | ApiError]:
-    """Return what `do` returns for each item, or the ApiError that it raises, with at most `at_once` in
-    flight.
+    """Return the result of `do`, or its ApiError, for each item. At most `at_once` items are in flight.
 
-    After an OverloadError fewer items are in flight, and the item is tried again. Raises other exceptions,
-    and OverloadError once no other item is in flight.
+    After an OverloadError retry the item later, with fewer items in flight. Raise OverloadError if no other
+    item is in flight, and any other exception at once.
     """
     left = deque(enumerate(items))
     results: dict[int, Result | ApiError] = {}
@@ -221,7 +220,7 @@ async def _answer_one(request: Request, file: bytes, finder: _Finder, wanted: st
     artifact = service.engine.ready_artifact()
     answer = _answer(Found(photo.width, photo.height, detections), artifact.metadata.classes)
     if wanted == _JSON:
-        # Not validated by DetectAnswer, which would look at each number of each embedding once more.
+        # Without validation by DetectAnswer, which would check each number of each embedding again.
         return JSONResponse(answer, headers=_VARY)
     del photo
     reading = artifact.reading(finder.parameters.orientation)

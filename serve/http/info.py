@@ -16,7 +16,7 @@ router = APIRouter()
 @router.get("/livez", response_model=Health, responses=problems(503), tags=["health"])
 @router.get("/healthz", response_model=Health, include_in_schema=False)
 async def livez(request: Request) -> Response:
-    """200 while the process answers and its model has not been given up; 503: restart the process.
+    """200 while the process answers and its model is usable or loading; 503: restart the process.
 
     /healthz is the same.
     """
@@ -26,7 +26,7 @@ async def livez(request: Request) -> Response:
 
 @router.get("/readyz", response_model=Health, responses=problems(503), tags=["health"])
 async def readyz(request: Request) -> Response:
-    """200 once the model is loaded, self-tested and warm in every front end; 503: send requests elsewhere."""
+    """200 once the model is loaded, self-tested and warmed up; 503: send requests to another instance."""
     service = service_of(request)
     service.check_available()
     missing = service.engine.missing
@@ -47,7 +47,7 @@ def metrics(request: Request) -> Response:
 
 @router.get("/v1/model", response_model=ModelAnswer, responses=problems(503), tags=["model"])
 async def model(request: Request) -> Response:
-    """The artifact's metadata without the pixels of its self-test, and what serves it."""
+    """The artifact's metadata without the self-test's pixels; versions, device and limits of the service."""
     service = service_of(request)
     artifact = service.engine.ready_artifact()
     metadata = json.loads(artifact.metadata.to_json())

@@ -19,8 +19,8 @@ def listen(host: str, port: int) -> socket.socket:
     dual = family == socket.AF_INET6 and host in ("::", "") and socket.has_dualstack_ipv6()
     bound = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
     # asyncio sets TCP_NODELAY only on connections of a listener with this protocol number, which
-    # create_server leaves out. Without the option the body of an answer waits 40 ms for an acknowledgement of
-    # its head.
+    # create_server does not set. Without TCP_NODELAY the body of an answer waits 40 ms for the
+    # acknowledgement of its head.
     return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, bound.detach())
 
 
@@ -31,11 +31,11 @@ def url_of(listener: socket.socket, scheme: str = "http") -> str:
 
 
 def check_certificate(settings: Settings) -> None:
-    """Raise CertificateError unless certificate and key can be read and belong together."""
+    """Raise CertificateError unless the certificate and its key can be read and match."""
     if settings.tls_certificate is None:
         return
     try:
-        # Without the empty password OpenSSL would ask for one at the terminal.
+        # Without a password argument OpenSSL would prompt for one at the terminal.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(settings.tls_certificate, settings.tls_key, password="")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError

@@ -28,7 +28,7 @@ router = APIRouter(tags=["loss"])
     openapi_extra=body({"application/json": inlined(LossQuestion)}),
 )
 async def loss(request: Request) -> Response:
-    """The model's loss of predicted boxes against target boxes: the GIoU loss unless the model has its own.
+    """The loss of predicted boxes against target boxes: the detector's own loss, or else the GIoU loss.
 
     The body is JSON, whatever Content-Type says.
     """
@@ -36,7 +36,7 @@ async def loss(request: Request) -> Response:
     settings, engine = service.settings, service.engine
     query_parameters(request, NoParameters)
     if "loss" not in engine.ready_artifact().metadata.methods:
-        message = "the model must have a loss, and this file has none: serve the TorchScript artifact"
+        message = "the artifact must have a loss, got one without; serve a TorchScript artifact"
         raise ApiError(422, "no_loss", message)
     content_encoding(request, ("identity",))
     content, deadline = await receive(request, settings.max_json_bytes, settings, deadline)

@@ -1,6 +1,6 @@
 """ASGI middleware, outermost first: `Edge`, `Guard`, `admission.Admission`, `Defects`.
 
-`Observed` (of `observability`) is around all of them, CORS between `Edge` and `Guard`.
+`observability.middleware.Observed` encloses all of them. CORS is between `Edge` and `Guard`.
 """
 
 import logging
@@ -19,8 +19,7 @@ from lensbox.serve.requests.errors import shown
 
 _log = logging.getLogger(__name__)
 
-# The page has scripts and styles of its own, and nothing comes from elsewhere. frame-ancestors: no other page
-# may show it inside itself.
+# The pages load scripts and styles only from this service. frame-ancestors: no other site may embed them.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -31,8 +30,8 @@ _SECURITY_HEADERS = [
     (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
     (b"content-security-policy", _POLICY.encode()),
 ]
-# Probes, the page with its files, and the description of the interface. Metrics need a key: they tell how
-# much the service is used, and Prometheus can send one.
+# Paths without authentication: probes, the pages, and the OpenAPI document. /metrics needs a key, because
+# metrics show how much the service is used; Prometheus can send a key.
 _OPEN = frozenset(
     {"/", "/docs", "/openapi.json", "/livez", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"}
 )
@@ -42,11 +41,10 @@ _CLOSE = (b"connection", b"close")
 
 
 class Edge:
-    """Check what HTTP asks of every request, and add headers to every answer.
+    """Check the Host and Upgrade headers of every request, and add headers to every answer.
 
-    HEAD is answered as GET, without the body. An answer closes its connection while the service drains, and
-    if a client that waits for leave to send its body (`Expect: 100-continue`) is answered without that leave:
-    what the client sends next could be the body or another request.
+    Answer HEAD as GET, without the body. Send `Connection: close` while the service drains, and with an
+    answer that replaces `100 Continue`: the bytes that follow could be the body or another request.
     """
 
     def __init__(self, app: ASGIApp, state: FastAPI) -> None:
@@ -61,7 +59,7 @@ class Edge:
 
         async def receive_body() -> Message:
             nonlocal may_send_body
-            may_send_body = True  # uvicorn gives leave when the app asks for the body
+            may_send_body = True  # uvicorn sends 100 Continue when the app reads the body
             return await receive()
 
         async def send_with_headers(message: Message) -> None:
@@ -86,20 +84,20 @@ class Edge:
 
 
 def _fault(scope: Scope) -> Response | None:
-    """Return the answer to a request without a clear host, or with a body that the server cannot read."""
+    """Return the error answer to a request without exactly one Host, or to a POST with Upgrade; else None."""
     hosts = header_values(scope, b"host")
     if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
-        message = f"a request must have one Host header, got {len(hosts)}"
+        message = f"a request must have exactly one Host header, got {len(hosts)}"
         return error_response(scope["path"], 400, "invalid_host", message, {"Connection": "close"})
     if scope["method"] == "POST" and (offers := header_values(scope, b"upgrade")):
-        # uvicorn drops the body behind such a head.
+        # uvicorn drops the body of a request with an Upgrade header.
         message = f"a POST must have no Upgrade header (Java: Version.HTTP_1_1), got {shown(offers[0])}"
         return error_response(scope["path"], 400, "unsupported_upgrade", message, {"Connection": "close"})
     return None
 
 
 class Guard:
-    """Let requests through that come with a known key. The paths of `is_open` need none."""
+    """Answer 401 to requests without a known API key. Paths that are `is_open` need no key."""
 
     def __init__(self, app: ASGIApp, key_file: KeyFile) -> None:
         self._app = app
@@ -116,7 +114,7 @@ class Guard:
                 CURRENT.set(ids._replace(key=name))
             await self._app(scope, receive, send)
             return
-        message = f"a key must come as 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got {got}"
+        message = f"send an API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got {got}"
         challenge = _CHALLENGE if key is None else f'{_CHALLENGE}, error="invalid_token"'
         answer = error_response(scope["path"], 401, "unauthorized", message, {"WWW-Authenticate": challenge})
         await answer(scope, receive, send)
@@ -128,7 +126,7 @@ def is_open(path: str) -> bool:
 
 
 def _sent_key(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes | None, str]:
-    """Return the key of X-API-Key or else of Authorization, or None; and what came, for a message."""
+    """Return the key of X-API-Key or else of Authorization, or None; and a description for a message."""
     sent: dict[bytes, list[bytes]] = {b"x-api-key": [], b"authorization": []}
     for name, value in headers:
         if name in sent:
@@ -147,7 +145,7 @@ def _sent_key(headers: Iterable[tuple[bytes, bytes]]) -> tuple[bytes | None, str
 
 
 class Defects:
-    """Answer 500 to an exception that nothing else expects, and log its traceback."""
+    """Answer 500 to an unhandled exception, and log its traceback."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Describe the interface: schemas of answers, for OpenAPI alone. `requests` has the schemas of requests."""
+"""Schemas of answers, only for the OpenAPI document. `requests` has the schemas of requests."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -15,11 +15,11 @@ BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
 class Detection(BaseModel):
     box: Box = Field(description="x1, y1, x2, y2 in pixels of the upright photograph at full size")
     score: float
-    label: str = Field("", description="name of the class; only where the artifact has `classes`")
+    label: str = Field("", description="name of the class; only if the artifact has `classes`")
     extras: dict[str, Any] = Field(
         {},
-        description="further outputs by name, nested as the shapes in the artifact's `extras` say, points in "
-        "pixels of the upright photograph; only where it has some",
+        description="further outputs by name, nested by the shapes in the artifact's `extras`, points in "
+        "pixels of the upright photograph; only if the artifact has `extras`",
     )
 
 
@@ -40,7 +40,7 @@ class Problem(BaseModel):
 
 
 class ImageError(BaseModel):
-    """The answer in the place of an image that cannot be read."""
+    """The answer for an image that cannot be read."""
 
     error: Problem
 
@@ -51,12 +51,12 @@ class ManyAnswers(BaseModel):
 
 class LossAnswer(BaseModel):
     loss: float | None = Field(
-        description="sum(w * (1 - GIoU)) / max(sum(w), 1) over the slots whose target is not empty, w being "
-        "1 without weights; another where the detector has its own"
+        description="sum(w * (1 - GIoU)) / max(sum(w), 1) over the slots with a target, with w = 1 without "
+        "weights; the detector's own loss if it has one"
     )
-    slots: int = Field(description="number of those slots")
-    per_image: list[float | None] = Field([], description="loss of each image alone; only if asked for")
-    gradient: list[Any] = Field([], description="nested as predictions; only if asked for")
+    slots: int = Field(description="number of slots with a target")
+    per_image: list[float | None] = Field([], description="loss of each image; only on request")
+    gradient: list[Any] = Field([], description="nested as predictions; only on request")
 
 
 class Limits(BaseModel):
@@ -75,7 +75,7 @@ class ServiceInfo(BaseModel):
 
 
 class ModelAnswer(BaseModel):
-    """The artifact's metadata, and what serves it."""
+    """The artifact's metadata, and the service's versions, device and limits."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -85,7 +85,7 @@ class ModelAnswer(BaseModel):
 
 class Health(BaseModel):
     status: Literal["alive", "ready"]
-    missing: list[str] = Field([], description="why some of several engines are not ready")
+    missing: list[str] = Field([], description="reasons of engines that are not ready, while others are")
 
 
 class V2Error(BaseModel):
@@ -121,7 +121,7 @@ class InferAnswer(BaseModel):
 
 
 def inlined(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's schema without references, for a place that has no `components`."""
+    """Return a model's schema with references resolved, for a place outside of `components`."""
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
 
@@ -159,7 +159,7 @@ def body(schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def require_keys(document: dict[str, Any]) -> None:
-    """Make an OpenAPI document say which operations need a key."""
+    """Add the API key schemes to an OpenAPI document, and 401 to each operation that needs a key."""
     schemes = {
         "bearer": {"type": "http", "scheme": "bearer"},
         "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},

@@ -1,6 +1,6 @@
-"""GET /: a page that shows detections in pictures and the camera. GET /docs: the interface for people.
+"""GET /: a page that shows detections in pictures and the camera. GET /docs: a page that shows /openapi.json.
 
-Their files are in `serve/page/`.
+The files of both pages are in `serve/page/`.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# A browser asks each time whether its copy is current, so a new version of the service is seen at once.
+# The browser revalidates its copy each time, so that a new version of the service shows at once.
 _CACHING = {"Cache-Control": "no-cache"}
 
 
@@ -31,7 +31,7 @@ class _File(NamedTuple):
 
 @cache
 def _files() -> dict[str, _File]:
-    """Return the files of both pages by name. Files of other types, such as an editor's, are left out."""
+    """Return the files of both pages by name. Skip files of other types, such as an editor's."""
     found = {}
     for path in files("lensbox.serve").joinpath("page").iterdir():
         media_type = _MEDIA_TYPES.get(f".{path.name.rpartition('.')[2]}")

@@ -27,10 +27,10 @@ from lensbox.serve.shutdown import Shutdown
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 1024  # connections that may wait to be accepted
-_ACCEPTED_AT_ONCE = 2  # by one of several front ends, so that connections spread over all of them
+_ACCEPTED_AT_ONCE = 2  # per front end, so that connections spread over all front ends
 _TICK = 0.1  # seconds
-_TLS_GOODBYE = 2.0  # seconds in which a client must answer the end of TLS; asyncio's default is 30
-_REFUSE_AFTER = 0.3  # seconds in which the other front ends have stopped accepting, too
+_TLS_GOODBYE = 2.0  # timeout of the TLS closing handshake in seconds; asyncio's default is 30
+_REFUSE_AFTER = 0.3  # seconds until the other front ends have stopped accepting, too
 
 
 def run(
@@ -42,17 +42,17 @@ def run(
     engine: Engine | None = None,
     peers: Peers | None = None,
 ) -> Exception | None:
-    """Serve on a bound socket. Return None after SIGINT or SIGTERM, else why the model could not start.
+    """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error if the model cannot start.
 
-    engine: one that runs in other processes. peers: other front ends on the same socket.
+    engine: an engine in other processes. peers: other front ends on the same socket.
 
-    uvicorn runs in a thread, because it would handle signals itself in the main thread. Threads that are
-    stuck in a decoder or in the model are left behind.
+    uvicorn runs in a thread, because in the main thread it would handle signals itself. Do not wait for
+    threads that are stuck in a decoder or in the model.
     """
     failures: list[Exception] = []
     url = url_of(listener, settings.scheme)
-    # All front ends share the blocking mode of the socket, and dup() sets it again. A front end that
-    # starts must not make the accept() of another one block.
+    # All front ends share the blocking mode of the socket, and dup() resets the mode. A starting front end
+    # must not make the accept() of another front end block.
     listener.setblocking(False)
     shared = listener.dup()  # uvicorn closes its own
 
@@ -69,7 +69,7 @@ def run(
         server.should_exit = True
 
     def drain() -> None:
-        """Tell balancers first, then stop."""
+        """Make /readyz answer 503, so that load balancers leave, then stop."""
         service = getattr(app.state, "service", None)
         if service is None or not service.engine.loaded:
             stop()
@@ -90,31 +90,31 @@ def run(
     else:
         _freeze()
     _allow_files()
-    # A daemon: an engine that is stuck must not keep the process from ending.
+    # A daemon thread: a stuck engine must not keep the process from ending.
     thread = threading.Thread(
         target=lambda: asyncio.run(_serve(server, listener)), name="lensbox-http", daemon=True
     )
     thread.start()
     while not server.started and thread.is_alive():
         thread.join(_TICK)
-    # asyncio has taken the number of connections to accept at once for the length of the kernel's queue.
-    with contextlib.suppress(OSError):  # closed again meanwhile
+    # uvicorn's `backlog` sets both the connections per accept and the kernel's queue. Lengthen the queue.
+    with contextlib.suppress(OSError):  # closed meanwhile
         shared.listen(_BACKLOG)
     while thread.is_alive() and listener.fileno() != -1:  # until uvicorn accepts no more
         thread.join(_TICK)
     if several:
         thread.join(_REFUSE_AFTER)
     with contextlib.suppress(OSError):  # another front end was first
-        shared.shutdown(socket.SHUT_RDWR)  # from now on connections are refused, not left waiting
+        shared.shutdown(socket.SHUT_RDWR)  # the kernel refuses connections from now on
     thread.join()
     shared.close()
     if not server.started and not server.should_exit:
-        failures.append(RuntimeError("the app did not start; the log says why"))
+        failures.append(RuntimeError("the app did not start; see the log for the reason"))
     return failures[0] if failures else None
 
 
 async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
-    """Run uvicorn in this event loop. Clients that leave without TLS' goodbye delay its end only briefly."""
+    """Run uvicorn in this event loop, with a short timeout for the TLS closing handshake."""
     if server.config.ssl_certfile is not None and sys.version_info >= (3, 11):
         loop: Any = asyncio.get_running_loop()
         loop.create_server = partial(loop.create_server, ssl_shutdown_timeout=_TLS_GOODBYE)
@@ -124,7 +124,7 @@ async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
 def uvicorn_config(
     app: FastAPI, settings: Settings, log_level: str, accepted_at_once: int = _BACKLOG
 ) -> uvicorn.Config:
-    """Return how uvicorn serves an app. All of it is uvicorn's public interface."""
+    """Return uvicorn's configuration for an app, through uvicorn's public interface only."""
     whole: Any = settings.shutdown_timeout
     asgi: Any = app  # uvicorn and Starlette declare ASGI differently
     return uvicorn.Config(
@@ -133,7 +133,7 @@ def uvicorn_config(
         log_config=None,  # `observability` decides where records go, and logs requests
         access_log=False,
         lifespan="on",
-        # Chosen here, so that the service is the same whatever else is installed.
+        # Fixed, so that the service does not depend on other installed packages.
         loop="asyncio",
         http="httptools",
         ws="none",
@@ -144,7 +144,7 @@ def uvicorn_config(
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
         timeout_keep_alive=settings.keep_alive_timeout,
-        # A second, or half of the time, is for the end itself. (uvicorn declares int and takes float.)
+        # Keep a second, or half of the time, for the shutdown itself. (uvicorn declares int and takes float.)
         timeout_graceful_shutdown=whole - _delay(settings) - min(1.0, whole / 2),
     )
 
@@ -155,13 +155,13 @@ def _delay(settings: Settings) -> float:
 
 
 def _allow_files() -> None:
-    """Let the process open as many files, and so connections, as its hard limit allows."""
+    """Raise the limit of open files, and so of connections, to the hard limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _freeze() -> None:
-    """Exempt all objects of now from garbage collection, which would stop all threads for 0.1 s at a time."""
+    """Exempt all existing objects from garbage collection, whose runs would stop all threads for 0.1 s."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""State that all requests of one app share."""
+"""The state that all requests of one app share."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -27,8 +27,8 @@ class Peers(Protocol):
 class Service:
     """Settings, engine, threads and state of one app.
 
-    peers: the other front ends, if any. in_progress: number of admitted requests. draining: whether the
-    service is about to shut down. inferences: number of requests of protocol v2 in this process, by success.
+    peers: the other front ends, or None. in_progress: number of admitted requests. draining: True once the
+    service is shutting down. inferences: number of requests of protocol v2 in this process, by success.
     """
 
     settings: Settings
@@ -45,15 +45,15 @@ class Service:
         """Raise NotReadyError unless the service can take images."""
         self.engine.ready_artifact()
         if self.decoders.stuck:
-            raise NotReadyError("every decoder is busy with an image that takes too long")
+            raise NotReadyError("all decoding threads are stuck in images that take too long")
 
     def check_alive(self) -> None:
-        """Raise NotReadyError if only a restart of the process helps."""
+        """Raise NotReadyError if only a restart of the process can help."""
         if reason := self.engine.lost:
             raise NotReadyError(reason)
 
     def check_available(self) -> None:
-        """Raise NotReadyError unless a balancer should send requests here, to any front end."""
+        """Raise NotReadyError unless all front ends can take requests."""
         if self.draining:
             raise NotReadyError("the service is shutting down")
         self.check_ready()
@@ -62,7 +62,7 @@ class Service:
 
     @property
     def is_ready(self) -> bool:
-        """Whether `check_ready` raises nothing."""
+        """True if `check_ready` does not raise."""
         try:
             self.check_ready()
         except NotReadyError:
@@ -70,7 +70,7 @@ class Service:
         return True
 
     def state(self) -> ServiceState:
-        """Return the state that metrics show."""
+        """Return the state for metrics."""
         return ServiceState(self.is_ready and not self.draining, self.engine.waiting, self.in_progress)
 
 

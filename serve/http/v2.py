@@ -30,9 +30,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 MODEL_VERSION = "1"  # an artifact has one version
-_INLINE = 1 << 16  # bytes that are read or written faster than a thread wakes up
-_MOST_NUMBERS = {True: 1 << 24, False: 1 << 20}  # of a binary answer, and of JSON: up to 25 bytes each
-_CHUNK = 4096  # numbers that become text without releasing the GIL
+_INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
+_MOST_NUMBERS = {True: 1 << 24, False: 1 << 20}  # in binary answers, and in JSON (up to 25 bytes each)
+_CHUNK = 4096  # numbers converted to text per call, which holds the GIL
 
 router = APIRouter(prefix="/v2", tags=["v2"])
 
@@ -47,7 +47,7 @@ _INFER = {**_NAME, **body({"application/json": {"type": "object"}, "application/
 
 
 def _model_route(method: str, path: str, **options: Any) -> Callable[[Function], Function]:
-    """Route /models/{name} + path, and the same with /versions/{version}, which OpenAPI leaves out."""
+    """Route /models/{name} + path, and the same with /versions/{version}, which is not in OpenAPI."""
 
     def decorate(function: Function) -> Function:
         for infix, described in (("", True), ("/versions/{version}", False)):
@@ -108,7 +108,7 @@ async def model_config(request: Request) -> dict[str, Any]:
         "name": model.metadata.name,
         "platform": "lensbox",
         "backend": "lensbox",
-        "max_batch_size": 0,  # the batch is a side of the shapes below
+        "max_batch_size": 0,  # 0: the shapes below include the batch dimension
         "input": [{**described(spec), "optional": spec.name != "images"} for spec in tensors.inputs],
         "output": [described(spec) for spec in tensors.outputs],
         "parameters": {"queue_size": {"string_value": str(settings.queue_size)}},
@@ -176,7 +176,7 @@ async def infer(request: Request) -> Response:
 
 
 async def _read(request: Request, service: Service, model: Model) -> tuple[InferRequest, Deadline]:
-    """Return a client's request, and when it must be answered."""
+    """Read and parse a request. Return the request and its deadline."""
     settings = service.settings
     tensors = model_tensors(model.metadata)
     encoding = content_encoding(request, ("identity", "gzip", "deflate"))
@@ -190,7 +190,7 @@ async def _read(request: Request, service: Service, model: Model) -> tuple[Infer
         json_length = header_length(declared, len(plain), settings.max_json_bytes)
         return read_infer_request(bytearray(plain), json_length, tensors)
 
-    # Binary tensors are not looked at, so the size of the JSON alone decides.
+    # Reading does not touch binary tensors, so only the size of the JSON matters.
     if encoding == "identity" and header_length(declared, len(content), settings.max_json_bytes) <= _INLINE:
         question = read()
     else:
@@ -204,13 +204,13 @@ def _model(request: Request) -> Model:
     name, known = request.path_params["name"], model.metadata.name
     version = request.path_params.get("version", MODEL_VERSION)
     if (name, version) != (known, MODEL_VERSION):
-        message = f"the model must be {known!r} of version '1', got {shown(name)} of version {shown(version)}"
+        message = f"the model must be {known!r}, version '1'; got {shown(name)}, version {shown(version)}"
         raise ApiError(404, "unknown_model", message)
     return model
 
 
 def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
-    """Raise ApiError (413) for an answer that would be too large. Sides that vary are not counted."""
+    """Raise ApiError (413) if the answer would be too large. Ignore dimensions of unknown size."""
     for binary, most in _MOST_NUMBERS.items():
         numbers = sum(
             math.prod(side for side in wish.output.shape if side > 0)
@@ -222,8 +222,8 @@ def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
             raise ApiError(
                 413,
                 "answer_too_large",
-                f"an answer can have at most {most} numbers as {form}, {most // numbers} images of these "
-                f"outputs; got {images} images",
+                f"an answer must have at most {most} numbers as {form}: {most // numbers} images with these "
+                f"outputs, got {images} images",
             )
 
 
@@ -234,7 +234,7 @@ def infer_answer(request: InferRequest, model_name: str, found: CanvasDetections
     binaries: list[bytes | memoryview] = []
     for output, binary in request.wanted:
         values = outputs[output.name].contiguous()
-        # Describe the tensor itself, not what the metadata says of it.
+        # Describe the actual tensor; the metadata may give a dimension as -1.
         described = f'"name":{json.dumps(output.name)},"datatype":"{DATATYPES[values.dtype]}"'
         described += f',"shape":{json.dumps(list(values.shape), separators=(",", ":"))}'
         if binary:
@@ -255,7 +255,7 @@ def infer_answer(request: InferRequest, model_name: str, found: CanvasDetections
 
 
 def _outputs(found: CanvasDetections) -> dict[str, Tensor]:
-    """Return the outputs by name; counts are int32 whatever the detector returns."""
+    """Return the outputs by name. Counts are converted to int32."""
     labels = {} if found.labels is None else {"labels": found.labels}
     counts = found.counts.int()
     return {"boxes": found.boxes, "scores": found.scores, "counts": counts, **labels, **found.extras}

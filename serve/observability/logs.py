@@ -14,7 +14,7 @@ from lensbox.common.reporting import start_reporting
 HEADER = b"x-request-id"
 FORMATS = ("text", "json")
 
-# No character that could break a log line, a header or a query of a log database.
+# Only characters that cannot break a log line, a header or a query of a log database.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 # W3C Trace Context: version, trace ID, span ID of the caller, flags. Later versions may have more fields.
 _TRACEPARENT = re.compile(
@@ -23,8 +23,11 @@ _TRACEPARENT = re.compile(
 
 
 class RequestIds(NamedTuple):
-    """request_id: the client's X-Request-ID, or a random one. trace_id: from `traceparent`, if valid. key:
-    name of the request's API key, once it is known."""
+    """The IDs of a request.
+
+    request_id: the client's X-Request-ID, or a random one. trace_id: from `traceparent`, if valid. key: name
+    of the request's API key, once the key has been checked.
+    """
 
     request_id: str
     trace_id: str | None

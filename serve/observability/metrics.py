@@ -79,7 +79,7 @@ class Restarts:
 
 
 class ServiceState(NamedTuple):
-    """waiting: queued jobs. in_progress: requests with a body."""
+    """ready: whether /readyz answers 200. waiting: queued jobs. in_progress: admitted requests."""
 
     ready: bool
     waiting: int
@@ -92,7 +92,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         if _shared_folder is None:
-            values.ValueClass = values.MutexValue  # whatever folder the environment names
+            values.ValueClass = values.MutexValue  # ignore the environment variable
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
                 collector(registry=registry)
         self._requests = Counter(
@@ -100,26 +100,26 @@ class Metrics:
         )
         self._request_seconds = Histogram(
             "lensbox_request_seconds",
-            "From the head of a request to the end of its answer",
+            "Time from the head of a request to the end of its answer",
             ["route"],
             buckets=_SECONDS,
             registry=registry,
         )
         self._stage_seconds = Histogram(
             "lensbox_stage_seconds",
-            "What answering takes: decode, of one image; queue, until a batch takes a job; letterbox, of one "
-            "batch of photographs; inference, of one batch, without it",
+            "Time of each stage: decode, one image; queue, one job until its batch begins; letterbox, one "
+            "batch of photographs; inference, one batch without letterbox",
             ["stage"],
             buckets=_SECONDS,
             registry=registry,
         )
         self._batch_images = Histogram(
-            "lensbox_batch_images", "Images that were computed together", buckets=_IMAGES, registry=registry
+            "lensbox_batch_images", "Images per batch", buckets=_IMAGES, registry=registry
         )
         _restarts(registry)
         self._device_memory = _gauge(
             "lensbox_device_memory_bytes",
-            "Memory of the GPU: allocated by tensors, and reserved by the process; none on a CPU",
+            "GPU memory: allocated by tensors, and reserved by the process; absent on a CPU",
             registry,
             labels=("device", "kind"),
         )
@@ -160,10 +160,10 @@ class Metrics:
 
         Call it once, in processes that answer requests.
         """
-        ready = _gauge("lensbox_ready", "Whether /readyz says yes", self._registry, mode="livemin")
+        ready = _gauge("lensbox_ready", "1 if /readyz answers 200, else 0", self._registry, mode="livemin")
         queue_jobs = _gauge("lensbox_queue_jobs", "Jobs that wait for the model", self._registry)
         in_progress = _gauge(
-            "lensbox_requests_in_progress", "Requests with a body that has begun", self._registry
+            "lensbox_requests_in_progress", "Admitted requests whose answer has not been sent", self._registry
         )
 
         def sample() -> None:
@@ -175,7 +175,7 @@ class Metrics:
         self._sample_by(sample)
 
     def watch_device(self, device: "Callable[[], torch.device | None]") -> None:
-        """Sample the memory of the model's device likewise. device: returns None before loading."""
+        """Sample the memory of the model's device, as `watch` does. device: returns None before loading."""
 
         def sample() -> None:
             used = device()
@@ -200,13 +200,13 @@ class Metrics:
 
     def _sample_by(self, sample: Callable[[], None]) -> None:
         self._samplers.append(sample)
-        if _shared_folder is not None:  # another process may be asked
+        if _shared_folder is not None:  # any front end may answer a scrape for this process
             sample()
             threading.Thread(target=_repeat, args=(sample,), name="lensbox-metrics", daemon=True).start()
 
 
 def _restarts(registry: CollectorRegistry) -> Counter:
-    return Counter("lensbox_restarts", "Processes of the service that were started again", registry=registry)
+    return Counter("lensbox_restarts", "Restarts of processes of the service", registry=registry)
 
 
 def _gauge(

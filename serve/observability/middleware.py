@@ -1,4 +1,4 @@
-"""The outermost middleware: gives each request its IDs, counts it and logs it."""
+"""The outermost middleware: assign IDs to each request, count the request and log it."""
 
 import logging
 import re
@@ -16,7 +16,7 @@ _NO_ENDPOINT = "none"  # the route of a request that matches no endpoint
 CLIENT_GONE = 499  # nginx's status for a client that closed the connection; only logs and metrics show it
 _LONGEST_PATH = 1000
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(%[0-9A-Za-z]{1,16})?")
-# Asked every few seconds by machines: logged at debug.
+# Probes request these paths every few seconds. Such requests are logged at debug.
 PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 
 
@@ -32,7 +32,7 @@ class Observed:
             await self._app(scope, receive, send)
             return
         ids = request_ids(scope["headers"])
-        CURRENT.set(ids)  # never reset: the server runs each request in a context of its own
+        CURRENT.set(ids)  # never reset: uvicorn runs each request in a separate context
         start = time.perf_counter()
         status = CLIENT_GONE
 
@@ -50,7 +50,7 @@ class Observed:
 
 
 def report(metrics: Metrics, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
-    """Count and log a request that was answered."""
+    """Count and log an answered request."""
     metrics.request_answered(_route(scope), status, seconds)
     level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
     if _log.isEnabledFor(level):
@@ -63,7 +63,7 @@ def _route(scope: Scope) -> str:
 
 
 def _log_request(level: int, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
-    # As received: line breaks are percent-encoded.
+    # The raw path has its line breaks percent-encoded, so a path cannot forge a log line.
     path = scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace")
     host, port = scope.get("client") or ("", 0)
     if host and not _ADDRESS.fullmatch(host):  # X-Forwarded-For may hold any text

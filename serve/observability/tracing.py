@@ -1,4 +1,4 @@
-"""Traces: OpenTelemetry's ASGI instrumentation, and a span for queue and inference of each job.
+"""Tracing: OpenTelemetry's ASGI instrumentation, and a span for queue and inference of each job.
 
 OpenTelemetry is imported only if a collector is configured. Its own environment variables apply.
 """
@@ -66,7 +66,7 @@ def start_tracing(settings: Settings) -> "Tracing | None":
 
 
 class Tracing:
-    """Makes spans in any thread and passes them to a processor."""
+    """Make spans in any thread and pass them to a processor."""
 
     def __init__(self, processor: "SpanProcessor") -> None:
         from opentelemetry.sdk.resources import Resource
@@ -103,7 +103,7 @@ class Tracing:
 
 
 class _Described:
-    """Copies the trace ID to the log, and the request ID and the route to the span."""
+    """Copy the trace ID to the log, and the request ID and the route to the span."""
 
     def __init__(self, app: "ASGIApp") -> None:
         self._app = app

@@ -1,11 +1,11 @@
-// Frames of the camera, one at a time.
+// Open the camera and read its frames.
 
 const QUALITY = 0.85;
 
-/** Opens the camera. Throws an Error that says in words why it cannot. */
+/** Open the camera. Throw an Error with a reason for people. */
 export async function openCamera() {
   if (!navigator.mediaDevices) {
-    throw new Error("Browsers give the camera only to pages from https:// or from this very machine.");
+    throw new Error("Browsers allow the camera only for pages from https:// or from localhost.");
   }
   let stream = null;
   try {
@@ -19,11 +19,11 @@ export async function openCamera() {
     await video.play();
     return new Camera(stream, video);
   } catch (error) {
-    if (stream) stop(stream); // else the camera would stay on
+    if (stream) stop(stream); // otherwise the camera stays on
     const reasons = {
-      NotAllowedError: "This page may not use the camera: the browser’s settings can allow it.",
-      NotFoundError: "There is no camera.",
-      NotReadableError: "The camera is in use elsewhere.",
+      NotAllowedError: "The browser does not allow this page to use the camera. Allow it in the browser’s settings.",
+      NotFoundError: "No camera found.",
+      NotReadableError: "Another program uses the camera.",
     };
     throw new Error(reasons[error.name] ?? `The camera cannot be used: ${error.message}`);
   }
@@ -35,10 +35,10 @@ class Camera {
     this.video = video;
   }
 
-  /** The present frame, and it as a JPEG file. Throws an Error once the camera is gone. */
+  /** Return the current frame as ImageBitmap and as JPEG file. Throw an Error once the camera is gone. */
   async frame() {
     if (this.stream.getVideoTracks().every((track) => track.readyState === "ended")) {
-      throw new Error("The camera is gone: it was unplugged, or the browser took it away.");
+      throw new Error("The camera is gone: it was unplugged, or the browser withdrew the permission.");
     }
     const { videoWidth: width, videoHeight: height } = this.video;
     const canvas = new OffscreenCanvas(width, height);

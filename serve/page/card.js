@@ -1,8 +1,8 @@
-// What the page shows of one picture, or of the camera.
+// The card of one picture, or of the camera.
 
 import { draw, words } from "./drawing.js";
 
-/** One card of the list. name: of the picture. model: what the service serves. onRemove: called when it goes. */
+/** A card of the list. name: the picture's name. model: answer of /v1/model. onRemove: called on removal. */
 export class Card {
   constructor(name, model, onRemove) {
     this.name = name;
@@ -22,7 +22,7 @@ export class Card {
       this.picture = null;
       onRemove(this);
     });
-    // Lines and letters keep their size when the page gets another.
+    // Draw again after a resize, so that lines and letters keep their size.
     this.resized = new ResizeObserver(() => this.draw());
     this.resized.observe(this.canvas);
   }
@@ -31,15 +31,15 @@ export class Card {
     return this.element.querySelector(selector);
   }
 
-  /** The picture, an ImageBitmap, which the card closes when it needs it no more. */
+  /** Show a picture, an ImageBitmap. The card closes the ImageBitmap. */
   show(picture) {
-    if (!this.element.isConnected) return picture.close(); // the card went while the file was read
+    if (!this.element.isConnected) return picture.close(); // the card was removed while the file was read
     this.picture?.close();
     this.picture = picture;
     this.draw();
   }
 
-  /** What was found in it; returns that in words. note: what else there is to say. */
+  /** Show the detections of an answer. Return a summary in words. note: text after the size. */
   found(answer, note = `${Math.round(answer.milliseconds)} ms`) {
     this.answer = answer;
     this.waiting(false);
@@ -54,7 +54,7 @@ export class Card {
     return `${this.name}: ${found.toLowerCase()}`;
   }
 
-  /** Why nothing was found. */
+  /** Show an error in place of detections. */
   failed(problem) {
     this.answer = null;
     this.canvas.setAttribute("aria-label", this.name);

@@ -1,4 +1,4 @@
-// Show openapi.json: each operation with its parameters, bodies and answers.
+// Show openapi.json: each operation with parameters, bodies and answers.
 
 function element(name, text, ...children) {
   const made = document.createElement(name);

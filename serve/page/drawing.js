@@ -1,14 +1,14 @@
-// Boxes over a picture, in the colors of the C++ runner.
+// Draw boxes on a picture, in the colors of the C++ runner.
 
-// Of the classes in turn: light ones, so that dark letters can be read on them.
+// Colors of the classes, in turn: light colors, so that dark letters on them are readable.
 const COLORS = [
   "#39ff78", "#ffb03b", "#60cdff", "#ff8ade", "#f5ff4d", "#bea0ff",
   "#ff806e", "#40f0e1", "#ffd6be", "#aae16e", "#c8d7ff", "#e1be5a",
 ];
-const OUTLINE = "#0a2814"; // beside lines, and of letters: seen on light and dark pictures
-const LONGEST = 2048; // pixels of a longer side; with more, a few photographs fill a phone's memory
+const OUTLINE = "#0a2814"; // color of letters and of the outlines beside lines, visible on light and dark pictures
+const LONGEST = 2048; // maximum pixels of the longer side: a few larger photographs fill a phone's memory
 
-/** The picture in an image file, upright, no larger than it is shown. Throws for what the browser cannot read. */
+/** Decode an image file, upright, reduced to at most LONGEST. Throw if the browser cannot decode the file. */
 export async function pictureOf(file) {
   const whole = await createImageBitmap(file, { imageOrientation: "from-image" });
   const scale = LONGEST / Math.max(whole.width, whole.height);
@@ -23,8 +23,8 @@ export async function pictureOf(file) {
 }
 
 /**
- * Draws a picture and what was found in it, lines and letters of the same size on every screen.
- * model: whose classes have colors, and whose extras may be points.
+ * Draw a picture and its detections, with lines and letters of the same size on every screen.
+ * model: answer of /v1/model, for the colors of classes and for extras that are points.
  */
 export function draw(canvas, picture, answer, model) {
   const context = canvas.getContext("2d");
@@ -34,14 +34,14 @@ export function draw(canvas, picture, answer, model) {
   }
   context.drawImage(picture, 0, 0);
   if (!answer) return;
-  const unit = canvas.width / (canvas.clientWidth || canvas.width); // of the canvas, for a pixel of the page
+  const unit = canvas.width / (canvas.clientWidth || canvas.width); // canvas pixels per page pixel
   const x = canvas.width / answer.width;
   const y = canvas.height / answer.height;
   const points = Object.keys(model.extras ?? {}).filter((name) => model.extras[name].kind === "points");
-  for (const detection of [...answer.detections].reverse()) { // the best on top
+  for (const detection of [...answer.detections].reverse()) { // draw the best detection last, on top
     const index = Math.max(0, (model.classes ?? []).indexOf(detection.label));
     const color = COLORS[index % COLORS.length];
-    if (detection.box.includes(null)) continue; // what is no number comes as null
+    if (detection.box.includes(null)) continue; // null stands for NaN and infinity
     const [x1, y1, x2, y2] = detection.box;
     const box = [x1 * x, y1 * y, (x2 - x1) * x, (y2 - y1) * y];
     for (const [style, width] of [[OUTLINE, 4], [color, 2]]) {
@@ -56,13 +56,13 @@ export function draw(canvas, picture, answer, model) {
   }
 }
 
-/** A label and a score in percent. */
+/** Return label and score in percent. */
 export function words(detection) {
   const percent = detection.score === null ? "–" : `${Math.round(100 * detection.score)}%`;
   return detection.label ? `${detection.label} ${percent}` : percent;
 }
 
-/** It stands on the upper edge of the box, or hangs inside it at the top of the picture. */
+/** Draw a label on the upper edge of a box, or inside the box at the top of the picture. */
 function tag(context, [left, top], text, unit, color) {
   context.font = `600 ${13 * unit}px system-ui, sans-serif`;
   context.textBaseline = "middle";
@@ -85,7 +85,7 @@ function disc(context, x, y, unit, color) {
   }
 }
 
-/** The points in nested arrays; none for those that are not finite. */
+/** Return the points in nested arrays, without points that are not finite. */
 function pairs(value) {
   if (!Array.isArray(value)) return [];
   if (value.length === 2 && value.every((item) => typeof item === "number")) return [value];

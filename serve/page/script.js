@@ -1,12 +1,12 @@
-// Puts the page together: what comes in, what is asked of it, and when it is asked again.
+// The page: take pictures, send requests, and repeat them when thresholds change.
 
 import { openCamera } from "./camera.js";
 import { Card } from "./card.js";
 import { pictureOf } from "./drawing.js";
 import { detect, isKey, model as askModel, useKey } from "./service.js";
 
-const AT_A_TIME = 3; // requests; the service has other clients
-const RECONNECT = 2000; // milliseconds, while the service loads its model or is not there
+const AT_A_TIME = 3; // requests in flight; the service has other clients
+const RECONNECT = 2000; // milliseconds between retries while the service is loading or unreachable
 const DEBOUNCE = 200; // milliseconds after the last move of a slider
 
 const element = (id) => document.getElementById(id);
@@ -15,10 +15,10 @@ const results = element("results");
 
 let model = null;
 let live = null; // the camera and its card
-const pictures = new Map(); // card: its file, and the controller of its request
-const waiting = []; // cards
+const pictures = new Map(); // by card: file, and AbortController of the request
+const waiting = []; // cards whose request has not begun
 let asking = 0;
-let reading = Promise.resolve(); // the files, one after the other: many large ones at once would fill the memory
+let reading = Promise.resolve(); // reads files one after the other: many large files at once would fill the memory
 
 // --- the service ---
 
@@ -42,12 +42,12 @@ async function connect() {
   askAgain();
 }
 
-/** Says something of the service: screen readers read it when it is new. */
+/** Show the state of the service. Screen readers announce a change. */
 function about(text) {
   if (element("about").textContent !== text) element("about").textContent = text;
 }
 
-/** Shows the field for a key if it was that. */
+/** Show the field for an API key if the service answered 401. */
 function fail(problem) {
   if (!problem.wantsKey || !element("key").hidden) return;
   element("key").hidden = false;
@@ -57,7 +57,7 @@ function fail(problem) {
 element("key-value").addEventListener("input", (event) => {
   const text = event.target.value.trim();
   const isWrong = text !== "" && !isKey(text);
-  event.target.setCustomValidity(isWrong ? "A key has letters, digits and signs of ASCII alone, and no spaces." : "");
+  event.target.setCustomValidity(isWrong ? "A key has only ASCII letters, digits and punctuation, and no spaces." : "");
 });
 
 element("key").addEventListener("submit", (event) => {
@@ -72,7 +72,7 @@ element("key").addEventListener("submit", (event) => {
 // --- pictures ---
 
 function add(files) {
-  for (const file of [...files].reverse()) { // each goes before those that are there
+  for (const file of [...files].reverse()) { // newer cards go first
     const card = newCard(file.name || "Pasted picture", (gone) => {
       pictures.get(gone).controller?.abort();
       pictures.delete(gone);
@@ -96,17 +96,17 @@ function newCard(name, onRemove) {
 }
 
 async function show(card, file) {
-  if (!pictures.has(card)) return; // it went before its turn
+  if (!pictures.has(card)) return; // removed while it waited
   try {
     card.show(await pictureOf(file));
   } catch {
-    // No picture for the browser: the service says in words what is wrong with it.
+    // The browser cannot decode the file. The service's answer says why, or has detections.
     card.canvas.hidden = true;
   }
 }
 
 function enqueue(card) {
-  if (!model || !pictures.has(card)) return; // a later answer of the service brings it back
+  if (!model || !pictures.has(card)) return; // `connect` sends it once the model is known
   pictures.get(card).controller?.abort();
   card.waiting(true);
   if (!waiting.includes(card)) waiting.push(card);
@@ -164,7 +164,7 @@ document.addEventListener("paste", (event) => add(event.clipboardData.files));
 
 // --- thresholds ---
 
-/** Those that were moved: the detector's own may lie between two steps of a slider. */
+/** Return the moved thresholds. The detector's own thresholds may lie between two steps of a slider. */
 function thresholds() {
   const moved = Object.entries(sliders).filter(([, slider]) => slider.dataset.moved);
   return Object.fromEntries(moved.map(([name, slider]) => [`${name}_threshold`, slider.value]));
@@ -207,7 +207,7 @@ async function startCamera() {
   pressed(true);
   try {
     mine.camera = await openCamera();
-    if (live !== mine) return mine.camera.close(); // stopped while the browser asked its user
+    if (live !== mine) return mine.camera.close(); // stopped while the browser asked for permission
     let last = performance.now();
     while (live === mine) {
       const { picture, file } = await mine.camera.frame();
@@ -226,7 +226,7 @@ async function startCamera() {
   }
 }
 
-/** The last frame stays. */
+/** Stop the camera. Its last frame stays visible. */
 function stopCamera() {
   if (!live) return;
   live.controller.abort();

@@ -1,4 +1,4 @@
-// Requests to the service that this page came from.
+// Requests to the service that serves this page.
 
 const KEY = "lensbox-api-key";
 const TRIES = 5;
@@ -6,7 +6,7 @@ const LONGEST_WAIT = 30; // seconds
 
 let key = storedKey();
 
-/** Why a request was not answered, in words. status: 0 where no answer came. */
+/** An error for people. status: HTTP status; 0 without an answer. requestId: X-Request-ID of the answer. */
 export class Problem extends Error {
   constructor(message, { status = 0, requestId = null } = {}) {
     super(message);
@@ -14,29 +14,29 @@ export class Problem extends Error {
     this.requestId = requestId;
   }
 
-  /** Whether it was for want of an API key. */
+  /** True if the service requires an API key. */
   get wantsKey() {
     return this.status === 401;
   }
 
-  /** Whether the service may answer in a while. */
+  /** True if a retry may succeed. */
   get mayPass() {
     return [0, 429, 503].includes(this.status);
   }
 }
 
-/** Whether a key can be sent: fetch refuses other characters, and so does the service. */
+/** Return true if fetch and the service accept the characters of a key. */
 export function isKey(text) {
   return /^[!-~]+$/.test(text);
 }
 
-/** Keeps an API key until the tab is closed. */
+/** Store an API key until the tab is closed. */
 export function useKey(given) {
   key = given;
   try {
     sessionStorage.setItem(KEY, given);
   } catch {
-    // A browser that lets pages store nothing: the key is asked for again when the page is loaded again.
+    // The browser blocks storage: the page asks for the key again after a reload.
   }
 }
 
@@ -48,23 +48,23 @@ function storedKey() {
   }
 }
 
-/** What the service serves. Throws Problem. */
+/** Return the answer of /v1/model. Throw Problem. */
 export async function model() {
   return ask("v1/model", {});
 }
 
 /**
- * What the detector finds in an image file, and the milliseconds that it took. thresholds: query parameters.
- * Throws Problem, and AbortError once `signal` is aborted.
+ * Return the answer of /v1/detect for an image file, and its latency in milliseconds. thresholds: query
+ * parameters. Throw Problem, or AbortError once `signal` is aborted.
  */
 export async function detect(file, thresholds, signal) {
-  const parameters = new URLSearchParams({ ...thresholds, orientation: "exif" }); // as the browser shows it
+  const parameters = new URLSearchParams({ ...thresholds, orientation: "exif" }); // as on the page
   const start = performance.now();
   const answer = await ask(`v1/detect?${parameters}`, { method: "POST", body: file, signal });
   return { ...answer, milliseconds: performance.now() - start };
 }
 
-/** The JSON of a good answer, which is asked for again while the service says that it will have time later. */
+/** Return the JSON of a successful answer. Retry after 429 and 503 with Retry-After. */
 async function ask(path, options) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   for (let attempt = 1; ; attempt += 1) {
@@ -83,11 +83,11 @@ async function ask(path, options) {
   }
 }
 
-/** Why there was no answer, or none that can be read. file: what was sent, if anything. */
+/** Return the Problem of a request without a readable answer. file: body of the request, if any. */
 async function withoutAnswer(error, file) {
-  if (error instanceof SyntaxError) return new Problem("What answers here is no service of Lensbox.");
+  if (error instanceof SyntaxError) return new Problem("The server at this address is not a Lensbox service.");
   const isReadable = await file?.slice(0, 1).arrayBuffer().then(() => true, () => false);
-  if (isReadable === false) return new Problem("The file cannot be read. Is it a folder, or has it changed since?");
+  if (isReadable === false) return new Problem("The file cannot be read. Is it a folder, or has the file changed?");
   return new Problem("The service cannot be reached. Is it still running?");
 }
 
@@ -97,7 +97,7 @@ async function problemOf(response) {
     const document = await response.json();
     if (document.detail) return new Problem(sentence(document.detail), about);
   } catch {
-    // Of a proxy between us: no problem document.
+    // The answer of a proxy is not a problem document.
   }
   return new Problem(`The service answered ${response.status} ${response.statusText}.`, about);
 }

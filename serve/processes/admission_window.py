@@ -3,23 +3,23 @@
 import time
 from collections.abc import Callable
 
-_PAUSE = 0.02  # seconds without requests after a refusal, unless the engine answers; its queue lasts longer
+_PAUSE = 0.02  # seconds without requests after a refusal, unless the engine answers
 _FORGOTTEN = 1.0  # seconds after which a refusal is forgotten
 _DECREASE = 0.75
 
 
 class AdmissionWindow:
-    """Limit the requests that a front end admits at a time, so that it does not decode images in vain.
+    """Limit the requests in progress of a front end, so that it decodes no image that the engine will refuse.
 
     Additive increase, multiplicative decrease (AIMD), as in TCP: one more request per round of answers, a
-    quarter less per round with refusals. most: window without refusals. clock: monotonic seconds.
+    quarter less per round with refusals. most: the window without refusals. clock: returns monotonic seconds.
     """
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
         self._clock = clock
         self._window = float(most)
-        self._round = 0  # outcomes still expected of the jobs in flight at the last decrease
+        self._round = 0  # jobs in flight at the last decrease that have no result yet
         self._last = self._until = -1.0
 
     def has_room(self, requests: int) -> bool:

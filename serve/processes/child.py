@@ -1,4 +1,4 @@
-"""Entry points of the child processes, and their common start and end.
+"""Entry points of the child processes, and set-up and exit that all of them share.
 
 The supervisor imports this module without torch: the entry points import their code when they run.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 _MOST_BYTES_PER_PIXEL = 4
 
-# What the fork server imports, so that a child starts in a fraction of a second.
+# Modules that the fork server imports once, so that a child starts in a fraction of a second.
 PRELOADED = (
     "lensbox.serve.processes.fork_server",
     "lensbox.serve.processes.engine_process",
@@ -35,7 +35,7 @@ PRELOADED = (
 
 
 class EngineAddress(NamedTuple):
-    """path: name of an abstract Unix socket. key: secret that both ends know. device: of the engine."""
+    """path: name of an abstract Unix socket. key: shared secret of both ends. device: the engine's device."""
 
     path: str
     key: bytes
@@ -84,15 +84,15 @@ def frontend_main(
 
 
 def arena_size(settings: Settings) -> int:
-    """Return the bytes of shared memory of one front end: its share of `queue_bytes`, at least one image."""
+    """Return the bytes of shared memory per front end: a share of `queue_bytes`, at least one image."""
     largest = max(_MOST_BYTES_PER_PIXEL * settings.max_pixels, settings.max_body_bytes)
     return max(settings.queue_bytes // (settings.frontends or 1), largest) + (1 << 16)
 
 
 def _begin(name: str, slot: str, log: LogStyle) -> None:
-    """Set up a child process: it ends with its parent, and leaves Ctrl+C to the supervisor.
+    """Set up a child process to end with its parent and to ignore Ctrl+C, which the supervisor handles.
 
-    name: shown by ps and top, at most 15 characters. slot: see `join_shared_metrics`.
+    name: name in ps and top, at most 15 characters. slot: see `join_shared_metrics`.
     """
     Path("/proc/self/comm").write_text(name)
     os.setsid()

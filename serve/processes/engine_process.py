@@ -1,7 +1,7 @@
-"""The process of one engine: takes jobs of front ends, and ends when its model is out of use.
+"""The process of one engine: compute the jobs of all front ends, and exit when the model is out of use.
 
-The engine's thread itself reads from the front ends, between two batches and while there is nothing to
-compute. A separate reader thread would have to wake it up for each job, and would compete for the GIL.
+The inference thread itself reads from the front ends, between two batches and while idle. A separate reader
+thread would have to wake the inference thread for each job, and would compete for the GIL.
 """
 
 import contextlib
@@ -33,17 +33,17 @@ _log = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT = 2.0  # seconds
 _BEAT = 0.5  # seconds
-_STUCK_CHECKS = 5  # in a row: after the whole process has slept, the call may yet return
-_PAUSE = 0.1  # seconds before another attempt without open files or memory
+_STUCK_CHECKS = 5  # in a row: after the whole process was suspended, the call may still return
+_PAUSE = 0.1  # seconds before a retry after a lack of file descriptors or memory
 
 
 def main(
     settings: Settings, address: EngineAddress, heartbeat: Heartbeat, status: "Connection[Any, Any]"
 ) -> None:
-    """Run until the supervisor ends the process or the model is out of use. The process exits with 1.
+    """Run until the supervisor ends the process or the model is out of use; then exit with 1.
 
-    heartbeat: beats once the engine is ready. status: receives None when the engine is ready, or the reason
-    why it cannot start.
+    heartbeat: starts to beat when the engine is ready. status: receives None when the engine is ready, or the
+    reason why the engine cannot start.
     """
     settings = replace(settings, device=address.device, devices="")
     started = threading.Event()
@@ -62,7 +62,7 @@ def main(
     if failures:
         status.send(str(failures[0]) or type(failures[0]).__name__)
         end_child(1)
-    # Bind before telling the supervisor; the previous process with this name must have ended by then.
+    # Bind before telling the supervisor. The previous process has ended, so the name is free.
     listener = Listener(address.path, "AF_UNIX", backlog=64)
     threading.Thread(target=accept, args=(listener, address.key, engine, front_ends), daemon=True).start()
     heartbeat.beat()
@@ -74,7 +74,7 @@ def main(
 
 
 def until_given_up(engine: Instance, heartbeat: Heartbeat) -> str:
-    """Beat while the model is in use; return the reason when it no longer is."""
+    """Beat while the model is in use. Return the reason when the model is out of use."""
     checks = 0
     while not engine.join(_BEAT):
         heartbeat.beat()
@@ -94,15 +94,14 @@ def accept(listener: Listener, key: bytes, engine: Instance, front_ends: "FrontE
             _log.warning("a front end cannot connect: %s", error)
             time.sleep(_PAUSE)
             continue
-        # One thread each: a client that says nothing must not keep others out, as it would with
-        # `Listener(authkey=...)`.
+        # One thread per handshake: with `Listener(authkey=...)`, a silent client would block later clients.
         threading.Thread(target=_handshake, args=(connection, key, engine, front_ends), daemon=True).start()
 
 
 def _handshake(
     connection: "Connection[Any, Any]", key: bytes, engine: Instance, front_ends: "FrontEnds"
 ) -> None:
-    """Authenticate a front end, send it the model's description, receive its shared memory."""
+    """Authenticate a front end, send the model's description, receive the front end's shared memory."""
     try:
         deliver_challenge(connection, key)
         answer_challenge(connection, key)
@@ -120,7 +119,7 @@ def _handshake(
 
 
 class FrontEnd:
-    """A connected front end. memory: holds the tensors of its jobs."""
+    """A connected front end. memory: shared memory with the tensors of the front end's jobs."""
 
     def __init__(self, link: Link, memory: memoryview, engine: Instance) -> None:
         self.link = link
@@ -129,7 +128,7 @@ class FrontEnd:
         self._futures: dict[int, Future[Any]] = {}
 
     def receive(self) -> bool:
-        """Submit and cancel jobs as its messages ask; return False if the front end is gone."""
+        """Submit and cancel jobs as the received messages say. Return False if the front end is gone."""
         messages = self.link.received()
         if messages is None:
             return False
@@ -138,7 +137,7 @@ class FrontEnd:
         return True
 
     def forget(self) -> None:
-        """Cancel its jobs and close the connection."""
+        """Cancel the front end's jobs and close the connection."""
         for future in list(self._futures.values()):
             future.cancel()
         self.link.close()
@@ -180,7 +179,7 @@ class FrontEnds:
         self._wait = BusyWait(busy_poll)
 
     def add(self, front_end: FrontEnd) -> None:
-        """Receive from this front end from now on."""
+        """Begin to receive from a front end."""
         file = front_end.link.fileno()
         self._by_file[file] = front_end
         self._epoll.register(file, select.EPOLLIN)
@@ -190,12 +189,12 @@ class FrontEnds:
         return list(self._by_file.values())
 
     def receive(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for a message, and handle all that have arrived."""
+        """Wait up to `timeout` seconds for a message, and handle all received messages."""
         for file, _ in self._events(timeout):
             front_end = self._by_file[file]
             try:
                 is_connected = front_end.receive()
-            except Exception:  # not one of our front ends; the engine must serve the others
+            except Exception:  # not one of our front ends; keep serving the other front ends
                 _log.exception("a front end sent an invalid message and is disconnected")
                 is_connected = False
             if not is_connected:
@@ -217,7 +216,7 @@ class FrontEnds:
         return events
 
     def end(self, timeout: float) -> None:
-        """End the connections after sending all replies. timeout: seconds per front end."""
+        """Send all replies, then end the connections. timeout: seconds per front end."""
         for front_end in self.connected:
             front_end.link.flush(timeout)
             # Explicitly: a process that hangs in a driver call keeps its sockets open.
@@ -235,7 +234,7 @@ def _reply(number: int, result: Any, error: BaseException | None) -> bytes:
         return packed_whole((number, None, error))
     if not isinstance(error, CancelledError):
         _log.error("a request failed", exc_info=error)
-    with contextlib.suppress(Exception):  # some exceptions cannot be pickled, or not unpickled
+    with contextlib.suppress(Exception):  # some exceptions cannot be pickled or unpickled
         unpacked(exact := packed_whole((number, None, error)))
         return exact
     return packed_whole((number, None, RuntimeError(f"{type(error).__name__}: {error}")))

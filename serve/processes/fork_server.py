@@ -1,6 +1,6 @@
-"""Preloaded by the fork server: importing this module makes it ignore Ctrl+C and end with the supervisor.
+"""Set up the fork server, which preloads this module: ignore Ctrl+C, and end with the supervisor.
 
-Ctrl+C reaches every process of a terminal, and is handled by the supervisor. Without `end_with_parent`, the
+Ctrl+C reaches every process of a terminal; only the supervisor handles it. Without `end_with_parent`, the
 fork server would live as long as any of its children.
 """
 

@@ -1,4 +1,4 @@
-"""Heartbeats: counters in shared memory that show other processes whether an event loop still runs."""
+"""Heartbeats: counters in shared memory, which show whether the event loop of another process still runs."""
 
 import mmap
 import os
@@ -11,13 +11,13 @@ from lensbox.serve.engine.errors import NotReadyError
 
 _COUNT = 8  # bytes
 _SIZE = _COUNT + 1
-_LONGEST_STEP = 0.5  # seconds of silence counted per check: the checking process may have slept itself
+_LONGEST_STEP = 0.5  # seconds of silence counted per check at most: this process may have been suspended
 
 
 class Heartbeat:
-    """A counter that one process increments and others watch, and whether that process is ready.
+    """A counter that one process increments and other processes watch, with a flag for readiness.
 
-    A watching process makes the heartbeat and passes it to the other. Nothing is expected before the first
+    A watching process makes the heartbeat and passes it to the watched process. Silence counts from the first
     `beat`.
     """
 
@@ -37,7 +37,7 @@ class Heartbeat:
         return _attached, (DupFd(self._file),)
 
     def beat(self, is_ready: bool = True) -> None:
-        """Tell that the process is alive, and whether it is ready."""
+        """Record that this process is alive, and whether it is ready."""
         self._memory[:] = (self.count + 1).to_bytes(_COUNT, "little") + bytes([not is_ready])
 
     @property
@@ -47,11 +47,11 @@ class Heartbeat:
 
     @property
     def waits(self) -> bool:
-        """Whether the process was not ready at its last beat."""
+        """True if the watched process was not ready at its last beat."""
         return bool(self._memory[_COUNT])
 
     def silence(self) -> float:
-        """Return the seconds since the last beat that this process has observed."""
+        """Return the seconds since the last observed beat; 0 before the first."""
         now, count = time.monotonic(), self.count
         if count and count == self._last_count:
             self._silence += min(now - self._checked, _LONGEST_STEP)
@@ -78,7 +78,7 @@ class Peers:
         self._others = [heartbeat for index, heartbeat in enumerate(heartbeats) if index != number]
 
     def beat(self, is_ready: bool) -> None:
-        """Tell that this front end is alive, and whether it is ready. Call it ten times a second."""
+        """Record that this front end is alive, and whether it is ready. Call it ten times a second."""
         self._own.beat(is_ready)
 
     def check_ready(self) -> None:

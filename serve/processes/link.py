@@ -17,10 +17,11 @@ _READ_AHEAD = 1 << 16  # bytes: dozens of messages in one go
 
 
 class Link:
-    """Sends and receives messages. `send` does not block: a thread sends what does not fit into the socket.
+    """Send and receive messages. `send` does not block: if the socket is full, a thread sends the rest.
 
-    Usually everything fits; waking the thread would take longer than sending. The sender bounds the number of
-    messages in flight: each job has one request and one reply. connection: taken over after its handshake.
+    Usually the whole message fits; waking the thread would take longer than sending. The number of messages
+    in flight is bounded: each job has one request and one reply. connection: an authenticated connection,
+    which the link takes over.
     """
 
     def __init__(self, connection: "Connection[Any, Any]", name: str) -> None:
@@ -33,7 +34,7 @@ class Link:
         threading.Thread(target=self._send_unsent, name=f"{name}-send", daemon=True).start()
 
     def send(self, message: bytes) -> None:
-        """Send a message. It is lost if the other end is gone."""
+        """Send a message. Drop the message if the other end is gone."""
         with self._changed:
             if self._closed:
                 return
@@ -45,7 +46,7 @@ class Link:
                 self._changed.notify_all()
 
     def fileno(self) -> int:
-        """Return the file descriptor that is readable when a message arrives."""
+        """Return the file descriptor, which becomes readable when a message arrives."""
         return self._socket.fileno()
 
     def received(self) -> list[bytes] | None:
@@ -78,7 +79,7 @@ class Link:
         loop.add_reader(self._socket, read)
 
     def flush(self, timeout: float) -> None:
-        """Wait until all messages are in the socket, `timeout` seconds at most."""
+        """Wait until the socket has taken all messages, at most `timeout` seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or not self._unsent, timeout)
 
@@ -96,7 +97,7 @@ class Link:
         self._socket.close()
 
     def _send_at_once(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Send without blocking; return what did not fit."""
+        """Send without blocking. Return the unsent rest."""
         try:
             sent = self._socket.sendmsg(pieces, (), socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -116,7 +117,7 @@ class Link:
                 self._changed.wait_for(lambda: self._closed or self._unsent)
                 if self._closed:
                     return
-                piece = self._unsent[0]  # removed only when sent: later messages queue behind it
+                piece = self._unsent[0]  # removed after it is sent, so that later messages queue behind it
             try:
                 self._socket.sendall(piece)
             except OSError:
@@ -140,7 +141,7 @@ def _taken_from(received: bytearray) -> list[bytes]:
 
 
 class BusyWait:
-    """Decides whether to busy-poll: only while the last wait was shorter than `limit` seconds; 0: never.
+    """Decide whether to busy-poll: only if the last wait was shorter than `limit` seconds; 0: never.
 
     Waking a sleeping thread costs 40 to 170 us on virtual machines and leaves the CPU at a lower clock. With
     an H200, decoding a photograph took 1.7 to 1.9 ms after 2 ms of sleep instead of 1.5 ms, and the rest of
@@ -159,7 +160,7 @@ class BusyWait:
 
     @property
     def goes_on(self) -> bool:
-        """Whether to poll again instead of sleeping."""
+        """True to poll again instead of sleeping."""
         return self._pays and self._is_short
 
     def end(self) -> None:

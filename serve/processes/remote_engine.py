@@ -38,7 +38,7 @@ class _Pending(NamedTuple):
 
 
 class RemoteEngine:
-    """Sends jobs to the other process; reconnects when that process was replaced.
+    """Send jobs to an engine process. Reconnect when the supervisor has replaced the process.
 
     arena: shared memory for the tensors of jobs. most: maximum number of jobs in flight. busy_poll: seconds
     for which the event loop busy-polls while a single job is in flight.
@@ -63,12 +63,12 @@ class RemoteEngine:
         self._thread = threading.Thread(target=self._run, name="lensbox-engine-link", daemon=True)
 
     def start(self) -> None:
-        """Begin to connect. Call it in the event loop that receives the results."""
+        """Start to connect. Call it in the event loop that receives the results."""
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._thread.start()
 
     def wait_for_first_attempt(self, timeout: float) -> None:
-        """Block until the first attempt to connect has ended, `timeout` seconds at most."""
+        """Block until the first attempt to connect has ended, at most `timeout` seconds."""
         self._tried.wait(timeout)
 
     @property
@@ -78,7 +78,7 @@ class RemoteEngine:
 
     @property
     def loaded(self) -> bool:
-        """Whether the engine has been ready once."""
+        """True once the engine has been ready."""
         return self._loaded
 
     @property
@@ -88,7 +88,7 @@ class RemoteEngine:
 
     @property
     def missing(self) -> list[str]:
-        """The reason if the engine is not ready."""
+        """A list of the reason if the engine is not ready; empty otherwise."""
         return [] if self._model is not None else [self._why_not()]
 
     def ready_artifact(self) -> DescribedModel:
@@ -102,13 +102,13 @@ class RemoteEngine:
     def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
         """Raise OverloadError if `submit` would, or if the engine's queue is probably full.
 
-        Other front ends fill that queue, too. Only the engine compares its queue with deadlines.
+        Several front ends share the queue. Only the engine itself compares its queue with deadlines.
         """
         if not self._window.has_room(max(requests, len(self._pending))):  # a window has at most `most` places
             raise OverloadError("the model's queue is full; try again later")
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
-        """See `Instance.submit`. The future, too, may raise OverloadError: the engine's queue is shared."""
+        """See `Instance.submit`. The future may raise OverloadError, because front ends share the queue."""
         self.ready_artifact()
         if len(self._pending) >= self._most:
             raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
@@ -146,27 +146,27 @@ class RemoteEngine:
 
     @property
     def is_lone(self) -> bool:
-        """Whether a single job is in flight, so that the event loop may have nothing else to do."""
+        """True if a single job is in flight, so that the event loop is probably idle."""
         return len(self._pending) == 1
 
     def _stay_awake(self) -> None:
-        """Keep the event loop from sleeping, by a callback in its next iteration."""
+        """Keep the event loop awake by a callback in its next iteration."""
         if self.is_lone and self._wait.goes_on and self._loop is not None:
             self._loop.call_soon(self._stay_awake)
 
     def _why_not(self) -> str:
         if not self._loaded:
             return "the model is still loading"
-        return f"the engine on {self._address.device} has ended and is being started again"
+        return f"the engine on {self._address.device} has ended and is being restarted"
 
     def _write(self, buffers: list[memoryview]) -> tuple[int | None, list[tuple[int, int]]]:
-        """Copy buffers into one block. Return its offset, and offset and size of each buffer."""
+        """Copy buffers into one block. Return the block's offset, and offset and size of each buffer."""
         if not buffers:
             return None, []
         sizes = [buffer.nbytes for buffer in buffers]
         offset = self._arena.allocate(sum(map(aligned, sizes)))
         if offset is None:
-            raise OverloadError("images that already wait take all shared memory; try again later")
+            raise OverloadError("the shared memory is full of waiting images; try again later")
         ends = itertools.accumulate(map(aligned, sizes), initial=offset)
         blocks = [(begin, size) for begin, size in zip(ends, sizes, strict=False)]
         for (begin, _), buffer in zip(blocks, buffers, strict=True):
@@ -214,7 +214,7 @@ class RemoteEngine:
             ended.wait()
 
     def _take(self, message: bytes) -> None:
-        """Handle a result of the engine."""
+        """Handle a message from the engine: the result of a job."""
         number, result, error = unpacked(message)
         with self._lock:
             jobs = len(self._pending)
@@ -236,7 +236,7 @@ class RemoteEngine:
             self._link = self._model = None
             lost, self._pending = self._pending, {}
         if lost and not self._stopped.is_set():
-            _log.warning("%d requests have lost their engine", len(lost))
+            _log.warning("%d requests failed because their engine ended", len(lost))
         for pending in lost.values():
             self._free(pending.offset)
             error = NotReadyError(f"the engine on {self._address.device} has ended; try again later")
@@ -253,7 +253,7 @@ class RemoteEngines(Engines):
     def start(self) -> None:
         """Connect to all engines at the same time. Call it in the event loop that receives the results.
 
-        Wait for the first attempts, so that a front end that starts while the model is ready refuses no
+        Wait for the first attempts, so that a front end that restarts while the model is ready refuses no
         request.
         """
         super().start()

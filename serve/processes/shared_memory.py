@@ -1,4 +1,4 @@
-"""Jobs between processes: pixels in shared memory, the rest as pickled bytes.
+"""Pass jobs between processes: tensors in shared memory, everything else as pickled bytes.
 
 pickle is safe here: both ends are processes of one service and authenticate with a random key.
 """
@@ -46,7 +46,7 @@ class Arena:
         return None
 
     def free(self, offset: int) -> None:
-        """Free a block. Raise KeyError if there is none at that offset."""
+        """Free the block at an offset. Raise KeyError if no block begins there."""
         with self._lock:
             gaps = sorted([*self._free, (offset, self._taken.pop(offset))])
             self._free = gaps[:1]
@@ -58,7 +58,7 @@ class Arena:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no block is in use."""
+        """True if no block is in use."""
         return not self._taken
 
     def write(self, offset: int, content: memoryview) -> None:
@@ -67,7 +67,7 @@ class Arena:
 
 
 def aligned(nbytes: int) -> int:
-    """Return the next multiple of 64."""
+    """Round up to a multiple of 64."""
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -87,7 +87,7 @@ def packed_whole(value: Any) -> bytes:
 
 
 def unpacked(data: bytes, buffers: Sequence[memoryview] = ()) -> Any:
-    """Return the value. Its tensors lie in `buffers`, without a copy."""
+    """Return the pickled value. Its tensors share the memory of `buffers`."""
     return pickle.loads(data, buffers=buffers)
 
 
@@ -98,7 +98,7 @@ def _pickler(stream: io.BytesIO, on_buffer: Callable[[pickle.PickleBuffer], obje
 
 
 def _reduced(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Reduce a tensor for pickle: half the time and bytes that numpy's own reduction takes."""
+    """Reduce a tensor for pickle, in half the time and bytes of numpy's own reduction."""
     if tensor.dim() == 3 and not tensor.is_contiguous():  # an interleaved image: keep its memory layout
         make, array = _interleaved, tensor.permute(1, 2, 0).contiguous().numpy()
     else:

@@ -1,7 +1,7 @@
-"""Starts the processes of a service, restarts those that end, and ends them in order.
+"""Start the processes of a service, restart processes that end, and shut all of them down in order.
 
-The processes come from multiprocessing's fork server, which has imported torch and not used it: a new process
-starts in a fraction of a second and shares most of its memory.
+multiprocessing's fork server makes the processes. The fork server has imported torch without using it, so a
+new process starts in a fraction of a second and shares most of its memory.
 """
 
 import logging
@@ -29,10 +29,10 @@ from lensbox.serve.shutdown import Shutdown
 _log = logging.getLogger(__name__)
 
 _TICK = 0.1  # seconds between checks for signals
-_STABLE = 30.0  # seconds after which earlier failures of a process are forgotten
+_STABLE = 30.0  # seconds of running after which earlier failures of a process do not count
 SILENCE = 30.0  # seconds without a heartbeat after which a front end is killed
-ENGINE_SILENCE = 10.0  # the same for an engine, after the time in which it should have ended itself
-_LONGEST_PAUSE = 10.0  # seconds between restarts of a process that keeps ending
+ENGINE_SILENCE = 10.0  # the same for an engine, after the time in which a stuck engine should have exited
+_LONGEST_PAUSE = 10.0  # maximum seconds between restarts of a crashing process
 
 
 class EngineStartError(LensboxError):
@@ -45,9 +45,9 @@ class EngineStartError(LensboxError):
 class Child:
     """A process and how to start it.
 
-    slot: its name in the shared metrics. patience: maximum seconds without a heartbeat, given the seconds
-    that loading took. reports: whether the process gets a `status` pipe. failures: failed starts and early
-    ends in a row.
+    slot: the process's name in the shared metrics. patience: returns the maximum seconds without a heartbeat,
+    given the seconds that loading took. reports: True if the process gets a `status` pipe. failures: failed
+    starts and early exits in a row.
     """
 
     name: str
@@ -81,7 +81,7 @@ def run(
     shutdown: Shutdown,
     key_file: KeyFile | None,
 ) -> Exception | None:
-    """Serve on a bound socket. Return None after SIGINT or SIGTERM, else why an engine could not start."""
+    """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error of an engine's start."""
     with shared_metrics():
         join_shared_metrics("supervisor")
         return _run(settings, devices, listener, log, shutdown, key_file, Restarts())
@@ -115,7 +115,7 @@ def _run(
     said_ready = False
     try:
         while not asked:
-            if key_file is not None:  # for front ends that start later; logs changes for all of them
+            if key_file is not None:  # for restarted front ends; logs changes for all front ends
                 key_file.refresh()
             for child in children:
                 keep_alive(child, context, restarts)
@@ -148,7 +148,7 @@ def _engine(number: int, settings: Settings, address: EngineAddress, log: LogSty
 
 
 def keep_alive(child: Child, context: Any, restarts: Restarts) -> None:
-    """Start a process that is not running; check one that is."""
+    """Start a process if it is not running; else check its heartbeat."""
     if child.status is not None:
         _read_status(child)
     if child.process is not None:
@@ -160,18 +160,18 @@ def keep_alive(child: Child, context: Any, restarts: Restarts) -> None:
             child.failures = 0
         child.retry_later()
         restarts.process_ended(child.slot)
-        _log.error("%s (process ended with %s) is started again", child.name, _described(code))
+        _log.error("%s ended with %s and is restarted", child.name, _described(code))
     if time.monotonic() < child.restart_at:
         return
     try:
         _start(child, context)
-    except Exception as error:  # the fork server has ended, or there is no memory: of many types
+    except Exception as error:  # many types: the fork server has ended, or memory is short
         child.retry_later()
-        _log.error("%s cannot be started, is tried again: %s", child.name, error or type(error).__name__)
+        _log.error("%s cannot be started; retrying: %s", child.name, error or type(error).__name__)
 
 
 def _start(child: Child, context: Any) -> None:
-    """Start a process. Raise if the fork server is gone or ends meanwhile."""
+    """Start a process. Raise an error if the fork server has ended or ends meanwhile."""
     ensure_fork_server()
     arguments, status, sender = child.arguments, None, None
     if child.reports:
@@ -192,7 +192,7 @@ def _start(child: Child, context: Any) -> None:
 
 
 def ensure_fork_server() -> None:
-    """Start the fork server unless it runs, with SIGINT blocked: it does not ignore Ctrl+C at first."""
+    """Start the fork server if it does not run. Block SIGINT, which the fork server ignores only later."""
     resource_tracker.ensure_running()  # the fork server needs it; starting it unblocks SIGINT
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -202,11 +202,11 @@ def ensure_fork_server() -> None:
 
 
 def _check_heartbeat(child: Child) -> None:
-    """Kill a process whose event loop stands still, so that its clients see closed connections."""
+    """Kill a process without a heartbeat, so that its clients see closed connections."""
     patience = child.patience(child.loading)
     if child.heartbeat.silence() > patience:
-        _log.error("%s has not moved for %g s and is killed", child.name, patience)
-        child.heartbeat.reset()  # log this once, even if the process takes time to end
+        _log.error("%s had no heartbeat for %g s and is killed", child.name, patience)
+        child.heartbeat.reset()  # log the kill once, even if the process takes time to end
         child.process.kill()
 
 
@@ -231,9 +231,9 @@ def _read_status(child: Child) -> None:
 
 
 def _end_in_order(frontends: Sequence[Child], is_ready: bool) -> None:
-    """End the front ends, which answer accepted requests first; they need the engines until then.
+    """Drain the front ends, then return. The engines run until then, because accepted requests need them.
 
-    `Shutdown` limits the time of this process, and all others end with it.
+    `Shutdown` limits the time of the supervisor, and all child processes end with it.
     """
     running = [child.process for child in frontends if child.process is not None]
     for process in running:

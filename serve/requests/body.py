@@ -22,9 +22,9 @@ _WINDOW_BITS = {"gzip": zlib.MAX_WBITS + 16, "deflate": zlib.MAX_WBITS}  # defla
 async def receive(
     request: Request, limit: int, settings: Settings, deadline: Deadline
 ) -> tuple[Body, Deadline]:
-    """Return the whole body, and when it must be answered.
+    """Return the whole body, and the deadline of the answer.
 
-    limit: bytes. deadline: the client's own; `answer_timeout` after the end of the body may come sooner.
+    limit: bytes. deadline: the client's deadline; `answer_timeout` after the end of the body may come sooner.
     Raises ApiError: 400 empty, 408 too slow, 413 too large, 504 after the deadline.
     """
     body = await _read(request, limit, settings.body_timeout, deadline)
@@ -32,7 +32,7 @@ async def receive(
 
 
 def content_encoding(request: Request, allowed: tuple[str, ...]) -> str:
-    """Return the Content-Encoding in small letters. Raises ApiError (415) for others than `allowed`."""
+    """Return the Content-Encoding in lower case. Raises ApiError (415) unless it is one of `allowed`."""
     encoding = request.headers.get("content-encoding", "identity")
     name = encoding.strip().lower()
     if name not in allowed:
@@ -44,8 +44,8 @@ def content_encoding(request: Request, allowed: tuple[str, ...]) -> str:
 def decompress(body: Body, encoding: str, limit: int) -> Body:
     """Return the content of a body that is "identity", "gzip" or "deflate".
 
-    Inflates at most `limit` bytes, whatever the body claims. Raises ApiError: 400 damaged, truncated or
-    followed by more bytes; 413 too large.
+    Inflate at most `limit` bytes. Raises ApiError: 400 if the body is damaged, truncated or followed by more
+    bytes; 413 if the content is too large.
     """
     if encoding == "identity":
         return body
@@ -55,26 +55,26 @@ def decompress(body: Body, encoding: str, limit: int) -> Body:
     except zlib.error as error:
         raise _damaged(f"the body must be valid {encoding}: {error}") from None
     if len(content) > limit:
-        raise _too_large(limit, "more once it is decompressed")
+        raise _too_large(limit, "more after decompression")
     if not inflater.eof:
-        raise _damaged(f"the body must be a complete {encoding} stream, got {len(body)} bytes of one")
+        raise _damaged(f"the body must be a complete {encoding} stream, got a truncated one")
     if inflater.unused_data:
         rest = len(inflater.unused_data)
-        raise _damaged(f"the body must be one {encoding} stream, got {rest} bytes behind its end")
+        raise _damaged(f"the body must be one {encoding} stream, got {rest} bytes after its end")
     return content
 
 
 async def _read(request: Request, limit: int, timeout: float, deadline: Deadline) -> Body:
     declared = request.headers.get("content-length")
-    if declared is not None and int(declared) > limit:  # the server has checked that it is a number
+    if declared is not None and int(declared) > limit:  # uvicorn has checked that the value is a number
         raise _too_large(limit, f"a Content-Length of {declared}")
     try:
         body = await _within(min(timeout, deadline.left), _collect(request, limit))
     except TimeoutError:
-        close = {"Connection": "close"}  # what comes next could be the rest of the body or another request
+        close = {"Connection": "close"}  # the next bytes could be the rest of the body or another request
         if not deadline.left:
             raise ApiError(504, "deadline_exceeded", str(deadline.error()), close) from None
-        message = f"the body must arrive within {timeout:g} seconds; it was still incomplete"
+        message = f"the body must arrive within {timeout:g} seconds, got an incomplete body"
         raise ApiError(408, "body_timeout", message, close) from None
     if not body:
         raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
@@ -94,7 +94,7 @@ else:
 
 
 async def _collect(request: Request, limit: int) -> Body:
-    """Return the body; one that comes in a single piece, as most photographs do, is not copied."""
+    """Return the body. Do not copy a body that arrives in a single piece, as most photographs do."""
     body: Body = b""
     is_whole = False
     while not is_whole:
@@ -103,7 +103,7 @@ async def _collect(request: Request, limit: int) -> Body:
             raise ClientDisconnect
         chunk = message.get("body", b"")
         if len(body) + len(chunk) > limit:  # chunked bodies declare no length
-            raise _too_large(limit, f"{len(body) + len(chunk)} and maybe more")
+            raise _too_large(limit, f"at least {len(body) + len(chunk)}")
         if not body:
             body = chunk
         elif chunk:

@@ -12,10 +12,9 @@ from lensbox.serve.requests.errors import ApiError, shown
 from lensbox.serve.requests.json_body import check_counts, read_json
 
 _MOST_SIGNS = 64
-_MOST_IMAGES_ALONE = 1024  # each is a call of the model's loss
+_MOST_IMAGES_ALONE = 1024  # each image is a call of the model's loss
 
-# fail_fast: otherwise a body of wrong numbers makes an error for each of them. Field, because pydantic's
-# FailFast cannot be a member of a union.
+# fail_fast: report only the first wrong number. Not pydantic's FailFast, which cannot be a member of a union.
 _Box = Annotated[list[FiniteFloat], Field(min_length=4, max_length=4, fail_fast=True)]
 _BoxesOfImage = Annotated[list[_Box], Field(fail_fast=True)]
 _BoxesOfImages = Annotated[list[_BoxesOfImage], Field(fail_fast=True)]
@@ -37,18 +36,18 @@ class LossQuestion(BaseModel):
     )
     targets: _Boxes = Field(
         union_mode="left_to_right",
-        description="of the same shape, or of as many images with at most as many boxes in each; an image's "
-        "first target belongs to its first prediction, and so on. y2 = 0 marks an empty slot",
+        description="same shape as predictions, or a list of as many images with at most as many boxes each; "
+        "target i of an image belongs to prediction i. y2 = 0 marks an empty slot",
     )
     weights: Annotated[_Weights, Field(union_mode="left_to_right")] | None = Field(
-        None, description="of each target of [N][4], of each image, or of each target of each image"
+        None, description="one weight per target of [N][4], per image, or per target of each image"
     )
-    per_image: bool = Field(False, description="whether the loss of each image alone is wanted, too")
-    gradient: bool = Field(False, description="whether d loss / d predictions is wanted, too")
+    per_image: bool = Field(False, description="true: return the loss of each image, too")
+    gradient: bool = Field(False, description="true: return d loss / d predictions, too")
 
 
 class LossRequest(NamedTuple):
-    """Pairs of boxes, and which answers are wanted beside their loss."""
+    """Pairs of boxes. per_image, gradient: True to return these beside the loss."""
 
     pairs: BoxPairs
     per_image: bool
@@ -56,7 +55,7 @@ class LossRequest(NamedTuple):
 
 
 class _FlatBoxes(NamedTuple):
-    """boxes: of all images, end to end. sizes: number of boxes of each image; None for [N][4]."""
+    """boxes: boxes of all images, concatenated. sizes: number of boxes of each image; None for [N][4]."""
 
     boxes: list[list[float]]
     sizes: tuple[int, ...] | None
@@ -73,8 +72,8 @@ def read_loss_request(body: bytes, max_boxes: int) -> LossRequest:
     """Return the pairs of boxes in a body; boxes are float64.
 
     `predictions` and `targets` are both [N][4], or both lists of images with lists of boxes of any length.
-    Target i of an image belongs to its prediction i. `weights` has a number for each image or each target.
-    Raises ApiError: 413 for more than `max_boxes` boxes or images; 422 for any other fault.
+    Target i of an image belongs to prediction i of that image. `weights` has one number per image or target.
+    Raises ApiError: 413 for more than `max_boxes` boxes or images; 422 for any other invalid body.
     """
     _check_size(body, max_boxes)
     question = read_json(body, LossQuestion, 422, "invalid_boxes")
@@ -101,7 +100,7 @@ def _check_size(body: bytes, max_boxes: int) -> None:
 
 
 def _flat(name: str, boxes: list[Any], max_boxes: int) -> _FlatBoxes:
-    """Return the boxes of [N][4], or of images. Raises ApiError (413)."""
+    """Flatten boxes of [N][4] or of images. Raises ApiError (413) for too many."""
     sizes = None
     if boxes and (not boxes[0] or isinstance(boxes[0][0], list)):
         _check_count(name, "images", len(boxes), max_boxes)
@@ -121,15 +120,15 @@ def _check_pairs(predictions: _FlatBoxes, targets: _FlatBoxes) -> None:
         return
     if len(ours) != len(theirs):
         counts = f"{len(ours)} and {len(theirs)}"
-        raise _invalid(f"predictions and targets must be of as many images, got {counts}")
+        raise _invalid(f"predictions and targets must have the same number of images, got {counts}")
     for index, (have, need) in enumerate(zip(ours, theirs, strict=True)):
         if need > have:
-            rule = f"must have at most as many boxes as predictions[{index}], {have}"
+            rule = f"must have at most as many boxes as predictions[{index}], which has {have}"
             raise _invalid(f"targets[{index}] {rule}, got {need}")
 
 
 def _pairs(predictions: _FlatBoxes, targets: _FlatBoxes, weights: list[Any] | None) -> BoxPairs:
-    """Return pairs. Targets are padded to the number of predictions, with weights of 0."""
+    """Return pairs. Pad targets to the number of predictions, with weights of 0."""
     sizes = predictions.sizes or (len(predictions.boxes),)
     places = _places(sizes, targets.sizes or sizes)
     boxes = torch.tensor(predictions.boxes, dtype=torch.float64).reshape(-1, 4)
@@ -144,7 +143,7 @@ def _pairs(predictions: _FlatBoxes, targets: _FlatBoxes, weights: list[Any] | No
 
 
 def _places(sizes: Sequence[int], counts: Sequence[int]) -> Tensor:
-    """Return the places, among all slots, of the first counts[b] slots of each image b of sizes[b] slots."""
+    """Return the indices, among all slots, of the first counts[b] of the sizes[b] slots of each image b."""
     lengths, begins = torch.tensor(counts, dtype=torch.int64), torch.tensor([0, *sizes]).cumsum(0)[:-1]
     image = torch.arange(len(counts)).repeat_interleave(lengths)
     within = torch.arange(len(image)) - (lengths.cumsum(0) - lengths)[image]

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 class Decoders:
     """A pool of threads that decode image files.
 
-    threads: images decoded at a time. max_pixels: most pixels of an image. time_limit: seconds from `submit`
+    threads: number of threads. max_pixels: most pixels of an image. time_limit: seconds from `submit`
     until decoding is given up. on_decoded: called in the thread with the seconds that an image took.
     """
 
@@ -39,7 +39,7 @@ class Decoders:
         self._time_limit = time_limit
         self._on_decoded = on_decoded
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lensbox-decode")
-        self._limits: dict[int, float] = {}  # thread: when its image must be done
+        self._limits: dict[int, float] = {}  # by thread: when its image counts as stuck
 
     def submit(
         self,
@@ -49,10 +49,10 @@ class Decoders:
         deadline: float = math.inf,
         is_alone: bool = False,
     ) -> "Future[Photo]":
-        """Decode a file as `photo_from_file` does; cancelling the future before its turn drops it.
+        """Decode a file as `photo_from_file` does. A future that is cancelled while queued drops the file.
 
-        deadline: of the request, on the clock of `time.monotonic`. is_alone: no other request is in progress,
-        so a small JPEG is decoded in the caller's thread, which is faster than waking another one.
+        deadline: of the request, on the clock of `time.monotonic`. is_alone: True if no other request is in
+        progress; a small JPEG is then decoded in the caller's thread, which is faster than waking a thread.
         """
         if is_alone and not self._limits and len(file) <= _FEW_BYTES and is_quick_jpeg(file, _FEW_PIXELS):
             photo: Future[Photo] = Future()
@@ -64,24 +64,24 @@ class Decoders:
         return self.run(lambda until: self._decode(file, canvas, reading, until), deadline)
 
     def run(self, work: Callable[[float], Result], deadline: float = math.inf) -> "Future[Result]":
-        """Run other work with images, such as drawing, in a thread. `work` gets the time to give up."""
+        """Run `work` with images, such as drawing, in a thread. work: takes the time at which to give up."""
         limit = time.monotonic() + self._time_limit
         context = contextvars.copy_context()  # for logs and traces
         return self._pool.submit(context.run, self._timed, work, deadline, limit)
 
     @property
     def stuck(self) -> bool:
-        """Whether every thread is busy with an image whose time is over, so that none can be decoded."""
+        """True if every thread is busy with an image past its time limit, so that no image can be decoded."""
         now = time.monotonic()
         return sum(limit < now for limit in list(self._limits.values())) == self._threads
 
     def stop(self) -> None:
-        """Drop waiting images and abandon the ones that are being decoded."""
+        """Drop waiting images. Do not wait for images that are being decoded."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _timed(self, work: Callable[[float], Result], deadline: float, limit: float) -> Result:
         thread = threading.get_ident()
-        # Not the client's deadline: short deadlines would make all threads look stuck.
+        # Not the client's deadline, because short deadlines would make all threads look stuck.
         self._limits[thread] = limit
         try:
             return work(min(deadline, limit))

@@ -1,4 +1,4 @@
-"""Errors that a client is told about, and how values are shown in their messages."""
+"""Errors that become answers to clients, and the display of values in their messages."""
 
 import reprlib
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class HangUpError(Exception):
 
 
 def shown(value: object) -> str:
-    """Return the `repr` of a client's value, cut to a length fit for a message."""
+    """Return the `repr` of a client's value, shortened to about 60 characters."""
     return _shorten.repr(value)
 
 

@@ -16,22 +16,22 @@ FORM = "multipart/form-data"
 
 
 class Part(NamedTuple):
-    """A field of a form. The name of a file is ignored."""
+    """A field of a form. File names are ignored."""
 
     name: str
     content: bytes
 
 
 def media_type(content_type: str | None) -> str:
-    """Return the media type of a Content-Type in small letters, without parameters; "" for None."""
+    """Return the media type of a Content-Type in lower case, without parameters; "" for None."""
     if content_type is None or ";" not in content_type:
         return (content_type or "").strip().lower()
-    # Not every release of python-multipart lowers the case.
+    # Some releases of python-multipart do not convert to lower case.
     return parse_options_header(content_type)[0].decode("latin-1").lower()
 
 
 def form_parts(body: bytes, content_type: str, most: int) -> list[Part]:
-    """Return the parts of a form in their order.
+    """Return the parts of a form in order.
 
     Raises ApiError: 400 for a malformed form, 413 for more than `most` parts.
     """
@@ -43,7 +43,7 @@ def form_parts(body: bytes, content_type: str, most: int) -> list[Part]:
 
     def add(part: Any) -> None:
         """Add a `Field`, or a `File`, which stays in memory."""
-        if part.field_name is None:  # later releases of python-multipart refuse it themselves
+        if part.field_name is None:  # later releases of python-multipart refuse such a part themselves
             raise FormParserError("a part has no name")
         if len(parts) == most:
             raise ApiError(413, "too_many_images", f"the form must have at most {most} parts, got more")

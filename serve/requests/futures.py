@@ -1,4 +1,4 @@
-"""Wait for worker threads without blocking the event loop, until a deadline or until the client is gone."""
+"""Wait for worker threads without blocking the event loop, until a deadline or a hang-up of the client."""
 
 import asyncio
 import contextlib
@@ -26,9 +26,9 @@ Second = TypeVar("Second")
 
 @dataclass(frozen=True)
 class Deadline:
-    """When a request must be answered.
+    """The deadline of an answer.
 
-    at: seconds on the clock of `time.monotonic`. seconds: the whole time that was given, for messages.
+    at: seconds on the clock of `time.monotonic`. seconds: the whole time limit, for messages.
     """
 
     at: float
@@ -36,12 +36,12 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float) -> "Deadline":
-        """Return the deadline that many seconds from now."""
+        """Return the deadline that is `seconds` from now."""
         return cls(time.monotonic() + seconds, seconds)
 
     @property
     def left(self) -> float:
-        """Seconds that are left, at least 0."""
+        """The remaining seconds, at least 0."""
         return max(0.0, self.at - time.monotonic())
 
     def error(self) -> DeadlineError:
@@ -58,7 +58,7 @@ NO_DEADLINE = Deadline(math.inf, math.inf)
 
 
 def deadline_of(text: str | None) -> Deadline:
-    """Return the deadline that a value of X-Request-Timeout-Ms means; NO_DEADLINE for None.
+    """Return the deadline in the header X-Request-Timeout-Ms; NO_DEADLINE for None.
 
     Raises ApiError (422) unless it is a whole number of milliseconds from 1 to a day.
     """
@@ -74,8 +74,8 @@ def deadline_of(text: str | None) -> Deadline:
 async def result_for(request: Request, future: "Future[Result]", deadline: Deadline) -> Result:
     """Return the future's result, for a request whose body has been read.
 
-    Cancels the future if the client hangs up or the deadline passes, so that a queued job never runs. Raises
-    HangUpError, DeadlineError, or what the future raises.
+    Cancel the future if the client hangs up or the deadline passes, so that a queued job never runs. Raises
+    HangUpError, DeadlineError, or the future's exception.
     """
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
 
@@ -124,7 +124,7 @@ def chained(
     """Chain two futures, so that the event loop awaits only the second. Return both results.
 
     `follow` starts the second step in the thread that ends the first, in the caller's context. The returned
-    future raises what a step or `follow` raises. Cancelling it cancels the step that has not begun.
+    future raises the exception of a step or of `follow`. Cancelling the returned future cancels both steps.
     """
     context = contextvars.copy_context()
     both: Future[tuple[First, Second]] = Future()
@@ -136,7 +136,7 @@ def chained(
         try:
             value = done.result()
             second = context.run(follow, value)
-        except BaseException as error:  # of any kind, because a request waits for it
+        except BaseException as error:  # every exception, because a request waits for the outcome
             _fail(both, error)
             return
         steps.append(second)
@@ -175,10 +175,10 @@ async def _in_time(
     watch: Callable[[Callable[[], None]], None],
     deadline: Deadline,
 ) -> None:
-    """Return when something is done. Raises HangUpError and DeadlineError.
+    """Return when `is_done` is true. Raises HangUpError and DeadlineError.
 
-    watch: takes a callback, and calls it in the event loop's thread when the thing is done. (asyncio.wait
-    would take two more turns of the loop.)
+    watch: takes a callback, and calls it in the event loop's thread once `is_done` is true. (asyncio.wait
+    would take two more iterations of the loop.)
     """
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()

@@ -1,4 +1,4 @@
-"""Decode an image file, and refuse early what would be expensive to decode."""
+"""Decode an image file, and refuse files early that would be expensive to decode."""
 
 from typing import NamedTuple
 
@@ -18,11 +18,11 @@ from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import DeadlineError
 from lensbox.serve.requests.errors import ApiError, shown
 
-# A screenshot of 1920 x 1080, which run-length coding was made for.
+# Enough for a screenshot of 1920 x 1080, the typical use of run-length coding.
 MAX_RUN_LENGTH_PIXELS = 1 << 21
 
-# Inflated bytes: 40 million pixels of RGB, 30 of RGBA, 15 of RGBA with 16 bits a sample. The slowest such PNG
-# takes 1.6 s of a thread.
+# Limit of inflated bytes: 40 million pixels of RGB, 30 million of RGBA, 15 million of RGBA with 16 bits per
+# sample. The slowest such PNG takes 1.6 s of a thread.
 MAX_PNG_BYTES = 120_000_000
 
 
@@ -33,7 +33,7 @@ class _Signature(NamedTuple):
     reader: type[ImageFile] | None  # None: known, but not supported
 
 
-# Few formats on purpose: every decoder is exposed to bytes from strangers.
+# Few formats on purpose, because every decoder reads untrusted bytes.
 _SIGNATURES = (
     _Signature(0, b"\xff\xd8\xff", "JPEG", JpegImageFile),
     _Signature(0, b"\x89PNG\r\n\x1a\n", "PNG", PngImageFile),
@@ -51,7 +51,7 @@ _SIGNATURES = (
     _Signature(0, b"\x00\x00\x01\x00", "ICO", None),
     _Signature(0, b"<svg", "SVG", None),
 )
-_LONGEST_NAME = 256  # bytes of a body that may be the name of a file
+_LONGEST_NAME = 256  # bytes; a shorter text may be the name of a file
 _SUPPORTED = ", ".join(signature.format for signature in _SIGNATURES if signature.reader)
 
 
@@ -62,10 +62,10 @@ def photo_from_file(
     max_pixels: int,
     deadline: float | None = None,
 ) -> Photo:
-    """Return the photograph in a file, read for a canvas as `decode_photo` does.
+    """Return the photograph in a file, decoded for a canvas as `decode_photo` does.
 
-    deadline: when to give up, on the clock of `time.monotonic`. Raises DeadlineError; ApiError: 400
-    undecodable, 413 more than `max_pixels` pixels, 415 an unsupported format.
+    deadline: when to give up, on the clock of `time.monotonic`. Raises DeadlineError; ApiError: 400 for an
+    undecodable file, 413 for more than `max_pixels` pixels, 415 for an unsupported format.
     """
     limits = ImageLimits(
         max_pixels=max_pixels,
@@ -101,7 +101,7 @@ def _reader(file: bytes) -> type[ImageFile]:
 
 
 def hint_of_form(content_type: str) -> str:
-    """Return what to add to the message of an image that cannot be decoded; "" for most Content-Types."""
+    """Return a hint to append to the message of an undecodable image; "" for most Content-Types."""
     if content_type.startswith("application/x-www-form-urlencoded"):
         return "; `curl -d @photo.jpg` drops line breaks from a file: send it with --data-binary @photo.jpg"
     return ""

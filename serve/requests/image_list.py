@@ -17,9 +17,9 @@ Threshold = Annotated[float, Field(ge=0, le=1)]
 Parameters = TypeVar("Parameters", bound=BaseModel)
 
 IMAGE_FIELDS = ("image", "file")
-_SPARE = 256  # arrays, objects, quotes and commas outside of the images
+_SPARE = 256  # extra arrays, objects, quotes and commas outside of the images
 
-# An ApiError takes the place of an image whose data cannot be read.
+# The file of an image, or an ApiError if its data cannot be read.
 Source = bytes | ApiError
 
 
@@ -35,19 +35,19 @@ class DetectParameters(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     score_threshold: Threshold | None = Field(
-        None, description="Detections have a score above this. Default: the artifact's."
+        None, description="Return detections with a score above this. Default: the artifact's."
     )
     iou_threshold: Threshold | None = Field(
-        None, description="If two detections overlap by more than this, the one with the higher score stays."
+        None, description="If two detections overlap by more than this, keep only the higher score."
     )
     orientation: Orientation | None = Field(
         None,
-        description="exif: turn the photograph upright by its EXIF data. stored: leave it as it lies. "
+        description="exif: rotate the photograph by its EXIF data. stored: do not rotate. "
         "Default: the artifact's.",
     )
     tiles: Annotated[str | None, AfterValidator(_readable_tiles)] = Field(
         None,
-        description="Look for small things in overlapping tiles of a large photograph: auto (tiles of the "
+        description="Detect small objects in overlapping tiles of a large photograph: auto (tiles of the "
         "canvas's size), SIZE or SIZE,OVERLAP (pixels of the longer side; 0 to below 1). Default: no tiles.",
     )
 
@@ -57,7 +57,7 @@ class ImageData(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    data: str = Field(description="the file of an image in base64")
+    data: str = Field(description="an image file in base64")
 
 
 class DetectQuestion(DetectParameters):
@@ -73,7 +73,7 @@ class NoParameters(BaseModel):
 
 
 class ImageList(NamedTuple):
-    """The images of a request. is_many: whether the answer is a list, even of one image."""
+    """The images of a request. is_many: True if the answer is a list, even for one image."""
 
     sources: list[Source]
     parameters: DetectParameters
@@ -81,7 +81,7 @@ class ImageList(NamedTuple):
 
 
 def has_image_list(content_type: str | None) -> bool:
-    """Return whether a body is a form or JSON; any other body is the file of one image."""
+    """Return True if a body is a form or JSON. Any other body is one image file."""
     return media_type(content_type) in ("multipart/form-data", "application/json")
 
 
@@ -90,26 +90,26 @@ def read_image_list(
 ) -> ImageList:
     """Return the images of a form or of JSON.
 
-    A form has the field `image`, once or more, or `file` once. JSON is {"images": [{"data": base64}, ...]},
-    and may have parameters that the query leaves out. Raises ApiError: 400 for a malformed form, 413 for more
-    than `max_images`, 422 for other fields, other JSON, and a parameter that was given twice.
+    A form has one or more fields `image`, or one field `file`. JSON is {"images": [{"data": base64}, ...]},
+    with parameters that are not in the query. Raises ApiError: 400 for a malformed form, 413 for more than
+    `max_images`, 422 for other fields, other JSON, and a parameter in both query and body.
     """
     if media_type(content_type) == FORM:
         return ImageList(sources := _from_form(body, content_type, max_images), parameters, len(sources) > 1)
     question = _from_json(body, max_images)
     sources = [_source(f"images[{index}]", image.data) for index, image in enumerate(question.images)]
     for name in sorted(parameters.model_fields_set & question.model_fields_set):
-        raise _invalid_parameter(f"{name} must be given in the query or in the body, got both")
+        raise _invalid_parameter(f"{name} must be in the query or in the body, got both")
     of_body = question.model_dump(include=question.model_fields_set - {"images"})
     return ImageList(sources, parameters.model_copy(update=of_body), True)
 
 
 def query_parameters(request: Request, model: type[Parameters]) -> Parameters:
-    """Return the query parameters of a request. Raises ApiError (422) for unknown and repeated ones."""
+    """Return the query parameters of a request. Raises ApiError (422) for an unknown or repeated name."""
     given: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name in given:
-            raise _invalid_parameter(f"the query parameter {shown(name)} must come once, got it again")
+            raise _invalid_parameter(f"the query parameter {shown(name)} must be given once, got it twice")
         given[name] = value
     try:
         return model.model_validate(given)
@@ -143,7 +143,7 @@ def _from_json(body: bytes, max_images: int) -> DetectQuestion:
 
 
 def _source(name: str, text: str) -> Source:
-    """Return the file of an image, or why its data is not base64."""
+    """Return the file of an image, or an ApiError if the data is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:  # ValueError: letters beyond ASCII

@@ -1,4 +1,4 @@
-"""Read JSON bodies and query parameters with pydantic models, whose errors become answers."""
+"""Read JSON bodies and query parameters with pydantic models, and describe their errors."""
 
 import re
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ _SIGNS = {"arrays": b"]", "objects": b"{", "quotes": b'"', "commas": b","}
 
 
 def check_counts(body: bytes, most: Mapping[str, int], status: int, code: str, subject: str) -> None:
-    """Raise ApiError (status, code) if a JSON text has more "arrays", "objects", "quotes" or "commas".
+    """Raise ApiError (status, code) if a JSON text has more than `most` of a sign (a key of `_SIGNS`).
 
     The parser holds the GIL: a megabyte of boxes takes 5 ms, a megabyte of unknown keys more than a second.
-    subject: how the message begins.
+    subject: the first words of the message.
     """
     for what, limit in most.items():
         if (count := body.count(_SIGNS[what])) > limit:
@@ -25,9 +25,9 @@ def check_counts(body: bytes, most: Mapping[str, int], status: int, code: str, s
 
 
 def read_json(body: bytes | bytearray, model: type[Model], status: int, code: str) -> Model:
-    """Return the model in a JSON text, without conversions between types.
+    """Parse a JSON text without conversions between types.
 
-    Raises ApiError: (status, "invalid_json") for a text that is no JSON, (status, code) for other content.
+    Raises ApiError: (status, "invalid_json") if the text is not JSON, (status, code) if the model rejects it.
     """
     try:
         return model.model_validate_json(body, strict=True)
@@ -40,9 +40,9 @@ def read_json(body: bytes | bytearray, model: type[Model], status: int, code: st
 
 
 def fault_message(error: ValidationError, model: type[BaseModel], kind: str) -> str:
-    """Return a message that names the place, the rule and the value received. kind: what a field is called.
+    """Return a message that names the place, the rule and the value received. kind: the word for a field.
 
-    Each member of a union reports an error. The error of the member that read furthest is the one to show.
+    Each member of a union reports an error. Show the error of the member that read furthest.
     """
     faults = error.errors(include_url=False)
     of_one_field = [fault for fault in faults if fault["loc"][:1] == faults[0]["loc"][:1]]
@@ -50,8 +50,8 @@ def fault_message(error: ValidationError, model: type[BaseModel], kind: str) -> 
     place, value = _place(fault["loc"]), fault["input"]
     if fault["type"] == "extra_forbidden":
         known = f" (known: {', '.join(model.model_fields) or 'none'})" if len(fault["loc"]) == 1 else ""
-        return f"there is no {kind} {shown(place)}{known}; got the value {shown(value)}"
-    if fault["type"] == "value_error":  # a rule of Lensbox's own, which names all three
+        return f"unknown {kind} {shown(place)}{known}, got the value {shown(value)}"
+    if fault["type"] == "value_error":  # Lensbox's own validator, whose message is complete
         return str(fault["ctx"]["error"])
     if fault["type"] == "missing":
         return f"{place} must be given, got the keys {shown(sorted(value))}"

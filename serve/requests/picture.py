@@ -1,4 +1,4 @@
-"""Draw detections on a photograph, and find out whether a client wants that."""
+"""Draw detections on a photograph, and negotiate the media type of the answer."""
 
 import io
 import math
@@ -36,8 +36,8 @@ def picture(
 ) -> bytes:
     """Return the photograph with boxes drawn on it, upright and in RGB, as a file of type `media_type`.
 
-    The picture is reduced by a whole factor if the photograph has more than `MAX_PICTURE_PIXELS`. found:
-    detections as the JSON answer has them. Raises what `photo_from_file` raises.
+    The picture is reduced by an integer factor if the photograph has more than `MAX_PICTURE_PIXELS`. found:
+    detections in the form of the JSON answer. Raises the errors of `photo_from_file`.
     """
     photo = photo_from_file(file, None, reading, max_pixels, deadline)
     pixels = photo.pixels.permute(1, 2, 0).numpy()
@@ -56,8 +56,8 @@ def picture(
 def negotiated(accept: Sequence[str], offered: Sequence[str]) -> str:
     """Return the `offered` media type with the highest quality value (RFC 9110, 12.5.1); the first on a tie.
 
-    accept: the values of the client's Accept headers; without a legible one, all types are acceptable. The
-    most specific range of a type counts. Raises ApiError (406) if no type is acceptable.
+    accept: the values of the client's Accept headers; without a valid range, all types are acceptable. For
+    each type the most specific range counts. Raises ApiError (406) if no type is acceptable.
     """
     items = ",".join(accept).lower().split(",")
     ranges = dict(found for item in items if (found := _range(item)) is not None)

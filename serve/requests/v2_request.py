@@ -35,12 +35,12 @@ _NUMBERS: dict[str, tuple[TypeAdapter[list[Any]], str]] = {
     "UINT8": (TypeAdapter(Annotated[list[_Byte], Field(fail_fast=True)]), "integers from 0 to 255"),
     "FP32": (TypeAdapter(Annotated[list[FiniteFloat], Field(fail_fast=True)]), "finite numbers"),
 }
-# Far more than all inputs and outputs need.
+# Limits far above the needs of all inputs and outputs.
 _MOST_ARRAYS, _MOST_OBJECTS, _MOST_QUOTES = 64, 512, 4096
 
 
 class TensorSpec(NamedTuple):
-    """Name, datatype and shape of an input or output; -1 marks a side that varies."""
+    """Name, datatype and shape of an input or output; -1 marks a variable dimension."""
 
     name: str
     datatype: str
@@ -52,7 +52,7 @@ class TensorSpec(NamedTuple):
 
 
 class ModelTensors(NamedTuple):
-    """Inputs (all but `images` are optional) and outputs, in their order."""
+    """Inputs (all but `images` are optional) and outputs, in order."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -134,7 +134,7 @@ class _Question(BaseModel):
 
 
 class Wanted(NamedTuple):
-    """An output that the client wants, and whether in binary."""
+    """A requested output. binary: True to send it as binary."""
 
     output: TensorSpec
     binary: bool
@@ -154,11 +154,11 @@ class InferRequest(NamedTuple):
 def header_length(value: str | None, body_length: int, most: int) -> int:
     """Return how many bytes of a body are JSON. value: the header Inference-Header-Content-Length, or None.
 
-    Raises ApiError: 400 for a length that is no number or more than there is, 413 for more than `most`.
+    Raises ApiError: 400 unless the length is a number from 0 to `body_length`, 413 for more than `most`.
     """
     length = body_length
     if value is not None:
-        # Few digits: Python refuses to read thousands of them with an error of its own.
+        # Fewer than 20 digits, because int() raises ValueError for thousands of digits.
         if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= body_length):
             raise _invalid(
                 "Inference-Header-Content-Length must be a number of bytes of the body, "
@@ -185,7 +185,7 @@ def read_infer_request(body: bytes | bytearray, json_length: int, tensors: Model
     if "images" not in contents:
         raise _invalid(f"the input 'images' must be given, got {shown(sorted(contents))}")
     return InferRequest(
-        # Triton leaves an empty one out of its answer.
+        # Triton omits an empty id from its answer.
         id=question.id or None,
         canvases=contents["images"],
         **{name: _threshold(name, contents.get(name)) for name in THRESHOLDS},
@@ -195,8 +195,8 @@ def read_infer_request(body: bytes | bytearray, json_length: int, tensors: Model
 
 
 def _check_size(header: bytes, row: int) -> None:
-    """Raise ApiError (400) for more arrays, objects or strings than a request needs. row: pixels of a row."""
-    # JSON pixels are rows in planes in images: three kinds of arrays, each of at least a row's numbers.
+    """Raise ApiError (400) for more arrays, objects or strings than a request needs. row: canvas width."""
+    # JSON pixels are nested arrays: images of planes of rows. Each holds at least a row's numbers.
     most_arrays = _MOST_ARRAYS + 3 * (header.count(b",") + 1) // row
     most = {"arrays": most_arrays, "objects": _MOST_OBJECTS, "quotes": _MOST_QUOTES}
     check_counts(header, most, 400, "invalid_inference", "the JSON of this request")
@@ -204,11 +204,11 @@ def _check_size(header: bytes, row: int) -> None:
 
 def _check_parameters(owner: str, parameters: _Parameters) -> None:
     if parameters.shared_memory_region is not None:
-        raise _invalid(f"{owner} must come in the body: this service shares no memory with clients")
+        raise _invalid(f"{owner} must be in the body; this service has no shared memory with clients")
 
 
 def _inputs(inputs: Sequence[_Input], specs: Sequence[TensorSpec], binary: memoryview) -> dict[str, Tensor]:
-    """Return the tensors by name. binary: the bytes behind the JSON."""
+    """Return the tensors by name. binary: the bytes after the JSON."""
     by_name = {spec.name: spec for spec in specs}
     tensors: dict[str, Tensor] = {}
     offset = 0
@@ -231,15 +231,15 @@ def _inputs(inputs: Sequence[_Input], specs: Sequence[TensorSpec], binary: memor
         dtype = _DTYPES[given.datatype]
         size = math.prod(shape) * dtype.itemsize
         if declared != size:
-            rule = f"must be {shown(size)}, as its shape {shown(shape)} says"
+            rule = f"must be {shown(size)} for the shape {shown(shape)}"
             raise _invalid(f"binary_data_size of {name!r} {rule}, got {shown(declared)}")
         if offset + size > len(binary):
             left = len(binary) - offset
-            raise _invalid(f"the input {name!r} must have {size} bytes behind the JSON, got {left}")
+            raise _invalid(f"the input {name!r} must have {size} bytes after the JSON, got {left}")
         tensors[name] = torch.frombuffer(binary[offset : offset + size], dtype=dtype).view(shape)
         offset += size
     if offset != len(binary):
-        raise _invalid(f"the inputs have {offset} bytes behind the JSON, got {len(binary)}")
+        raise _invalid(f"the inputs must have {offset} bytes after the JSON, got {len(binary)}")
     return tensors
 
 
@@ -258,10 +258,10 @@ def _from_json(given: _Input) -> Tensor:
     """Return the tensor in `data`, which is flat in row-major order or nested."""
     values = np.array(given.data, dtype=object)
     if values.shape not in ((math.prod(given.shape),), tuple(given.shape)):
-        rule = f"must be flat, or nested as its shape {given.shape} says"
+        rule = f"must be flat, or nested with the shape {given.shape}"
         raise _invalid(f"data of {given.name!r} {rule}, got an array of shape {list(values.shape)}")
     numbers = values.ravel().tolist()
-    with contextlib.suppress(ValueError):  # twice as fast as pydantic for pixels, which are many
+    with contextlib.suppress(ValueError):  # twice as fast as pydantic, for pixels
         if given.datatype == "UINT8" and set(map(type, numbers)) == {int}:
             return torch.frombuffer(bytearray(numbers), dtype=torch.uint8).view(given.shape)
     adapter, rule = _NUMBERS[given.datatype]
@@ -283,7 +283,7 @@ def _threshold(name: str, tensor: Tensor | None) -> float | None:
 
 
 def _wanted(outputs: Sequence[_Output], specs: Sequence[TensorSpec], binary: bool) -> tuple[Wanted, ...]:
-    """Return the outputs that are asked for, all if none is named. binary: of outputs that do not say."""
+    """Return the requested outputs; all outputs if none is named. binary: the default of `binary_data`."""
     names = [spec.name for spec in specs]
     asked: dict[str, bool] = {}
     for index, output in enumerate(outputs):
@@ -293,7 +293,7 @@ def _wanted(outputs: Sequence[_Output], specs: Sequence[TensorSpec], binary: boo
         parameters = output.parameters or _OutputParameters()
         _check_parameters(f"outputs[{index}]", parameters)
         if parameters.classification:
-            raise _invalid(f"the output {name!r} cannot be given as a classification")
+            raise _invalid(f"the output {name!r} cannot be returned as a classification")
         asked[name] = binary if parameters.binary_data is None else parameters.binary_data
     if not asked:
         return tuple(Wanted(spec, binary) for spec in specs)

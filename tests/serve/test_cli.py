@@ -109,7 +109,7 @@ _ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="nee
         ("--artifact {tmp}/nothing.pt", "", "there is no file nothing.pt in {tmp}; "),
         ("", "{tmp}/missing.so", "op library was not found. Looked at: {tmp}/missing.so. To fix this, "),
         ("--api-keys-file {tmp}/nothing", "", "{tmp}/nothing cannot be used: No such file or directory"),
-        ("--port {port}", "", "127.0.0.1 port {port} cannot be listened on: "),
+        ("--port {port}", "", "cannot listen on 127.0.0.1 port {port}: "),
         pytest.param("--device cuda", "", "got 'cuda' with torch", marks=_without_gpu),
         pytest.param("--device cuda:1", "", "got 'cuda:1' with torch", marks=_without_gpu),
         pytest.param("--frontends 1 --artifact {tmp}/noise.pt", "", "noise.pt", marks=_ONE_FRONT_END),
@@ -163,7 +163,7 @@ def test_help_shows_each_option_in_one_group(capsys: pytest.CaptureFixture[str])
         (["--device", "tpu"], "'--device': 'tpu' is not one of 'auto', 'cpu', 'cuda'"),
         (["--port"], "'--port' requires an argument"),
         (["--port", "99999"], "'--port': 99999 is not in the range 0<=x<=65535"),
-        (["--tls-key", "a.pem"], "--tls-certificate and --tls-key must come together, got --tls-key alone"),
+        (["--tls-key", "a.pem"], "--tls-key must be given together, got only --tls-key"),
     ],
 )
 def test_wrong_options_are_usage_errors(

@@ -12,9 +12,9 @@ from lensbox.serve.settings import PILLOW_MAX_PIXELS, Settings
 
 _COUNTS = [field.name for field in dataclasses.fields(Settings) if field.metadata.get("least") == 1]
 _COLLECTOR = "otel_endpoint must be an http or https URL without a query, got"
-_DEVICES = "devices must be all, or cpu, cuda and cuda:N with commas between them, got"
-_ORIGINS = "cors_origins must be *, or such as https://shop.example with commas between them, got"
-_TOGETHER = "tls_certificate and tls_key must come together, got"
+_DEVICES = "devices must be all, or a comma-separated list of cpu, cuda and cuda:N, got"
+_ORIGINS = "cors_origins must be *, or a comma-separated list of origins such as https://shop.example, got"
+_TOGETHER = "tls_certificate and tls_key must be given together, got only"
 
 
 def _settings(name: str, value: Any) -> Settings:
@@ -69,8 +69,8 @@ def test_accepts(name: str, values: list[Any]) -> None:
             ["a.example", "https://a.example/", "https://a, https://b", "*,https://a"],
             _ORIGINS,
         ),
-        ("tls_certificate", [Path("file.pem")], f"{_TOGETHER} tls_certificate alone"),
-        ("tls_key", [Path("file.pem")], f"{_TOGETHER} tls_key alone"),
+        ("tls_certificate", [Path("file.pem")], f"{_TOGETHER} tls_certificate"),
+        ("tls_key", [Path("file.pem")], f"{_TOGETHER} tls_key"),
         ("otel_endpoint", ["collector:4318", "ftp://a", "http://collector?a=b", "http://"], _COLLECTOR),
     ],
 )

@@ -56,7 +56,7 @@ def test_names_devices() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_rejects_all_gpus_without_a_gpu() -> None:
-    with pytest.raises(DeviceError, match="got 'all' where torch finds no GPU"):
+    with pytest.raises(DeviceError, match="got 'all', but torch finds no GPU"):
         device_names(_settings(devices="all"))
 
 

@@ -43,19 +43,19 @@ def test_keys_are_plain_or_hashed() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("", "it must hold at least one key, got none"),
-        ("# nothing\n", "it must hold at least one key, got none"),
-        (_ALICE, "line 1: it must have a name and a key, got 1 words"),
-        (f"\nalice {_ALICE} # hers", "line 2: it must have a name and a key, got 4 words"),
+        ("", "the file must have at least one key, got none"),
+        ("# nothing\n", "the file must have at least one key, got none"),
+        (_ALICE, "line 1: expected a name and a key, got 1 words"),
+        (f"\nalice {_ALICE} # hers", "line 2: expected a name and a key, got 4 words"),
         (
             f"bob sha256:{_HASH}  -",
-            "line 1: it must have a name and a key, got 3 words; leave out the '-' that sha256sum prints",
+            "line 1: expected a name and a key, got 3 words; leave out the '-' that sha256sum prints",
         ),
-        (f"al/ice {_ALICE}", "line 1: a name must be 1 to 64 letters, digits, and . _ @ - alone"),
+        (f"al/ice {_ALICE}", "line 1: a name must be 1 to 64 characters of A-Z a-z 0-9 . _ @ -"),
         ("alice short", "line 1: a key must have 16 to 256 characters, got 5"),
         (f"alice sha256:{_HASH[1:]}", "line 1: sha256: must be followed by 64 hex digits in lower case"),
-        (f"a {_ALICE}\nb {_ALICE}", "line 2: a key must belong to one name, got that of another line"),
-        (f"ä {_ALICE}", "it must be ASCII, got another byte at offset 0"),
+        (f"a {_ALICE}\nb {_ALICE}", "line 2: each key must occur once, got a key of an earlier line"),
+        (f"ä {_ALICE}", "the file must be ASCII, got another byte at offset 0"),
     ],
 )
 def test_rejects_invalid_key_files(content: str, message: str) -> None:
@@ -68,7 +68,7 @@ def test_a_file_that_cannot_be_used_says_which(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match=r"^api_keys_file .*keys cannot be used: No such file"):
         KeyFile(tmp_path / "keys")
     (tmp_path / "keys").write_bytes(bytes(1 << 21))
-    with pytest.raises(KeyFileError, match=r"it must have at most 1048576 bytes, got more$"):
+    with pytest.raises(KeyFileError, match=r"the file must have at most 1048576 bytes, got more$"):
         KeyFile(tmp_path / "keys")
 
 
@@ -92,7 +92,7 @@ def test_a_change_counts_once_two_looks_agree(path: Path, caplog: pytest.LogCapt
     assert file.keys.name_of(_BOB.encode()) == "bob"
     assert file.keys.name_of(_ALICE.encode()) is None
     messages = [record.getMessage() for record in caplog.records]
-    assert messages == [f"{path} was read again; keys: 1; new names: bob; gone: alice"]
+    assert messages == [f"{path} was reloaded; keys: 1; new names: bob; removed names: alice"]
 
 
 @pytest.mark.parametrize("broken", [f"bob {_BOB}\ncarol\n", None])
@@ -107,8 +107,8 @@ def test_a_broken_file_keeps_the_keys_from_before(
         file.refresh()
     other = pickle.loads(pickle.dumps(file))  # another process begins with the same keys
     other.refresh()
-    reason = "No such file or directory" if broken is None else "line 2: it must have a name and a key"
-    assert f"{path} cannot be used, and the keys from before stay: {reason}" in caplog.text
+    reason = "No such file or directory" if broken is None else "line 2: expected a name and a key"
+    assert f"{path} cannot be used; the previous keys stay valid: {reason}" in caplog.text
     assert len(caplog.records) == 1
     for keys in (file.keys, other.keys):
         assert keys.name_of(_ALICE.encode()) == "alice"
@@ -172,7 +172,7 @@ def test_one_known_key_lets_in(
 
 
 def test_the_forms_of_a_refusal(guarded: Any) -> None:
-    message = "a key must come as 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got "
+    message = "send an API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got "
     response = guarded.client.get("/v1/model")
     assert response.headers["content-type"] == "application/problem+json"
     assert response.headers["www-authenticate"] == 'Bearer realm="lensbox"'

@@ -59,7 +59,7 @@ def test_a_lost_device_ends_readiness(start: Start, fake: Any) -> None:
     assert response.status_code == 500
     assert "CUDA" not in response.text
     reason = (
-        "the model cannot be used: after an error it fails its self-test (RuntimeError); restart the service"
+        "the model cannot be used: the self-test fails after an error (RuntimeError); restart the service"
     )
     for path in ("/readyz", "/healthz"):  # the latter so that it is restarted
         response = client.get(path)

@@ -191,7 +191,7 @@ def test_sliders_ask_again_and_can_be_taken_back(page: "Page", photos: dict[str,
     expect(summary(page, HOPPER)).not_to_contain_text(f"{many} found")
     assert 0 < count_of(page, HOPPER) < many
 
-    page.get_by_role("button", name=re.compile("^Take the detector.s own$")).click()
+    page.get_by_role("button", name=re.compile("^Reset to the detector.s defaults$")).click()
     for name in photos:
         expect(summary(page, name)).to_contain_text("1 found")
     assert "threshold" not in asked[-1]
@@ -247,7 +247,7 @@ def test_a_key_is_asked_for_when_it_is_needed(
     with browser.new_context(base_url=guarded_url) as context:
         page = context.new_page()
         page.goto("/")
-        field = page.get_by_label("This service wants an API key.")
+        field = page.get_by_label("This service requires an API key.")
         expect(field).to_be_focused()
         choose(page, photos[HOPPER])
         for key, message in (
@@ -276,7 +276,7 @@ def test_a_key_that_cannot_be_sent_is_refused_at_the_field(browser: "Browser", g
             "Object.defineProperty(window, 'sessionStorage', { get() { throw new DOMException('denied'); } })"
         )
         page.goto("/")
-        field = page.get_by_label("This service wants an API key.")
+        field = page.get_by_label("This service requires an API key.")
         expect(field).to_be_focused()
         for key in ("la-cl\u00e9-du-navigateur", "the right key"):
             field.fill(key)
@@ -292,7 +292,7 @@ def test_a_key_that_cannot_be_sent_is_refused_at_the_field(browser: "Browser", g
 def test_an_answer_that_is_no_service_s_is_told(page: "Page") -> None:
     page.route("**/v1/model", lambda route: route.fulfill(status=200, body="<title>Sign in</title>"))
     page.reload()
-    expect(page.locator("#about")).to_have_text("What answers here is no service of Lensbox.")
+    expect(page.locator("#about")).to_have_text("The server at this address is not a Lensbox service.")
     page.unroute("**/v1/model")
     expect(page.locator("#about")).to_contain_text("face_detector")  # it may have been a proxy's
 
@@ -386,7 +386,7 @@ _NO_CODEC = "() => { HTMLMediaElement.prototype.play = () => Promise.reject(new 
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        (_NO_CAMERA, "", "There is no camera."),
+        (_NO_CAMERA, "", "No camera found."),
         ("", "window.tracks.forEach((track) => track.stop())", "The camera is gone"),
         (_NO_CODEC, "", "The camera cannot be used: no codec"),
     ],

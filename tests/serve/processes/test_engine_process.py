@@ -77,8 +77,8 @@ def test_an_engine_beats_until_its_model_is_stuck(fake: Any) -> None:
     fake.gate.clear()
     instance.submit(CanvasJob(torch.zeros([1, 1, 2, 2], dtype=torch.uint8)))
     watcher.join(PATIENCE)
-    assert reasons[0].startswith("the model has not returned from a call for ")
-    with pytest.raises(NotReadyError, match="has not returned"):
+    assert reasons[0].startswith("a call of the model has run for more than ")
+    with pytest.raises(NotReadyError, match="has run for more than"):
         instance.ready_artifact()
     fake.gate.set()
     assert instance.stop(PATIENCE)

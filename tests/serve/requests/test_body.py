@@ -41,8 +41,8 @@ def test_no_more_is_inflated_than_is_allowed(encoding: str) -> None:
     [
         (lambda body: body[:-1], "must be a complete"),
         (lambda body: body[:20], "must be a complete"),
-        (lambda body: body + b"more", "got 4 bytes behind its end"),
-        (lambda body: body * 2, "bytes behind its end"),
+        (lambda body: body + b"more", "got 4 bytes after its end"),
+        (lambda body: body * 2, "bytes after its end"),
         (lambda body: b"no such thing", "must be valid"),
         (lambda body: body[:-4] + b"\xff" * 4, "must be valid"),
     ],

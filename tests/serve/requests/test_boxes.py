@@ -91,7 +91,7 @@ _INVALID = [
     (b'{"predictions": []}', "targets must be given, got the keys ['predictions']"),
     (
         b'{"predictions": [], "targets": [], "weight": []}',
-        "no key of the body 'weight' (known: predictions",
+        "unknown key of the body 'weight' (known: predictions",
     ),
     (b'{"predictions": [], "targets": [], "gradient": 1}', "gradient must be a valid boolean, got 1"),
     (_body("abc"), "predictions must be a valid array, got 'abc'"),
@@ -109,10 +109,10 @@ _INVALID = [
     (_body([_BOX], [[_BOX]]), "must have the same shape, got [1, 4] and [1, 1, 4]"),
     (_body([_BOX], [_BOX] * 2), "must have the same shape, got [1, 4] and [2, 4]"),
     (_body([_BOX], _IMAGES), "must have the same shape, got [1, 4] and [2, ragged, 4]"),
-    (_body([[_BOX]], _IMAGES), "predictions and targets must be of as many images, got 1 and 2"),
+    (_body([[_BOX]], _IMAGES), "predictions and targets must have the same number of images, got 1 and 2"),
     (
         _body([[_BOX], [_BOX]], _IMAGES),
-        "targets[0] must have at most as many boxes as predictions[0], 1, got 3",
+        "targets[0] must have at most as many boxes as predictions[0], which has 1, got 3",
     ),
     (_weighted([1]), "weights must have as many items as targets has images, 2, got 1"),
     (_weighted([[1]]), "weights must have as many items as targets has images, 2, got 1"),

@@ -57,7 +57,7 @@ def test_a_service_that_can_decode_nothing_is_not_ready(start: Start, stuck: Stu
         assert response.status_code == 503
         assert problem_of(response) == {
             "code": "not_ready",
-            "message": "every decoder is busy with an image that takes too long",
+            "message": "all decoding threads are stuck in images that take too long",
         }
     assert client.get("/healthz").status_code == 200
     stuck.gate.set()

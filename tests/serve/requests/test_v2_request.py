@@ -120,8 +120,8 @@ _PIXELS = "data of 'images' must be"
         ({"inputs": [_images([256] + [0] * 5)]}, f"{_PIXELS} integers from 0 to 255, got 256"),
         ({"inputs": [_images([0.0] * 6)]}, f"{_PIXELS} integers from 0 to 255, got 0.0"),
         ({"inputs": [_images([[[[0, 0, []], [0] * 3]]])]}, f"{_PIXELS} integers from 0 to 255, got []"),
-        ({"inputs": [_images([0] * 5)]}, f"{_PIXELS} flat, or nested as its shape [1, 1, 2, 3] says, got an"),
-        ({"inputs": [_images([[[[0] * 3, 7]]])]}, f"{_PIXELS} flat, or nested as its shape"),
+        ({"inputs": [_images([0] * 5)]}, f"{_PIXELS} flat, or nested with the shape [1, 1, 2, 3], got an"),
+        ({"inputs": [_images([[[[0] * 3, 7]]])]}, f"{_PIXELS} flat, or nested with the shape"),
         ({"inputs": [_images(None)]}, "must have data or a binary_data_size, got neither"),
         (_shape([1, 1, 2, 3], [0] * 6, binary_data_size=6), "data or a binary_data_size, got both"),
         (_shape([0, 1, 2, 3], []), "inputs[0].shape[0] must be greater than or equal to 1, got 0"),
@@ -129,9 +129,9 @@ _PIXELS = "data of 'images' must be"
         (_shape([1, 1, 3, 2], []), "'images' must be [-1, 1, 2, 3] of at least 1 image, got [1, 1, 3, 2]"),
         (_shape([1, 6], []), "the shape of 'images' must be [-1, 1, 2, 3] of at least 1 image, got [1, 6]"),
         (_shape([10**30, 1, 2, 3], binary_data_size=6), "binary_data_size of 'images' must be 6000000"),
-        (_shape([1, 1, 2, 3], binary_data_size=6), "must have 6 bytes behind the JSON, got 0"),
+        (_shape([1, 1, 2, 3], binary_data_size=6), "must have 6 bytes after the JSON, got 0"),
         (_shape([1, 1, 2, 3], binary_data_size=True), "binary_data_size must be a valid integer, got True"),
-        (_shape([1, 1, 2, 3], [0] * 6, shared_memory_region="x"), "inputs[0] must come in the body"),
+        (_shape([1, 1, 2, 3], [0] * 6, shared_memory_region="x"), "inputs[0] must be in the body"),
         (_threshold(1e39), "score_threshold must be between 0 and 1, got inf"),
         (_threshold(10**400), "data of 'score_threshold' must be finite numbers, got 1000"),
         (_threshold("0.5"), "data of 'score_threshold' must be finite numbers, got '0.5'"),
@@ -139,7 +139,7 @@ _PIXELS = "data of 'images' must be"
         (_asked(outputs=[{"name": "x"}]), "outputs[0] must be named one of boxes, counts, got 'x'"),
         (
             _asked(outputs=[{"name": "boxes", "parameters": {"classification": 3}}]),
-            "'boxes' cannot be given as a classification",
+            "'boxes' cannot be returned as a classification",
         ),
         (_asked(parameters={"binary_data_output": 1}), "binary_data_output must be a valid boolean, got 1"),
         (_asked(parameters={"timeout": -1}), "timeout must be greater than or equal to 0, got -1"),
@@ -203,6 +203,8 @@ def test_answers_have_a_bound() -> None:
     check_answer_size((1 << 20) // 20, [Wanted(boxes, False), Wanted(counts, True)])
     check_answer_size((1 << 24) // 21, [Wanted(boxes, True), Wanted(counts, True)])
     for images, binary, most in (((1 << 20) // 20 + 1, False, 52428), ((1 << 24) // 20 + 1, True, 838860)):
-        with pytest.raises(ApiError, match=f"{most} images of these outputs; got {images} images") as caught:
+        with pytest.raises(
+            ApiError, match=f"{most} images with these outputs, got {images} images"
+        ) as caught:
             check_answer_size(images, [Wanted(boxes, binary)])
         assert (caught.value.status, caught.value.code) == (413, "answer_too_large")
