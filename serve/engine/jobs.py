@@ -146,18 +146,12 @@ class CanvasDetections(NamedTuple):
 class CanvasJob(Job[CanvasDetections]):
     """Detect in canvases, uint8 [n, c, h, w] on the CPU, n >= 1, shaped as the artifact's `canvas` says.
 
-    A threshold of None is the artifact's default. Raises ValueError for a wrong dtype or shape.
+    A threshold of None is the artifact's default.
     """
 
     canvases: Tensor
     score_threshold: float | None = None
     iou_threshold: float | None = None
-
-    def __post_init__(self) -> None:
-        dtype, shape = self.canvases.dtype, list(self.canvases.shape)
-        if dtype != torch.uint8 or len(shape) != 4 or 0 in shape:
-            name = str(dtype).removeprefix("torch.")
-            raise ValueError(f"canvases must be non-empty uint8 [n, c, h, w], got {name} {shape}")
 
     @property
     def group(self) -> Hashable:

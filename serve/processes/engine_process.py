@@ -175,7 +175,6 @@ class FrontEnds:
     def __init__(self, busy_poll: float = 0.0) -> None:
         self._by_file: dict[int, FrontEnd] = {}
         self._epoll = select.epoll()
-        self._busy_poll = busy_poll
         self._wait = BusyWait(busy_poll)
 
     def add(self, front_end: FrontEnd) -> None:
@@ -190,7 +189,7 @@ class FrontEnds:
 
     def receive(self, timeout: float) -> None:
         """Wait up to `timeout` seconds for a message, and handle all received messages."""
-        for file, _ in self._events(timeout):
+        for file, _ in self._wait.poll(self._epoll.poll, timeout):
             front_end = self._by_file[file]
             try:
                 is_connected = front_end.receive()
@@ -201,19 +200,6 @@ class FrontEnds:
                 self._epoll.unregister(file)
                 del self._by_file[file]
                 front_end.forget()
-
-    def _events(self, timeout: float) -> list[tuple[int, int]]:
-        events = self._epoll.poll(0)
-        if events or timeout <= 0:
-            return events
-        if timeout < self._busy_poll:  # waiting for more jobs of a batch
-            return self._epoll.poll(timeout)
-        self._wait.begin()
-        while self._wait.goes_on and not events:
-            events = self._epoll.poll(0)
-        events = events or self._epoll.poll(timeout)
-        self._wait.end()
-        return events
 
     def end(self, timeout: float) -> None:
         """Send all replies, then end the connections. timeout: seconds per front end."""

@@ -167,6 +167,20 @@ class BusyWait:
         """Record the end of a wait."""
         self._pays = self._is_short
 
+    def poll(self, poll: Callable[[float], list[Any]], timeout: float) -> list[Any]:
+        """Call `poll` with a timeout of 0 while busy-polling pays, then with `timeout`. Return its events."""
+        events = poll(0)
+        if events or timeout <= 0:
+            return events
+        if timeout < self._limit:  # a wait for more jobs of a batch
+            return poll(timeout)
+        self.begin()
+        while self.goes_on and not events:
+            events = poll(0)
+        events = events or poll(timeout)
+        self.end()
+        return events
+
     @property
     def _is_short(self) -> bool:
         return self._clock() - self._begun < self._limit

@@ -76,17 +76,6 @@ def test_computes_in_one_thread(make: Make, fake: Any) -> None:
     assert threading.get_ident() not in fake.threads
 
 
-def test_gives_up_a_model_that_fails_its_self_test(make: Make, fake: Any) -> None:
-    instance = make()
-    fake.error = RuntimeError("CUDA error: an illegal memory access was encountered")
-    fake.self_test_failures = ["boxes differ"]
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        instance.submit(_LOSS).result(PATIENCE)
-    assert instance.state is State.FAILED
-    with pytest.raises(NotReadyError, match=r"self-test fails .*\(boxes differ\); restart the service"):
-        instance.submit(_LOSS)
-
-
 def test_stop_finishes_queued_jobs(make: Make, fake: Any, begin: Begin) -> None:
     instance = make()
     futures = [begin(instance)]
@@ -164,18 +153,25 @@ def test_a_bad_image_does_not_fail_its_batch(make: Make, fake: Any, begin: Begin
     assert instance.state is State.READY
 
 
-def test_answers_queued_jobs_when_the_model_fails(make: Make, fake: Any, begin: Begin) -> None:
+@pytest.mark.parametrize("failures", [["boxes differ"], None])
+def test_fails_queued_and_new_jobs_once_the_self_test_fails(
+    make: Make, fake: Any, begin: Begin, failures: list[str] | None
+) -> None:
     instance = make(queue_size=20)
     running = begin(instance)
     waiting: list[Future[Any]] = [instance.submit(_LOSS), instance.submit(_photo())]
-    fake.error = fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    fake.error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    fake.self_test_failures, fake.self_test_error = failures or [], None if failures else fake.error
     fake.gate.set()
     with pytest.raises(RuntimeError, match="illegal memory access"):
         running.result(PATIENCE)
+    reason = "boxes differ" if failures else "RuntimeError"
     for future in waiting:
-        with pytest.raises(NotReadyError, match="self-test fails after an error"):
+        with pytest.raises(NotReadyError, match=rf"self-test fails .*\({reason}\); restart the service"):
             future.result(PATIENCE)
-    assert len(fake.calls) == 1
+    assert (instance.state, len(fake.calls)) == (State.FAILED, 1)
+    with pytest.raises(NotReadyError, match="restart the service"):
+        instance.submit(_LOSS)
 
 
 def test_jobs_given_up_make_room(make: Make, fake: Any, begin: Begin) -> None:
@@ -268,15 +264,6 @@ def test_answers_a_large_job_when_the_model_fails(make: Make, fake: Any, begin: 
     with pytest.raises(NotReadyError, match="self-test fails after an error"):
         large.result(PATIENCE)
     assert len(fake.calls) == 2
-
-
-@pytest.mark.parametrize(
-    "canvases",
-    [torch.zeros(1, 1, 2, 2), torch.zeros(1, 2, 2, dtype=torch.uint8), torch.zeros(0, 1, 2, 2).byte()],
-)
-def test_canvases_of_another_kind_are_refused(canvases: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match=r"canvases must be non-empty uint8 \[n, c, h, w\], got"):
-        CanvasJob(canvases)
 
 
 def test_refuses_a_job_that_would_be_late(make: Make, fake: Any, begin: Begin) -> None:

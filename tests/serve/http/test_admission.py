@@ -5,19 +5,15 @@ Nothing here depends on speed: the fake artifact holds an inference until the te
 
 import asyncio
 import socket
-import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from problems import problem_of
 from services import Running, Start, connect, refuses
-from waiting import PATIENCE, wait_until
+from waiting import wait_until
 
-from lensbox.runtime.images.photo import Photo
 from lensbox.serve.http.admission import Admission
-from lensbox.serve.requests import decoding
 
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
@@ -104,20 +100,6 @@ def test_a_slow_body_is_cut_off(
     wait_until(lambda: running.service.in_progress == 0)  # given back after the last byte has gone
 
 
-def test_an_answer_that_takes_too_long_is_given_up(start: Start, fake: Any, png: bytes) -> None:
-    running = start(answer_timeout=1)
-    fake.gate.clear()
-    for _ in range(2):  # the first is running, the second never runs
-        response = running.client.post("/v1/loss", json=_LOSS)
-        assert response.status_code == 504
-        message = "no answer within 1 seconds; try again later"
-        assert problem_of(response) == {"code": "deadline_exceeded", "message": message}
-    fake.gate.set()
-    wait_until(lambda: running.service.engine.waiting == 0)
-    wait_until(lambda: running.client.post("/v1/detect", content=png).status_code == 200)
-    assert [name for name, _ in fake.calls].count("loss") == 1
-
-
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5", "soon", "86400001", "9" * 5000])
 def test_rejects_invalid_deadlines(start: Start, text: str) -> None:
     response = start().client.post("/v1/loss", json=_LOSS, headers={"X-Request-Timeout-Ms": text})
@@ -141,26 +123,6 @@ def test_a_clients_deadline_holds(start: Start, fake: Any, png: bytes) -> None:
     fake.gate.set()
     assert running.statuses() == [200, 200, 200]
     assert [name for name, _ in fake.calls] == ["detect"] * 3  # late jobs are not computed
-
-
-def test_short_deadlines_do_not_make_the_service_unready(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, begun = threading.Event(), threading.Event()
-
-    def decode(*_: Any) -> Photo:
-        begun.set()
-        assert gate.wait(PATIENCE)
-        return Photo.of(torch.zeros(3, 4, 5, dtype=torch.uint8))
-
-    monkeypatch.setattr(decoding, "photo_from_file", decode)
-    client = start(decode_threads=1).client
-    response = client.post("/v1/detect", content=b"a", headers={"X-Request-Timeout-Ms": "20"})
-    assert response.status_code == 504
-    assert begun.wait(PATIENCE)
-    assert client.get("/readyz").status_code == 200
-    gate.set()
-    assert client.post("/v1/detect", content=b"a").status_code == 200
 
 
 def test_the_end_waits_for_requests_in_progress(start: Start, fake: Any, png: bytes) -> None:

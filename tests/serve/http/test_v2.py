@@ -2,8 +2,6 @@
 
 import json
 import math
-from contextlib import closing
-from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -127,27 +125,6 @@ def test_tritonclients_timeout_is_the_deadline(start: Start, fake: Any) -> None:
         fake.gate.set()
         assert server.infer("fake", [images], timeout=60_000_000).as_numpy("counts").tolist() == [1]
     assert caught.value.status() == "504"
-
-
-def test_wrong_requests_leave_their_connection_usable(start: Start) -> None:
-    wrong = [
-        (b"{", "1"),
-        (_BODY["content"], "999999"),
-        (_BODY["content"], "-5"),
-        (_BODY["content"][:-1], str(len(_HEADER))),
-        (b"[" * 1000, "1000"),
-    ]
-    url = start().client.base_url
-    good = (_BODY["content"], str(len(_HEADER)))
-    with closing(HTTPConnection(url.host, url.port)) as connection:
-        connection.connect()
-        first = connection.sock
-        for body, length in [request for bad in wrong for request in (bad, good)]:
-            connection.request("POST", _INFER, body, {HEADER_LENGTH: length})
-            answer = connection.getresponse()
-            assert answer.status == (200 if (body, length) == good else 400)
-            assert answer.read()
-            assert connection.sock is first
 
 
 @pytest.mark.parametrize("count", [4, 9000])  # longer outputs are written in pieces

@@ -160,3 +160,27 @@ def test_busy_polls_after_a_short_wait_only() -> None:
     assert wait.goes_on
     clock.now += 0.25
     assert not wait.goes_on
+
+
+@pytest.mark.parametrize(
+    ("limit", "arrivals", "timeouts", "polls"),
+    [
+        (0.0, {2, 4}, [100.0, 100.0], [0, 100, 0, 100]),
+        (60.0, {1, 2}, [100.0, 0.0], [0, 0]),  # does not wait if events are there
+        (60.0, {2, 9}, [100.0, 100.0], [0, 100, 0, 0, 0, 0, 0, 0, 0]),  # busy-polls after a short wait
+        (60.0, {2}, [100.0, 0.01], [0, 100, 0, 0.01]),  # sleeps while a batch waits for more jobs
+    ],
+)
+def test_poll_busy_polls_after_a_short_wait_only(
+    limit: float, arrivals: set[int], timeouts: list[float], polls: list[float]
+) -> None:
+    """arrivals: numbers of the calls of `poll` that return an event."""
+    wait, calls = BusyWait(limit), list[float]()
+
+    def poll(timeout: float) -> list[int]:
+        calls.append(timeout)
+        return [7] if len(calls) in arrivals else []
+
+    for timeout in timeouts:
+        wait.poll(poll, timeout)
+    assert calls == polls

@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from lensbox.runtime.box_loss import BoxPairs
-from lensbox.runtime.detection import Detections
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.engine.errors import OverloadError
 from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
 from lensbox.serve.processes.shared_memory import packed, packed_whole, unpacked
 
@@ -91,12 +89,3 @@ def test_tensors_round_trip(values: torch.Tensor) -> None:
         assert found.is_contiguous() is values.is_contiguous()
         assert torch.equal(found, values)
         found.zero_()  # it may be written to
-
-
-def test_results_round_trip() -> None:
-    found = Detections(torch.rand(3, 4), torch.rand(3), torch.arange(3), {"points": torch.rand(3, 5, 2)})
-    result, error = unpacked(packed_whole((found, OverloadError("full"))))
-    for name in ("boxes", "scores", "labels"):
-        assert torch.equal(getattr(result, name), getattr(found, name))
-    assert torch.equal(result.extras["points"], found.extras["points"])
-    assert (type(error), str(error)) == (OverloadError, "full")

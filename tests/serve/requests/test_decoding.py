@@ -80,6 +80,16 @@ def test_one_free_decoder_is_enough(stuck: StuckDecoder) -> None:
     decoders.stop()
 
 
+def test_a_short_client_deadline_does_not_make_decoders_stuck(stuck: StuckDecoder) -> None:
+    decoders = Decoders(threads=1, max_pixels=100, time_limit=PATIENCE)
+    late = decoders.submit(b"late", None, DEFAULT_READING, deadline=0.0)
+    wait_until(lambda: stuck.bodies == [b"late"])
+    assert not decoders.stuck
+    stuck.gate.set()
+    assert late.result(PATIENCE).width == 5
+    decoders.stop()
+
+
 def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
     decode, threads = photo_from_file, set()
 
