@@ -65,7 +65,7 @@ def test_the_context_holds_all_that_the_package_is_built_from(dockerfile: Path) 
     assert kept == packages | files | set(table["project"]["license-files"])
 
 
-def test_cuda_is_the_same_everywhere() -> None:
+def test_cuda_versions_and_architectures_agree() -> None:
     text = (DEPLOY / "docker" / "cuda.Dockerfile").read_text(encoding="utf-8")
     cuda = re.search(r"^ARG CUDA=(\d+)\.(\d+)", text, re.MULTILINE)
     assert cuda is not None
@@ -76,7 +76,7 @@ def test_cuda_is_the_same_everywhere() -> None:
     assert f'ARG ARCHITECTURES="{architectures.group(1)}"' in text
 
 
-def test_the_image_for_ray() -> None:
+def test_the_ray_image_sets_callback_user_and_path() -> None:
     dockerfile = DEPLOY / "docker" / "ray.Dockerfile"
     callback = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray_proxy:middlewares"
     assert callback in last(dockerfile, "ENV")
@@ -95,7 +95,7 @@ def test_compose_starts_what_the_service_takes(name: str) -> None:
     assert service["image"].endswith(f"-{dockerfile.name.split('.')[0]}")
 
 
-def test_compose_is_closed_and_gives_the_service_time_to_end() -> None:
+def test_compose_restricts_access_and_allows_graceful_shutdown() -> None:
     services = read_yaml(DEPLOY / "compose.yaml")["services"]
     service, environment = services["lensbox"], services["grafana"]["environment"]
     grace = int(service["stop_grace_period"].removesuffix("s"))

@@ -190,7 +190,7 @@ def test_the_ingress_leads_to_the_service_without_metrics() -> None:
     assert not {"tls", "ingressClassName"} & set(plain)
 
 
-def test_a_network_policy_is_about_the_pods_and_their_port() -> None:
+def test_the_network_policy_selects_pods_and_port() -> None:
     resources = rendered(ALL)
     policy = resources["NetworkPolicy"]["spec"]
     labels = resources["Deployment"]["spec"]["template"]["metadata"]["labels"]
@@ -271,7 +271,7 @@ def test_a_pod_has_time_to_shut_down(timeout: int, wait: int) -> None:
     assert container_of(resources).get("lifecycle") == hook
 
 
-def test_a_pod_has_no_rights() -> None:
+def test_a_pod_runs_unprivileged() -> None:
     resources = rendered()
     pod = pod_of(resources)
     assert pod["securityContext"].items() >= {"runAsNonRoot": True, "runAsUser": USER}.items()

@@ -39,7 +39,7 @@ def test_ray_knows_the_configuration() -> None:
 
 
 @pytest.mark.parametrize("pod", PODS, ids=["head", "worker"])
-def test_pods(pod: Any) -> None:
+def test_pods_are_valid_and_restricted(pod: Any) -> None:
     validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": pod})
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] == USER

@@ -67,7 +67,7 @@ def port(tmp_path: Path) -> Iterator[int]:
         upstream.server_close()
 
 
-def test_shuts_a_slow_client_out(port: int) -> None:
+def test_closes_the_connection_of_a_slow_client(port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nHost:")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/model", timeout=PATIENCE) as answer:
@@ -76,6 +76,6 @@ def test_shuts_a_slow_client_out(port: int) -> None:
             assert slow.recv(1) == b""
 
 
-def test_keeps_metrics_inside(port: int) -> None:
+def test_does_not_expose_metrics(port: int) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE)

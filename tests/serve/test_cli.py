@@ -35,7 +35,7 @@ def client(process: ServeProcess) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_the_process_answers_like_the_artifact(
+def test_returns_the_artifacts_detections_and_loss(
     client: httpx.Client, artifact: Artifact, encode: Encode
 ) -> None:
     file = encode("JPEG")
@@ -84,7 +84,7 @@ def test_sigterm_ends_the_process_in_order(client: httpx.Client, process: ServeP
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_the_load(artifact_path: Path, number: signal.Signals) -> None:
+def test_exits_with_0_on_a_signal_while_loading(artifact_path: Path, number: signal.Signals) -> None:
     with ServeProcess(artifact_path) as process:
         wait_until(lambda: process.url() is not None)
         assert process.end(number) == 0
@@ -135,7 +135,9 @@ def test_refuses_to_start_with_one_message(
     assert len(process.lines) == 1
 
 
-def test_a_variable_that_nothing_reads(artifact_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warns_of_an_unknown_environment_variable(
+    artifact_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LENSBOX_PORT", "9000")
     with ServeProcess(artifact_path, "--device", "cuda:9", "--log-format", "json") as process:
         process.refusal()

@@ -95,7 +95,7 @@ def test_the_python_runs(client: httpx.Client, folder: Path, code: str) -> None:
     assert all(re.match(r"0\.\d+ \[", line) for line in lines)
 
 
-def test_a_retry_is_worth_it(client: httpx.Client) -> None:
+def test_the_pages_function_retries(client: httpx.Client) -> None:
     """The page's function asks again, and says what is wrong where asking again cannot help."""
     code: Any = next(block for language, block in _BLOCKS if "def detect(" in block)
     names: dict[str, Any] = {}

@@ -113,7 +113,7 @@ class RuinedTimer:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
 
-def test_a_ruined_context_does_not_stop_measuring(
+def test_a_failing_timer_does_not_stop_metrics(
     start: Start, fake: Any, png: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     detect = fake.detect_images

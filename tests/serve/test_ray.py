@@ -90,7 +90,9 @@ def cluster(artifact_path: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         cluster.close()
 
 
-def test_all_routes_are_there(cluster: Cluster, artifact: Artifact, png: bytes, tmp_path: Path) -> None:
+def test_a_replica_serves_all_routes(
+    cluster: Cluster, artifact: Artifact, png: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "photo.png"
     path.write_bytes(png)
     with httpx.Client(base_url=cluster.url, timeout=60) as client:

@@ -38,7 +38,7 @@ def test_paths_do_not_depend_on_the_folder_of_a_replica() -> None:
     assert read_arguments({"api_keys_file": "keys"}).settings.api_keys_file == Path("keys").absolute()
 
 
-def test_a_whole_number_is_a_number() -> None:
+def test_accepts_an_integer_as_float() -> None:
     assert read_arguments({"num_gpus": 1}).scaling.num_gpus == 1.0
 
 
@@ -67,6 +67,6 @@ def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -
         read_arguments(arguments)
 
 
-def test_no_name_means_two_things() -> None:
+def test_settings_and_scaling_share_no_names() -> None:
     names = [{field.name for field in dataclasses.fields(kind)} for kind in (Settings, Scaling)]
     assert not names[0] & names[1]

@@ -35,7 +35,7 @@ async def head_alone(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @pytest.mark.parametrize("app", [silent, head_alone])
-def test_no_answer_is_told_to_come_again(app: Any) -> None:
+def test_answers_503_if_the_replica_did_not_answer(app: Any) -> None:
     answer, v2 = ask(app, "POST", "/v1/detect"), ask(app, "POST", "/v2/models/a/infer")
     assert (answer.status_code, v2.status_code) == (503, 503)
     assert answer.headers["Retry-After"] == v2.headers["Retry-After"] == "1"
@@ -44,7 +44,7 @@ def test_no_answer_is_told_to_come_again(app: Any) -> None:
     assert list(v2.json()) == ["error"]
 
 
-def test_answers_pass_as_they_are() -> None:
+def test_passes_answers_unchanged() -> None:
     answer = ask(PlainTextResponse("a", 418, {"X-Kept": "1"}), "GET", "/")
     assert (answer.status_code, answer.text, answer.headers["X-Kept"]) == (418, "a", "1")
     assert ask(StreamingResponse(iter(["a", "b", ""])), "GET", "/").text == "ab"

@@ -85,7 +85,7 @@ def test_pixels_stay_below_pillows_own_limit() -> None:
     assert PILLOW_MAX_PIXELS == PIL.Image.MAX_IMAGE_PIXELS
 
 
-def test_the_limit_of_a_call_is_the_longest_known_time() -> None:
+def test_call_limit_is_the_longest_timeout() -> None:
     settings = Settings(Path("a"), engine_timeout=60.0, answer_timeout=30.0)
     assert settings.call_limit(5.0) == 60
     assert settings.call_limit(90.0) == 90

@@ -72,7 +72,7 @@ def _stuck(artifact: Path, *options: str) -> Iterator[tuple[ServeProcess, list[A
             thread.join(PATIENCE)
 
 
-def test_a_stuck_decoder_does_not_outlive_the_timeout(artifact_path: Path) -> None:
+def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> None:
     with _stuck(artifact_path, "--shutdown-timeout", "1") as (process, answers):
         assert process.end(signal.SIGTERM) == 0
         wait_until(lambda: bool(answers))
@@ -89,7 +89,7 @@ def test_a_second_signal_ends_the_process_at_once(artifact_path: Path, number: s
         assert process.end(number) == 128 + number
 
 
-def test_readyz_turns_before_requests_are_refused(artifact_path: Path) -> None:
+def test_readyz_answers_503_before_requests_are_refused(artifact_path: Path) -> None:
     with ServeProcess(artifact_path, "--shutdown-delay", "3600", "--shutdown-timeout", "8") as process:
         url = process.ready()
         process.process.send_signal(signal.SIGTERM)
@@ -98,14 +98,14 @@ def test_readyz_turns_before_requests_are_refused(artifact_path: Path) -> None:
         assert process.process.wait(PATIENCE) == 0
 
 
-def test_a_signal_during_the_imports(artifact_path: Path) -> None:
+def test_exits_with_0_on_a_signal_while_importing(artifact_path: Path) -> None:
     with ServeProcess(artifact_path, before=_SLOW_IMPORT) as process:
         wait_until(lambda: "importing" in process.log)
         assert process.end(signal.SIGTERM) == 0
         assert "Traceback" not in process.log
 
 
-def test_the_kernel_ends_a_process_that_does_not_end_in_time() -> None:
+def test_the_kernel_kills_a_process_at_the_shutdown_timeout() -> None:
     with subprocess.Popen([sys.executable, "-c", _ENDLESS, "0.1"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"running\n"

@@ -64,7 +64,7 @@ def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
     assert engines.waiting == 7
 
 
-def test_passes_over_engines_that_are_full_or_down() -> None:
+def test_skips_engines_that_are_full_or_down() -> None:
     down = FakeEngine("down", 0, NotReadyError("being started"))
     full = FakeEngine("full", 1, OverloadError("full"))
     free = FakeEngine("free", 9)

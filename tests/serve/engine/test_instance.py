@@ -103,7 +103,7 @@ def test_stop_gives_up_on_a_stuck_device(make: Make, fake: Any, begin: Begin) ->
     assert running.result(PATIENCE) == _ANSWER
 
 
-def test_stop_during_the_load(fake: Any) -> None:
+def test_stop_while_loading_ends_after_the_load(fake: Any) -> None:
     loading, started = threading.Event(), threading.Event()
 
     def load() -> Any:
@@ -174,7 +174,7 @@ def test_fails_queued_and_new_jobs_once_the_self_test_fails(
         instance.submit(_LOSS)
 
 
-def test_jobs_given_up_make_room(make: Make, fake: Any, begin: Begin) -> None:
+def test_cancelled_and_late_jobs_make_room(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=2)
     running = begin(instance)
     cancelled, late = instance.submit(_photo()), instance.submit(_photo(), deadline=0.0)
@@ -224,9 +224,7 @@ def _large(value: int = 0) -> CanvasJob:
     return CanvasJob(torch.full([10, 1, 2, 2], value, dtype=torch.uint8))
 
 
-def test_jobs_of_one_call_have_their_turn_between_the_parts_of_large_ones(
-    make: Make, fake: Any, begin: Begin
-) -> None:
+def test_small_jobs_run_between_the_parts_of_large_jobs(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20, max_batch=2)
     first = begin(instance, _large())
     second = instance.submit(_large(7))

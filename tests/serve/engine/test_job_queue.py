@@ -77,7 +77,7 @@ def test_does_not_delay_a_batch_while_a_large_job_is_queued() -> None:
     assert source.queue.take(4, 30.0) == [small]
 
 
-def test_looks_again_after_dropping_jobs() -> None:
+def test_checks_for_jobs_again_after_dropping_jobs() -> None:
     late, cancelled, entry = _entry(deadline=-1.0), _entry(), _entry()
     cancelled.future.cancel()
     source = Source(_come(late, cancelled), _come(entry))

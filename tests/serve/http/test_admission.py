@@ -65,7 +65,7 @@ def test_too_many_requests_in_progress_answer_503(start: Start, fake: Any, png: 
     wait_until(lambda: running.service.in_progress == 0)  # given back after the last byte has gone
 
 
-def test_a_client_that_hangs_up_costs_no_inference(start: Start, fake: Any, png: bytes) -> None:
+def test_drops_the_job_of_a_client_that_hangs_up(start: Start, fake: Any, png: bytes) -> None:
     running = _occupied(start(), fake, png)
     with connect(running.client.base_url) as connection:
         connection.sendall(b"POST /v1/loss HTTP/1.1\r\nHost: x\r\nContent-Length: 63\r\n\r\n")
@@ -86,7 +86,7 @@ def test_a_client_that_hangs_up_costs_no_inference(start: Start, fake: Any, png:
         ({}, ["X-Request-Timeout-Ms: 50"], 504, "deadline_exceeded"),
     ],
 )
-def test_a_slow_body_is_cut_off(
+def test_closes_the_connection_of_a_slow_body(
     start: Start, settings: dict[str, float], headers: list[str], status: int, code: str
 ) -> None:
     running = start(**settings)
@@ -109,7 +109,7 @@ def test_rejects_invalid_deadlines(start: Start, text: str) -> None:
     assert problem_of(response)["message"].startswith(rule)
 
 
-def test_a_clients_deadline_holds(start: Start, fake: Any, png: bytes) -> None:
+def test_enforces_the_clients_deadline(start: Start, fake: Any, png: bytes) -> None:
     running = _occupied(start(), fake, png)
     for headers in ({}, {"X-Request-Timeout-Ms": "86400000"}):
         running.send("/v1/detect", content=png, headers=headers)
@@ -125,7 +125,7 @@ def test_a_clients_deadline_holds(start: Start, fake: Any, png: bytes) -> None:
     assert [name for name, _ in fake.calls] == ["detect"] * 3  # late jobs are not computed
 
 
-def test_the_end_waits_for_requests_in_progress(start: Start, fake: Any, png: bytes) -> None:
+def test_shutdown_waits_for_requests_in_progress(start: Start, fake: Any, png: bytes) -> None:
     running = _occupied(start(), fake, png)
     running.send("/v1/loss", json=_LOSS)
     wait_until(lambda: running.service.engine.waiting == 1)
@@ -137,7 +137,7 @@ def test_the_end_waits_for_requests_in_progress(start: Start, fake: Any, png: by
     assert running.statuses() == [200, 200]
 
 
-def test_a_slow_reader_is_in_progress_and_is_cut_off(start: Start) -> None:
+def test_a_slow_reader_stays_in_progress_until_its_timeout(start: Start) -> None:
     service = start(send_timeout=0.2).service
     sent: list[int] = []
     in_progress: list[int] = []

@@ -31,7 +31,7 @@ _OTHER_STATUS = {
 _OTHER_FORM = {"one output not in binary"}
 
 
-def test_the_record_is_whole() -> None:
+def test_the_recording_has_every_request() -> None:
     assert _RECORDED["server"] == "triton 2.51.0"
     assert _TRITON.keys() == REQUESTS.keys()
     for name, status in _OTHER_STATUS.items():
@@ -45,7 +45,7 @@ def _ask(client: httpx.Client, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_status_and_form_are_those_of_triton(name: str, client: httpx.Client) -> None:
+def test_status_and_form_equal_tritons(name: str, client: httpx.Client) -> None:
     answer, triton = _ask(client, name), dict(_TRITON[name])
     assert answer["status"] == _OTHER_STATUS.get(name, triton["status"]), answer["json"]
     assert _ask(client, "live")["status"] == 200  # on the same connection

@@ -64,7 +64,7 @@ def test_rejects_invalid_key_files(content: str, message: str) -> None:
     assert str(raised.value) == message
 
 
-def test_a_file_that_cannot_be_used_says_which(tmp_path: Path) -> None:
+def test_names_the_unusable_key_file(tmp_path: Path) -> None:
     with pytest.raises(KeyFileError, match=r"^api_keys_file .*keys cannot be used: No such file"):
         KeyFile(tmp_path / "keys")
     (tmp_path / "keys").write_bytes(bytes(1 << 21))
@@ -80,7 +80,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
     return tmp_path / "keys"
 
 
-def test_a_change_counts_once_two_looks_agree(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_reloads_a_changed_file_once_two_checks_agree(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = KeyFile(path)
     path.write_text(f"bob {_BOB[:-1]}")  # half of the file
     file.refresh()
@@ -96,7 +96,7 @@ def test_a_change_counts_once_two_looks_agree(path: Path, caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize("broken", [f"bob {_BOB}\ncarol\n", None])
-def test_a_broken_file_keeps_the_keys_from_before(
+def test_a_broken_file_keeps_the_previous_keys(
     path: Path, caplog: pytest.LogCaptureFixture, broken: str | None
 ) -> None:
     file = KeyFile(path)
@@ -160,7 +160,7 @@ def test_closed_paths_need_a_key(guarded: Any) -> None:
         ([("Cookie", f"key={_ALICE}")], False),
     ],
 )
-def test_one_known_key_lets_in(
+def test_accepts_exactly_one_known_key(
     guarded: Any, fake: Any, png: bytes, headers: list[tuple[str, str]], good: bool
 ) -> None:
     response = guarded.client.post("/v1/detect", content=png, headers=headers)
@@ -171,7 +171,7 @@ def test_one_known_key_lets_in(
     assert guarded.client.get("/healthz").status_code == 200  # the same connection goes on
 
 
-def test_the_forms_of_a_refusal(guarded: Any) -> None:
+def test_401_has_message_and_challenge(guarded: Any) -> None:
     message = "send an API key as 'Authorization: Bearer KEY' or 'X-API-Key: KEY', got "
     response = guarded.client.get("/v1/model")
     assert response.headers["content-type"] == "application/problem+json"
@@ -203,7 +203,7 @@ def test_a_refusal_before_the_body_closes_the_connection(
     assert b"\r\nconnection: close\r\n" in received
 
 
-def test_leave_to_send_a_body_keeps_the_connection(guarded: Any, png: bytes) -> None:
+def test_100_continue_keeps_the_connection(guarded: Any, png: bytes) -> None:
     head = f"POST /v1/detect HTTP/1.1\r\nHost: x\r\nX-API-Key: {_ALICE}\r\nExpect: 100-continue\r\n"
     with connect(guarded.client.base_url) as connection, connection.makefile("rb") as stream:
         for _ in range(2):
@@ -215,7 +215,7 @@ def test_leave_to_send_a_body_keeps_the_connection(guarded: Any, png: bytes) -> 
             stream.read(next(int(line[16:]) for line in lines if line.startswith(b"content-length: ")))
 
 
-def test_a_new_key_counts_while_the_service_runs(guarded: Any, tmp_path: Path) -> None:
+def test_reloads_keys_while_the_service_runs(guarded: Any, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"carol {_ALICE}-2\n")
     wait_until(lambda: guarded.client.get("/v2", headers={"X-API-Key": f"{_ALICE}-2"}).status_code == 200)
     assert guarded.client.get("/v2", headers={"X-API-Key": _ALICE}).status_code == 401
@@ -239,7 +239,7 @@ def test_logs_have_names_and_never_keys(guarded: Any, caplog: pytest.LogCaptureF
         assert key not in caplog.text
 
 
-def test_openapi_tells_of_keys(guarded: Any, start: Start) -> None:
+def test_openapi_declares_api_keys(guarded: Any, start: Start) -> None:
     plain = start().client.get("/openapi.json").json()
     assert "securitySchemes" not in plain["components"]
     document = guarded.client.get("/openapi.json").json()

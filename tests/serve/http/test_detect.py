@@ -55,7 +55,7 @@ def test_returns_the_detections_of_the_artifact(
     assert (boxes[:, 2:] <= (200, 120)).all()
 
 
-def test_tiles(client: httpx.Client, artifact: Artifact, png: bytes) -> None:
+def test_returns_the_detections_of_tiles(client: httpx.Client, artifact: Artifact, png: bytes) -> None:
     expected = _expected(artifact, png, tiles="64,0.5")
     assert expected != _expected(artifact, png)
     assert client.post("/v1/detect?tiles=64,0.5", content=png).json() == expected
@@ -85,7 +85,7 @@ def test_photographs_are_turned_upright(
     assert (stored == expected) is (orientation == 1)
 
 
-def test_a_large_jpeg_is_read_as_the_artifact_reads_it(
+def test_decodes_a_large_jpeg_at_reduced_size(
     client: httpx.Client, artifact: Artifact, encode: Encode
 ) -> None:
     """Decode at half the size, and answer boxes in pixels of the whole."""
@@ -140,7 +140,7 @@ def test_bad_bodies(client: httpx.Client, make_request: dict[str, Any], status: 
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_a_body_may_have_the_largest_size(
+def test_the_body_size_limit_is_inclusive(
     client: httpx.Client, png: bytes, artifact: Artifact, declared: bool
 ) -> None:
     # Decoders ignore what follows the end of a PNG file.
@@ -156,7 +156,7 @@ def test_a_body_may_have_the_largest_size(
     assert error["message"].startswith(f"the body must have at most {2 << 20} bytes, got {received}")
 
 
-def test_hints_at_the_option_of_curl(client: httpx.Client) -> None:
+def test_suggests_data_binary_to_curl_users(client: httpx.Client) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     response = client.post("/v1/detect", content=b"\xff\xd8\xff broken", headers=headers)
     assert "--data-binary @photo.jpg" in problem_of(response)["message"]

@@ -10,7 +10,7 @@ from lensbox.serve.http.listener import listen
 _PATIENCE = 60.0
 
 
-def test_all_networks_are_of_ipv4_too() -> None:
+def test_the_ipv6_wildcard_accepts_ipv4() -> None:
     try:
         listener = listen("::", 0)
     except OSError:
@@ -22,7 +22,7 @@ def test_all_networks_are_of_ipv4_too() -> None:
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_no_answer_waits_for_an_acknowledgement(family: socket.AddressFamily, host: str) -> None:
+def test_accepted_connections_have_tcp_nodelay(family: socket.AddressFamily, host: str) -> None:
     try:
         listener = listen(host, 0)
     except OSError:

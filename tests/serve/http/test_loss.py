@@ -47,7 +47,7 @@ def _padded(images: list[Any], slots: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("weights", [None, [0.5, 3, 2], [[0.25, 3], [], [2, 0.5, 0]]])
-def test_ragged_boxes_with_every_option(client: httpx.Client, weights: list[Any] | None) -> None:
+def test_ragged_boxes_support_every_option(client: httpx.Client, weights: list[Any] | None) -> None:
     """Against the definition in float64, over padded boxes."""
     predictions = [_PREDICTIONS[:3], _PREDICTIONS[:1], _PREDICTIONS]
     targets = [_TARGETS[:2], [], _TARGETS[1:]]
@@ -75,7 +75,7 @@ def test_ragged_boxes_with_every_option(client: httpx.Client, weights: list[Any]
     assert gradient.abs().max() > 1e-3
 
 
-def test_options_of_boxes_without_images(client: httpx.Client) -> None:
+def test_flat_boxes_support_every_option(client: httpx.Client) -> None:
     question = {"predictions": _PREDICTIONS, "targets": _TARGETS, "weights": [1, 2, 0.5, 9]}
     answer = client.post("/v1/loss", json={**question, "per_image": True, "gradient": True}).json()
     expected = loss_reference(_tensor(_PREDICTIONS), _tensor(_TARGETS), _tensor([1, 2, 0.5, 0]))
@@ -99,7 +99,7 @@ class Distance(Brightest):
         return self.factor * ((predictions - targets) ** 2).mean()
 
 
-def test_a_loss_of_the_detector_s_own(start_service: Start, tmp_path: Path) -> None:
+def test_uses_the_detectors_own_loss(start_service: Start, tmp_path: Path) -> None:
     detector: Any = Distance()
     save_artifact(detector, tmp_path / "detector.pt")
     settings = Settings(artifact=tmp_path / "detector.pt", device="cpu", threads=1)
@@ -154,7 +154,9 @@ def test_bad_bodies(client: httpx.Client, body: bytes, status: int, code: str) -
     assert client.get("/readyz").status_code == 200
 
 
-def test_a_model_without_a_loss_says_so(start: Start, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_loss_requests_for_a_model_without_loss(
+    start: Start, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fake.metadata, "methods", ("preprocess", "detect", "restore"))
     response = start().client.post("/v1/loss", json={"predictions": _PREDICTIONS, "targets": _TARGETS})
     assert response.status_code == 422

@@ -36,7 +36,7 @@ def files(encode: Encode) -> list[bytes]:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_answers_are_those_of_each_image_alone(
+def test_each_image_gets_the_answer_of_a_single_request(
     client: httpx.Client, files: list[bytes], as_json: bool
 ) -> None:
     many = [files[index % 4] for index in range(20)]
@@ -52,7 +52,7 @@ def test_the_answers_are_those_of_each_image_alone(
     assert len({(one["width"], len(one["detections"])) for one in alone}) > 1
 
 
-def test_requests_at_once_get_their_own_answers(client: httpx.Client, files: list[bytes]) -> None:
+def test_concurrent_requests_get_their_own_answers(client: httpx.Client, files: list[bytes]) -> None:
     alone = [client.post("/v1/detect", content=file).json() for file in files]
     with ThreadPoolExecutor(8) as pool:
         requests = [pool.submit(client.post, "/v1/detect", content=files[index % 4]) for index in range(48)]
@@ -60,13 +60,13 @@ def test_requests_at_once_get_their_own_answers(client: httpx.Client, files: lis
         assert_alike(request.result().json(), alone[index % 4])
 
 
-def test_one_image_of_a_form_is_one_answer_and_of_json_a_list(client: httpx.Client, png: bytes) -> None:
+def test_a_form_of_one_image_returns_one_answer_and_json_a_list(client: httpx.Client, png: bytes) -> None:
     alone = client.post("/v1/detect", content=png).json()
     assert client.post("/v1/detect", files=form_of(png)).json() == alone
     assert client.post("/v1/detect", json=json_of(png)).json() == {"images": [alone]}
 
 
-def test_parameters_of_the_query_and_of_the_body(client: httpx.Client, png: bytes) -> None:
+def test_parameters_come_from_query_or_body(client: httpx.Client, png: bytes) -> None:
     expected = client.post("/v1/detect?score_threshold=0&iou_threshold=0.1", content=png).json()
     assert expected != client.post("/v1/detect", content=png).json()
     both = {**json_of(png, png), "score_threshold": 0, "iou_threshold": 0.1}
@@ -127,7 +127,7 @@ def test_a_request_larger_than_the_queue_is_answered(start: Start, png: bytes) -
         assert all("detections" in answer for answer in response.json()["images"])
 
 
-def test_overload_and_deadlines_are_of_all_images(start: Start, fake: Any, png: bytes) -> None:
+def test_overload_and_deadlines_fail_the_whole_request(start: Start, fake: Any, png: bytes) -> None:
     running = start(queue_size=1)
     client = running.client
     fake.gate.clear()

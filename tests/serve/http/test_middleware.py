@@ -129,7 +129,7 @@ def test_cors_is_off_by_default(client: httpx.Client) -> None:
     assert not [name for name in response.headers if name.startswith("access-control")]
 
 
-def test_only_a_named_origin_may_ask(start: Start, tmp_path: Path) -> None:
+def test_cors_allows_only_configured_origins(start: Start, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"alice {_KEY}")
     origins = f"{_SHOP},http://localhost:3000"
     client = start(cors_origins=origins, api_keys_file=tmp_path / "keys").client

@@ -92,7 +92,9 @@ def test_describes_one_answer_and_many(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("name", _OPERATIONS)
-def test_the_service_answers_as_it_says(name: str, operations: dict[str, Any], client: httpx.Client) -> None:
+def test_answers_conform_to_the_openapi_document(
+    name: str, operations: dict[str, Any], client: httpx.Client
+) -> None:
     @_SETTINGS
     @given(case=operations[name].as_strategy())
     def ask(case: Any) -> None:

@@ -111,7 +111,9 @@ def count_of(page: "Page", name: str) -> int:
     return 0 if found[1] == "Nothing" else int(found[1])
 
 
-def test_a_dropped_picture_is_looked_at(page: "Page", photos: dict[str, Path], client: httpx.Client) -> None:
+def test_shows_detections_of_a_dropped_picture(
+    page: "Page", photos: dict[str, Path], client: httpx.Client
+) -> None:
     expect(page.locator("#about")).to_contain_text("face_detector · one class · on cpu")
     transfer = page.evaluate_handle(
         """([name, data]) => {
@@ -146,7 +148,7 @@ def test_a_dropped_picture_is_looked_at(page: "Page", photos: dict[str, Path], c
     assert edge == [57, 255, 120, 255]
 
 
-def test_photographs_are_turned_upright_and_made_smaller(page: "Page", tmp_path: Path) -> None:
+def test_photographs_are_turned_upright_and_reduced(page: "Page", tmp_path: Path) -> None:
     turned = PIL.Image.Exif()
     turned[0x0112] = 6
     picture = PIL.Image.new("RGB", (1200, 800), (20, 20, 20))
@@ -166,7 +168,7 @@ def test_photographs_are_turned_upright_and_made_smaller(page: "Page", tmp_path:
     assert newest.locator("canvas").evaluate("(canvas) => [canvas.width, canvas.height]") == [2048, 26]
 
 
-def test_sliders_ask_again_and_can_be_taken_back(page: "Page", photos: dict[str, Path]) -> None:
+def test_sliders_repeat_requests_and_can_be_reset(page: "Page", photos: dict[str, Path]) -> None:
     choose(page, photos[HOPPER], photos[ASTRONAUT])
     for name in photos:
         expect(summary(page, name)).to_contain_text("1 found")
@@ -197,7 +199,7 @@ def test_sliders_ask_again_and_can_be_taken_back(page: "Page", photos: dict[str,
     assert "threshold" not in asked[-1]
 
 
-def test_shows_errors_in_words(page: "Page", photos: dict[str, Path], tmp_path: Path) -> None:
+def test_shows_error_messages(page: "Page", photos: dict[str, Path], tmp_path: Path) -> None:
     bad = tmp_path / "bad.jpg"
     bad.write_text("hello")
     choose(page, bad, photos[HOPPER])
@@ -215,7 +217,7 @@ def test_shows_errors_in_words(page: "Page", photos: dict[str, Path], tmp_path: 
     expect(alert(page, HOPPER)).to_be_hidden()
 
 
-def test_a_busy_service_is_asked_again(page: "Page", photos: dict[str, Path]) -> None:
+def test_retries_while_the_service_is_overloaded(page: "Page", photos: dict[str, Path]) -> None:
     refused = 0
 
     def busy(route: "Route") -> None:
@@ -241,9 +243,7 @@ def guarded_url(start_service: Start, shipped: Path, tmp_path: Path) -> str:
     return str(service.client.base_url)
 
 
-def test_a_key_is_asked_for_when_it_is_needed(
-    browser: "Browser", guarded_url: str, photos: dict[str, Path]
-) -> None:
+def test_asks_for_an_api_key_after_401(browser: "Browser", guarded_url: str, photos: dict[str, Path]) -> None:
     with browser.new_context(base_url=guarded_url) as context:
         page = context.new_page()
         page.goto("/")
@@ -268,7 +268,7 @@ def test_a_key_is_asked_for_when_it_is_needed(
         expect(other.locator("#key")).to_be_visible()
 
 
-def test_a_key_that_cannot_be_sent_is_refused_at_the_field(browser: "Browser", guarded_url: str) -> None:
+def test_rejects_a_key_with_invalid_characters(browser: "Browser", guarded_url: str) -> None:
     with browser.new_context(base_url=guarded_url) as context:
         page = context.new_page()
         # As where all cookies are blocked.
@@ -289,7 +289,7 @@ def test_a_key_that_cannot_be_sent_is_refused_at_the_field(browser: "Browser", g
         expect(page.locator("#about")).to_contain_text("face_detector")
 
 
-def test_an_answer_that_is_no_service_s_is_told(page: "Page") -> None:
+def test_reports_an_answer_of_another_server(page: "Page") -> None:
     page.route("**/v1/model", lambda route: route.fulfill(status=200, body="<title>Sign in</title>"))
     page.reload()
     expect(page.locator("#about")).to_have_text("The server at this address is not a Lensbox service.")
@@ -297,9 +297,7 @@ def test_an_answer_that_is_no_service_s_is_told(page: "Page") -> None:
     expect(page.locator("#about")).to_contain_text("face_detector")  # it may have been a proxy's
 
 
-def test_a_file_that_is_gone_is_no_service_that_is_gone(
-    page: "Page", photos: dict[str, Path], tmp_path: Path
-) -> None:
+def test_reports_a_deleted_file(page: "Page", photos: dict[str, Path], tmp_path: Path) -> None:
     path = tmp_path / HOPPER
     path.write_bytes(photos[HOPPER].read_bytes())
     choose(page, path)
@@ -311,7 +309,7 @@ def test_a_file_that_is_gone_is_no_service_that_is_gone(
     expect(cards(page, HOPPER).locator("canvas")).to_have_attribute("aria-label", HOPPER)
 
 
-def test_files_are_read_one_after_the_other(page: "Page", photos: dict[str, Path]) -> None:
+def test_reads_one_file_at_a_time(page: "Page", photos: dict[str, Path]) -> None:
     page.evaluate(
         """() => {
             const real = window.createImageBitmap;
@@ -347,7 +345,7 @@ def keep_streams(page: "Page") -> None:
     )
 
 
-def test_frames_of_the_camera_come_one_after_the_other(page: "Page") -> None:
+def test_sends_one_camera_frame_at_a_time(page: "Page") -> None:
     in_progress = most = frames = 0
 
     def count(step: int, request: Any) -> None:
@@ -392,7 +390,7 @@ _NO_CODEC = "() => { HTMLMediaElement.prototype.play = () => Promise.reject(new 
     ],
     ids=["none", "unplugged", "no codec"],
 )
-def test_a_camera_that_fails_is_let_go(page: "Page", before: str, after: str, message: str) -> None:
+def test_releases_a_camera_that_fails(page: "Page", before: str, after: str, message: str) -> None:
     keep_streams(page)
     if before:
         page.evaluate(before)
@@ -405,7 +403,7 @@ def test_a_camera_that_fails_is_let_go(page: "Page", before: str, after: str, me
     assert page.evaluate("window.tracks.every((track) => track.readyState === 'ended')")
 
 
-def test_it_can_be_used_with_the_keyboard_alone(page: "Page", photos: dict[str, Path]) -> None:
+def test_works_with_the_keyboard_only(page: "Page", photos: dict[str, Path]) -> None:
     expect(page.locator("#thresholds")).to_be_enabled()
     order = []
     for _ in range(5):
@@ -431,7 +429,7 @@ def test_it_can_be_used_with_the_keyboard_alone(page: "Page", photos: dict[str, 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_it_fits_and_can_be_read(
+def test_fits_the_screen_with_readable_contrast(
     page: "Page", photos: dict[str, Path], tmp_path: Path, width: int, scheme: Any
 ) -> None:
     bad = tmp_path / "a_name_without_any_place_to_break_it_that_is_longer_than_a_phone_is_wide.jpg"

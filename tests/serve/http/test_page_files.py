@@ -25,7 +25,9 @@ _NAMES = sorted(path.name for path in _FOLDER.iterdir())
         ("/page/icon.svg", "image/svg+xml"),
     ],
 )
-def test_files_come_as_they_are(client: httpx.Client, path: str, media_type: str) -> None:
+def test_serves_files_unchanged_with_caching_headers(
+    client: httpx.Client, path: str, media_type: str
+) -> None:
     response = client.get(path)
     assert response.status_code == 200
     assert response.headers["content-type"] == media_type
@@ -40,13 +42,13 @@ def test_files_come_as_they_are(client: httpx.Client, path: str, media_type: str
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "__init__.py", "..%2fapp.py", "%2e%2e/app.py", "a/b.js"])
-def test_there_are_no_other_files(client: httpx.Client, name: str) -> None:
+def test_serves_no_other_files(client: httpx.Client, name: str) -> None:
     response = client.get(f"/page/{name}")
     assert response.status_code == 404
     assert problem_of(response)["code"] == "not_found"
 
 
-def test_nothing_in_them_is_from_elsewhere_or_inline() -> None:
+def test_files_have_no_external_or_inline_code() -> None:
     for name in _NAMES:
         text = (_FOLDER / name).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"https?://\w|\bstyle=|\bon\w+=\"", text), name
@@ -59,7 +61,7 @@ def test_nothing_in_them_is_from_elsewhere_or_inline() -> None:
     assert [target for target in targets if not target.startswith("page/")] == []
 
 
-def test_settings_turn_it_off(start_service: Start, fake: Any) -> None:
+def test_no_page_disables_the_pages(start_service: Start, fake: Any) -> None:
     client = start_service(lambda: fake, no_page=True).client
     for path in ("/", "/page/style.css"):
         assert problem_of(client.get(path))["code"] == "not_found"

@@ -21,7 +21,7 @@ def opened(response: httpx.Response) -> PIL.Image.Image:
 
 @pytest.mark.parametrize("accept", ["image/png", "image/png, application/json;q=0.5", "text/html, image/png"])
 @pytest.mark.parametrize("as_form", [False, True])
-def test_a_picture_shows_what_the_answer_says(
+def test_a_picture_shows_the_detections_of_the_answer(
     client: httpx.Client, encode: Encode, accept: str, as_form: bool
 ) -> None:
     file = encode("PNG")
@@ -36,7 +36,7 @@ def test_a_picture_shows_what_the_answer_says(
     assert len(found) > 1
 
 
-def test_a_jpeg(client: httpx.Client, png: bytes) -> None:
+def test_returns_a_jpeg(client: httpx.Client, png: bytes) -> None:
     headers = {"Accept": "image/jpeg"}
     response = client.post("/v1/detect?score_threshold=1", content=png, headers=headers)
     drawn = opened(response)
@@ -55,7 +55,7 @@ def test_pictures_are_in_color_and_upright(client: httpx.Client, encode: Encode,
 
 
 @pytest.mark.parametrize("most", [None, 10_000])
-def test_large_photographs_are_drawn_whole_and_huge_ones_smaller(
+def test_reduces_pictures_above_the_pixel_limit_only(
     client: httpx.Client, encode: Encode, monkeypatch: pytest.MonkeyPatch, most: int | None
 ) -> None:
     size, scale = ((1199, 821), 1) if most is None else ((200, 120), 2)

@@ -59,7 +59,7 @@ def test_answers_come_over_tls(process: ServeProcess, client: httpx.Client, png:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio of Python 3.10 waits for the TLS goodbye")
-def test_a_client_that_sends_no_goodbye_does_not_delay_the_end(
+def test_a_client_without_tls_closing_handshake_does_not_delay_shutdown(
     process: ServeProcess, client: httpx.Client, png: bytes
 ) -> None:
     assert client.post("/v1/detect", content=png).status_code == 200  # its connection stays open, and silent

@@ -107,7 +107,9 @@ def test_thresholds_are_inputs(infer: Infer, pixels: Pixels) -> None:
     assert merged.as_numpy("counts").sum() < default.as_numpy("counts").sum()
 
 
-def test_a_batch_larger_than_the_engine_s(infer: Infer, artifact: Artifact, pixels: Pixels) -> None:
+def test_computes_batches_larger_than_the_engines_limit(
+    infer: Infer, artifact: Artifact, pixels: Pixels
+) -> None:
     assert len(pixels) > largest_batch(artifact.device)
     assert infer(pixels).as_numpy("boxes").shape == (30, 256, 4)
 

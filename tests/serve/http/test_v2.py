@@ -89,9 +89,7 @@ def fake(fake: Any) -> Any:
 
 
 @pytest.mark.parametrize("ends", ["late", "hangs up"])
-def test_no_more_of_a_large_batch_is_computed_than_somebody_waits_for(
-    start: Start, fake: Any, ends: str
-) -> None:
+def test_stops_a_large_batch_after_deadline_or_hang_up(start: Start, fake: Any, ends: str) -> None:
     running = start(max_batch=2)
     header = _header(10)
     content, lengths = header + bytes(60), {HEADER_LENGTH: str(len(header))}

@@ -48,7 +48,7 @@ def test_replaces_invalid_ids_by_random_ones(value: str) -> None:
         (_PARENT[:-1], False),
     ],
 )
-def test_trace_ids(value: str, is_valid: bool) -> None:
+def test_reads_valid_trace_ids_only(value: str, is_valid: bool) -> None:
     assert request_ids([(b"traceparent", value.encode())]).trace_id == (_TRACE if is_valid else None)
 
 

@@ -63,7 +63,9 @@ def test_a_request_is_a_tree_of_spans(
     assert job.parent.span_id == request.context.span_id
 
 
-def test_errors_and_probes(client: httpx.Client, exporter: InMemorySpanExporter, fake: Any) -> None:
+def test_errors_have_spans_and_probes_have_none(
+    client: httpx.Client, exporter: InMemorySpanExporter, fake: Any
+) -> None:
     for path in ("/healthz", "/metrics", "/v2/health/live"):
         assert client.get(path).status_code == 200
     assert client.get("/nothing").status_code == 404
@@ -133,7 +135,7 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
 
 
 @pytest.mark.parametrize("frontends", ["0", pytest.param("1", marks=pytest.mark.exhaustive)])
-def test_a_collector_gets_them(
+def test_a_collector_receives_the_spans(
     frontends: str, collector: tuple[str, list[Any]], artifact_path: Path, png: bytes
 ) -> None:
     url, spans = collector

@@ -20,7 +20,7 @@ def test_pauses_after_a_refusal_until_an_answer() -> None:
     assert window.has_room(0)
 
 
-def test_admits_a_quarter_less_after_refusals_and_one_more_per_round_of_answers() -> None:
+def test_window_decreases_by_a_quarter_and_increases_by_one() -> None:
     now = 100.0
     window = AdmissionWindow(100, lambda: now)
 

@@ -60,6 +60,6 @@ class _Woken:
         return self.looks.pop(0)
 
 
-def test_a_stopped_engine_is_not_given_up() -> None:
+def test_a_suspended_process_keeps_its_engine() -> None:
     engine: Any = _Woken()
     assert until_given_up(engine, Heartbeat()) == engine.failure

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 _WAITING = "another front end cannot take images yet"
 
 
-def test_other_front_ends_see_one_that_is_not_ready() -> None:
+def test_check_ready_fails_while_another_front_end_is_not_ready() -> None:
     heartbeats = [Heartbeat() for _ in range(3)]
     first, second, third = (Peers(heartbeats, number) for number in range(3))
     first.beat(True)
@@ -61,7 +61,7 @@ def test_readyz_waits_for_all_front_ends(start: Start, fake: Any) -> None:
         assert running.client.get(path).status_code == 200
 
 
-def test_silence_is_counted_while_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     heartbeat = Heartbeat()

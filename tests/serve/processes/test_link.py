@@ -88,7 +88,7 @@ def test_received_does_not_block() -> None:
         assert link.received() is None
 
 
-def test_an_event_loop_receives_as_a_thread_does(pair: Pair) -> None:
+def test_an_event_loop_receives_all_messages(pair: Pair) -> None:
     first, second = pair
     # Many in one piece, and some in many pieces.
     messages = [bytes([number % 256]) * size for number, size in enumerate([0, 1, 7, 3000, 300_000] * 50)]
@@ -114,7 +114,7 @@ def test_an_event_loop_receives_as_a_thread_does(pair: Pair) -> None:
     assert found == messages
 
 
-def test_the_end_of_one_ends_the_other(pair: Pair) -> None:
+def test_closing_one_end_closes_the_other(pair: Pair) -> None:
     first, second = pair
     done = threading.Event()
 

@@ -209,7 +209,7 @@ def test_an_invalid_message_disconnects_its_front_end(pair: Pair, caplog: pytest
     assert pair.answers()
 
 
-def test_a_silent_connection_blocks_no_other(pair: Pair) -> None:
+def test_a_silent_connection_does_not_block_other_clients(pair: Pair) -> None:
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(pair.address.path)
         pair.connect()

@@ -112,7 +112,7 @@ def asking(url: str, file: bytes) -> Iterator[list[str]]:
             stopped.set()
 
 
-def test_answers_as_the_artifact_does(url: str, artifact: Artifact, encode: Encode) -> None:
+def test_processes_return_the_artifacts_results(url: str, artifact: Artifact, encode: Encode) -> None:
     files = [encode("PNG"), encode("JPEG"), b"no image", encode("PNG", "L")]
     alone = {index: artifact.detect_image(artifact.read_photo(files[index])) for index in (0, 1, 3)}
     ragged = {"predictions": [[[0, 0, 1, 1], [0, 0, 2, 2]], []], "targets": [[[0, 0, 1, 1]], []]}
@@ -183,7 +183,7 @@ def test_a_killed_process_is_replaced(kind: str, process: ServeProcess, url: str
     wait_until(lambda: _value(url, "lensbox_restarts_total") >= restarts + 2)
 
 
-def test_a_failed_start_is_tried_again(
+def test_retries_a_failed_start_with_back_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Retry a failed start, for example after the fork server was killed."""
@@ -282,7 +282,7 @@ def test_front_ends_share_keys(artifact_path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_second_signal_or_a_lost_supervisor_ends_all_processes(
+def test_a_second_signal_or_killed_supervisor_ends_all_processes(
     artifact_path: Path, number: signal.Signals
 ) -> None:
     options = ("--frontends", "1", "--shutdown-delay", "3600", "--shutdown-timeout", "3600")
@@ -298,7 +298,7 @@ def test_a_second_signal_or_a_lost_supervisor_ends_all_processes(
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("moment", ["fork server", "engine"])
-def test_ctrl_c_while_it_loads(artifact_path: Path, moment: str) -> None:
+def test_ctrl_c_while_loading_exits_with_0(artifact_path: Path, moment: str) -> None:
     """Ctrl-C reaches all processes of the terminal's job."""
     with ServeProcess(artifact_path, "--frontends", "1") as process:
         if moment == "fork server":

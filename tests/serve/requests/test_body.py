@@ -16,7 +16,7 @@ def _compressed(encoding: str, content: bytes = _CONTENT) -> bytearray:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_content_of_a_compressed_body(encoding: str) -> None:
+def test_decompresses_a_body(encoding: str) -> None:
     assert decompress(_compressed(encoding), encoding, len(_CONTENT)) == _CONTENT
 
 
@@ -26,7 +26,7 @@ def test_plain_bodies_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_no_more_is_inflated_than_is_allowed(encoding: str) -> None:
+def test_inflates_at_most_the_limit(encoding: str) -> None:
     bomb = _compressed(encoding, bytes(50_000_000))
     for body, limit in ((bomb, 1000), (_compressed(encoding), len(_CONTENT) - 1)):
         with pytest.raises(ApiError) as caught:
@@ -47,7 +47,7 @@ def test_no_more_is_inflated_than_is_allowed(encoding: str) -> None:
         (lambda body: body[:-4] + b"\xff" * 4, "must be valid"),
     ],
 )
-def test_damaged_bodies(encoding: str, change: object, message: str) -> None:
+def test_rejects_damaged_bodies(encoding: str, change: object, message: str) -> None:
     assert callable(change)
     with pytest.raises(ApiError) as caught:
         decompress(bytearray(change(_compressed(encoding))), encoding, 10**6)

@@ -38,7 +38,7 @@ def _body(predictions: Any, targets: Any = None) -> bytes:
         ([[], []], [2, 0, 4]),
     ],
 )
-def test_shapes(boxes: list[Any], shape: list[int]) -> None:
+def test_reads_flat_and_batched_boxes(boxes: list[Any], shape: list[int]) -> None:
     pairs = read_loss_request(_body(boxes), max_boxes=10).pairs
     assert pairs.sizes == (None if len(shape) == 2 else (shape[1],) * shape[0])
     assert not pairs.is_ragged
@@ -54,7 +54,7 @@ def test_predictions_and_targets_are_not_mixed_up() -> None:
     assert pairs.targets.tolist() == [[5, 6, 7, 8]]
 
 
-def test_ragged_boxes_lie_end_to_end() -> None:
+def test_concatenates_ragged_boxes() -> None:
     boxes = [[float(box)] * 4 for box in range(1, 10)]
     predictions: list[Any] = [boxes[:3], [], boxes[3:5]]
     targets: list[Any] = [boxes[5:7], [], boxes[7:9]]
@@ -75,7 +75,7 @@ def test_ragged_boxes_lie_end_to_end() -> None:
         ([[], []], [7, 8], [0, 0, 0, 0]),
     ],
 )
-def test_weights_are_of_boxes_or_of_images(
+def test_expands_weights_of_boxes_or_images(
     targets: list[Any], weights: list[Any], expected: list[float]
 ) -> None:
     """Padding weighs nothing."""
@@ -148,7 +148,7 @@ def test_rejects_other_content(code: str, body: bytes, message: str) -> None:
     assert len(caught.value.message) < 300
 
 
-def test_a_body_of_wrong_numbers_makes_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_one_error_for_many_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error for each number would take seconds."""
     seen: list[ValidationError] = []
 
@@ -171,7 +171,7 @@ def test_a_body_of_wrong_numbers_makes_one_error(monkeypatch: pytest.MonkeyPatch
         ([[_BOX]] * 10, 10, "predictions must have at most 9 images, got 10"),
     ],
 )
-def test_number_of_boxes_and_images(boxes: list[Any], most: int, message: str) -> None:
+def test_limits_the_number_of_boxes_and_images(boxes: list[Any], most: int, message: str) -> None:
     read_loss_request(_body(boxes), max_boxes=most)
     with pytest.raises(ApiError) as caught:
         read_loss_request(_body(boxes), max_boxes=most - 1)
@@ -179,7 +179,7 @@ def test_number_of_boxes_and_images(boxes: list[Any], most: int, message: str) -
     assert caught.value.message.startswith(message)
 
 
-def test_number_of_images_with_losses_of_their_own() -> None:
+def test_limits_the_number_of_per_image_losses() -> None:
     images: list[Any] = [[]] * 1025
     body = json.dumps({"predictions": images, "targets": images, "per_image": True}).encode()
     with pytest.raises(ApiError, match="per_image must be of at most 1024 images, got 1025"):

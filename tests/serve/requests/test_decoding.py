@@ -45,7 +45,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDecoder]:
     stuck.gate.set()
 
 
-def test_a_service_that_can_decode_nothing_is_not_ready(start: Start, stuck: StuckDecoder) -> None:
+def test_not_ready_while_all_decoders_are_stuck(start: Start, stuck: StuckDecoder) -> None:
     running = start(decode_threads=1, answer_timeout=0.5)
     client: httpx.Client = running.client
     response = client.post("/v1/detect", content=b"first")
@@ -67,7 +67,7 @@ def test_a_service_that_can_decode_nothing_is_not_ready(start: Start, stuck: Stu
     assert all(map(math.isfinite, stuck.deadlines))  # no decoder goes on once the answer is late
 
 
-def test_one_free_decoder_is_enough(stuck: StuckDecoder) -> None:
+def test_not_stuck_while_one_decoder_is_free(stuck: StuckDecoder) -> None:
     decoders = Decoders(threads=2, max_pixels=100, time_limit=0.01)
     first = decoders.submit(b"first", None, DEFAULT_READING)
     wait_until(lambda: stuck.bodies == [b"first"])
@@ -120,7 +120,7 @@ def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: 
     decoders.stop()
 
 
-def test_the_callers_thread_does_not_overtake_the_others(stuck: StuckDecoder, encode: Encode) -> None:
+def test_decodes_in_the_pool_while_the_pool_is_busy(stuck: StuckDecoder, encode: Encode) -> None:
     decoders = Decoders(threads=2, max_pixels=10_000_000, time_limit=PATIENCE)
     first = decoders.submit(b"first", None, DEFAULT_READING)
     wait_until(lambda: stuck.bodies == [b"first"])

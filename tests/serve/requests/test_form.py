@@ -17,14 +17,14 @@ def _part(name: str, content: bytes, more: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     "more", [b"", b'; filename="a.png"', b'; filename="a.png"\r\nContent-Type: image/png']
 )
-def test_the_image_comes_out_as_it_went_in(name: str, more: bytes) -> None:
+def test_returns_the_content_of_a_part_unchanged(name: str, more: bytes) -> None:
     # Bytes that look like beginnings of a boundary.
     content = bytes(range(256)) + b"\r\n--limi\r\n--\r\r\n-" + b"--limit" * 3
     body = _part(name, content, more) + b"--limit--\r\n"
     assert form_parts(body, _TYPE, 1) == [Part(name, content)]
 
 
-def test_many_parts_come_in_their_order() -> None:
+def test_returns_parts_in_order_up_to_the_limit() -> None:
     body = b"".join(_part("image", bytes([index]) * 5) for index in range(20)) + b"--limit--"
     assert form_parts(body, _TYPE, 20) == [Part("image", bytes([index]) * 5) for index in range(20)]
     with pytest.raises(ApiError, match="must have at most 19 parts, got more") as caught:
@@ -32,7 +32,7 @@ def test_many_parts_come_in_their_order() -> None:
     assert (caught.value.status, caught.value.code) == (413, "too_many_images")
 
 
-def test_other_headers_of_a_part_do_not_matter() -> None:
+def test_ignores_other_headers_of_a_part() -> None:
     headers = b'X-A: name="x"\r\ncontent-disposition: form-data; name=image\r\nX-B: y'
     body = b"--limit\r\n" + headers + b"\r\n\r\ndata\r\n--limit--"
     assert form_parts(body, _TYPE, 1) == [Part("image", b"data")]
@@ -57,7 +57,7 @@ def test_other_headers_of_a_part_do_not_matter() -> None:
         (_part("image", b"x") + b"--limit\r\nX: y\r\n\r\ndata\r\n--limit--", _TYPE, "valid multipart"),
     ],
 )
-def test_malformed_forms(body: bytes, content_type: str, message: str) -> None:
+def test_rejects_malformed_forms(body: bytes, content_type: str, message: str) -> None:
     with pytest.raises(ApiError) as caught:
         form_parts(body, content_type, 8)
     assert (caught.value.status, caught.value.code) == (400, "malformed_form")

@@ -20,7 +20,7 @@ def second() -> "Future[str]":
     return Future()
 
 
-def test_both_results(first: "Future[int]", second: "Future[str]") -> None:
+def test_returns_both_results(first: "Future[int]", second: "Future[str]") -> None:
     both = chained(first, lambda value: second if value == 3 else Future())
     first.set_result(3)
     assert not both.done()
@@ -76,7 +76,7 @@ def _two_steps() -> "tuple[Future[tuple[Large, int]], weakref.ref[Large]]":
     return both, weakref.ref(large)
 
 
-def test_nothing_stays_in_memory_until_the_garbage_collector_comes() -> None:
+def test_chained_results_are_freed_without_garbage_collection() -> None:
     gc.disable()
     try:
         both, large = _two_steps()

@@ -85,7 +85,7 @@ def test_the_limit_of_pixels_is_inclusive(png: bytes) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(65_535, 65_535), (2**31 - 1, 2**31 - 1), (1_000_001, 1)])
-def test_a_bomb_is_refused_by_its_header(width: int, height: int) -> None:
+def test_refuses_a_decompression_bomb_by_its_header(width: int, height: int) -> None:
     _, code, message = rejection(png_file(width, height, pixels=b""))
     assert code == "too_many_pixels"
     assert f"got {width} x {height} = {width * height}" in message
@@ -106,7 +106,7 @@ def test_a_bomb_is_refused_by_its_header(width: int, height: int) -> None:
         "GIF",
     ],
 )
-def test_random_damage_gives_a_photograph_or_an_error_of_ours(kind: str, encode: Encode) -> None:
+def test_random_damage_gives_a_photograph_or_an_api_error(kind: str, encode: Encode) -> None:
     """Decode JPEG files at a quarter, for a small canvas, and turn files of formats with EXIF data."""
     name, *modes = kind.split()
     options: dict[str, Any] = {"orientation": 7} if name in ("PNG", "WEBP", "JPEG") else {}
@@ -134,7 +134,7 @@ def test_random_damage_gives_a_photograph_or_an_error_of_ours(kind: str, encode:
             assert -8 < y1 <= 0 < photo.height <= y2 < photo.height + 8
 
 
-def test_a_run_length_bmp_has_fewer_pixels_and_runs() -> None:
+def test_limits_pixels_and_runs_of_run_length_bmp() -> None:
     """Pillow's decoder takes a microsecond for each run, of however many pixels."""
     for width, runs in ((1 << 16, b"\x01\x05\0\0"), (1 << 19, b"\x01\x05" * (1 << 19))):
         assert image_from_file(run_length_bmp(width, 1, runs), _PLENTY).shape[2] == width
@@ -177,7 +177,7 @@ def _with_texts() -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["segments", "comments", "unknown chunks", "compressed texts"])
-def test_metadata_take_little_memory(kind: str, encode: Encode) -> None:
+def test_metadata_takes_little_memory(kind: str, encode: Encode) -> None:
     jpeg, gif = encode("JPEG"), encode("GIF")
     file = {
         "segments": jpeg[:2] + b"\xff\xe5\0\2" * 40_000 + jpeg[2:],
@@ -195,7 +195,7 @@ def test_metadata_take_little_memory(kind: str, encode: Encode) -> None:
     assert peak < 2 * len(file) + (2 << 20)
 
 
-def test_the_deadline(png: bytes) -> None:
+def test_gives_up_at_the_deadline(png: bytes) -> None:
     assert image_from_file(png, _PLENTY, time.monotonic() + 60).shape == (3, 120, 200)
     with pytest.raises(DeadlineError, match="the image was not decoded in time; try again later"):
         image_from_file(png, _PLENTY, time.monotonic() - 1)

@@ -45,7 +45,7 @@ def test_media_types_of_several_images(content_type: str, expected: bool) -> Non
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_forms(count: int) -> None:
+def test_reads_images_of_a_form(count: int) -> None:
     contents = [b"", b"two", b"three"][:count]
     body = b"".join(_part("image", content) for content in contents) + b"--limit--"
     assert read_image_list(body, _FORM, _NONE, 3) == (contents, _NONE, count > 1)
@@ -67,14 +67,14 @@ def test_forms(count: int) -> None:
         (b"--limit--\r\n", "one field 'image' or 'file', or several 'image', got []"),
     ],
 )
-def test_wrong_fields(body: bytes, message: str) -> None:
+def test_rejects_wrong_form_fields(body: bytes, message: str) -> None:
     with pytest.raises(ApiError) as caught:
         read_image_list(body, _FORM, _NONE, 3)
     assert (caught.value.status, caught.value.code) == (422, "invalid_form")
     assert message in caught.value.message
 
 
-def test_json() -> None:
+def test_reads_images_and_parameters_of_json() -> None:
     question = {
         "images": [_data(b"\x00\xffone"), {"data": ""}],
         "score_threshold": 0.25,
@@ -90,7 +90,7 @@ def test_json() -> None:
 
 
 @pytest.mark.parametrize("text", ["no base64!", "YQ", "YQ=", "YQ==\n", "Y-_w", "ü", "=" * 1000])
-def test_data_that_is_no_base64_is_an_error_in_its_place(text: str) -> None:
+def test_reports_invalid_base64_per_image(text: str) -> None:
     good, bad = _read({"images": [_data(b"good"), {"data": text}]}).sources
     assert good == b"good"
     assert (bad.status, bad.code) == (400, "undecodable_image")

@@ -79,7 +79,7 @@ def test_binary_tensors_come_in_their_order() -> None:
     assert (request.id, request.score_threshold, request.iou_threshold) == ("a", 0.75, iou_threshold)
 
 
-def test_null_is_nothing() -> None:
+def test_null_means_omitted() -> None:
     images = {**_images([0] * 6), "parameters": None}
     request = _read({"id": None, "inputs": [images], "outputs": None, "parameters": None})
     assert [wish.output.name for wish in request.wanted] == ["boxes", "counts"]
@@ -189,7 +189,7 @@ def test_rejects_invalid_header_lengths(value: str) -> None:
     assert caught.value.status == 400
 
 
-def test_header_lengths() -> None:
+def test_returns_and_limits_the_header_length() -> None:
     assert header_length("40", 100, 50) == 40
     assert header_length(None, 100, 100) == 100
     for value in ("100", None):
@@ -198,7 +198,7 @@ def test_header_lengths() -> None:
         assert caught.value.status == 413
 
 
-def test_answers_have_a_bound() -> None:
+def test_limits_the_size_of_answers() -> None:
     boxes, counts = _TENSORS.outputs
     check_answer_size((1 << 20) // 20, [Wanted(boxes, False), Wanted(counts, True)])
     check_answer_size((1 << 24) // 21, [Wanted(boxes, True), Wanted(counts, True)])
