@@ -72,7 +72,7 @@ def create_app(
     peers: other front ends of the same socket. /readyz waits for them.
     """
     metrics = Metrics()
-    # Of several front ends only the supervisor logs changes of the key file at info.
+    # With several front ends, only the supervisor logs changes of the key file at info.
     log_level = logging.INFO if key_file is None or engine is None else logging.DEBUG
     if key_file is None and settings.api_keys_file is not None:
         key_file = KeyFile(settings.api_keys_file)

@@ -4,20 +4,19 @@ The supervisor imports this module without torch: the entry points import their 
 """
 
 import ctypes
-import logging
 import os
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import join_shared_metrics
 from lensbox.serve.settings import Settings
+from lensbox.serve.shutdown import Shutdown, end_process
 
 if TYPE_CHECKING:
     from lensbox.serve.http.api_keys import KeyFile
@@ -70,7 +69,6 @@ def frontend_main(
     from lensbox.serve.http.server import run
     from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
     from lensbox.serve.processes.shared_memory import Arena
-    from lensbox.serve.shutdown import Shutdown
 
     shutdown = Shutdown(settings.shutdown_timeout)
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
@@ -80,7 +78,7 @@ def frontend_main(
     engine = RemoteEngines([RemoteEngine(address, arena, most, busy_poll) for address in addresses])
     with listener:
         run(share, listener, log, shutdown, key_file, engine, peers)
-    end_child(0)
+    end_process(0)
 
 
 def arena_size(settings: Settings) -> int:
@@ -99,13 +97,6 @@ def _begin(name: str, slot: str, log: LogStyle) -> None:
     end_with_parent()
     log.start()
     join_shared_metrics(slot)
-
-
-def end_child(code: int) -> NoReturn:
-    """End the process without waiting for its threads."""
-    logging.shutdown()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def end_with_parent() -> None:

@@ -23,11 +23,12 @@ from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadEr
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.loading import load_model, observed_instance
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.processes.child import EngineAddress, end_child
+from lensbox.serve.processes.child import EngineAddress
 from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.link import BusyWait, Link
 from lensbox.serve.processes.shared_memory import packed_whole, unpacked
 from lensbox.serve.settings import Settings
+from lensbox.serve.shutdown import end_process
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def main(
     started.wait()
     if failures:
         status.send(str(failures[0]) or type(failures[0]).__name__)
-        end_child(1)
+        end_process(1)
     # Bind before telling the supervisor. The previous process has ended, so the name is free.
     listener = Listener(address.path, "AF_UNIX", backlog=64)
     threading.Thread(target=accept, args=(listener, address.key, engine, front_ends), daemon=True).start()
@@ -70,7 +71,7 @@ def main(
     reason = until_given_up(engine, heartbeat)
     _log.error("the engine on %s ends: %s", address.device, reason)
     front_ends.end(_FLUSH_TIMEOUT)
-    end_child(1)
+    end_process(1)
 
 
 def until_given_up(engine: Instance, heartbeat: Heartbeat) -> str:

@@ -73,6 +73,7 @@ class Child:
         self.process, self.ready, self.restart_at = None, False, time.monotonic() + pause
 
 
+@shared_metrics()
 def run(
     settings: Settings,
     devices: Sequence[str],
@@ -82,20 +83,8 @@ def run(
     key_file: KeyFile | None,
 ) -> Exception | None:
     """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error of an engine's start."""
-    with shared_metrics():
-        join_shared_metrics("supervisor")
-        return _run(settings, devices, listener, log, shutdown, key_file, Restarts())
-
-
-def _run(
-    settings: Settings,
-    devices: Sequence[str],
-    listener: socket.socket,
-    log: LogStyle,
-    shutdown: Shutdown,
-    key_file: KeyFile | None,
-    restarts: Restarts,
-) -> Exception | None:
+    join_shared_metrics("supervisor")
+    restarts = Restarts()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
     asked: list[bool] = []

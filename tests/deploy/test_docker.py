@@ -1,4 +1,4 @@
-"""Dockerfiles and Compose: what they start, and that they agree with the service. They are not built here."""
+"""Dockerfiles and Compose files agree with the service. The images are not built."""
 
 import json
 import os
@@ -81,7 +81,7 @@ def test_the_ray_image_sets_callback_user_and_path() -> None:
     callback = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray_proxy:middlewares"
     assert callback in last(dockerfile, "ENV")
     assert last(dockerfile, "USER") == f"{USER}:{USER}"
-    # KubeRay before 1.4 starts Ray from a login shell: /etc/profile sets PATH anew.
+    # KubeRay before 1.4 starts Ray from a login shell, whose /etc/profile resets PATH.
     commands = [rest for name, rest in instructions(dockerfile) if name == "RUN"]
     assert r"echo PATH=/opt/lensbox/bin:\$PATH > /etc/profile.d/lensbox.sh" in commands
 
@@ -102,10 +102,10 @@ def test_compose_restricts_access_and_allows_graceful_shutdown() -> None:
     assert grace > settings_of(service["command"]).shutdown_timeout
     assert service["read_only"] is True
     assert service["tmpfs"] == ["/tmp:exec"]  # Docker's own default, noexec, refuses libraries of artifacts
-    # Reachable from this machine alone: nobody needs a key.
+    # Reachable only from this machine, so no key is needed.
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
-    # Nobody can sign in: Grafana's first user would be admin with the password admin.
+    # Nobody can sign in as Grafana's default user admin with the default password.
     assert environment["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
 
 

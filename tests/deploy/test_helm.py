@@ -1,4 +1,4 @@
-"""The Helm chart: Kubernetes and the service take each kind of pod that it makes.
+"""The Helm chart: Kubernetes and the service accept the rendered resources.
 
 Needs the program helm, in PATH or named by LENSBOX_HELM (`python tests/deploy/get_helm.py FOLDER`);
 LENSBOX_REQUIRE_HELM=1 makes its absence a failure.
@@ -132,7 +132,7 @@ def test_the_default_artifact_runs_on_the_device(values: dict[str, Any], device:
         mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
         assert mounts == {"/models": True, "/tmp": False}
     else:
-        assert settings.artifact.suffix == ".pt"  # an ONNX file runs on a CPU alone
+        assert settings.artifact.suffix == ".pt"  # an ONNX file runs only on a CPU
         assert (settings.devices, settings.frontends) == ("all", 4)
         assert [container["resources"][side]["nvidia.com/gpu"] for side in ("requests", "limits")] == [2, 2]
         assert pod_of(resources)["runtimeClassName"] == "nvidia"

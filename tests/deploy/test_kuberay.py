@@ -26,7 +26,7 @@ def test_the_application_takes_its_arguments() -> None:
     assert str(settings.artifact).startswith("/models/")
     (worker,) = CLUSTER["workerGroupSpecs"]
     limits = worker["template"]["spec"]["containers"][0]["resources"]["limits"]
-    # All that may be started has its place.
+    # The cluster has room for all replicas.
     gpus, cpus = scaling.max_replicas * scaling.num_gpus, scaling.max_replicas * scaling.num_cpus
     assert gpus <= worker["maxReplicas"] * limits["nvidia.com/gpu"]
     assert cpus <= worker["maxReplicas"] * int(limits["cpu"])

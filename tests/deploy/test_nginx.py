@@ -1,4 +1,4 @@
-"""deploy/nginx: a slow client is shut out, and other clients are answered meanwhile."""
+"""deploy/nginx: slow clients are disconnected while other clients get answers."""
 
 import contextlib
 import http.server

@@ -1,4 +1,4 @@
-"""Services on the loopback interface, over a real artifact or over a fake whose every step a test decides."""
+"""Services on the loopback interface, with a real artifact or with a fake that a test controls."""
 
 import contextlib
 import io
@@ -36,13 +36,13 @@ def artifact_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def artifact(artifact_path: Path) -> Artifact:
-    """The same artifact, to be called directly."""
+    """The same artifact, loaded in this process."""
     return load_artifact(artifact_path)
 
 
 @pytest.fixture
 def start_service() -> Iterator[Start]:
-    """Start a service over `load` with the settings of the test. All end with the test."""
+    """Start a service over `load` with the settings of the test. All services end with the test."""
     with contextlib.ExitStack() as stack:
 
         def start(load: Callable[[], Any], tracing: Any = None, **settings: Any) -> Running:
@@ -60,10 +60,10 @@ def client(artifact_path: Path) -> Iterator[httpx.Client]:
 
 
 class FakeArtifact:
-    """Answers like an artifact. While `gate` is closed, its calls wait.
+    """A stand-in for an artifact. Calls block while `gate` is closed.
 
-    calls: what was asked for so far, image by image; batches: how many images at a time. bad_shape: that of
-    images which make their batch fail.
+    calls: name and arguments per image; batches: images per call. bad_shape: shape of images that make their
+    batch fail.
     """
 
     device = torch.device("cpu")
@@ -96,7 +96,7 @@ class FakeArtifact:
     def detect_named(
         self, canvases: torch.Tensor, score_threshold: float | None, iou_threshold: float | None
     ) -> dict[str, torch.Tensor]:
-        """One box a canvas, whose x1 is its first pixel."""
+        """Return one box per canvas; x1 is the canvas's first pixel."""
         self._call(("canvases", (tuple(canvases.shape), score_threshold, iou_threshold)))
         n = len(canvases)
         boxes = torch.zeros(n, 3, 4)
@@ -125,7 +125,7 @@ class FakeArtifact:
 
 @pytest.fixture
 def fake() -> Iterator[FakeArtifact]:
-    """A fake artifact; its gate opens when the test ends, whatever happened."""
+    """A fake artifact. Its gate opens at the end of the test."""
     fake = FakeArtifact()
     yield fake
     fake.gate.set()
@@ -147,7 +147,7 @@ def photograph() -> np.ndarray[Any, Any]:
 
 @pytest.fixture(scope="session")
 def encode(photograph: np.ndarray[Any, Any]) -> Encode:
-    """Give the bytes of the picture as a file: encode("PNG"), encode("PNG", "L", orientation=6)."""
+    """Encode the picture as a file: encode("PNG"), encode("PNG", "L", orientation=6)."""
 
     def encode(
         format_name: str,

@@ -1,4 +1,4 @@
-"""A cluster of one machine with the application, as a process of its own, which takes commands on stdin.
+"""Run a Ray cluster of one machine with the application, and read commands from stdin.
 
 usage: python ray_cluster.py PORT NAME=VALUE...
 
@@ -14,11 +14,11 @@ from ray.util import list_named_actors
 
 from lensbox.serve.ray_app import DEPLOYMENT, app
 
-_OBJECT_STORE = 80 << 20  # bytes: requests do not lie in it, and a small machine has little memory
+_OBJECT_STORE = 80 << 20  # bytes; small, because requests do not use the object store
 
 
 def replicas() -> list[str]:
-    """The names of the actors."""
+    """Return the names of the replicas' actors."""
     actors = list_named_actors(all_namespaces=True)
     return [actor["name"] for actor in actors if f"#{DEPLOYMENT}#" in actor["name"]]
 

@@ -1,4 +1,4 @@
-"""`lensbox serve` as a process: what it answers, how it ends, and how it refuses to start."""
+"""`lensbox serve` as a process: answers, shutdown, and start-up errors."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def process(artifact_path: Path) -> Iterator[ServeProcess]:
 
 @pytest.fixture(scope="module")
 def client(process: ServeProcess) -> Iterator[httpx.Client]:
-    """A client of the process, once that is ready."""
+    """A client of the process, which is ready."""
     with httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client:
         yield client
 
@@ -75,7 +75,9 @@ def test_invalid_http_does_not_end_the_process(client: httpx.Client, process: Se
 
 
 def test_sigterm_ends_the_process_in_order(client: httpx.Client, process: ServeProcess) -> None:
-    assert client.get("/healthz").status_code == 200  # with an idle connection, which must not delay the end
+    assert (
+        client.get("/healthz").status_code == 200
+    )  # leaves an idle connection, which must not delay the shutdown
     assert process.end(signal.SIGTERM) == 0
     assert "ready: " in process.log
     assert "Traceback" not in process.log

@@ -1,4 +1,4 @@
-"""Every command and every piece of Python in docs/clients.md, run against a service."""
+"""Run every command and Python block of docs/clients.md against a service."""
 
 import json
 import re
@@ -17,12 +17,12 @@ from waiting import PATIENCE
 
 _BLOCKS = read_blocks("docs/clients.md")
 _ADDRESS = "127.0.0.1:8000"
-_SERVE = "lensbox serve"  # which the fixture stands for
+_SERVE = "lensbox serve"  # the fixture runs the service
 
 
 @pytest.fixture(scope="module")
 def folder(artifact_path: Path, tmp_path_factory: pytest.TempPathFactory, encode: Encode) -> Path:
-    """The reader's own, with a photograph and an artifact."""
+    """A working folder with a photograph and an artifact."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "grace_hopper.jpg").write_bytes(encode("JPEG"))
     (folder / "artifacts").mkdir()
@@ -40,13 +40,13 @@ def _run(command: str, folder: Path, client: httpx.Client) -> str:
     )
     own = re.sub(r"^lensbox ", f"{sys.executable} -m lensbox.common ", own)
     result = _ran(["bash", "-c", own.replace("curl ", "curl --fail-with-body --max-time 60 ")], folder)
-    # 22: an error that curl was told, which is what some commands are there to show.
+    # 22: curl's exit code for HTTP errors, which some commands show.
     assert result.returncode in (0, 22), (command, result.stderr)
     return result.stdout
 
 
 def _without_data(text: str) -> str:
-    """The detector of the tests has random weights."""
+    """Remove numbers, because the detector of the tests has random weights."""
     return re.sub(r'"data":\[[^]]*\]', '"data":[]', text)
 
 
@@ -71,7 +71,7 @@ def test_the_commands_print_what_is_shown(client: httpx.Client, folder: Path) ->
 
 
 def _check_detections(command: str, printed: str, shown: str, folder: Path) -> None:
-    """Other numbers than the page's, as of another detector in another picture, in the same form."""
+    """Check the form of the output. The numbers differ from the page: another detector and picture."""
     if shown:
         assert printed.splitlines()[0] == shown.splitlines()[0]
         first, expected = printed.splitlines()[1], shown.splitlines()[1]
@@ -86,7 +86,7 @@ def _check_detections(command: str, printed: str, shown: str, folder: Path) -> N
 
 @pytest.mark.parametrize("code", [block for language, block in _BLOCKS if language == "python"])
 def test_the_python_runs(client: httpx.Client, folder: Path, code: str) -> None:
-    # Any score will do: the detector of the tests has random weights.
+    # Accept any score, because the detector of the tests has random weights.
     own = code.replace(_ADDRESS, client.base_url.netloc.decode()).replace("[0.5]", "[0.0]")
     result = _ran([sys.executable, "-c", own], folder)
     assert result.returncode == 0, result.stderr
@@ -96,7 +96,7 @@ def test_the_python_runs(client: httpx.Client, folder: Path, code: str) -> None:
 
 
 def test_the_pages_function_retries(client: httpx.Client) -> None:
-    """The page's function asks again, and says what is wrong where asking again cannot help."""
+    """The page's function retries after 503, and raises an error after 400."""
     code: Any = next(block for language, block in _BLOCKS if "def detect(" in block)
     names: dict[str, Any] = {}
     exec(code[: code.index("with httpx.Client")], names)

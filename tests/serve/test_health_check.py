@@ -1,4 +1,4 @@
-"""The URL that Docker's HEALTHCHECK asks."""
+"""The URL of Docker's HEALTHCHECK."""
 
 import pytest
 

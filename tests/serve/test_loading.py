@@ -1,4 +1,4 @@
-"""Settings become a self-tested artifact, or a message."""
+"""Loading, self-test and warm-up of an artifact."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ def test_loads_what_export_wrote(artifact_path: Path, artifact: Artifact) -> Non
 
 @pytest.mark.parametrize("threads", [2, 1])
 def test_threads_are_set_in_the_loading_thread(tmp_path: Path, threads: int) -> None:
-    with pytest.raises(StartupError):  # inference on two threads is not worth a test's time
+    with pytest.raises(StartupError):  # the thread count is set before the file is read
         load_model(Settings(tmp_path / "nothing.pt", device="cpu", threads=threads))
     assert torch.get_num_threads() == threads
 

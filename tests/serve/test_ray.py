@@ -39,7 +39,7 @@ class Cluster:
         environment = {
             **os.environ,
             "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "lensbox.serve.ray_proxy:middlewares",
-            "RAY_AUTH_MODE": "disabled",  # else it keeps a token in the user's home
+            "RAY_AUTH_MODE": "disabled",  # otherwise Ray stores a token in the user's home
             "RAY_USAGE_STATS_ENABLED": "0",
             "OMP_NUM_THREADS": "1",
         }
@@ -57,12 +57,12 @@ class Cluster:
     def read(self) -> str:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            if line.strip() == "ready" or line.strip().isdigit():  # Ray writes there, too
+            if line.strip() == "ready" or line.strip().isdigit():  # skip Ray's own lines
                 return line.strip()
         raise AssertionError(self.log.read_text())
 
     def ask(self, command: str) -> int:
-        """The number of replicas after a command."""
+        """Send a command. Return the number of replicas afterwards."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{command}\n")
         self.process.stdin.flush()
@@ -109,7 +109,7 @@ def test_a_replica_serves_all_routes(
 
 @pytest.fixture(scope="module")
 def slow_png() -> bytes:
-    """One that takes so long to decode that a replica is hardly ever without one."""
+    """A PNG that decodes slowly, so that each replica is nearly always busy."""
     noise = np.random.default_rng(0).integers(0, 256, (900, 1200, 3), np.uint8)
     buffer = io.BytesIO()
     PIL.Image.fromarray(noise).save(buffer, "PNG")
@@ -117,7 +117,7 @@ def slow_png() -> bytes:
 
 
 def test_no_request_is_lost_when_a_replica_dies(cluster: Cluster, slow_png: bytes) -> None:
-    """Each is answered, or told to come again, and two replicas are back in the end."""
+    """Each request gets 200 or 503, and Ray replaces the killed replica."""
     statuses: Counter[int] = Counter()
     lost: list[Exception] = []
     stop = threading.Event()
@@ -162,4 +162,4 @@ def test_no_request_is_lost_when_a_replica_dies(cluster: Cluster, slow_png: byte
     print(f"statuses: {dict(statuses)}")
     assert not lost
     assert set(statuses) <= {200, 503}, statuses
-    assert statuses[503] <= CLIENTS  # no more than were in the hands of the one that died
+    assert statuses[503] <= CLIENTS  # at most the requests in progress at the killed replica

@@ -1,4 +1,4 @@
-"""Arguments of the application on Ray, and the messages about refused ones."""
+"""Arguments of the application on Ray, and messages about invalid arguments."""
 
 import dataclasses
 from pathlib import Path

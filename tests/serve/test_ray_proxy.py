@@ -1,4 +1,4 @@
-"""Answers of Ray's proxies when the replica gave none."""
+"""Answers of Ray's proxies if the replica did not answer."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ from lensbox.serve.ray_proxy import RetryAfterLoss, middlewares
 
 
 def ask(app: Any, method: str, path: str) -> httpx.Response:
-    """Return the answer of an app behind the middlewares."""
+    """Return the answer of an app wrapped in the middleware."""
     wrapped = Starlette(middleware=middlewares())
     wrapped.router.default = app
 

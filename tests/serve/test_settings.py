@@ -1,4 +1,4 @@
-"""Settings refuse what cannot work."""
+"""Bounds of settings."""
 
 import dataclasses
 import math

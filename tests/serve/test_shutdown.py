@@ -1,6 +1,6 @@
-"""`lensbox serve` ends even if a part of it hangs: SIGTERM and SIGINT at bad moments.
+"""SIGTERM and SIGINT end `lensbox serve` even if a thread is stuck.
 
-No test waits for a timeout that it does not set itself: stuck parts are stuck for an hour.
+Stuck parts sleep for an hour, so that no test depends on their end.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ _STUCK_DECODER = """
 import time, lensbox.serve.requests.decoding
 lensbox.serve.requests.decoding.photo_from_file = lambda *_: time.sleep(3600)
 """
-# Importing uvicorn, which is among the first of the slow imports, takes an hour.
+# Importing uvicorn, one of the first slow imports, takes an hour.
 _SLOW_IMPORT = """
 import importlib, time, sys
 class Finder:
@@ -49,7 +49,7 @@ time.sleep(3600)
 
 @contextlib.contextmanager
 def _stuck(artifact: Path, *options: str) -> Iterator[tuple[ServeProcess, list[Any]]]:
-    """Yield a service that has a decoder stuck with a request, and the list for this request's answer."""
+    """Yield a service with a stuck decoder, and the list that receives the stuck request's answer."""
     answers: list[Any] = []
     with (
         ServeProcess(artifact, *options, before=_STUCK_DECODER) as process,
@@ -63,7 +63,7 @@ def _stuck(artifact: Path, *options: str) -> Iterator[tuple[ServeProcess, list[A
         thread = threading.Thread(target=ask)
         thread.start()
         try:
-            # Answered in turn on one event loop: the request above has come before the second of these.
+            # The event loop answers in turn: after two answers, the request above has arrived.
             for _ in range(2):
                 assert client.post("/v1/loss", json=_NO_BOXES).status_code == 200
             yield process, answers

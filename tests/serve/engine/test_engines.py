@@ -18,7 +18,7 @@ from lensbox.serve.settings import Settings
 
 
 class FakeEngine:
-    """Has a name as its model, and a number of jobs; raises `failure` where one is set."""
+    """An engine with a name as its model and a number of jobs. Raises `failure` if set."""
 
     def __init__(self, name: str, waiting: int, failure: Exception | None = None) -> None:
         self.name, self.waiting, self.failure = name, waiting, failure
@@ -100,7 +100,7 @@ def test_fails_to_start_if_one_engine_fails(monkeypatch: pytest.MonkeyPatch) -> 
     def load(settings: Settings) -> Any:
         if settings.device == "cpu":
             raise RuntimeError("no such device")
-        assert failed.wait(60)  # the other one is there later
+        assert failed.wait(60)  # the second engine loads after the first has failed
         return SimpleNamespace(device=torch.device("cpu"))
 
     def on_started(failure: Exception | None) -> None:

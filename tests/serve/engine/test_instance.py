@@ -1,4 +1,4 @@
-"""The engine in this process: one thread, a bounded queue, failures and the end."""
+"""The engine in this process: batching, overload, failures, shutdown."""
 
 import threading
 import time
@@ -30,7 +30,7 @@ Begin = Callable[..., "Future[Any]"]
 
 @pytest.fixture
 def make(fake: Any) -> Iterator[Make]:
-    """Make an instance over the fake artifact that is ready; stop all at the end."""
+    """Make a ready instance over the fake artifact. Stop all instances at the end."""
     made: list[Instance] = []
 
     def make(**settings: Any) -> Instance:
@@ -131,7 +131,7 @@ def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(make: Make, fake: An
     futures = [instance.submit(job) for job in jobs]
     fake.gate.set()
     _results(running, *futures)
-    # The oldest one that waits says of what kind the next batch is.
+    # The oldest queued job decides the group of the next batch.
     assert [(name, rest[1:]) for name, rest in fake.calls[1:]] == [
         *[("detect", (0.5, None))] * 2,
         *[("detect", (None, None))] * 2,
@@ -189,7 +189,7 @@ def test_cancelled_and_late_jobs_make_room(make: Make, fake: Any, begin: Begin) 
 def test_the_queue_is_bounded_by_bytes(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20, queue_bytes=100)
     running = begin(instance)
-    large = instance.submit(_photo(1, 10, 11))  # alone it may be larger
+    large = instance.submit(_photo(1, 10, 11))  # a larger job fits into an empty queue
     with pytest.raises(OverloadError, match="110 bytes of images already wait"):
         instance.submit(_photo(1, 1, 1))
     fake.gate.set()
@@ -215,12 +215,12 @@ def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: 
     assert torch.cat([part.boxes for part in found])[:, 0, 0].tolist() == list(range(14))
     assert all(part.counts.tolist() == [1] * len(part.boxes) and part.labels is None for part in found)
     assert found[2].counts.dtype == torch.int64
-    # 1 and 2 and one of the last share a batch; the 9 have three, after whose first it is the other's turn.
+    # Jobs of 1, 2 and 1 images share a batch. The job of 9 runs in three parts; a small job runs between.
     assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 4, 1, 4, 1]
 
 
 def _large(value: int = 0) -> CanvasJob:
-    """One that takes five calls of an instance with `max_batch=2`."""
+    """Return a job that takes five calls of an instance with `max_batch=2`."""
     return CanvasJob(torch.full([10, 1, 2, 2], value, dtype=torch.uint8))
 
 
@@ -255,7 +255,7 @@ def test_answers_a_large_job_when_the_model_fails(make: Make, fake: Any, begin: 
     large = begin(instance, _large())
     fake.bad_shape = (3, 9, 9)
     fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
-    other = instance.submit(_photo(3, 9, 9))  # its turn is after the first part
+    other = instance.submit(_photo(3, 9, 9))  # runs after the first part
     fake.gate.set()
     with pytest.raises(ValueError, match="a bad image"):
         other.result(PATIENCE)
@@ -267,7 +267,7 @@ def test_answers_a_large_job_when_the_model_fails(make: Make, fake: Any, begin: 
 def test_refuses_a_job_that_would_be_late(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20, max_batch=1)
     instance.seconds_per_image = 100.0
-    assert instance.submit(_photo(), time.monotonic() + PATIENCE).result(PATIENCE)  # nothing is before it
+    assert instance.submit(_photo(), time.monotonic() + PATIENCE).result(PATIENCE)  # the queue is empty
     running = begin(instance)
     instance.seconds_per_image = 100.0
     waiting = [instance.submit(_photo()) for _ in range(4)]
@@ -285,7 +285,7 @@ def test_admits_a_small_job_that_does_not_wait_for_all_of_a_large_one(
     instance = make(queue_size=20, max_batch=2)
     large = begin(instance, _large())
     instance.seconds_per_image = 100.0
-    # The running part and at most one more are before it; before another large job, ten images.
+    # A small job waits for the running part and at most one more part; a large job for ten images.
     in_time = time.monotonic() + 1200
     instance.check_room(in_time)
     small = instance.submit(_photo(), in_time)

@@ -1,4 +1,4 @@
-"""The job queue, with jobs that the taking thread receives from other processes."""
+"""The job queue of a thread that receives jobs from other processes."""
 
 import math
 import time
@@ -18,7 +18,7 @@ def _entry(deadline: float = math.inf, images: int = 1) -> Entry:
 
 
 class Source:
-    """Runs one step per `receive`, and records the timeouts."""
+    """A queue whose `receive` runs one step per call and records its timeouts."""
 
     def __init__(self, *steps: Callable[[JobQueue], Any]) -> None:
         self.timeouts: list[float] = []
@@ -53,7 +53,7 @@ def test_waits_for_the_first_job() -> None:
     entry = _entry()
     source = Source(_nothing, _nothing, _come(entry))
     assert source.queue.take(4, 0.0) == [entry]
-    assert source.timeouts == [0.0, 1.0, 1.0]  # a second at a time, to see that it was closed
+    assert source.timeouts == [0.0, 1.0, 1.0]  # checks each second whether the queue was closed
 
 
 def test_waits_for_more_jobs_up_to_the_delay() -> None:

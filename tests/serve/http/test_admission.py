@@ -1,6 +1,6 @@
-"""Too much work, slow clients, clients that leave, deadlines, and the end of the service.
+"""Admission control: overload, slow clients, hang-ups, deadlines, and shutdown.
 
-Nothing here depends on speed: the fake artifact holds an inference until the test lets it go.
+No test depends on speed: the fake artifact blocks an inference until the test opens its gate.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         message = "1 jobs already wait for the model; try again later"
         assert problem_of(response) == {"code": "overloaded", "message": message}
-    # The event loop is free meanwhile.
+    # The event loop is not blocked meanwhile.
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
     fake.gate.set()
     assert running.statuses() == [200, 200]
@@ -52,12 +52,12 @@ def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
 
 def test_too_many_requests_in_progress_answer_503(start: Start, fake: Any, png: bytes) -> None:
     running = _occupied(start(max_requests=2), fake, png)
-    with _begun(running):  # a request that sends its body slowly counts, too
+    with _begun(running):  # a request with an incomplete body counts, too
         wait_until(lambda: running.service.in_progress == 2)
         response = running.client.post("/v1/loss", json=_LOSS)
         assert response.status_code == 503
         assert problem_of(response)["message"] == "2 requests are already in progress; try again later"
-    # The slow client has hung up: its place is free again.
+    # The hang-up of the slow client frees its place.
     wait_until(lambda: running.service.in_progress == 1)
     fake.gate.set()
     assert running.client.post("/v1/loss", json=_LOSS).status_code == 200
@@ -74,7 +74,7 @@ def test_drops_the_job_of_a_client_that_hangs_up(start: Start, fake: Any, png: b
     wait_until(lambda: running.service.in_progress == 1)
     fake.gate.set()
     assert running.statuses() == [200]
-    # Jobs are taken in turn, so the dropped one would have run before this one.
+    # Jobs run in order, so the dropped job would have run before this one.
     assert running.client.post("/v1/detect", content=png).status_code == 200
     assert [name for name, _ in fake.calls] == ["detect", "detect"]
 

@@ -1,4 +1,4 @@
-"""The same requests as a real Triton server was asked, and answers of the same statuses and forms."""
+"""Recorded requests to a Triton server get answers of the same status and form."""
 
 import json
 from pathlib import Path
@@ -11,9 +11,9 @@ from v2_requests import REQUESTS, summary
 _RECORDED = json.loads((Path(__file__).parent / "triton_2_51.json").read_text(encoding="utf-8"))
 _TRITON: dict[str, Any] = _RECORDED["answers"]
 
-# Where this service answers with another status on purpose, and with which.
+# Statuses that differ from Triton's on purpose.
 _OTHER_STATUS = {
-    # What a client got wrong is 400 here, whichever part of Triton notices it.
+    # This service answers 400 to every mistake of a client.
     "a negative side": 400,
     "no images": 400,
     "two thresholds in a shape of one": 400,
@@ -22,12 +22,12 @@ _OTHER_STATUS = {
     "not JSON": 400,
     "a list": 400,
     "shared memory": 400,
-    # The status that HTTP has for it, and that /v1 gives.
+    # The statuses of HTTP and of /v1.
     "brotli": 415,
     "unknown version ready": 404,
     "unknown model ready": 404,
 }
-# The extension's text says that `binary_data_output` holds for outputs without a word of their own.
+# By the extension's text, `binary_data_output` applies to outputs without `binary_data`.
 _OTHER_FORM = {"one output not in binary"}
 
 

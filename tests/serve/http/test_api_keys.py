@@ -1,4 +1,4 @@
-"""Files of keys; who is let in with a key, and what others are told."""
+"""Key files, and authentication of requests."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ _CLOSED = ["/metrics", "/v1/model", "/v2", "/v2/models/fake", "/nothing", "/heal
 
 
 def test_keys_are_plain_or_hashed() -> None:
-    content = f"# who may ask\n\n  alice {_ALICE}\r\nalice {_ALICE}-2\nbob\tsha256:{_HASH}\n"
+    content = f"# a comment\n\n  alice {_ALICE}\r\nalice {_ALICE}-2\nbob\tsha256:{_HASH}\n"
     keys = parse_keys(content.encode())
     assert keys.name_of(_ALICE.encode()) == keys.name_of(f"{_ALICE}-2".encode()) == "alice"
     assert keys.name_of(_BOB.encode()) == "bob"

@@ -22,7 +22,7 @@ def json_of(*files: bytes) -> dict[str, list[dict[str, str]]]:
 
 
 def assert_alike(answer: Any, expected: Any) -> None:
-    """Equal but for the last digits of float32, which depend on the size of a batch."""
+    """Assert equality up to float32 rounding, which depends on the batch size."""
     assert (answer["width"], answer["height"]) == (expected["width"], expected["height"])
     found, wanted = (
         np.array([[*one["box"], one["score"]] for one in image["detections"]]) for image in (answer, expected)
@@ -110,7 +110,7 @@ def test_images_of_one_request_are_computed_together(start: Start, fake: Any, pn
     running = start(max_batch=4)
     fake.gate.clear()
     running.send("/v1/detect", files=form_of(*[png] * 9))
-    # The first is taken alone; seven more wait: twice a batch are on their way, and no more.
+    # One image is computed and seven wait: at most two batches of a request are in flight.
     wait_until(lambda: running.service.engine.waiting == 8 - len(fake.calls))
     fake.gate.set()
     assert running.statuses() == [200]
@@ -120,7 +120,7 @@ def test_images_of_one_request_are_computed_together(start: Start, fake: Any, pn
 
 
 def test_a_request_larger_than_the_queue_is_answered(start: Start, png: bytes) -> None:
-    """It hands over no more than the queue takes, be it by number or by bytes."""
+    """The request submits only as many images as the queue takes, by number and by bytes."""
     for settings in ({"queue_size": 3}, {"queue_size": 1}, {"queue_bytes": 100_000}):
         response = start(**settings).client.post("/v1/detect", files=form_of(*[png] * 20))
         assert response.status_code == 200

@@ -41,7 +41,7 @@ def test_rejects_unclear_requests(client: httpx.Client, request_: bytes, answer:
 @pytest.mark.parametrize(
     ("forwarded", "logged"),
     [
-        ("made up, 203.0.113.7", " 203.0.113.7:0 mine"),  # a proxy appends to the list that the client sends
+        ("made up, 203.0.113.7", " 203.0.113.7:0 mine"),  # a proxy appends to the client's list
         ("2001:db8::7%eth0", " 2001:db8::7%eth0:0 mine"),
         ("a GET 200 b", " invalid:0 mine"),
         ("7" * 1000, " invalid:0 mine"),
@@ -67,12 +67,12 @@ def test_answers_close_connections_while_draining(start: Start) -> None:
     "path", ["/healthz", "/readyz", "/v2/health/ready", "/metrics", "/openapi.json", "/no", "/v1/detect"]
 )
 def test_head_is_answered_as_get_without_the_body(client: httpx.Client, path: str) -> None:
-    for _ in range(2):  # nothing of the body is left on the connection
+    for _ in range(2):  # no body remains on the connection
         head, get = client.head(path), client.get(path)
         assert (head.status_code, head.content) == (get.status_code, b"")
         assert head.headers["content-type"] == get.headers["content-type"]
         assert head.headers.get("allow") == get.headers.get("allow")
-        if path not in ("/metrics", "/no", "/v1/detect"):  # metrics grow, and messages have the method
+        if path not in ("/metrics", "/no", "/v1/detect"):  # metrics grow, and messages name the method
             assert head.headers["content-length"] == str(len(get.content))
 
 
@@ -134,13 +134,13 @@ def test_cors_allows_only_configured_origins(start: Start, tmp_path: Path) -> No
     origins = f"{_SHOP},http://localhost:3000"
     client = start(cors_origins=origins, api_keys_file=tmp_path / "keys").client
     headers = {**_ASK, "Access-Control-Request-Headers": "authorization,content-type,x-request-timeout-ms"}
-    # A browser asks without the key first.
+    # A browser's preflight request has no key.
     response = client.options("/v1/detect", headers=headers)
     assert response.status_code == 200
     assert response.headers["access-control-allow-origin"] == _SHOP
     assert "access-control-allow-credentials" not in response.headers
     assert client.options("/v1/detect", headers={**_ASK, "Origin": "https://evil.example"}).status_code == 400
-    # Its script may read a refusal, too.
+    # A script of the origin may read a 401, too.
     response = client.get("/v2", headers={"Origin": _SHOP})
     assert response.status_code == 401
     assert response.headers["access-control-allow-origin"] == _SHOP

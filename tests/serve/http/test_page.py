@@ -1,4 +1,4 @@
-"""The page at /, in Chromium without a window, before the shipped detector."""
+"""The page at /, in headless Chromium, with the shipped detector."""
 
 import base64
 import contextlib
@@ -22,7 +22,7 @@ from lensbox.runtime.loading import load_artifact
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page, Route, expect
 else:
-    with contextlib.suppress(ModuleNotFoundError):  # the marker leaves these tests out then
+    with contextlib.suppress(ModuleNotFoundError):  # without playwright the marker deselects these tests
         from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
@@ -33,7 +33,7 @@ HOPPER, ASTRONAUT = "grace_hopper.jpg", "astronaut.png"
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shipped detector, which finds the faces."""
+    """An artifact of the shipped face detector."""
     path = tmp_path_factory.mktemp("artifact") / "detector.pt"
     save_artifact(load_detector(None), path)
     return path
@@ -64,12 +64,12 @@ def browser() -> Iterator["Browser"]:
 
 @pytest.fixture
 def page(browser: "Browser", client: httpx.Client) -> Iterator["Page"]:
-    """A new page in a new session, which asks nobody but the service and reports no error of its own."""
+    """A new page in a new session. Fails if the page reports an error or requests another host."""
     expect.set_options(timeout=PATIENCE)
     context = browser.new_context(base_url=str(client.base_url))
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
-    # From now on files are chosen by the test: the browser learns of it some time after the first listener.
+    # The test chooses files. Register early, because the browser intercepts choosers only after a delay.
     page.on("filechooser", lambda _: None)
     elsewhere: list[str] = []
     errors: list[str] = []
@@ -139,7 +139,7 @@ def test_shows_detections_of_a_dropped_picture(
     row = cards(page, HOPPER).locator("tbody td").all_inner_texts()
     assert [float(text) for text in row[1:]] == pytest.approx([found["score"], *found["box"]], abs=0.06)
 
-    # The frame is drawn where the box is: its upper edge, in the middle.
+    # The middle of the box's upper edge has the frame's color.
     x1, y1, x2, _ = found["box"]
     edge = canvas.evaluate(
         "(canvas, [x, y]) => [...canvas.getContext('2d').getImageData(x, y, 1, 1).data]",
@@ -177,7 +177,7 @@ def test_sliders_repeat_requests_and_can_be_reset(page: "Page", photos: dict[str
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     with page.expect_response(re.compile(r"score_threshold=0\.99")):
-        for value in (0.7, 0.8, 0.9, 0.99):  # a slow machine asks for some of the earlier values, too
+        for value in (0.7, 0.8, 0.9, 0.99):  # a slow machine sends requests for earlier values, too
             move(page, "#score", value)
     for name in photos:
         expect(summary(page, name)).to_contain_text("Nothing found")
@@ -236,7 +236,7 @@ def test_retries_while_the_service_is_overloaded(page: "Page", photos: dict[str,
 
 @pytest.fixture
 def guarded_url(start_service: Start, shipped: Path, tmp_path: Path) -> str:
-    """Open the page of a service that wants a key."""
+    """Start a service that requires a key. Return its URL."""
     keys = tmp_path / "keys"
     keys.write_text("browser the-right-key-of-a-browser\n")
     service = start_service(lambda: load_artifact(shipped), api_keys_file=keys)
@@ -259,7 +259,7 @@ def test_asks_for_an_api_key_after_401(browser: "Browser", guarded_url: str, pho
             expect(page.locator("#about")).to_contain_text(message)
         expect(summary(page, HOPPER)).to_contain_text("1 found")
         expect(field).to_be_hidden()
-        # It lives as long as the tab, and no longer.
+        # The key is kept until the tab is closed.
         page.reload()
         expect(page.locator("#about")).to_contain_text("face_detector")
         assert page.evaluate("Object.keys(localStorage).length + document.cookie.length") == 0
@@ -271,7 +271,7 @@ def test_asks_for_an_api_key_after_401(browser: "Browser", guarded_url: str, pho
 def test_rejects_a_key_with_invalid_characters(browser: "Browser", guarded_url: str) -> None:
     with browser.new_context(base_url=guarded_url) as context:
         page = context.new_page()
-        # As where all cookies are blocked.
+        # A browser that blocks storage.
         page.add_init_script(
             "Object.defineProperty(window, 'sessionStorage', { get() { throw new DOMException('denied'); } })"
         )
@@ -294,7 +294,9 @@ def test_reports_an_answer_of_another_server(page: "Page") -> None:
     page.reload()
     expect(page.locator("#about")).to_have_text("The server at this address is not a Lensbox service.")
     page.unroute("**/v1/model")
-    expect(page.locator("#about")).to_contain_text("face_detector")  # it may have been a proxy's
+    expect(page.locator("#about")).to_contain_text(
+        "face_detector"
+    )  # retries, because the answer may have come from a proxy
 
 
 def test_reports_a_deleted_file(page: "Page", photos: dict[str, Path], tmp_path: Path) -> None:
@@ -305,7 +307,7 @@ def test_reports_a_deleted_file(page: "Page", photos: dict[str, Path], tmp_path:
     path.unlink()
     move(page, "#score", 0.5)
     expect(alert(page, HOPPER)).to_contain_text("The file cannot be read.")
-    # Nothing is said any more of what was found before.
+    # The label no longer names the previous detections.
     expect(cards(page, HOPPER).locator("canvas")).to_have_attribute("aria-label", HOPPER)
 
 
@@ -331,7 +333,7 @@ def test_reads_one_file_at_a_time(page: "Page", photos: dict[str, Path]) -> None
 
 
 def keep_streams(page: "Page") -> None:
-    """Show the tracks that the page gets in `window.tracks`."""
+    """Record the page's camera tracks in `window.tracks`."""
     page.evaluate(
         """() => {
             const real = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);

@@ -1,4 +1,4 @@
-"""HTTPS with a certificate that the test makes, and what is said of one that cannot be used."""
+"""HTTPS with a self-signed certificate, and messages about unusable certificates."""
 
 import signal
 import ssl

@@ -1,4 +1,4 @@
-"""Protocol v2 through a service's life, under load, and with artifacts that have labels and more."""
+"""Protocol v2: labels and further outputs, large batches, deadlines, and numbers as JSON."""
 
 import json
 import math
@@ -30,7 +30,7 @@ _METADATA = SimpleNamespace(name="fake", canvas=Canvas(2, 3), classes=(), extras
 
 
 def _header(count: int) -> bytes:
-    """The JSON of a request with so many canvases."""
+    """Return the JSON of a request with `count` canvases."""
     images = {
         "name": "images",
         "shape": [count, *_CANVAS],
@@ -83,7 +83,7 @@ def test_labels_and_further_outputs_by_name(
 
 @pytest.fixture
 def fake(fake: Any) -> Any:
-    """The fake artifact, here with a canvas."""
+    """The fake artifact, with a canvas."""
     fake.metadata = _METADATA
     return fake
 
@@ -125,7 +125,7 @@ def test_tritonclients_timeout_is_the_deadline(start: Start, fake: Any) -> None:
     assert caught.value.status() == "504"
 
 
-@pytest.mark.parametrize("count", [4, 9000])  # longer outputs are written in pieces
+@pytest.mark.parametrize("count", [4, 9000])  # more than 4096 numbers are written in chunks
 def test_numbers_as_json(count: int) -> None:
     scores = torch.arange(float(count)).view(2, -1)
     scores[0, 1], scores[1, 0] = math.nan, math.inf

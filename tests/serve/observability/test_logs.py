@@ -1,4 +1,4 @@
-"""X-Request-ID and traceparent: what is taken, what is made, and where it appears."""
+"""Request IDs from X-Request-ID and traceparent, and the log lines that show them."""
 
 import json
 import logging

@@ -59,7 +59,7 @@ def test_requests_are_counted_by_route_and_status(start: Start, fake: Any, png: 
     samples = _samples(client)
     assert _value(samples, "lensbox_requests_total", route="/v1/detect", status="200") == 3
     assert _value(samples, "lensbox_requests_total", route="/v1/detect", status="400") == 1
-    # The paths of clients do not become labels: there is no end of them.
+    # Paths of clients do not become labels, because their number is unbounded.
     assert _value(samples, "lensbox_requests_total", route="none", status="404") == 3
     assert _value(samples, "lensbox_requests_total", route="/v2/models/{name}/ready", status="404") == 2
     assert _value(samples, "lensbox_request_seconds_count", route="/v1/detect") == 4
@@ -74,7 +74,7 @@ def test_stages_and_batches_are_measured(start: Start, png: bytes) -> None:
     for _ in range(3):
         assert client.post("/v1/detect", content=png).status_code == 200
     assert client.post("/v1/loss", json=_LOSS).status_code == 200
-    # Measured after the answer is there.
+    # A batch is measured after its answer.
     wait_until(lambda: _value(_samples(client), "lensbox_batch_images_count") == 4)
     samples = _samples(client)
     assert _value(samples, "lensbox_stage_seconds_count", stage="decode") == 3
@@ -147,13 +147,13 @@ def families(client: httpx.Client, png: bytes) -> dict[str, Any]:
 
 
 def _dashboard() -> list[str]:
-    """The expressions of the dashboard."""
+    """Return the expressions of the dashboard."""
     panels = json.loads(_DASHBOARD.read_text(encoding="utf-8"))["panels"]
     return [target["expr"] for panel in panels for target in panel["targets"]]
 
 
 def _alerts() -> list[str]:
-    """The expressions of the alerts."""
+    """Return the expressions of the alerts."""
     (group,) = yaml.safe_load(_ALERTS.read_text(encoding="utf-8"))["groups"]
     for alert in group["rules"]:
         assert alert["labels"]["severity"] in ("critical", "warning")
@@ -168,7 +168,7 @@ def test_dashboard_and_alerts_use_existing_metrics_routes_and_labels(
     endings = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
     names = {name + end for name, family in families.items() for end in endings.get(family.type, [])}
     routes = {sample.labels["route"] for sample in families["lensbox_requests"].samples}
-    labels = {"le", "job", "instance", "device", "kind"}  # what Prometheus adds; what a CPU has none of
+    labels = {"le", "job", "instance", "device", "kind"}  # labels of Prometheus; labels of GPUs
     labels |= {label for family in families.values() for sample in family.samples for label in sample.labels}
     assert len(expressions()) >= least
     for expression in expressions():
@@ -186,7 +186,7 @@ def test_dashboard_shows_all_metrics(families: dict[str, Any]) -> None:
     assert {name for name in own if not any(name in expression for expression in _dashboard())} == set()
 
 
-# Processes one after the other, each under the name of its slot.
+# Simulate processes one after the other, each in its slot.
 _SERVICE = """
 import os
 from pathlib import Path
@@ -204,7 +204,7 @@ def started(slot, state):
 def show():
     print(generate_latest(supervisor.exposed()).decode(), end="=====")
 
-alone = Metrics()  # a process alone ignores the inherited folder, which is missing
+alone = Metrics()  # a single process ignores the inherited folder
 alone.request_answered("/v1/detect", 200, 0.02)
 assert any(family.name == "lensbox_requests" for family in alone.exposed().collect())
 with shared_metrics():
@@ -224,7 +224,7 @@ with shared_metrics():
 
 
 def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> None:
-    """Another program has set the folder's variable."""
+    """The environment names the folder of another program."""
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "missing")}
     command = [sys.executable, "-c", _SERVICE]
     text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
@@ -238,7 +238,7 @@ def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> No
     assert _value(first, "lensbox_ready") == 1
     assert _value(first, "lensbox_restarts_total") == 0
     assert [name for name, _ in first].count("lensbox_build_info") == 1
-    # Counters go on after a restart; the state of an ended process is gone.
+    # Counters continue after a restart; gauges of ended processes are gone.
     assert _value(third, "lensbox_requests_total", route="/v1/detect", status="200") == 6
     assert _value(third, "lensbox_queue_jobs") == 6
     assert _value(last, "lensbox_restarts_total") == 6

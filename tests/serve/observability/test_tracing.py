@@ -1,4 +1,4 @@
-"""Spans of requests: in memory, and as a collector gets them from a service of several processes."""
+"""Spans of requests: in memory, and at a collector of a service of several processes."""
 
 import json
 import signal
@@ -77,7 +77,7 @@ def test_errors_have_spans_and_probes_have_none(
     assert (failed.name, failed.status.is_ok) == ("POST /v1/loss", False)
 
 
-# FastAPI itself imports OpenTelemetry's API where that is installed.
+# FastAPI itself imports OpenTelemetry's API if it is installed.
 _NOTHING_IMPORTED = """
 import sys
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_a_missing_package_is_named(
 
 @pytest.fixture
 def collector() -> Iterator[tuple[str, list[Any]]]:
-    """The URL of an OTLP collector, and the spans that it got."""
+    """The URL of an OTLP collector, and the list of received spans."""
     spans: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -143,7 +143,7 @@ def test_a_collector_receives_the_spans(
     with ServeProcess(artifact_path, *options) as process:
         response = httpx.post(f"{process.ready()}/v1/detect", content=png, timeout=PATIENCE)
         assert response.status_code == 200
-        assert process.end(signal.SIGTERM) == 0  # sends what is left
+        assert process.end(signal.SIGTERM) == 0  # sends the remaining spans
     assert {span.name for span in spans} == {"POST /v1/detect", "queue and inference"}
     (request,) = (span for span in spans if span.name == "POST /v1/detect")
     assert {span.parent_span_id for span in spans if span is not request} == {request.span_id}

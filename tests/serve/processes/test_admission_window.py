@@ -28,7 +28,7 @@ def test_window_decreases_by_a_quarter_and_increases_by_one() -> None:
         return sum(map(window.has_room, range(200)))
 
     assert size() == 100
-    for jobs in range(40, 30, -1):  # ten of forty that were on their way: one round
+    for jobs in range(40, 30, -1):  # ten refusals of forty jobs in flight count as one round
         window.refused(jobs)
     for _ in range(30):
         window.answered()
@@ -39,7 +39,7 @@ def test_window_decreases_by_a_quarter_and_increases_by_one() -> None:
     window.refused(32)
     now += 0.1
     assert size() == 24
-    for _ in range(100):  # one stays, however often
+    for _ in range(100):  # the window never falls below 1
         window.refused(1)
         now += 0.1
     assert size() == 1
@@ -48,7 +48,7 @@ def test_window_decreases_by_a_quarter_and_increases_by_one() -> None:
 
 
 def test_front_ends_share_an_engine_and_keep_it_busy() -> None:
-    """Nine front ends to which more comes than the engine does: it never idles, and refuses few."""
+    """Nine overloaded front ends keep the engine busy, and the engine refuses few jobs."""
     clock, size, batch, decoding = [0.0], 64, 64, 3
     front_ends = [AdmissionWindow(size + batch, lambda: clock[0]) for _ in range(9)]
     let_in = [0] * 9
@@ -56,7 +56,7 @@ def test_front_ends_share_an_engine_and_keep_it_busy() -> None:
     decoded: list[tuple[float, int]] = []
     answered = refused = idle = 0
     random = Random(0)
-    for tick in range(4000):  # ticks of a millisecond, in which three requests come to each; 20 a batch
+    for tick in range(4000):  # ticks of 1 ms with three requests per front end; a batch takes 20 ticks
         clock[0] += 0.001
         for index in random.sample(range(9), 9):
             for _ in range(3):

@@ -45,7 +45,7 @@ def test_an_engine_beats_until_its_model_is_stuck(fake: Any) -> None:
 
 
 class _Woken:
-    """An engine whose process was stopped twice: a call seems to take long, and returns."""
+    """An engine whose process was suspended twice: a call seems stuck, and then returns."""
 
     failure = "its model has failed"
 

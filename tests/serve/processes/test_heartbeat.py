@@ -21,16 +21,16 @@ def test_check_ready_fails_while_another_front_end_is_not_ready() -> None:
     heartbeats = [Heartbeat() for _ in range(3)]
     first, second, third = (Peers(heartbeats, number) for number in range(3))
     first.beat(True)
-    first.check_ready()  # the others accept nothing yet
+    first.check_ready()  # the other front ends do not accept requests yet
     second.beat(False)
     for seer in (first, third):
         with pytest.raises(NotReadyError, match=_WAITING):
             seer.check_ready()
-    second.check_ready()  # its own it knows better
+    second.check_ready()  # a front end does not check its own heartbeat
     second.beat(True)
     first.check_ready()
     third.beat(False)
-    heartbeats[2].reset()  # it has died
+    heartbeats[2].reset()  # the third front end has died
     first.check_ready()
 
 
@@ -66,15 +66,15 @@ def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(time, "monotonic", lambda: now)
     heartbeat = Heartbeat()
     now = 100.0
-    assert heartbeat.silence() == 0  # not begun
+    assert heartbeat.silence() == 0  # before the first beat
     heartbeat.beat()
     assert heartbeat.silence() == 0
     for look in range(1, 11):
         now += 0.1
         assert heartbeat.silence() == pytest.approx(0.1 * look)
-    now += 1000.0  # the looking process has slept
+    now += 1000.0  # the checking process was suspended
     assert 0 < heartbeat.silence() < 2
-    # A process that was started anew has beaten as often as the one before when it is looked at.
+    # A restarted process may have the same count as its predecessor.
     heartbeat.reset()
     heartbeat.beat()
     now += 0.1

@@ -27,7 +27,7 @@ def pair() -> Iterator[Pair]:
 
 
 def _read(link: Link, count: int) -> list[bytes]:
-    """So many messages at least; fewer if the other end is gone, or silent for too long."""
+    """Return at least `count` messages; fewer after a hang-up or a timeout."""
     found: list[bytes] = []
     while len(found) < count and select.select([link], [], [], PATIENCE)[0]:
         if (messages := link.received()) is None:
@@ -51,10 +51,10 @@ def test_send_does_not_block(pair: Pair) -> None:
     for message in large:
         first.send(message)
     first.send(b"the last")
-    first.flush(0.05)  # nobody reads: gives up
+    first.flush(0.05)  # returns at the timeout, because nobody reads
     assert _read(second, 21) == [*large, b"the last"]
     first.flush(PATIENCE)
-    first.send(b"one more")  # at once again
+    first.send(b"one more")  # sent without the thread again
     assert _read(second, 1) == [b"one more"]
 
 
@@ -90,7 +90,7 @@ def test_received_does_not_block() -> None:
 
 def test_an_event_loop_receives_all_messages(pair: Pair) -> None:
     first, second = pair
-    # Many in one piece, and some in many pieces.
+    # Small messages arrive together, large messages in pieces.
     messages = [bytes([number % 256]) * size for number, size in enumerate([0, 1, 7, 3000, 300_000] * 50)]
     found: list[bytes] = []
 

@@ -37,7 +37,7 @@ if hasattr(os, "memfd_create"):
 
 
 class FakeEngine:
-    """Takes jobs, and leaves their results to a test."""
+    """Accept jobs. A test sets their results."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.jobs: list[Future[Any]] = []
@@ -52,7 +52,7 @@ class FakeEngine:
 
 
 class Pair:
-    """An engine, the front end that asks it, and the front end's event loop."""
+    """An engine, a connected front end, and the front end's event loop."""
 
     def __init__(self, artifact: Artifact, busy_poll: float = 0.0) -> None:
         self.engine = FakeEngine(artifact)
@@ -135,7 +135,7 @@ def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
 def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
     failed = pair.submit()
-    pair.engine.jobs[0].set_result(threading.Lock())  # as a tensor of a dtype that numpy has not
+    pair.engine.jobs[0].set_result(threading.Lock())  # cannot be pickled
     with pytest.raises(Exception, match="cannot pickle"):
         failed.result(PATIENCE)
     assert pair.answers()
@@ -148,7 +148,7 @@ def test_an_unknown_result_is_logged_and_skipped(pair: Pair, caplog: pytest.LogC
     future = pair.submit()
     messages = packed_whole((99, None, None)), packed_whole((0, "good", None))
     with caplog.at_level(logging.ERROR):
-        # In one piece, as answers come from a busy engine.
+        # Both messages in one piece.
         pieces = [len(message).to_bytes(8, "little") + message for message in messages]
         os.write(pair.front_ends.connected[0].link.fileno(), b"".join(pieces))
         assert future.result(PATIENCE) == "good"
@@ -177,14 +177,14 @@ def test_the_event_loop_stays_awake_for_a_lone_job_after_a_short_wait(
     with contextlib.closing(Pair(artifact, busy_poll=PATIENCE)) as pair:
 
         def turns_of_loop() -> int:
-            """Let the event loop run the callbacks that are due, and those that these add."""
+            """Run two iterations of the event loop. Return the number of calls of `is_lone`."""
             for _ in range(2):
                 pair.run(asyncio.sleep(0))
             return len(turns)
 
         pair.connect()
         first = pair.submit(in_loop=True)
-        assert turns_of_loop() == 2  # asked by `submit` itself: no wait has been short yet
+        assert turns_of_loop() == 2  # called by `submit`: no wait has been short yet
         pair.engine.jobs[0].set_result("good")
         assert first.result(PATIENCE) == "good"
         second = pair.submit(in_loop=True)
@@ -223,7 +223,7 @@ def test_a_lost_engine_fails_its_jobs(pair: Pair) -> None:
     with pytest.raises(Exception, match="has ended; try again later"):
         future.result(PATIENCE)
     assert pair.arena.is_empty
-    wait_until(lambda: not pair.remote.missing)  # it connects again
+    wait_until(lambda: not pair.remote.missing)  # the front end reconnects
     assert pair.answers()
 
 

@@ -43,7 +43,7 @@ def test_blocks_never_overlap() -> None:
     for offset in blocks:
         arena.free(offset)
     assert arena.is_empty
-    assert arena.allocate(1 << 16) == 0  # what was given back is one again
+    assert arena.allocate(1 << 16) == 0  # freed blocks are merged
 
 
 def _round_trip(value: Any) -> Any:
@@ -57,14 +57,14 @@ def test_photographs_round_trip(interleaved: bool) -> None:
     photo = Photo(pixels if interleaved else pixels.contiguous(), 14, 10, (0, 0, 14, 10))
     data, buffers = packed(DetectJob(photo, 0.5, None))
     assert [buffer.nbytes for buffer in buffers] == [105]
-    assert len(data) < 1000  # the pixels are beside it
+    assert len(data) < 1000  # without the pixels
     shared = bytearray(buffers[0])
     job = unpacked(data, [memoryview(shared)])
     assert job.photo.pixels.stride() == photo.pixels.stride()
     assert torch.equal(job.photo.pixels, pixels)
     assert (job.photo.window, job.score_threshold) == (photo.window, 0.5)
     shared[:] = bytes(105)
-    assert not job.photo.pixels.any()  # it is no copy
+    assert not job.photo.pixels.any()  # shares the memory
 
 
 def test_other_jobs_round_trip() -> None:
@@ -88,4 +88,4 @@ def test_tensors_round_trip(values: torch.Tensor) -> None:
         assert (found.dtype, found.shape) == (values.dtype, values.shape)
         assert found.is_contiguous() is values.is_contiguous()
         assert torch.equal(found, values)
-        found.zero_()  # it may be written to
+        found.zero_()  # writable

@@ -1,4 +1,4 @@
-"""Front ends and engines in processes of their own: their answers, and restarts."""
+"""Front ends and engines in separate processes: answers, restarts and shutdown."""
 
 import contextlib
 import io
@@ -90,7 +90,7 @@ def _all_ended(pids: list[int]) -> bool:
 
 @contextlib.contextmanager
 def asking(url: str, file: bytes) -> Iterator[list[str]]:
-    """Send requests from four threads, each over a connection of its own; yield the statuses so far."""
+    """Send requests from four threads, each over a new connection; yield the list of statuses."""
     statuses: list[str] = []
     stopped = threading.Event()
 
@@ -151,7 +151,7 @@ def test_metrics_are_sums_over_processes(url: str, png: bytes) -> None:
     answered = 'lensbox_requests_total{route="/v1/detect",status="200"}'
     inferences = 'lensbox_stage_seconds_count{stage="inference"}'
     before, batches = _value(url, answered), _value(url, inferences)
-    for _ in range(8):  # connections of their own: of both front ends, and engines
+    for _ in range(8):  # new connections, so that both front ends and engines answer
         httpx.post(f"{url}/v1/detect", content=png, timeout=PATIENCE)
     wait_until(lambda: _value(url, answered) == before + 8 and _value(url, inferences) == batches + 8)
     for _ in range(4):  # whichever front end answers
@@ -236,7 +236,7 @@ def test_sigterm_answers_accepted_requests(process: ServeProcess, url: str, png:
     with asking(url, png) as statuses:
         running = [pid for pids in workers(process).values() for pid in pids]
         assert process.end(signal.SIGTERM) == 0
-    # Broken are those that came when nobody listened any more.
+    # Requests after the shutdown have broken connections.
     assert set(statuses) <= {"200", "broken"}
     assert _all_ended(running)
     assert "Traceback" not in process.log
@@ -259,7 +259,7 @@ def test_front_ends_share_keys(artifact_path: Path, tmp_path: Path) -> None:
         wait_until(lambda: len(workers(process)["frontends"]) == 2)
         assert asked(_ALICE) == {200}
 
-        # All processes read a broken file; one logs it. The keys stay, in new processes, too.
+        # All processes read the broken file; one logs an error. The keys stay valid, also in new processes.
         keys.write_text(f"bob {_BOB}\nbroken\n")
         wait_until(lambda: "the previous keys stay valid: line 2" in process.log)
         before = workers(process)["frontends"]
@@ -311,7 +311,7 @@ def test_ctrl_c_while_loading_exits_with_0(artifact_path: Path, moment: str) -> 
         assert "Traceback" not in process.log
 
 
-# --- processes that stand still ---
+# --- stuck processes ---
 
 _SOONER = "import lensbox.serve.processes.supervisor as supervisor\nsupervisor."
 
@@ -324,7 +324,7 @@ def test_a_stuck_front_end_is_replaced(artifact_path: Path) -> None:
             assert client.get("/healthz").status_code == 200
             (front_end,) = workers(process)["frontends"]
             os.kill(front_end, signal.SIGSTOP)
-            with pytest.raises(httpx.TransportError):  # and not for ever
+            with pytest.raises(httpx.TransportError):  # the request does not hang
                 client.get("/healthz")
         process.ready()
         assert "front end 1 had no heartbeat for 3 s and is killed" in process.log

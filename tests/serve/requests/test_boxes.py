@@ -1,4 +1,4 @@
-"""JSON to box tensors."""
+"""Reading of box tensors from JSON."""
 
 import json
 import math
@@ -78,7 +78,7 @@ def test_concatenates_ragged_boxes() -> None:
 def test_expands_weights_of_boxes_or_images(
     targets: list[Any], weights: list[Any], expected: list[float]
 ) -> None:
-    """Padding weighs nothing."""
+    """Padding has a weight of 0."""
     predictions: list[Any] = [_BOX] * 3 if targets[0] == _BOX else [[_BOX] * 3, [_BOX]]
     question = {"predictions": predictions, "targets": targets, "weights": weights}
     found = read_loss_request(json.dumps(question).encode(), max_boxes=10).pairs.weights
@@ -149,7 +149,7 @@ def test_rejects_other_content(code: str, body: bytes, message: str) -> None:
 
 
 def test_reports_one_error_for_many_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error for each number would take seconds."""
+    """One error per number would take seconds."""
     seen: list[ValidationError] = []
 
     def fault_message(error: ValidationError, *_: Any) -> str:
@@ -159,7 +159,7 @@ def test_reports_one_error_for_many_wrong_numbers(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(json_body, "fault_message", fault_message)
     with pytest.raises(ApiError):
         read_loss_request(_body([[True] * 4] * 1000), max_boxes=1000)
-    assert seen[0].error_count() == 4  # of each field, as [N][4] and as [B][N][4]
+    assert seen[0].error_count() == 4  # two fields, each as [N][4] and as [B][N][4]
 
 
 @pytest.mark.parametrize(

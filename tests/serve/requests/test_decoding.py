@@ -1,4 +1,4 @@
-"""Decoders that are stuck: who waits for them, who does not, and who is told."""
+"""Decoding threads: stuck images, deadlines, and decoding in the caller's thread."""
 
 import math
 import threading
@@ -23,7 +23,7 @@ _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
 
 class StuckDecoder:
-    """Stands in for `photo_from_file`: while `gate` is closed, decoding takes forever."""
+    """A stand-in for `photo_from_file` that blocks while `gate` is closed."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -64,7 +64,7 @@ def test_not_ready_while_all_decoders_are_stuck(start: Start, stuck: StuckDecode
     wait_until(lambda: client.get("/readyz").status_code == 200)
     assert client.post("/v1/detect", content=b"third").status_code == 200
     assert stuck.bodies == [b"first", b"third"]
-    assert all(map(math.isfinite, stuck.deadlines))  # no decoder goes on once the answer is late
+    assert all(map(math.isfinite, stuck.deadlines))  # each decoder gives up at a deadline
 
 
 def test_not_stuck_while_one_decoder_is_free(stuck: StuckDecoder) -> None:
@@ -124,7 +124,9 @@ def test_decodes_in_the_pool_while_the_pool_is_busy(stuck: StuckDecoder, encode:
     decoders = Decoders(threads=2, max_pixels=10_000_000, time_limit=PATIENCE)
     first = decoders.submit(b"first", None, DEFAULT_READING)
     wait_until(lambda: stuck.bodies == [b"first"])
-    second = decoders.submit(encode("JPEG"), None, DEFAULT_READING, is_alone=True)  # else it would not return
+    second = decoders.submit(
+        encode("JPEG"), None, DEFAULT_READING, is_alone=True
+    )  # in this thread, `submit` would block
     stuck.gate.set()
     assert first.result(PATIENCE).width == second.result(PATIENCE).width == 5
     decoders.stop()

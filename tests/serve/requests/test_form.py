@@ -18,7 +18,7 @@ def _part(name: str, content: bytes, more: bytes = b"") -> bytes:
     "more", [b"", b'; filename="a.png"', b'; filename="a.png"\r\nContent-Type: image/png']
 )
 def test_returns_the_content_of_a_part_unchanged(name: str, more: bytes) -> None:
-    # Bytes that look like beginnings of a boundary.
+    # The content has prefixes of the boundary.
     content = bytes(range(256)) + b"\r\n--limi\r\n--\r\r\n-" + b"--limit" * 3
     body = _part(name, content, more) + b"--limit--\r\n"
     assert form_parts(body, _TYPE, 1) == [Part(name, content)]
@@ -53,7 +53,7 @@ def test_ignores_other_headers_of_a_part() -> None:
             "valid multipart form",
         ),
         (b"--limit\r\nbroken header\r\n\r\ndata\r\n--limit--", _TYPE, "valid multipart"),
-        # A part without a disposition does not inherit that of the part before.
+        # A part without a disposition does not inherit the disposition of the previous part.
         (_part("image", b"x") + b"--limit\r\nX: y\r\n\r\ndata\r\n--limit--", _TYPE, "valid multipart"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Two steps of a request, one after the other."""
+"""Chained futures."""
 
 import gc
 import weakref
@@ -62,7 +62,7 @@ def test_cancelling_a_step(
 
 
 class Large:
-    """Stands in for a photograph."""
+    """A stand-in for a photograph."""
 
 
 def _two_steps() -> "tuple[Future[tuple[Large, int]], weakref.ref[Large]]":

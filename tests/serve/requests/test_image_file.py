@@ -1,4 +1,4 @@
-"""Image files of request bodies become pixels."""
+"""Decoding of image files in request bodies."""
 
 import contextlib
 import random
@@ -29,7 +29,7 @@ def image_from_file(file: bytes, max_pixels: int, deadline: float | None = None)
 
 
 def run_length_bmp(width: int, height: int, runs: bytes) -> bytes:
-    """A BMP file of 256 made-up colors: pairs of a count and a color, and escapes that begin with 0."""
+    """Return a BMP file with 256 colors. runs: pairs of count and color; escapes begin with 0."""
     palette = b"".join(struct.pack("<I", 0x010305 * color) for color in range(256))
     begin = 14 + 40 + len(palette)
     size = begin + len(runs)
@@ -107,7 +107,7 @@ def test_refuses_a_decompression_bomb_by_its_header(width: int, height: int) -> 
     ],
 )
 def test_random_damage_gives_a_photograph_or_an_api_error(kind: str, encode: Encode) -> None:
-    """Decode JPEG files at a quarter, for a small canvas, and turn files of formats with EXIF data."""
+    """The small canvas makes JPEG files decode at reduced size; EXIF data turns the other formats."""
     name, *modes = kind.split()
     options: dict[str, Any] = {"orientation": 7} if name in ("PNG", "WEBP", "JPEG") else {}
     if kind == "BMP run-length":
@@ -135,7 +135,7 @@ def test_random_damage_gives_a_photograph_or_an_api_error(kind: str, encode: Enc
 
 
 def test_limits_pixels_and_runs_of_run_length_bmp() -> None:
-    """Pillow's decoder takes a microsecond for each run, of however many pixels."""
+    """Pillow's decoder takes a microsecond per run, whatever the number of pixels."""
     for width, runs in ((1 << 16, b"\x01\x05\0\0"), (1 << 19, b"\x01\x05" * (1 << 19))):
         assert image_from_file(run_length_bmp(width, 1, runs), _PLENTY).shape[2] == width
     file = run_length_bmp(50_000_000, 1, b"\x01\x05\0\0")
@@ -153,7 +153,7 @@ def test_limits_pixels_and_runs_of_run_length_bmp() -> None:
     [(2, 8, 10_667), (6, 8, 8001), (4, 16, 8001), (2, 16, 5334), (6, 16, 4001)],
 )
 def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int) -> None:
-    """Refuse a picture too large by its header; with one column less its pixels are missing."""
+    """Refuse a large PNG by its header. A PNG with one column less fails later, for its missing pixels."""
     size = {2: 3, 4: 2, 6: 4}[color_type] * bits // 8
     file = png_file(width, 3750, color_type, b"", bits=bits)
     message = (
@@ -167,7 +167,7 @@ def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int
 
 
 def _with_comments(gif: bytes) -> bytes:
-    begin = 13 + (3 << (gif[10] % 8 + 1))  # behind the palette
+    begin = 13 + (3 << (gif[10] % 8 + 1))  # after the palette
     return gif[:begin] + b"!\xfe" + b"\2ab" * 300_000 + b"\0" + gif[begin:]
 
 

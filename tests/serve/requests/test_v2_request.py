@@ -1,4 +1,4 @@
-"""Bodies of inference requests, right and wrong."""
+"""Valid and invalid bodies of inference requests."""
 
 import json
 import struct
@@ -74,7 +74,7 @@ def test_binary_tensors_come_in_their_order() -> None:
     request = _read({"inputs": inputs, "id": "a"}, binary)
     assert request.canvases.flatten().tolist() == list(range(12))
     assert list(request.canvases.shape) == [2, 1, 2, 3]
-    text = _tensor("iou_threshold", "FP32", [1], [0.3])  # text has the precision of its datatype, too
+    text = _tensor("iou_threshold", "FP32", [1], [0.3])  # rounded to float32, too
     iou_threshold = _read({"inputs": [_images([0] * 6), text]}).iou_threshold
     assert (request.id, request.score_threshold, request.iou_threshold) == ("a", 0.75, iou_threshold)
 
@@ -173,7 +173,7 @@ def test_oversized_content_is_not_parsed(body: bytes, what: str, monkeypatch: py
 
 @pytest.mark.parametrize("width", [1, 2, 7])
 def test_nested_pixels_of_any_shape_are_parsed(width: int) -> None:
-    # The most arrays that pixels can take: rows of few pixels, planes of one row.
+    # The maximum number of arrays: rows of few pixels, planes of one row.
     tensors = _TENSORS._replace(
         inputs=(TensorSpec("images", "UINT8", (-1, 1, 1, width)), *_TENSORS.inputs[1:])
     )
