@@ -1,10 +1,9 @@
-#include "detect/steps.h"
-
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
 
 #include <limits>
 
+#include "detect/steps.h"
 #include "helpers.h"
 
 namespace {

@@ -1,5 +1,3 @@
-#include "detect/steps.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +6,8 @@
 #include <limits>
 #include <string>
 #include <vector>
+
+#include "detect/steps.h"
 
 namespace {
 
