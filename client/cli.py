@@ -87,7 +87,7 @@ def _tiles(text: str) -> str:
     "--decode",
     type=click.Choice(["auto", "cpu", "gpu"]),
     default="auto",
-    help="Decoder of JPEG files; auto: an H100's or H200's hardware in batches of 256 or more.",
+    help="Decoder of JPEG files; auto: an H100's or H200's hardware in batches of 32 or more.",
 )
 @click.option(
     "--decode-threads", type=_COUNT, show_default="one per CPU, at most 8", help="Threads that read files."

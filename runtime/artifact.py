@@ -124,7 +124,7 @@ class Artifact:
         per CPU, at most 8. At most `2 * batch_size + max(batch_size, threads)` photographs are in memory.
         Closing the generator early leaves no threads. tiles: as for `detect_image`; files are then decoded
         at full size. decode: "cpu"; "gpu" for JPEG files that the GPU's hardware decodes to the same pixels,
-        with two or three more batches in memory; "auto" for the GPU in batches of 256 or more, where it can.
+        with two or three more batches in memory; "auto" for the GPU in batches of 32 or more, where it can.
         For tiles the CPU decodes. Raise ValueError for wrong options, DeviceError if the GPU cannot decode.
         """
         if batch_size < 1:

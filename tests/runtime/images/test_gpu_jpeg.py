@@ -144,7 +144,7 @@ def test_who_decodes() -> None:
 
 @pytest.fixture
 def decoder() -> GpuJpegDecoder:
-    made = gpu_jpeg_decoder(torch.device("cuda", 0), GRAY, FULL, "auto", 256)
+    made = gpu_jpeg_decoder(torch.device("cuda", 0), GRAY, FULL, "auto", 32)
     if made is None:
         pytest.skip("needs nvJPEG and a GPU with a JPEG decoder in hardware")
     return made
@@ -167,7 +167,7 @@ def _assert_like_the_cpu(decoder: GpuJpegDecoder, files: list[bytes]) -> None:
 
 @pytest.mark.gpu
 def test_small_batches_stay_on_the_cpu(decoder: GpuJpegDecoder) -> None:
-    assert gpu_jpeg_decoder(decoder.device, GRAY, FULL, "auto", 255) is None
+    assert gpu_jpeg_decoder(decoder.device, GRAY, FULL, "auto", 31) is None
 
 
 @pytest.mark.gpu
