@@ -1,12 +1,13 @@
 """ONNX files: the model of `detect`, run by onnxruntime on the CPU."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lensbox.artifact.archive import ArtifactFile
+from lensbox.artifact.archive import INPUTS, ArtifactFile
 from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.artifact import Artifact
@@ -24,14 +25,26 @@ def load_onnx(file: ArtifactFile, device_name: str) -> Artifact:
     if device.type != "cpu":
         raise DeviceError(f"device must be cpu for an ONNX file, got {device} for {file.name}")
     session = OnnxruntimeSession(file.data, file.name, torch.get_num_threads())
-    _check_model(file.name, session, file.metadata)
+    _check_values(file.name, session, file.metadata)
     return detect_only_artifact(session.run, file.metadata, device)
+
+
+class Value(NamedTuple):
+    """An input or output of a model. types: ONNX's names, such as "float"; a rule may allow several. shape:
+    None for a varying size."""
+
+    types: tuple[str, ...]
+    shape: tuple[int | None, ...]
+
+    def __str__(self) -> str:
+        sizes = ", ".join("any" if size is None else str(size) for size in self.shape)
+        return f"{' or '.join(self.types)} [{sizes}]"
 
 
 class OnnxruntimeSession:
     """A model in onnxruntime. `run` is thread-safe; its callers share the session's thread pool.
 
-    canvas: shape of the input `images`; a varying size is a string. outputs: names in the model's order.
+    inputs, outputs: by name, in the model's order.
     """
 
     def __init__(self, data: bytes, name: str, threads: int) -> None:
@@ -53,8 +66,8 @@ class OnnxruntimeSession:
             raise ArtifactError(
                 f"{name} cannot be loaded by onnxruntime {onnxruntime.__version__}: {error}"
             ) from error
-        self.canvas = {value.name: value.shape for value in self._session.get_inputs()}.get("images", [])
-        self.outputs = [value.name for value in self._session.get_outputs()]
+        self.inputs = {value.name: _value(value) for value in self._session.get_inputs()}
+        self.outputs = {value.name: _value(value) for value in self._session.get_outputs()}
 
     def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
         """Return the outputs by name. images: uint8 [B, c, h, w], contiguous, on the CPU, with B >= 1."""
@@ -67,15 +80,49 @@ class OnnxruntimeSession:
         return dict(zip(self.outputs, map(torch.from_numpy, found), strict=True))
 
 
-def _check_model(name: str, session: OnnxruntimeSession, metadata: ArtifactMetadata) -> None:
-    """Raise ArtifactError unless canvas and outputs match the metadata; onnxruntime checks the rest."""
-    canvas = [metadata.canvas.channels, metadata.canvas.height, metadata.canvas.width]
-    for what, found, wanted in (
-        ("canvas", session.canvas[1:], canvas),
-        ("outputs", session.outputs, list(metadata.outputs)),
-    ):
-        if found != wanted:
+def _value(value: Any) -> Value:
+    """value: an `onnxruntime.NodeArg`, whose type reads 'tensor(float)'."""
+    kind = value.type.removeprefix("tensor(").removesuffix(")")
+    return Value((kind,), tuple(size if isinstance(size, int) else None for size in value.shape))
+
+
+def _check_values(name: str, session: OnnxruntimeSession, metadata: ArtifactMetadata) -> None:
+    """Raise ArtifactError unless names, types and shapes of inputs and outputs match the metadata."""
+    canvas = (metadata.canvas.channels, metadata.canvas.height, metadata.canvas.width)
+    inputs = {"images": Value(("uint8",), (None, *canvas))}
+    inputs |= dict.fromkeys(INPUTS[1:], Value(("float",), ()))
+    slots = (None, None)
+    outputs = {
+        "boxes": Value(("float",), (*slots, 4)),
+        "scores": Value(("float",), slots),
+        "counts": Value(("int32", "int64"), (None,)),
+    }
+    if metadata.classes:
+        outputs["labels"] = Value(("int64",), slots)
+    for extra_name, extra in metadata.extras.items():
+        types = ("float",) if extra.kind == "points" else ("float", "int64")
+        outputs[extra_name] = Value(types, (*slots, *extra.shape))
+    for kind, actual, wanted in (("input", session.inputs, inputs), ("output", session.outputs, outputs)):
+        _check_side(name, kind, actual, wanted)
+
+
+def _check_side(name: str, kind: str, actual: Mapping[str, Value], wanted: Mapping[str, Value]) -> None:
+    if list(actual) != list(wanted):
+        raise ArtifactError(
+            f"{name} does not fit its {METADATA_FILE}: the model must have the {kind}s {', '.join(wanted)}, "
+            f"got {', '.join(actual)}"
+        )
+    for value_name, value in actual.items():
+        rule = wanted[value_name]
+        if not set(value.types) <= set(rule.types) or not _fits(value.shape, rule.shape):
             raise ArtifactError(
-                f"{name} does not fit its {METADATA_FILE}: the model must have the {what} {wanted}, "
-                f"got {found}"
+                f"{name} does not fit its {METADATA_FILE}: the {kind} {value_name} must be {rule}, "
+                f"got {value}"
             )
+
+
+def _fits(shape: Sequence[int | None], rule: Sequence[int | None]) -> bool:
+    """Return whether a shape has the sizes of a rule, whose None allows any size."""
+    return len(shape) == len(rule) and all(
+        wanted is None or size == wanted for size, wanted in zip(shape, rule, strict=True)
+    )

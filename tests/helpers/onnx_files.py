@@ -81,7 +81,7 @@ REFUSED: list[tuple[Change, str, str]] = [
     ),
     (
         _with_metadata(lambda found: found["canvas"].update(height=128)),
-        r"the model must have the canvas \[1, 128, 256\], got \[1, 256, 256\]",
+        r"the input images must be uint8 \[any, 1, 128, 256\], got uint8 \[any, 1, 256, 256\]",
         "method detect failed:.*images.* Got: 128 Expected: 256",
     ),
     (
@@ -91,7 +91,7 @@ REFUSED: list[tuple[Change, str, str]] = [
     ),
     (
         _other_output,
-        r"must have the outputs \['boxes', 'scores', 'counts'\], got \['boxes', 'scores'\]",
+        "must have the outputs boxes, scores, counts, got boxes, scores",
         "method detect failed:.*counts",
     ),
     (_other_operator, "operators beyond ONNX's standard ones, of the domain 'some.where'", "standard"),
