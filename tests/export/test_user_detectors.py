@@ -165,7 +165,7 @@ def test_tf32_passes_the_self_test(make: Callable[[], nn.Module], saved: Saved) 
 
 
 class OwnWay(Brightest):
-    """Bring all methods, marked for TorchScript; `windows` has no default, as in `MoreOfADetector`."""
+    """Add the other methods, marked for TorchScript; `windows` has no default, as in `MoreOfADetector`."""
 
     @torch.jit.export
     def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -176,15 +176,6 @@ class OwnWay(Brightest):
             canvases.append(torch.nn.functional.interpolate(gray, [64, 64])[0].to(torch.uint8))
             sizes.append([image.shape[2] / 64.0, image.shape[1] / 64.0, 0.0, 0.0, 0.0, 0.0])
         return torch.stack(canvases), torch.tensor(sizes)
-
-    @torch.jit.export
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        cells = torch.nn.functional.avg_pool2d(images.float() / 255, 16)
-        scores, index = cells.flatten(1).max(dim=1, keepdim=True)
-        corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0
-        return torch.cat([corner, corner + 16], dim=-1), scores, (scores[:, 0] > score_threshold).int()
 
     @torch.jit.export
     def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
