@@ -19,12 +19,8 @@ from lensbox.model.protocol_check import Answer
 from lensbox.runtime.detection_sets import found_in
 
 DTYPES = ("float32", "tf32", "float16", "bfloat16")
-MANTISSA_BITS = {
-    "float32": 10,
-    "tf32": 10,
-    "float16": 10,
-    "bfloat16": 7,
-}  # in the coarsest arithmetic of each export
+# Bits in the coarsest arithmetic of each export.
+MANTISSA_BITS = {"float32": 10, "tf32": 10, "float16": 10, "bfloat16": 7}
 TF32_MANTISSA_BITS = 10  # float32 has 23
 
 # The positions of the factors. In inference mode, torch dispatches conv2d and similar functions; otherwise

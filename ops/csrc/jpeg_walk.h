@@ -31,8 +31,7 @@ struct JpegBlock {
 // The result of walking a part. Coefficients before the first restart marker are relative to the last DC
 // coefficients of the part before; `low` and `high` bound these.
 struct JpegPart {
-  uint32_t
-      end;  // the place behind the part (JpegBits), times 8, plus the index of the next block in its unit
+  uint32_t end;     // 8 * the place behind the part (JpegBits) + the index of the next block in its unit
   int32_t blocks;   // begun in the part
   int32_t markers;  // restart markers passed
   int32_t surplus;  // blocks before a restart marker less those due after the last part's markers
