@@ -64,6 +64,11 @@ def pixels(text: str) -> float:
     help="Function that returns the detector (docs/your_detector.md). Default: Lensbox's face detector.",
 )
 @click.option(
+    "--size",
+    type=click.Choice(["base", "large"]),
+    help="Shipped weights of the face detector. large finds more faces, for GPUs. Default: base.",
+)
+@click.option(
     "--weights",
     type=FILE,
     help="Weights of the model; for the face detector a file of save_detector. Default: the shipped weights.",
@@ -233,15 +238,17 @@ def _detector(asked: ExportArguments) -> "tuple[Detector, float | None]":
     """Return the detector and the score threshold: the requested one or the weights' recommendation."""
     from lensbox.export.model_loader import load_model, parse_options
     from lensbox.model import load_detector, recommended_threshold
+    from lensbox.model.weights_file import SHIPPED_SIZES
 
     if asked.model is not None:
         _logger.info("making the detector")
         return load_model(asked.model, asked.weights, parse_options(asked.options)), asked.score_threshold
     _logger.info("loading the weights")
-    detector = load_detector(asked.weights)
+    weights = asked.weights or SHIPPED_SIZES[asked.size or "base"]
+    detector = load_detector(weights)
     if asked.score_threshold is not None:
         return detector, asked.score_threshold
-    return detector, recommended_threshold(asked.weights)
+    return detector, recommended_threshold(weights)
 
 
 def _picture(path: Path) -> "Tensor":

@@ -24,6 +24,7 @@ class ExportArguments:
     """The options of the command, one field each."""
 
     model: str | None
+    size: str | None
     weights: Path | None
     options: tuple[str, ...]
     formats: tuple[str, ...]
@@ -98,6 +99,10 @@ class ExportArguments:
             (
                 not self.parity and (self.runner is not None or self.report is not None),
                 "--runner and --report must come with --parity",
+            ),
+            (
+                self.size is not None and (self.model is not None or self.weights is not None),
+                "--size must come without --model and --weights, since it names shipped weights",
             ),
             (
                 self.model is None and self.options,

@@ -42,6 +42,8 @@ class DetectorConfig:
     pyramid_depths: separable residual blocks of each level of the pyramid, after the coarser level was added.
     dense_heads: True for a dense 3x3 convolution in the head of a level, False for a separable convolution.
     activation: of every convolution except the last one of a residual block.
+    mirrored: True to average, in eval mode, the predictions for a canvas and for its mirror image. This costs
+        twice the computation.
     """
 
     stem_width: Count = 16
@@ -54,12 +56,14 @@ class DetectorConfig:
     pyramid_depths: _Depths = (1, 1, 1, 1)
     dense_heads: _Flags = (False, False, False, False)
     activation: Activation = "hardswish"
+    mirrored: bool = False
 
     @classmethod
     def named(cls, name: str) -> "DetectorConfig":
         """Return the config 'small', 'base' or 'large'. Raise ValueError for any other name.
 
-        'small' and 'base' are for edge devices; 'large' has 11 times the FLOPs, for GPUs and as a teacher.
+        'small' and 'base' are for edge devices. 'large' has 20 times the FLOPs of 'base', for GPUs and as a
+        teacher.
         """
         if name not in _SIZES:
             raise ValueError(f"name must be one of {', '.join(_SIZES)}, got {name!r}")
@@ -91,12 +95,13 @@ _SIZES = {
     # Only dense convolutions: they are fast on tensor cores.
     "large": DetectorConfig(
         stem_width=32,
-        widths=(64, 128, 192, 256),
+        widths=(64, 128, 192, 232),
         depths=(2, 3, 3, 2),
         dense=(True, True, True, True),
         dense_downsampling=(True, True, True, True),
         pyramid_width=64,
         pyramid_depths=(2, 2, 2, 1),
         dense_heads=(True, True, True, True),
+        mirrored=True,
     ),
 }

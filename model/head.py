@@ -59,3 +59,21 @@ def decode_boxes(raw: Tensor, centers: Tensor, strides: Tensor) -> Tensor:
     # exp(5) cells of stride 32 are 4,700 px, more than any face on the canvas; larger values could overflow.
     distances = raw.clamp(max=5.0).exp() * strides[:, None]
     return torch.cat((centers - distances[..., :2], centers + distances[..., 2:]), dim=-1)
+
+
+def average_mirrored(predictions: Tensor) -> Tensor:
+    """Return the mean of a level's predictions for canvases and for their mirror images.
+
+    Args:
+        predictions: float32 [2 B, side * side, 5], of B canvases and then of their mirror images.
+
+    Returns:
+        float32 [B, side * side, 5], for the canvases.
+    """
+    cells = predictions.shape[1]
+    side = int(cells**0.5)
+    # Not `chunk`, of which torch.export makes a graph for one batch size only.
+    upright, mirrored = predictions.reshape(2, -1, side, side, 5).unbind(0)
+    logit, left, top, right, bottom = mirrored.flip(2).unbind(3)
+    mean: Tensor = (upright + torch.stack((logit, right, top, left, bottom), dim=3)) / 2
+    return mean.reshape(-1, cells, 5)

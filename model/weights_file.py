@@ -18,22 +18,33 @@ from lensbox.common.files import atomic_write
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
 
-SHIPPED_WEIGHTS = Path(__file__).parent / "weights" / "face_detector.safetensors"
+_FOLDER = Path(__file__).parent / "weights"
+SHIPPED_WEIGHTS = _FOLDER / "face_detector.safetensors"  # of size base
+SHIPPED_SIZES = {"base": SHIPPED_WEIGHTS, "large": _FOLDER / "face_detector_large.safetensors"}
 CONFIG_KEY = "config"
 FIGURES_KEY = "figures"  # of an evaluation, as JSON
 DEFAULT_THRESHOLD = 0.5
 
 
-def save_detector(detector: FaceDetector, path: str | Path, metadata: dict[str, str] | None = None) -> None:
+def save_detector(
+    detector: FaceDetector,
+    path: str | Path,
+    metadata: dict[str, str] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> None:
     """Write the detector's weights, its config and further `metadata` atomically.
 
-    Raise ValueError if `metadata` uses the key 'config', and OSError.
+    dtype: of the weights in the file; float16 halves the file. Raise ValueError if `metadata` uses the key
+    'config', and OSError.
     """
     metadata = dict(metadata or {})
     if CONFIG_KEY in metadata:
         raise ValueError(f"metadata must not use the key {CONFIG_KEY!r}: it holds the detector's config")
     metadata[CONFIG_KEY] = detector.config.to_json()
-    tensors = {name: value.detach().cpu().contiguous() for name, value in detector.state_dict().items()}
+    tensors = {
+        name: value.detach().to("cpu", dtype if value.is_floating_point() else value.dtype).contiguous()
+        for name, value in detector.state_dict().items()
+    }
     atomic_write(path, safetensors.torch.save(tensors, metadata))
 
 

@@ -1,5 +1,6 @@
 """The export command, as its users run it."""
 
+import dataclasses
 import resource
 import signal
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_detectors import TINY, varied_detector
 
 import lensbox.export.cli
 from lensbox.common.errors import ExitCode
@@ -54,6 +56,13 @@ def test_default_threshold_is_the_recommendation_of_the_weights(weights: Path) -
     assert load_artifact(output).metadata.score_threshold == 0.01
     assert main([*arguments, "--score-threshold", "0"]) == 0
     assert load_artifact(output).metadata.score_threshold == 0
+
+
+def test_exports_a_mirrored_detector_for_every_batch_size(weights: Path) -> None:
+    save_detector(varied_detector(0.4, dataclasses.replace(TINY, mirrored=True)), weights)
+    output = str(weights.with_name("mirrored.onnx"))
+    arguments = ["--weights", str(weights), "--format", "onnx", "--output", output, "--no-parity"]
+    assert main(["export", *arguments]) == 0
 
 
 def test_warns_if_all_scores_tie(weights: Path, capfd: pytest.CaptureFixture[str]) -> None:

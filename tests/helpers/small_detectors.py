@@ -22,13 +22,13 @@ TINY = DetectorConfig(
 SHALLOW = dataclasses.replace(TINY, stem_width=8, widths=(8, 16, 16, 16), depths=(0, 0, 0, 0))
 
 
-def varied_detector(spread: float) -> FaceDetector:
+def varied_detector(spread: float, config: DetectorConfig = TINY) -> FaceDetector:
     """Return a detector in eval mode whose predictions differ between anchors, more so for a larger `spread`.
 
     Batch norm statistics are not the initial ones, so that folding matters.
     """
     torch.manual_seed(0)
-    detector = FaceDetector(TINY)
+    detector = FaceDetector(config)
     for layer in detector.modules():
         if isinstance(layer, nn.BatchNorm2d):
             nn.init.uniform_(layer.weight, 0.5, 1.5)

@@ -1,6 +1,7 @@
 """The face detector: shapes, results, cost, and scripted methods."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -22,7 +23,11 @@ def detection_threshold(detector: FaceDetector, canvases: Tensor, count: int) ->
 
 @pytest.mark.parametrize(
     ("name", "macs", "parameters"),
-    [("base", 160_000_000, (250_000, 270_000)), ("small", 90_000_000, (70_000, 110_000))],
+    [
+        ("base", 160_000_000, (250_000, 270_000)),
+        ("small", 90_000_000, (70_000, 110_000)),
+        ("large", 3_300_000_000, (3_300_000, 3_500_000)),
+    ],
 )
 def test_cost_stays_within_its_bounds(name: str, macs: int, parameters: tuple[int, int]) -> None:
     detector = FaceDetector(DetectorConfig.named(name)).eval()
@@ -47,6 +52,34 @@ def test_anchors_see_the_picture_at_their_position(detector: FaceDetector, x: in
         level = slice(first, first + cells)
         assert change[level][near[level]].mean() > 1.3 * change[level][~near[level]].mean()
         first += cells
+
+
+def mirror_of(outputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the boxes and logits that the mirrored canvas must have."""
+    boxes, logits = outputs
+    starts = (0, 4096, 5120, 5376)
+    grids = [
+        torch.arange(n * n).reshape(n, n) + start for n, start in zip((64, 32, 16, 8), starts, strict=True)
+    ]
+    cells = torch.cat([grid.flip(1).flatten() for grid in grids])
+    left, top, right, bottom = boxes[:, cells].unbind(2)
+    return torch.stack((256 - right, top, 256 - left, bottom), dim=2), logits[:, cells]
+
+
+def test_mirrored_detector_averages_a_canvas_and_its_mirror_image(
+    detector: FaceDetector, canvases: Tensor
+) -> None:
+    mirrored = FaceDetector(dataclasses.replace(detector.config, mirrored=True)).eval()
+    mirrored.load_state_dict(detector.state_dict())
+    with torch.no_grad():
+        boxes, logits = mirrored(canvases)
+        _, other_logits = mirror_of(detector(canvases.flip(3)))
+        torch.testing.assert_close(logits, (detector(canvases)[1] + other_logits) / 2)
+        boxes_again, logits_again = mirror_of(mirrored(canvases.flip(3)))
+    torch.testing.assert_close(logits_again, logits)
+    torch.testing.assert_close(boxes_again, boxes, rtol=1e-4, atol=1e-3)
+    assert not torch.allclose(logits, detector(canvases)[1])
+    assert mirrored.train()(canvases)[1].shape == (2, ANCHORS)
 
 
 def test_gradients_reach_every_parameter_under_bfloat16() -> None:

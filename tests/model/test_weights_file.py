@@ -20,7 +20,7 @@ from lensbox.model import (
     save_detector,
     weights_sha256,
 )
-from lensbox.model.weights_file import non_finite_weights
+from lensbox.model.weights_file import SHIPPED_SIZES, SHIPPED_WEIGHTS, non_finite_weights
 
 
 def test_round_trip(detector: FaceDetector, canvases: Tensor, tmp_path: Path) -> None:
@@ -59,6 +59,24 @@ def test_recommended_threshold(
 def test_the_shipped_weights_have_the_threshold_of_their_evaluation() -> None:
     figures = json.loads(read_metadata()["figures"])
     assert recommended_threshold() == pytest.approx(figures["recommended_threshold"], abs=0.005)
+
+
+@pytest.mark.parametrize("size", SHIPPED_SIZES)
+def test_shipped_weights_have_the_layout_of_their_size(size: str) -> None:
+    assert load_detector(SHIPPED_SIZES[size]).config == DetectorConfig.named(size)
+
+
+def test_shipped_weights_stay_below_8_megabytes() -> None:
+    assert sum(path.stat().st_size for path in SHIPPED_SIZES.values()) < 8_000_000
+
+
+def test_float16_file_holds_rounded_weights(detector: FaceDetector, tmp_path: Path) -> None:
+    save_detector(detector, tmp_path / "w.safetensors", dtype=torch.float16)
+    loaded = load_detector(tmp_path / "w.safetensors").state_dict()
+    for name, value in detector.state_dict().items():
+        assert loaded[name].dtype == value.dtype
+        assert torch.equal(loaded[name], value.half().to(value.dtype)), name
+    assert (tmp_path / "w.safetensors").stat().st_size < 0.6 * SHIPPED_WEIGHTS.stat().st_size
 
 
 def test_the_hash_depends_on_every_weight_but_not_on_the_memory_format(
