@@ -174,31 +174,3 @@ LAYOUTS: list[Callable[[Tensor], Tensor]] = [
     expanded_rows,
     expanded_columns,
 ]
-
-
-def letterbox_reference(image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0) -> Tensor:
-    """Return the canvas of an image uint8 `[C, H, W]` by the definition: float64 `[channels, height, width]`.
-
-    A pixel of the canvas is the mean of the image under a triangle, two canvas pixels wide, or two image
-    pixels if the image is enlarged. The op differs from the rounded result: like Pillow, it also rounds to
-    bytes between the two directions, half a level, and its weights have 22 fractional bits.
-    """
-    new_width, new_height, left, top = fit(image.shape[1], image.shape[2], height, width)
-    pixels = image[:3].double().cpu()
-    if channels == 1 and len(pixels) == 3:
-        # The usual luma with 16-bit coefficients, rounded to whole levels.
-        luma = torch.tensor([19595, 38470, 7471], dtype=torch.float64) / 65536
-        pixels = (pixels * luma[:, None, None]).sum(0, keepdim=True).add(0.5).floor()
-    down, across = _triangles(image.shape[1], new_height), _triangles(image.shape[2], new_width)
-    canvas = torch.full((channels, height, width), fill, dtype=torch.float64)
-    canvas[:, top : top + new_height, left : left + new_width] = down @ pixels @ across.T
-    return canvas
-
-
-def _triangles(inputs: int, outputs: int) -> Tensor:
-    """Return the weights `[outputs, inputs]` of the triangles in one direction; each row adds up to 1."""
-    scale = inputs / outputs
-    centers = (torch.arange(outputs, dtype=torch.float64) + 0.5) * scale
-    pixels = torch.arange(inputs, dtype=torch.float64) + 0.5
-    heights = (1 - (pixels - centers[:, None]).abs() / max(scale, 1.0)).clamp(min=0)
-    return heights / heights.sum(1, keepdim=True)

@@ -57,16 +57,6 @@ def test_rejects_gradients_of_integers(device: torch.device, op: str, dtype: tor
             call(op, whole, boxes, [True, False])
 
 
-@pytest.mark.parametrize("op", EVERY_OP)
-@pytest.mark.parametrize("wanted", [(True, False), (False, True), (False, False)])
-def test_unrequested_gradients_are_empty(device: torch.device, op: str, wanted: tuple[bool, bool]) -> None:
-    boxes1, boxes2 = random_boxes(6).to(device), random_boxes(6).to(device)
-    both = call(op, boxes1, boxes2, [True, True])
-    some = call(op, boxes1, boxes2, list(wanted))
-    for is_wanted, ours, theirs in zip(wanted, some, both, strict=False):
-        assert torch.equal(ours, theirs) if is_wanted else ours.numel() == 0
-
-
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [

@@ -249,25 +249,6 @@ def test_compile(device: torch.device, sample: Sample, dynamic: bool) -> None:
     assert_same([output.detach() for output in outputs], sample.run(inputs))
 
 
-def test_compile_among_other_ops(device: torch.device) -> None:
-    def objective(pred: Tensor, target: Tensor) -> Tensor:
-        boxes = pred.relu() + 0.5
-        return (
-            masked_giou_loss(boxes, target)
-            + giou(boxes, target[:1]).mean()
-            + pairwise_giou(boxes, target).mean()
-        )
-
-    inputs = make_inputs(device)
-    torch.compiler.reset()
-    grads = []
-    for function in (objective, compile_quietly(objective)):
-        pred = inputs.pred.clone().requires_grad_()
-        function(pred, inputs.wide_target).backward()
-        grads.append(pred.grad)
-    torch.testing.assert_close(grads[0], grads[1])
-
-
 @every_sample
 def test_export_with_dynamic_shapes(device: torch.device, sample: Sample) -> None:
     arguments, others = (

@@ -144,14 +144,6 @@ def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dty
     assert boxes2.grad.isfinite().all()
 
 
-def test_huge_boxes_keep_their_value(device: torch.device) -> None:
-    boxes1, boxes2 = random_boxes(100, dtype=torch.float64), random_boxes(100, dtype=torch.float64)
-    for dtype, scale in ((torch.float32, 2.0**118), (torch.float64, 2.0**1000)):
-        small = giou(boxes1.to(device, dtype), boxes2.to(device, dtype))
-        huge = giou((boxes1 * scale).to(device, dtype), (boxes2 * scale).to(device, dtype))
-        torch.testing.assert_close(huge, small)
-
-
 def test_nan_is_not_hidden(device: torch.device) -> None:
     for position in range(4):
         boxes = torch.tensor([[0.0, 0, 10, 10]], device=device)

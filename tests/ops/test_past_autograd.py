@@ -52,23 +52,6 @@ def test_rejects_forward_mode_tangents(device: torch.device, function: Function)
                 function(*inputs)
 
 
-def nodes_made(call: Callable[[], object]) -> int:
-    """Return how many autograd nodes a call makes, kept or thrown away."""
-    before: int = torch._C._autograd._get_sequence_nr()
-    call()
-    after: int = torch._C._autograd._get_sequence_nr()
-    return after - before
-
-
-@every_function
-def test_the_fast_path_is_kept_after_a_transform(device: torch.device, function: Function) -> None:
-    a, b = random_boxes(6).to(device), random_boxes(6).to(device)
-    plain = nodes_made(lambda: function(a, b))
-    torch.vmap(lambda x: 2 * x)(a)
-    torch.func.grad(lambda x: x.sum())(a)
-    assert nodes_made(lambda: function(a, b)) == plain
-
-
 @every_function
 def test_rejects_torch_func(device: torch.device, function: Function) -> None:
     a, b = random_boxes(6).to(device), random_boxes(6).to(device)
