@@ -2,6 +2,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from ellipses import bounds, ellipse
 
 from lensbox.train.evaluation.average_precision import Array
 from lensbox.train.stress.degradations import (
@@ -20,18 +22,13 @@ from lensbox.train.stress.degradations import (
 BOX = np.array([60.0, 50.0, 140.0, 170.0])
 
 
-def bright_ellipse(width: int = 240, height: int = 300) -> Portrait:
+def bright_ellipse() -> Portrait:
     """A black picture with a white ellipse that fills `BOX`."""
-    y, x = np.mgrid[:height, :width] + 0.5
-    (cx, cy), (a, b) = (BOX[:2] + BOX[2:]) / 2, (BOX[2:] - BOX[:2]) / 2
-    pixels = np.where(((x - cx) / a) ** 2 + ((y - cy) / b) ** 2 <= 1, 255, 0).astype(np.uint8)
-    return Portrait("ellipse", pixels, BOX)
+    return Portrait("ellipse", ellipse(BOX.tolist(), 240, 300).byte().numpy(), BOX)
 
 
 def extent(canvas: Pixels) -> Array:
-    """The box around the bright pixels."""
-    rows, columns = np.flatnonzero(canvas.max(1) > 127), np.flatnonzero(canvas.max(0) > 127)
-    return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1])
+    return bounds(torch.tensor(canvas) > 127).numpy()
 
 
 @pytest.mark.parametrize("angle", [0, 30, 45, -60, 90, 135, 180])

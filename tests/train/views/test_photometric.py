@@ -1,4 +1,5 @@
 import torch
+from ellipses import bounds
 from torch import Tensor
 
 from lensbox.train.views.photometric import (
@@ -38,11 +39,6 @@ def covers(views: int, used: float = 1) -> Tensor:
     return u
 
 
-def bounds(mask: Tensor) -> list[int]:
-    rows, columns = mask.any(1).nonzero(), mask.any(0).nonzero()
-    return [int(x) for x in (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)]
-
-
 def test_a_cover_lies_on_a_target_and_hides_less_than_half_of_it() -> None:
     bare = torch.full((200, CANVAS, CANVAS), BARE)
     boxes = torch.tensor([[100.0, 90.0, 160.0, 190.0], [20.0, 30.0, 60.0, 70.0], [0.0, 0.0, 0.0, 0.0]])
@@ -52,7 +48,7 @@ def test_a_cover_lies_on_a_target_and_hides_less_than_half_of_it() -> None:
         levels = canvas[canvas != BARE]
         assert levels.min() == levels.max()
         grays.append(float(levels[0]))
-        x1, y1, x2, y2 = bounds(canvas != BARE)
+        x1, y1, x2, y2 = bounds(canvas != BARE).int().tolist()
         assert len(levels) == (x2 - x1) * (y2 - y1)
         x, y = (x1 + x2) / 2, (y1 + y2) / 2
         (hit,) = (

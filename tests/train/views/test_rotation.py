@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from ellipses import bounds, ellipse
 
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.train.data.image_store import SIDE, StoreTensors, store_tensors
@@ -23,20 +23,6 @@ BOXES = [[98.0, 78.0, 158.0, 178.0], [60.0, 30.0, 90.0, 80.0], [150.0, 140.0, 22
 def turn_by(degrees: float, views: int = 1) -> Turn:
     angle = torch.full((views,), math.radians(degrees))
     return Turn(torch.ones(views).bool(), angle.cos(), angle.sin())
-
-
-def ellipse(box: Sequence[float], width: int = CANVAS_SIZE, height: int = CANVAS_SIZE) -> Tensor:
-    """White inside the ellipse that fills the box, float32 [height, width]."""
-    x, y = torch.arange(width) + 0.5, torch.arange(height) + 0.5
-    x1, y1, x2, y2 = box
-    across = ((x - (x1 + x2) / 2) / ((x2 - x1) / 2)) ** 2
-    down = ((y - (y1 + y2) / 2) / ((y2 - y1) / 2)) ** 2
-    return 255 * (across[None] + down[:, None] <= 1).float()
-
-
-def bounds(mask: Tensor) -> Tensor:
-    rows, columns = mask.any(1).nonzero(), mask.any(0).nonzero()
-    return torch.cat([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]).float()
 
 
 def turned(box: Sequence[float], clipped: Sequence[float], turn: Turn, visible: float = 1.0) -> Any:
@@ -135,16 +121,20 @@ def ellipse_store(
     return store_tensors(pixels, sizes, groups, flags, torch.ones(len(boxes)), 8)
 
 
+@pytest.mark.parametrize("rotate_chance", [0.0, 1.0])
+@pytest.mark.parametrize("mosaic", [0.0, 1.0])
 @pytest.mark.parametrize("counts", [(16, 0, 0), (0, 16, 0), (0, 0, 16), (5, 6, 5)])
-def test_boxes_of_turned_views_lie_on_their_pixels(counts: tuple[int, int, int]) -> None:
+def test_boxes_lie_on_their_pixels(counts: tuple[int, int, int], mosaic: float, rotate_chance: float) -> None:
     counts = ViewCounts(*counts)
     # Targets are whole here: the bounds of a part are wider than its pixels.
-    config = CONFIG.replace(keep_visible=0.999, ignore_visible=0.0, min_target_height=0.0)
+    config = CONFIG.replace(
+        keep_visible=0.999, ignore_visible=0.0, min_target_height=0.0, rotate_chance=rotate_chance
+    )
     store = ellipse_store(
         [[[150.0, 100.0, 220.0, 200.0]], [[250.0, 200.0, 290.0, 260.0]], [[30, 40, 100, 80.0]]]
     )
     torch.manual_seed(7)
-    views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
+    views = make_views(store, draw(counts, torch.tensor(mosaic), "cpu"), counts, config)
     checked = 0
     axis = torch.arange(CANVAS_SIZE) + 0.5
     for image, targets, ignored in zip(views.images[:, 0], views.targets, views.ignored, strict=True):
