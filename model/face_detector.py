@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lensbox.model.backbone import Backbone, FeaturePyramid
 from lensbox.model.checks import check_threshold, dtype_name
 from lensbox.model.config import CANVAS_SIZE, STRIDES, DetectorConfig
-from lensbox.model.head import Head, average_mirrored, decode_boxes, make_anchors
+from lensbox.model.head import Head, decode_boxes, make_anchors, mirror_predictions
 from lensbox.model.specification import DetectorSpec
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 
@@ -28,6 +28,7 @@ class FaceDetector(nn.Module):
     anchor_centers: Tensor
     anchor_strides: Tensor
     canvas_size: Final[int]
+    strides: Final[list[int]]
     mirrored: Final[bool]
     max_candidates: Final[int]
     max_detections: Final[int]
@@ -37,6 +38,7 @@ class FaceDetector(nn.Module):
         self.specification = DetectorSpec(CANVAS_SIZE, CANVAS_SIZE, channels=1, name="face_detector")
         self.config = config if config is not None else DetectorConfig.named("base")
         self.canvas_size = CANVAS_SIZE
+        self.strides = list(STRIDES)
         self.mirrored = self.config.mirrored
         self.max_candidates = 1000
         self.max_detections = 256
@@ -63,16 +65,17 @@ class FaceDetector(nn.Module):
             raise ValueError(f"images must have the shape [B, 1, {size}, {size}], got {images.shape}")
         # Normalize: mean and standard deviation of the gray levels of photographs, rounded.
         x = (images.float() - 114.0) * (1.0 / 64.0)
-        mirrored = self.mirrored and not self.training
-        if mirrored:
-            x = torch.cat((x, x.flip(3)))
-        p4, p8, p16, p32 = self.pyramid(self.backbone(x))
-        levels = [self.head4(p4), self.head8(p8), self.head16(p16), self.head32(p32)]
-        if mirrored:
-            levels = [average_mirrored(level) for level in levels]
-        predictions = torch.cat(levels, dim=1)
+        predictions = self._predictions(x)
+        if self.mirrored and not self.training:
+            sides = [self.canvas_size // stride for stride in self.strides]
+            predictions = (predictions + mirror_predictions(self._predictions(x.flip(3)), sides)) / 2
         boxes = decode_boxes(predictions[..., 1:], self.anchor_centers, self.anchor_strides)
         return boxes, predictions[..., 0]
+
+    def _predictions(self, x: Tensor) -> Tensor:
+        """Return the heads' outputs, float32 [B, A, 5], for normalized images [B, 1, 256, 256]."""
+        p4, p8, p16, p32 = self.pyramid(self.backbone(x))
+        return torch.cat([self.head4(p4), self.head8(p8), self.head16(p16), self.head32(p32)], dim=1)
 
     @torch.jit.export
     def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:

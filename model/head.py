@@ -61,19 +61,16 @@ def decode_boxes(raw: Tensor, centers: Tensor, strides: Tensor) -> Tensor:
     return torch.cat((centers - distances[..., :2], centers + distances[..., 2:]), dim=-1)
 
 
-def average_mirrored(predictions: Tensor) -> Tensor:
-    """Return the mean of a level's predictions for canvases and for their mirror images.
+def mirror_predictions(predictions: Tensor, sides: list[int]) -> Tensor:
+    """Return the predictions for canvases whose mirror images have these predictions.
 
     Args:
-        predictions: float32 [2 B, side * side, 5], of B canvases and then of their mirror images.
-
-    Returns:
-        float32 [B, side * side, 5], for the canvases.
+        predictions: float32 [B, A, 5], the levels' cells one after the other, row-major.
+        sides: number of cells in a row of each level.
     """
-    cells = predictions.shape[1]
-    side = int(cells**0.5)
-    # Not `chunk`, of which torch.export makes a graph for one batch size only.
-    upright, mirrored = predictions.reshape(2, -1, side, side, 5).unbind(0)
-    logit, left, top, right, bottom = mirrored.flip(2).unbind(3)
-    mean: Tensor = (upright + torch.stack((logit, right, top, left, bottom), dim=3)) / 2
-    return mean.reshape(-1, cells, 5)
+    levels = []
+    for level, side in zip(predictions.split([side * side for side in sides], dim=1), sides):  # noqa: B905
+        grid = level.unflatten(1, [side, side]).flip(2)  # TorchScript's zip takes no `strict`
+        logit, left, top, right, bottom = grid.flatten(1, 2).unbind(2)
+        levels.append(torch.stack((logit, right, top, left, bottom), dim=2))
+    return torch.cat(levels, dim=1)
