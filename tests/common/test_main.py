@@ -2,10 +2,8 @@
 
 import importlib.metadata
 import logging
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -69,7 +67,8 @@ def test_without_a_command_help_goes_to_stderr(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("srve", "No such command 'srve'"), ("--prot", "No such option '--prot'")]
+    ("name", "message"),
+    [("srve", "No such command 'srve'. Did you mean 'serve'?"), ("--prot", "No such option '--prot'")],
 )
 def test_names_an_unknown_command_or_option(
     name: str, message: str, capsys: pytest.CaptureFixture[str]
@@ -180,12 +179,3 @@ def test_logs_to_stderr_with_the_level_of_warnings(
     _replace_export(monkeypatch, export)
     assert main(["export"]) == 0
     assert capsys.readouterr() == ("the result\n", "half done\nwarning: odd weights\n")
-
-
-def test_completes_names_of_commands() -> None:
-    command = Path(sys.executable).with_name("lensbox")
-    completion = {"_LENSBOX_COMPLETE": "bash_complete", "COMP_WORDS": "lensbox e", "COMP_CWORD": "1"}
-    result = subprocess.run(
-        [command], env=os.environ | completion, capture_output=True, text=True, timeout=60
-    )
-    assert result.stdout.split() == ["plain,export", "plain,evaluate"]

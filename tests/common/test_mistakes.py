@@ -21,10 +21,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("command", "code", "message"),
     [
-        ("trian", 2, "No such command 'trian'. Did you mean 'train'?"),
         ("train --data photos", 4, "examples/train.py makes it of a table"),
         ("train --data boxes.csv", 4, "must be a folder or an uncompressed tar file"),
-        ("train --data photos --set stepz=3", 2, "'stepz' (did you mean 'steps'?)"),
         (
             f"evaluate --data photos --artifact {SHIPPED_WEIGHTS}",
             3,

@@ -1,15 +1,16 @@
-"""detect of files: thresholds, numbers, batches with files read beside the detector, orientation."""
+"""detect of files: thresholds, bad files in batches, orientation.
+
+`tests/runtimes/test_named_outputs.py` compares batches and files read beside the detector with Python.
+"""
 
 from pathlib import Path
-from typing import Any
 
 import PIL.Image
 import PIL.ImageOps
 import pytest
 import torch
 from cpp_runtime.image_files import noise
-from cpp_runtime.running import Completed, Rewrite, Run
-from torch import Tensor
+from cpp_runtime.running import Rewrite, Run
 
 from lensbox.runtime.loading import load_artifact
 
@@ -34,38 +35,6 @@ def photo(tmp_path: Path) -> Path:
     path = tmp_path / "photo.png"
     noise("RGB").save(path)
     return path
-
-
-def assert_close(result: Completed, expected: Completed) -> None:
-    """Assert that the files and detections are the same, within rounding."""
-    assert [entry["file"] for entry in result.json()["images"]] == [
-        entry["file"] for entry in expected.json()["images"]
-    ]
-    for entry, other in zip(result.json()["images"], expected.json()["images"], strict=True):
-        assert (entry["width"], entry["height"]) == (other["width"], other["height"])
-        boxes, scores = tensors(entry)
-        expected_boxes, expected_scores = tensors(other)
-        torch.testing.assert_close(boxes, expected_boxes, atol=0.01, rtol=1e-5)
-        torch.testing.assert_close(scores, expected_scores, atol=1e-5, rtol=0)
-
-
-def tensors(entry: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    boxes = torch.tensor([found["box"] for found in entry["detections"]]).reshape(-1, 4)
-    return boxes, torch.tensor([found["score"] for found in entry["detections"]])
-
-
-@pytest.mark.parametrize(("batch", "decode_threads"), [(5, 1), (1000, 4)])
-def test_a_batch_finds_the_same(
-    run: Run, artifact: Path, photos: list[Path], batch: int, decode_threads: int
-) -> None:
-    arguments = ["detect", "--artifact", artifact, "--image", *photos]
-    one_by_one = run(*arguments)
-    assert one_by_one.code == 0, one_by_one.stderr
-    assert sum(bool(entry["detections"]) for entry in one_by_one.json()["images"]) > len(photos) // 2
-    options = ["--batch", str(batch), "--decode-threads", str(decode_threads)]
-    result = run(*arguments, *options)
-    assert result.code == 0, result.stderr
-    assert_close(result, one_by_one)
 
 
 def test_bad_files_do_not_affect_the_rest_of_a_batch(

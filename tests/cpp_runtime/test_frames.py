@@ -140,13 +140,3 @@ def test_a_signal_ends_the_program_between_frames(
         process.send_signal(number)
         assert process.wait(timeout=60) == 0
         assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
-
-
-def test_a_closed_stdout_ends_the_program(frames_program: Start) -> None:
-    frame = pictures("L")[0]
-    with frames_program() as process:
-        send(process.stdin, frame)
-        receive(process)
-        process.stdout.close()  # stdin stays open, and silent
-        assert process.wait(timeout=60) == 0
-        assert process.stderr.read() == b""

@@ -16,8 +16,7 @@ from lensbox.artifact.self_test import TOLERANCES
 from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.precision import OperandRounding
-from lensbox.export.wrapper import DetectorWrapper, deployed
-from lensbox.model import FaceDetector
+from lensbox.export.wrapper import deployed
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.op_library import op_name
 from lensbox.runtime.self_test import run_self_test
@@ -41,21 +40,6 @@ def picture() -> Tensor:
     image[:, 20:32, 10:22] = torch.tensor([250, 10, 10], dtype=torch.uint8)[:, None, None]
     image[:, 60:72, 120:132] = torch.tensor([10, 10, 240], dtype=torch.uint8)[:, None, None]
     return image
-
-
-def test_wraps_detectors_without_all_methods() -> None:
-    class Named(FaceDetector):
-        @torch.jit.export
-        def detect(  # type: ignore[override]
-            self, images: Tensor, score_threshold: float, iou_threshold: float
-        ) -> dict[str, Tensor]:
-            boxes, scores, counts = super().detect(images, score_threshold, iou_threshold)
-            return {"boxes": boxes, "scores": scores, "counts": counts}
-
-    complete, named, smallest = FaceDetector().eval(), Named().eval(), Brightest()
-    assert deployed(complete) is complete
-    assert isinstance(deployed(named), DetectorWrapper)
-    assert isinstance(deployed(smallest), DetectorWrapper)
 
 
 def test_smallest_detector_gets_all_methods(saved: Saved) -> None:
@@ -195,18 +179,6 @@ def test_uses_the_detectors_own_methods(saved: Saved) -> None:
     image[0, 16:32, 96:128] = 200
     assert artifact.detect_image(image).boxes.tolist() == [[96, 16, 128, 32]]
     assert artifact.loss(torch.zeros(2, 4), torch.ones(2, 4)) == 1
-
-
-def test_rejects_bad_canvases_and_thresholds(saved: Saved) -> None:
-    artifact = saved(Brightest())
-    with pytest.raises(
-        ValueError, match=r"images must have the shape \[B, C, H, W\] with .*got .*\[1, 3, 64, 64\]"
-    ):
-        artifact.detect(torch.zeros(1, 3, 64, 64, dtype=torch.uint8))
-    with pytest.raises(ValueError, match="images must be uint8, got float32"):
-        artifact.detect(torch.zeros(1, 1, 64, 64))
-    with pytest.raises(ValueError, match="score_threshold must be between 0 and 1, got 2"):
-        artifact.detect(torch.zeros(1, 1, 64, 64, dtype=torch.uint8), score_threshold=2)
 
 
 def test_rejects_a_module_without_the_protocol(tmp_path: Path) -> None:

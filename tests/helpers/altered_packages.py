@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 Change = Callable[[dict[str, bytes]], None]
 Values = dict[str, Any]
@@ -58,3 +58,40 @@ def without(ending: str) -> Change:
 def no_machine_code(entries: dict[str, bytes]) -> None:
     """Replace the libraries by a text, which the linker refuses."""
     entries.update({name: b"no machine code" for name in entries if name.endswith(".so")})
+
+
+class RefusedPackage(NamedTuple):
+    """A change, the exit code of the C++ program, and texts of the errors in Python and C++."""
+
+    change: Change
+    code: int
+    python: str
+    cpp: str
+
+
+def _refused(change: Change, python: str, cpp: str = "", code: int = 3) -> RefusedPackage:
+    """cpp: defaults to `python`."""
+    return RefusedPackage(change, code, python, cpp or python)
+
+
+# Packages of machine code that no runtime loads on a CPU.
+REFUSED_PACKAGES = [
+    _refused(compiled_for(torch_version="2.10.1"), "was compiled for torch 2.10.1; "),
+    _refused(compiled_for(platform="linux-riscv64"), "was compiled for linux-riscv64; this machine is"),
+    _refused(compiled_for(cpu_features=["fpu", "fpu9"]), "a processor with fpu9, which this one lacks"),
+    _refused(compiled_for(device="cuda", gpu_architecture="sm_90"), "device must be cuda, for which", code=2),
+    _refused(
+        compiled_for(device="tpu"),
+        "compiled.device must be 'cpu' or 'cuda'",
+        'compiled.device must match the pattern cpu|cuda, got "tpu"',
+    ),
+    _refused(compiled_for(gpu_architecture="sm_90"), "compiled.gpu_architecture must be"),
+    _refused(
+        compiled_for(cpu_features=["AVX"]),
+        "compiled.cpu_features[0] must match pattern",
+        "compiled.cpu_features[0] must match the pattern [a-z",
+    ),
+    _refused(without("/extra/lensbox.json"), "it holds no lensbox.json", "has no lensbox.json"),
+    _refused(without(".so"), "cannot be loaded on cpu"),
+    _refused(no_machine_code, "cannot be loaded on cpu"),
+]

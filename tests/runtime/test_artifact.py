@@ -125,15 +125,6 @@ def squares() -> Tensor:
     return canvas
 
 
-def test_detect_named_has_all_outputs(colors: Artifact, squares: Tensor) -> None:
-    found = colors.detect_named(squares[None], 0.4, 0.1)
-    assert list(found) == ["boxes", "scores", "counts", "labels"]
-    assert found["counts"].tolist() == [2]
-    assert sorted(found["labels"][0, :2].tolist()) == [0, 1]
-    for single, name in zip(colors.detect(squares[None], 0.4, 0.1), found, strict=False):
-        assert torch.equal(single, found[name])
-
-
 class Relabelled:
     """A module whose labels `change` replaces."""
 

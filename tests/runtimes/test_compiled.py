@@ -6,48 +6,30 @@ from pathlib import Path
 import httpx
 import pytest
 import torch
-from altered_packages import Change, compiled_for, no_machine_code, without
+from altered_packages import REFUSED_PACKAGES, RefusedPackage
 from damaged_files import rewritten
 from runner_answers import LOW, answer, numbers, run
 from serve_process import running_service
 from waiting import PATIENCE
 
+from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime import load_artifact
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "message"),
-    [
-        (compiled_for(torch_version="2.10.1"), 3, "was compiled for torch 2.10.1; this program has"),
-        (compiled_for(platform="linux-riscv64"), 3, "was compiled for linux-riscv64; this machine is"),
-        (compiled_for(cpu_features=["fpu", "fpu9"]), 3, "a processor with fpu9, which this one lacks"),
-        (
-            compiled_for(device="cuda", gpu_architecture="sm_90"),
-            2,
-            "device must be cuda, for which",
-        ),
-        (compiled_for(device="tpu"), 3, 'compiled.device must match the pattern cpu|cuda, got "tpu"'),
-        (compiled_for(gpu_architecture="sm_90"), 3, "compiled.gpu_architecture must be"),
-        (compiled_for(cpu_features=["AVX"]), 3, "compiled.cpu_features[0] must match the pattern [a-z"),
-        (without("/extra/lensbox.json"), 3, "has no lensbox.json"),
-        (without(".so"), 3, "cannot be loaded on cpu"),
-        (no_machine_code, 3, "cannot be loaded on cpu"),
-    ],
-)
-def test_the_runner_refuses_a_package_for_another_machine(
-    package_path: Path,
-    tmp_path: Path,
-    change: Change,
-    code: int,
-    message: str,
+@pytest.mark.parametrize("case", REFUSED_PACKAGES)
+def test_both_refuse_a_package_for_another_machine(
+    case: RefusedPackage, package_path: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "changed.pt2"
-    path.write_bytes(rewritten(package_path.read_bytes(), change))
+    path.write_bytes(rewritten(package_path.read_bytes(), case.change))
+    with pytest.raises((ArtifactError, DeviceError), match=r"changed\.pt2 ") as caught:
+        load_artifact(path)
+    assert case.python in str(caught.value)
     done = run("selftest", "--artifact", path)
-    assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    assert message in done.stderr
+    assert (done.returncode, done.stdout) == (case.code, ""), done.stderr
+    assert case.cpp in done.stderr
     assert "changed.pt2" in done.stderr
 
 

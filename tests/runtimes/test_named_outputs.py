@@ -92,7 +92,7 @@ def assert_equal(found: list[Values], expected: list[Values]) -> None:
 
 
 @pytest.mark.parametrize("name", DETECTORS)
-@pytest.mark.parametrize("options", [(), ("--batch", "3")])
+@pytest.mark.parametrize("options", [(), ("--batch", "3", "--decode-threads", "4")])
 @pytest.mark.parametrize("suffix", [".pt", pytest.param(".onnx", marks=pytest.mark.onnx_runner)])
 def test_python_and_cpp_find_the_same(
     name: Name, options: tuple[str, ...], suffix: str, paths: dict[str, Path], photos: list[Path]

@@ -1,6 +1,6 @@
-"""An ONNX file in C++: what Python finds with the same file, and what TorchScript finds.
+"""ONNX files in C++: self-test, loss, and errors.
 
-`test_named_outputs.py` tests labels and further outputs.
+`test_detect_only.py` compares detections with TorchScript and Python, `test_named_outputs.py` to the bit.
 """
 
 import json
@@ -11,12 +11,11 @@ import pytest
 import torch
 from damaged_files import with_bit_flipped
 from onnx_files import REFUSED, Change, other_weights, resealed, weights_in_the_current_folder
-from runner_answers import LOW, answer, numbers, run
+from runner_answers import answer, run
 from unusual_detectors import LosingItsOwnWay
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.ops import library_path
-from lensbox.runtime import load_artifact
 
 needs_onnxruntime = pytest.mark.onnx_runner
 
@@ -27,21 +26,6 @@ def refused(path: Path) -> str:
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
     assert path.name in done.stderr
     return done.stderr
-
-
-@needs_onnxruntime
-@pytest.mark.parametrize("threads", [1, 2])
-def test_finds_the_same_as_python(onnx_path: Path, photos: list[Path], threads: int) -> None:
-    """To the bit with one thread, since both run the same library on the same canvases."""
-    python = load_artifact(onnx_path)
-    options = ("--image", *photos, "--score-threshold", LOW, "--threads", threads)
-    for photo, image in zip(
-        photos, answer("detect", "--artifact", onnx_path, *options)["images"], strict=True
-    ):
-        expected = python.detect_image(python.read_photo(photo), LOW)
-        atol = 0 if threads == 1 else 1e-3
-        torch.testing.assert_close(numbers(image, "box"), expected.boxes, rtol=0, atol=atol)
-        torch.testing.assert_close(numbers(image, "score"), expected.scores, rtol=0, atol=atol / 100)
 
 
 @needs_onnxruntime

@@ -8,8 +8,8 @@ import onnx
 import pytest
 import torch
 from click.testing import CliRunner
-from torch import Tensor, nn
-from user_detectors import Brightest, Landmarks, RedAndBlue
+from torch import Tensor
+from user_detectors import Brightest
 
 from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
@@ -18,9 +18,8 @@ from lensbox.export.cli import export
 from lensbox.export.formats import onnx as onnx_format
 from lensbox.export.formats.onnx import OPSET, OnnxExportError
 from lensbox.export.pipeline import save_artifact
-from lensbox.export.verify.pictures import draw_scene
-from lensbox.model import Detector, FaceDetector, weights_sha256
-from lensbox.runtime import Detections, load_artifact
+from lensbox.model import FaceDetector, weights_sha256
+from lensbox.runtime import load_artifact
 
 
 def metadata_of(path: Path) -> ArtifactMetadata:
@@ -53,33 +52,6 @@ def test_file_describes_itself(detector: FaceDetector, onnx_path: Path, artifact
     # The exporter's notes would reveal source paths of this machine.
     assert str(Path(pipeline.__file__).parents[1]).encode() not in onnx_path.read_bytes()
     assert [file.name for file in onnx_path.parent.iterdir()] == ["detector.onnx"]
-
-
-def assert_same(actual: Detections, expected: Detections) -> None:
-    assert len(actual.scores) == len(expected.scores)
-    torch.testing.assert_close(actual.boxes, expected.boxes, rtol=1e-4, atol=0.01)
-    torch.testing.assert_close(actual.scores, expected.scores, rtol=0, atol=1e-3)
-    assert (actual.labels is None) == (expected.labels is None)
-    if actual.labels is not None and expected.labels is not None:
-        assert actual.labels.equal(expected.labels)
-    assert actual.extras.keys() == expected.extras.keys()
-    for name, value in actual.extras.items():
-        torch.testing.assert_close(value, expected.extras[name], rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize("make", [Brightest, RedAndBlue, Landmarks])
-def test_user_detectors_find_the_same_as_torchscript(make: type[nn.Module], tmp_path: Path) -> None:
-    detector: Detector = make()  # type: ignore[assignment]
-    save_artifact(detector, tmp_path / "detector.onnx", kind="onnx")
-    save_artifact(detector, tmp_path / "detector.pt")
-    actual, expected = (load_artifact(tmp_path / f"detector.{suffix}") for suffix in ("onnx", "pt"))
-    assert actual.self_test().passed
-    height, width = detector.specification.height, detector.specification.width
-    photographs = [draw_scene(seed, 2 * height, 3 * width) for seed in range(3)]
-    found = actual.detect_images(photographs, 0.2)
-    assert sum(len(one.scores) for one in found) >= 3
-    for one, other in zip(found, expected.detect_images(photographs, 0.2), strict=True):
-        assert_same(one, other)
 
 
 def planted(model: onnx.ModelProto) -> None:

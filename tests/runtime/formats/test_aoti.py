@@ -1,11 +1,14 @@
-"""Packages of machine code: errors of files for other machines."""
+"""Packages of machine code: errors of files for other devices, and of other files.
+
+`tests/runtimes/test_compiled.py` has files for other machines.
+"""
 
 import io
 from pathlib import Path
 
 import pytest
 import torch
-from altered_packages import Change, compiled_for, no_machine_code, with_metadata, without
+from altered_packages import Change, compiled_for, with_metadata
 from damaged_files import rewritten
 
 from lensbox.common.errors import ArtifactError, DeviceError
@@ -16,12 +19,6 @@ class TestUnusableFiles:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            (compiled_for(torch_version="2.10.1"), "was compiled for torch 2.10.1; installed is"),
-            (compiled_for(platform="linux-riscv64"), "was compiled for linux-riscv64; this machine is"),
-            (
-                compiled_for(cpu_features=["fpu9"]),
-                "was compiled for a processor with fpu9, which this one lacks",
-            ),
             (
                 with_metadata(
                     lambda found: found["ops"].append("lensbox::padded_nms.new(Tensor x) -> Tensor")
@@ -30,12 +27,7 @@ class TestUnusableFiles:
             ),
             (with_metadata(lambda found: found.pop("compiled")), "lacks the entry 'compiled'"),
             (with_metadata(lambda found: found.update(format_version=1)), "format version is 1"),
-            (compiled_for(device="tpu"), "compiled.device must be .cpu. or .cuda."),
             (compiled_for(cpu_features=[1]), r"compiled.cpu_features\[0\] must be a valid string"),
-            (compiled_for(gpu_architecture="sm_90"), "compiled.gpu_architecture must be"),
-            (without("/extra/lensbox.json"), "it holds no lensbox.json"),
-            (without(".so"), "cannot be loaded on cpu by torch"),
-            (no_machine_code, "cannot be loaded on cpu by torch"),
         ],
     )
     def test_rejects_changed_packages(
@@ -60,8 +52,6 @@ class TestUnusableFiles:
         path = tmp_path / "changed.pt2"
         change = compiled_for(device="cuda", gpu_architecture="sm_90")
         path.write_bytes(rewritten(package_path.read_bytes(), change))
-        with pytest.raises(DeviceError, match="device must be cuda"):
-            load_artifact(path)
         monkeypatch.setattr(machine, "_gpu_architecture", lambda device: "sm_80")
         with pytest.raises(ArtifactError, match="a GPU of architecture sm_90; cuda has sm_80"):
             load_artifact(path, "cuda")
