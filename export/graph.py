@@ -101,10 +101,8 @@ def trace_detect(
     on the CPU, which avoids a synchronisation. detector: on the device, in eval mode. batch: fixed batch
     size, None for any.
     """
-    specification = detector.specification
-    size = specification.channels, specification.height, specification.width
     generator = torch.Generator().manual_seed(0)
-    shape = (batch or _EXAMPLES, *size)
+    shape = (batch or _EXAMPLES, *detector.specification.canvas_shape)
     canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
     return trace(_DetectGraph(detector).eval(), canvases, thresholds, any_batch=batch is None)
 

@@ -28,7 +28,7 @@ from lensbox.export.verify.precision import describe_change, measure_precision
 from lensbox.export.verify.report import parity_report
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.verify.verifier import verify
-from lensbox.model import Detector, DetectorSpec, weights_sha256
+from lensbox.model import Detector, weights_sha256
 from lensbox.model.protocol_check import named
 
 _logger = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def _metadata(plan: Plan, model: Model, precision: Precision | None) -> Artifact
         torch_version=torch.__version__.split("+")[0],
         weights_sha256=weights_sha256(cast(nn.Module, detector)),
         input={
-            "canvas": {"dtype": "uint8", "shape": ["B", *_canvas_shape(specification)]},
+            "canvas": {"dtype": "uint8", "shape": ["B", *specification.canvas_shape]},
             "image": {"dtype": "uint8", "shape": ["C", "H", "W"], "channels": [1, 3, 4]},
         },
         output=_outputs(detector),
@@ -177,15 +177,11 @@ def _metadata(plan: Plan, model: Model, precision: Precision | None) -> Artifact
     )
 
 
-def _canvas_shape(specification: DetectorSpec) -> list[int]:
-    return [specification.channels, specification.height, specification.width]
-
-
 def _outputs(detector: Detector) -> dict[str, Any]:
     """Return dtype, shape and unit of each output of `detect`; K where the number of slots varies."""
     specification = detector.specification
     with torch.no_grad():
-        canvases = [torch.zeros(batch, *_canvas_shape(specification), dtype=torch.uint8) for batch in (1, 2)]
+        canvases = [torch.zeros(batch, *specification.canvas_shape, dtype=torch.uint8) for batch in (1, 2)]
         single, double = (named(detector.detect(batch, 0.0, 0.5)) for batch in canvases)
     slots = single["boxes"].shape[1]
     shape = ["B", slots if double["boxes"].shape[1] == slots else "K"]

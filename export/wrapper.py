@@ -45,10 +45,7 @@ def _takes_whole_photographs(preprocess: Any) -> bool:
 
 
 def _returns_dict(detector: Detector) -> bool:
-    specification = detector.specification
-    canvas = torch.zeros(
-        1, specification.channels, specification.height, specification.width, dtype=torch.uint8
-    )
+    canvas = torch.zeros(1, *detector.specification.canvas_shape, dtype=torch.uint8)
     with torch.no_grad():
         return isinstance(detector.detect(canvas, 1.0, 0.5), dict)
 

@@ -129,7 +129,7 @@ def _takes_floats(detect: Callable[..., Any]) -> bool:
 
 def _faults_of_detect(detector: Any) -> list[str]:
     specification = detector.specification
-    canvases = _random_images(detector, specification.channels, specification.height, specification.width)
+    canvases = _random_images(detector, *specification.canvas_shape)
     thresholds = (0.0, specification.iou_threshold)
     call = f"detect(canvases, {thresholds[0]}, {thresholds[1]}) with canvases uint8 {list(canvases.shape)}"
     found, fault = _call(call, detector.detect, canvases, *thresholds)
@@ -144,7 +144,7 @@ def _faults_of_detect(detector: Any) -> list[str]:
 def _faults_of_other_methods(detector: Any) -> list[str]:
     """Return the faults of the optional methods. Each method gets the result of the previous method."""
     specification = detector.specification
-    canvas = [specification.channels, specification.height, specification.width]
+    canvas = list(specification.canvas_shape)
     images = list(_random_images(detector, 3, 48, 64))
     canvases, geometry = fit_to_canvases(images, None, canvas[1], canvas[2], canvas[0], 0)
     boxes = torch.tensor([[[1.0, 2, 11, 22]]], device=canvases.device).expand(_BATCH, 1, 4)

@@ -72,6 +72,11 @@ class DetectorSpec:
         return values
 
     @property
+    def canvas_shape(self) -> tuple[int, int, int]:
+        """Return channels, height and width of the canvas."""
+        return self.channels, self.height, self.width
+
+    @property
     def extras(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of `points` and `values`, in this order, by name."""
         return {**self.points, **self.values}

@@ -6,7 +6,6 @@ import hashlib
 import io
 import logging
 import platform
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Library
@@ -32,7 +32,6 @@ _logger = logging.getLogger(__name__)
 
 # Namespaces of torch's own operators; all other operators come from a library.
 _BUILTIN_NAMESPACES = ("aten", "prim")
-_LIBRARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}", re.ASCII)
 
 # The first three arguments of each are input, weight and bias.
 _PRODUCTS = frozenset(
@@ -63,9 +62,7 @@ def build(plan: Plan, forward: str | None = None) -> Model:
     if dtype in ("float16", "bfloat16"):
         methods = [name for name in ("forward", "detect", "detect_named") if hasattr(module, name)]
         reduce_products(module, methods, getattr(torch, dtype))
-    canvas = torch.zeros(
-        1, specification.channels, specification.height, specification.width, dtype=torch.uint8
-    )
+    canvas = torch.zeros(1, *specification.canvas_shape, dtype=torch.uint8)
     try:
         with torchscript_call():
             faults = answer_faults(_answer(module, canvas, 0.0, 0.5), specification, 1)
@@ -114,14 +111,16 @@ def described_libraries(paths: Sequence[Path]) -> dict[Library, bytes]:
     """Return the libraries to carry with their content. Raises ArtifactError for bad names, and OSError."""
     libraries = {}
     for path in paths:
-        if not _LIBRARY_NAME.fullmatch(path.name):
+        content = path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        try:
+            library = Library(path.name, digest, torch.__version__, this_platform())
+        except ValidationError as error:  # only the name may be wrong
             raise ArtifactError(
                 "a carried library must have a name of letters, digits, '_', '.', '+' and '-', "
                 f"got {path.name!r}"
-            )
-        content = path.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        libraries[Library(path.name, digest, torch.__version__, this_platform())] = content
+            ) from error
+        libraries[library] = content
     if len({library.name for library in libraries}) < len(libraries):
         raise ArtifactError(f"carried libraries must have different names, got {', '.join(map(str, paths))}")
     return libraries

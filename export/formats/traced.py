@@ -103,8 +103,7 @@ class _Detect(nn.Module):
 
 
 def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> torch.jit.ScriptModule:
-    specification = detector.specification
-    shape = size, specification.channels, specification.height, specification.width
+    shape = size, *detector.specification.canvas_shape
     canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     numbers = (torch.tensor(value, dtype=torch.float32) for value in thresholds)
     places: list[str] = []
@@ -137,10 +136,7 @@ def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> to
 
 def _check_any_batch(network: torch.jit.ScriptModule, detector: Detector) -> None:
     """Run the trace for one image. Raises ArtifactError if the trace takes only the batch of its example."""
-    specification = detector.specification
-    canvas = torch.zeros(
-        1, specification.channels, specification.height, specification.width, dtype=torch.uint8
-    )
+    canvas = torch.zeros(1, *detector.specification.canvas_shape, dtype=torch.uint8)
     try:
         with torchscript_call():
             network(canvas, torch.tensor(1.0), torch.tensor(0.5))

@@ -19,26 +19,6 @@ from lensbox.train.run.step import TrainStep
 logger = logging.getLogger(__name__)
 
 
-class ScalarLog:
-    """Append one line of JSON per report.
-
-    Args:
-        step: of the checkpoint that the run goes on from; later lines of the interrupted run are dropped.
-    """
-
-    def __init__(self, folder: Path, step: int = 0) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / "log.jsonl"
-        kept = _lines_up_to(step, self._path) if step else []
-        atomic_write(self._path, "".join(kept).encode())
-
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Log numbers. NaN becomes null in JSON, which has no NaN."""
-        numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, "time": time.time(), **numbers}) + "\n")
-
-
 def _lines_up_to(step: int, path: Path) -> list[str]:
     if not path.is_file():
         return []
@@ -56,8 +36,11 @@ class RunLog:
 
     def __init__(self, step: TrainStep, clock: Clock, folder: Path, *, resumed: bool) -> None:
         self._step, self._clock = step, clock
-        start = step.step if resumed else 0
-        self._file = ScalarLog(folder, start) if process_group.is_first() else None
+        self._path = folder / "log.jsonl" if process_group.is_first() else None
+        if self._path is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = _lines_up_to(step.step, self._path) if resumed else []
+            atomic_write(self._path, "".join(kept).encode())
         self._last_time, self._last_step = time.monotonic(), step.step
 
     def leave_out(self, seconds: float) -> None:
@@ -82,9 +65,8 @@ class RunLog:
         if not all(map(math.isfinite, sums.values())):
             raise TrainingError(f"loss must be finite, got {sums} at step {step.step}")
         logger.info("%s", self._line(progress, seconds, rate, sums))
-        if self._file is not None:
-            values = {"learning_rate": learning_rate(progress, config), **sums}
-            self._file.write(step.step, {"progress": progress, "images_per_second": rate, **values})
+        values = {"learning_rate": learning_rate(progress, config), **sums}
+        self._write({"progress": progress, "images_per_second": rate, **values})
 
     def _line(self, progress: float, seconds: float, rate: float, sums: dict[str, float]) -> str:
         done = max(progress - self._clock.start_progress, 1e-6)
@@ -100,7 +82,14 @@ class RunLog:
 
     def evaluation(self, figures: Figures, progress: float) -> None:
         """Log the figures of an evaluation."""
-        if self._file is not None:
-            values = {f"AP {name}": value for name, value in figures.average_precision.items()}
-            values |= {f"COCO {name}": value for name, value in (figures.coco or {}).items()}
-            self._file.write(self._step.step, {"progress": progress, **values})
+        values = {f"AP {name}": value for name, value in figures.average_precision.items()}
+        values |= {f"COCO {name}": value for name, value in (figures.coco or {}).items()}
+        self._write({"progress": progress, **values})
+
+    def _write(self, values: Mapping[str, float]) -> None:
+        """Append a line of numbers, in the first process. NaN becomes null in JSON, which has no NaN."""
+        if self._path is None:
+            return
+        numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": self._step.step, "time": time.time(), **numbers}) + "\n")

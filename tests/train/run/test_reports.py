@@ -1,32 +1,34 @@
-"""Log lines, progress bar and `log.jsonl`."""
+"""Log lines, and `log.jsonl`."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from lensbox.train.run.reports import ScalarLog
+from lensbox.train.evaluation.figures import Figures
+from lensbox.train.run.optimizer import Clock
+from lensbox.train.run.reports import RunLog
 
 
-def lines(folder: Path) -> list[Any]:
+def log_at(step: int, folder: Path, resumed: bool = False) -> tuple[RunLog, Any]:
+    """Return a log, and the step that the log reads."""
+    at: Any = SimpleNamespace(step=step)
+    return RunLog(at, Clock(100), folder, resumed=resumed), at
+
+
+def lines(folder: Path) -> list[str]:
     return (folder / "log.jsonl").read_text().splitlines()
 
 
-def steps(folder: Path) -> list[int]:
-    return [json.loads(line)["step"] for line in lines(folder)]
-
-
 def test_resuming_drops_what_came_after_the_checkpoint(tmp_path: Path) -> None:
-    log = ScalarLog(tmp_path)
-    for step in (5, 10, 15):
-        log.write(step, {"loss": 1.0})
+    log, at = log_at(0, tmp_path)
+    for at.step in (5, 10, 15):
+        log.evaluation(Figures({"all>=8": 0.5, "tiny4-8": float("nan")}, 1, 1, 0.4, 0.7), 0.5)
     with (tmp_path / "log.jsonl").open("a") as file:
         file.write('{"step": 2')  # cut short
-    ScalarLog(tmp_path, step=10).write(12, {"loss": 0.5})
-    assert steps(tmp_path) == [5, 10, 12]
-    ScalarLog(tmp_path)
+    log_at(10, tmp_path, resumed=True)
+    values = [json.loads(line, parse_constant=lambda name: name) for line in lines(tmp_path)]
+    assert [value["step"] for value in values] == [5, 10]
+    assert (values[0]["AP all>=8"], values[0]["AP tiny4-8"]) == (0.5, None)
+    log_at(10, tmp_path)  # a new run
     assert lines(tmp_path) == []
-
-
-def test_nan_is_null(tmp_path: Path) -> None:
-    ScalarLog(tmp_path).write(1, {"AP tiny4-8": float("nan"), "loss": 2.0})
-    assert json.loads(lines(tmp_path)[0], parse_constant=lambda name: name)["AP tiny4-8"] is None
