@@ -35,9 +35,7 @@ def client(process: ServeProcess) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_returns_the_artifacts_detections_and_loss(
-    client: httpx.Client, artifact: Artifact, encode: Encode
-) -> None:
+def test_takes_images_of_any_content_type(client: httpx.Client, artifact: Artifact, encode: Encode) -> None:
     file = encode("JPEG")
     found = artifact.detect_image(artifact.read_photo(file))
     expected = [
@@ -56,10 +54,6 @@ def test_returns_the_artifacts_detections_and_loss(
         response = client.post("/v1/detect", **request)
         assert response.status_code == 200, (request, response.text)
         assert response.json() == {"width": 200, "height": 120, "detections": expected}
-    boxes, targets = [[0, 0, 10, 10], [5, 5, 9, 9]], [[2, 0, 10, 11], [0, 0, 0, 0]]
-    response = client.post("/v1/loss", json={"predictions": boxes, "targets": targets})
-    loss = artifact.loss(torch.tensor(boxes, dtype=torch.float64), torch.tensor(targets, dtype=torch.float64))
-    assert response.json() == {"loss": loss, "slots": 1}
 
 
 def test_invalid_http_does_not_end_the_process(client: httpx.Client, process: ServeProcess) -> None:

@@ -123,12 +123,7 @@ def test_rejects_wrong_parameters(client: httpx.Client, png: bytes, query: str, 
     ("make_request", "status", "code"),
     [
         ({"content": b""}, 400, "empty_body"),
-        ({"content": b"\x89PNG\r\n\x1a\n"}, 400, "undecodable_image"),
-        ({"content": b"II*\x00 and so on"}, 415, "unsupported_format"),
-        ({"files": {"image": ("a.png", b"")}}, 400, "empty_image"),
-        ({"files": {"photo": ("a.png", b"data")}}, 422, "invalid_form"),
         ({"files": [("image", b"data")] * 33}, 413, "too_many_images"),
-        ({"content": b"x", "headers": {"Content-Type": "multipart/form-data"}}, 400, "malformed_form"),
         ({"content": b"x", "headers": {"Content-Encoding": "gzip"}}, 415, "unsupported_encoding"),
     ],
 )

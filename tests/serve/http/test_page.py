@@ -311,27 +311,6 @@ def test_reports_a_deleted_file(page: "Page", photos: dict[str, Path], tmp_path:
     expect(cards(page, HOPPER).locator("canvas")).to_have_attribute("aria-label", HOPPER)
 
 
-def test_reads_one_file_at_a_time(page: "Page", photos: dict[str, Path]) -> None:
-    page.evaluate(
-        """() => {
-            const real = window.createImageBitmap;
-            let reading = 0;
-            window.most = 0;
-            window.createImageBitmap = async (...given) => {
-                window.most = Math.max(window.most, ++reading);
-                try {
-                    return await real(...given);
-                } finally {
-                    reading -= 1;
-                }
-            };
-        }"""
-    )
-    choose(page, *[photos[HOPPER]] * 4)
-    expect(cards(page, HOPPER).locator(".summary", has_text="1 found")).to_have_count(4)
-    assert page.evaluate("window.most") == 1
-
-
 def keep_streams(page: "Page") -> None:
     """Record the page's camera tracks in `window.tracks`."""
     page.evaluate(
