@@ -4,14 +4,13 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import PIL.Image
 import pytest
 import torch
-from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, save_script
-from damaged_files import archive_of, seal, with_bit_flipped
+from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn
+from damaged_files import with_bit_flipped
 from torch import Tensor, nn
 
 from lensbox.ops import library_path
@@ -23,42 +22,6 @@ def assert_refused(result: Completed, *parts: str) -> None:
     for part in parts:
         assert part in result.stderr
     assert "Exception raised from" not in result.stderr  # the first line of torch's C++ stack traces
-
-
-class Plain(nn.Module):
-    """A module without Lensbox's metadata."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
-def save_tensors(path: Path) -> None:
-    torch.save({"w": torch.zeros(3)}, path)
-    seal(path)
-
-
-@pytest.mark.parametrize(
-    ("write", "parts"),
-    [
-        (lambda path: path.write_bytes(b"\xff\xd8\xff\xe0 and so on"), ["not an artifact", "but an image"]),
-        (
-            lambda path: path.write_bytes(b"\x10\0\0\0\0\0\0\0{}"),
-            ["not an artifact", "but holds weights: `lensbox export --weights` takes it"],
-        ),
-        (
-            lambda path: path.write_bytes(archive_of([("a/readme.txt", b"text")])),
-            ["cannot be read as an archive of torch"],
-        ),
-        (save_tensors, ["torch.save"]),
-        (lambda path: save_script(Plain(), path), ["has no lensbox.json", "`lensbox export`"]),
-    ],
-)
-def test_names_the_kind_of_another_file(
-    run: Run, tmp_path: Path, write: Callable[[Path], object], parts: list[str]
-) -> None:
-    path = tmp_path / "other.pt"
-    write(path)
-    assert_refused(run("info", "--artifact", path), "other.pt: ", *parts)
 
 
 @pytest.mark.exhaustive

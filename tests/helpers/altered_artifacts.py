@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from altered_packages import put, with_metadata
-from damaged_files import rewritten, with_bit_flipped
+import torch
+from altered_packages import put, with_metadata, without
+from damaged_files import archive_of, rewritten, seal, with_bit_flipped
 
 Outcome = Literal["refused", "self-test fails", "good"]
 Write = Callable[[bytes, Path], object]
@@ -73,6 +74,15 @@ def _time_touched(data: bytes) -> bytes:
     return with_bit_flipped(data, data.rindex(b"PK\1\2") + 12)
 
 
+def _saved_tensors(data: bytes, path: Path) -> None:
+    torch.save({"w": torch.zeros(3)}, path)
+    seal(path)
+
+
+def _without_metadata(data: bytes, path: Path) -> None:
+    path.write_bytes(rewritten(data, without("/extra/lensbox.json")))
+
+
 def _weights_zeroed(data: bytes) -> bytes:
     def change(entries: dict[str, bytes]) -> None:
         for name, content in entries.items():
@@ -102,6 +112,26 @@ ALTERED = {
     "a folder": _refused(_MISSING, lambda data, path: path.mkdir(), "must be an artifact", "not a file"),
     "empty": _refused(_MISSING, _content(lambda data: b""), "not an artifact: it is empty"),
     "text": _refused(_MISSING, _content(lambda data: b"text" * 99), "not an artifact, which begins"),
+    "an image": _refused(
+        _MISSING, _content(lambda data: b"\xff\xd8\xff\xe0 and so on"), "not an artifact.* but an image"
+    ),
+    "weights": _refused(
+        _MISSING,
+        _content(lambda data: b"\x10\0\0\0\0\0\0\0{}"),
+        "but holds weights: `lensbox export --weights` takes it",
+    ),
+    "another archive": _refused(
+        _MISSING,
+        _content(lambda data: archive_of([("a/b", b"")])),
+        "not an artifact but another zip archive",
+        "cannot be read as an archive of torch",
+    ),
+    "saved tensors": _refused(
+        _MISSING, _saved_tensors, "not a TorchScript file: it holds no code", r"torch\.save"
+    ),
+    "without metadata": _refused(
+        _MISSING, _without_metadata, "it holds no lensbox.json", "has no lensbox.json.*`lensbox export`"
+    ),
     "bit of a weight": _refused(_DAMAGED, _content(_weight_flipped), "seal"),
     "bit of the metadata": _refused(_DAMAGED, _flipped_in("extra/lensbox.json", 200), "seal"),
     "bit of the code": _refused(_DAMAGED, _flipped_in("grad_mode.py", 100), "seal"),
