@@ -10,14 +10,11 @@ from typing import Any
 import pytest
 from altered_packages import Values, with_metadata
 from built_runner import built_runner
-from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn, Start, save_script
+from cpp_runtime.running import Completed, Rewrite, Run, Start
 from damaged_files import rewritten
 from small_detectors import save_random_artifact
-from torch import nn
 
-from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.ops import library_path
-from lensbox.runtime.loading import load_artifact
 
 OPS_LIBRARY = library_path()
 
@@ -81,14 +78,3 @@ def rewrite(artifact: Path, tmp_path: Path) -> Rewrite:
         return path
 
     return rewrite_metadata
-
-
-@pytest.fixture
-def save_stand_in(artifact: Path, tmp_path: Path) -> SaveStandIn:
-    """Saves another module under the metadata of the artifact."""
-
-    def save(module: nn.Module) -> Path:
-        metadata = load_artifact(artifact).metadata.to_json()
-        return save_script(module, tmp_path / "stand_in.pt", _extra_files={METADATA_FILE: metadata})
-
-    return save

@@ -7,11 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from damaged_files import seal
-from torch import nn
-
-from lensbox.runtime.torchscript import quiet_torchscript
 
 
 @dataclass(frozen=True)
@@ -29,15 +24,6 @@ class Completed:
         return json.loads(self.stdout, parse_constant=pytest.fail)
 
 
-def save_script(module: nn.Module, path: Path, **options: Any) -> Path:
-    """Compile, save and seal a module; torch.jit.save takes the options."""
-    with quiet_torchscript():
-        torch.jit.save(torch.jit.script(module), path, **options)
-    seal(path)
-    return path
-
-
 Run = Callable[..., Completed]
 Start = Callable[..., Any]
 Rewrite = Callable[[Callable[[dict[str, Any]], object]], Path]
-SaveStandIn = Callable[[nn.Module], Path]

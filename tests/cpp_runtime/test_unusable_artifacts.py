@@ -9,11 +9,14 @@ from pathlib import Path
 import PIL.Image
 import pytest
 import torch
-from cpp_runtime.running import Completed, Rewrite, Run, SaveStandIn
-from damaged_files import with_bit_flipped
+from cpp_runtime.running import Completed, Rewrite, Run
+from damaged_files import seal, with_bit_flipped
 from torch import Tensor, nn
 
+from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.ops import library_path
+from lensbox.runtime.loading import load_artifact
+from lensbox.runtime.torchscript import quiet_torchscript
 
 
 def assert_refused(result: Completed, *parts: str) -> None:
@@ -135,8 +138,13 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-def test_prints_of_an_artifact_go_to_stderr(run: Run, save_stand_in: SaveStandIn, photo: Path) -> None:
-    result = run("detect", "--artifact", save_stand_in(StandIn()), "--image", photo)
+def test_prints_of_an_artifact_go_to_stderr(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
+    path = tmp_path / "stand_in.pt"
+    with quiet_torchscript():
+        extra_files = {METADATA_FILE: load_artifact(artifact).metadata.to_json()}
+        torch.jit.save(torch.jit.script(StandIn()), path, _extra_files=extra_files)
+    seal(path)
+    result = run("detect", "--artifact", path, "--image", photo)
     assert result.code == 0, result.stderr
     assert result.json() == {"images": [{"file": str(photo), "width": 8, "height": 8, "detections": []}]}
     assert result.stderr == "preprocess was called\n"
