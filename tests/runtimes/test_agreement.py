@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import PIL.Image
@@ -81,30 +81,25 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / f"{name}.png" for name in PHOTOS}
 
 
-@pytest.fixture(scope="module")
-def detector() -> FaceDetector:
-    return load_detector().eval()
+class Runtimes(NamedTuple):
+    """One detector on a device, in each runtime; eager Python is on the CPU."""
+
+    eager: FaceDetector
+    torchscript: Artifact
+    path: Path  # for the runner
+    http: httpx.Client
 
 
 @pytest.fixture(scope="module")
-def artifact_path(detector: FaceDetector, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runtimes(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtimes]:
+    detector = load_detector().eval()
     path = tmp_path_factory.mktemp("artifact") / "detector.pt"
     save_artifact(detector, path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def artifact(artifact_path: Path, device: str) -> Artifact:
-    return load_artifact(artifact_path, device)
-
-
-@pytest.fixture(scope="module")
-def client(artifact_path: Path, device: str) -> Iterator[httpx.Client]:
     with (
-        running_service(artifact_path, "--device", device) as url,
+        running_service(path, "--device", device) as url,
         httpx.Client(base_url=url, timeout=PATIENCE) as client,
     ):
-        yield client
+        yield Runtimes(detector, load_artifact(path, device), path, client)
 
 
 def ask_eager(detector: FaceDetector, photo: Path) -> Answer:
@@ -154,50 +149,35 @@ def assert_same(answer: Answer, expected: Answer, within: Tolerance) -> None:
 
 @pytest.mark.parametrize("name", PHOTOS)
 def test_the_same_boxes_everywhere(
-    name: str,
-    device: str,
-    photos: dict[str, Path],
-    detector: FaceDetector,
-    artifact: Artifact,
-    artifact_path: Path,
-    client: httpx.Client,
+    name: str, device: str, photos: dict[str, Path], runtimes: Runtimes
 ) -> None:
     photo = photos[name]
-    expected = ask_eager(detector, photo)
+    expected = ask_eager(runtimes.eager, photo)
     assert expected.scores[0] > 0.5
     for answer in (
-        ask_torchscript(artifact, photo),
-        ask_runner(artifact_path, photo, device),
-        ask_http(client, photo),
+        ask_torchscript(runtimes.torchscript, photo),
+        ask_runner(runtimes.path, photo, device),
+        ask_http(runtimes.http, photo),
     ):
         assert_same(answer, expected, TOLERANCES[device])
 
 
 @pytest.mark.parametrize("name", PHOTOS)
 def test_the_same_loss_everywhere(
-    name: str,
-    device: str,
-    photos: dict[str, Path],
-    detector: FaceDetector,
-    artifact: Artifact,
-    artifact_path: Path,
-    client: httpx.Client,
-    tmp_path: Path,
+    name: str, device: str, photos: dict[str, Path], runtimes: Runtimes, tmp_path: Path
 ) -> None:
-    best = ask_eager(detector, photos[name]).boxes[:1].double()
+    best = ask_eager(runtimes.eager, photos[name]).boxes[:1].double()
     drawn = torch.tensor([box for file, box in DRAWN_BOXES.items() if file.startswith(name)]).double()
-    expected = float(detector.loss(best, drawn))
+    expected = float(runtimes.eager.loss(best, drawn))
     assert 0 < expected < 0.6, "the best detection is the face"
-
-    files = {"predictions": best.tolist(), "targets": drawn.tolist()}
-    for argument, boxes in files.items():
-        (tmp_path / f"{argument}.json").write_text(json.dumps(boxes))
-    paths = [word for key in files for word in (f"--{key}", str(tmp_path / f"{key}.json"))]
+    boxes = {"predictions": best.tolist(), "targets": drawn.tolist()}
+    arguments = ["loss", "--artifact", runtimes.path, "--device", device]
+    for key, values in boxes.items():
+        (tmp_path / key).write_text(json.dumps(values))
+        arguments += [f"--{key}", tmp_path / key]
     losses = {
-        "torchscript": artifact.loss(best, drawn),
-        "runner": runner_answers.answer("loss", "--artifact", artifact_path, "--device", device, *paths)[
-            "loss"
-        ],
-        "http": client.post("/v1/loss", json=files).json()["loss"],
+        "torchscript": runtimes.torchscript.loss(best, drawn),
+        "runner": runner_answers.answer(*arguments)["loss"],
+        "http": runtimes.http.post("/v1/loss", json=boxes).json()["loss"],
     }
     assert losses == {runtime: pytest.approx(expected, abs=1e-6) for runtime in losses}
