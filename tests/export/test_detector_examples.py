@@ -190,8 +190,6 @@ _MAKERS: dict[str, Callable[[str], Example]] = {
     "retinanet": _torchvision,
     "ssdlite": _ssdlite,
     "yolo11": _ultralytics,
-    "yolov8": _ultralytics,
-    "yolo12": _ultralytics,
     "rtdetr": _transformers,
     "dfine": _transformers,
     "yolos": _transformers,
