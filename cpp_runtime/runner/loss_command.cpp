@@ -28,7 +28,7 @@ Json read_json(const std::string& file, const std::string& argument) {
   try {
     return lensbox::parse_strict_json(text, kMaxDepth);
   } catch (const lensbox::JsonError& error) {
-    throw lensbox::InputError(argument + ": " + file + " is not JSON that can be used: " + error.what());
+    throw lensbox::InputError(argument + ": " + file + " must hold boxes as JSON: " + error.what());
   }
 }
 

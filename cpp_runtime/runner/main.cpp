@@ -79,9 +79,8 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
       ->add_option("--device", options.model.load.device,
                    "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)")
       ->capture_default_str();
-  command->add_option(
-      "--public-key", options.model.load.public_key,
-      "A PEM file with an Ed25519 public key; refuse an artifact that its owner did not sign");
+  command->add_option("--public-key", options.model.load.public_key,
+                      "A PEM file with an Ed25519 public key; accept only artifacts signed with this key");
   command->add_option("--threads", options.threads, "CPU threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -124,7 +123,7 @@ void add_detect(CLI::App& app, Options& options) {
   command
       ->add_option_function<std::string>(
           "--tiles", [&detect](const std::string& text) { detect.files.tiles = parse_tiles(text); },
-          "Look for small things in overlapping tiles of large photographs: auto, SIZE or SIZE,OVERLAP")
+          "Detect small objects in overlapping tiles of large photographs: auto, SIZE or SIZE,OVERLAP")
       ->needs(image);
   command->add_option("--batch", detect.files.batch_size, "Photographs or frames for the detector at a time")
       ->check(CLI::Range(1, 1024))

@@ -136,8 +136,7 @@ void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_t
 void check_threshold_tensor(const char* name, const Tensor& threshold) {
   constexpr const char* op = "lensbox::padded_nms";
   check_floating_dtype(op, name, threshold);
-  TORCH_CHECK_VALUE(threshold.dim() == 0, op, ": ", name, " must be a tensor of no dimension, got the shape ",
-                    threshold.sym_sizes());
+  TORCH_CHECK_VALUE(threshold.dim() == 0, op, ": ", name, " must have shape [], got ", threshold.sym_sizes());
 }
 
 void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,

@@ -54,7 +54,7 @@ struct SelfTestReport {
   bool passed() const { return failures.empty(); }
 };
 
-// Look for small things in overlapping tiles of a large photograph. docs/tiles.md has the rule of all
+// Detect small objects in overlapping tiles of a large photograph. docs/tiles.md has the rule of all
 // runtimes.
 struct TileSpec {
   // The longer side of a tile in pixels; none: the longer side of the canvas, so no pixel is scaled.

@@ -133,7 +133,7 @@ void walk(Message message, std::string_view bytes, int depth, std::optional<std:
           "it has external data, which the seal does not cover; export it with all weights inside");
     }
     if (message == Message::kModel && (field->number == kTraining || field->number == kFunctions)) {
-      throw ModelError("it has functions or training information, which no artifact needs");
+      throw ModelError("it has functions or training information, which artifacts must not have");
     }
     if (message == Message::kNode && field->number == kDomain && !is_standard(field->bytes)) {
       throw ModelError("it has operators beyond ONNX's standard ones, of the domain '" +

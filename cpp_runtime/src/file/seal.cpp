@@ -125,9 +125,9 @@ void require_signature(std::string_view bytes, const fs::path& artifact, const f
     throw ArtifactError("artifact " + artifact.string() + ": " + fault);
   }
   if (!is_signed(bytes.substr(bytes.size() - kDigits), signature, key.get())) {
-    throw ArtifactError("artifact " + artifact.string() + ": is not what the owner of " +
-                        public_key.string() + " signed: " + path.string() +
-                        " does not match. One of the two files was changed, or another key signed them");
+    throw ArtifactError("artifact " + artifact.string() + ": must be signed with the key of " +
+                        public_key.string() + ", but " + path.string() +
+                        " does not match: one of the two files was changed, or another key signed them");
   }
 }
 

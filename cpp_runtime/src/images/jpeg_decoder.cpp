@@ -95,7 +95,7 @@ class JpegDecoder {
       const std::string reason = message();
       jpeg_destroy_decompress(&info_);
       throw_if_out_of_memory();
-      throw InputError("its header is damaged, or of a kind that is not read (" + reason + ")");
+      throw InputError("its header is damaged or not supported (" + reason + ")");
     }
     orientation_ = exif_orientation(exif_);
   }
@@ -158,7 +158,7 @@ class JpegDecoder {
 
   void check_kind() const {
     check_size(info_.image_width, info_.image_height);
-    if (info_.arith_code) throw InputError("JPEG files with arithmetic coding are not read");
+    if (info_.arith_code) throw InputError("JPEG files with arithmetic coding are not supported");
     if (info_.data_precision != 8) {
       throw InputError("a JPEG file must have 8 bits a sample, got " + std::to_string(info_.data_precision));
     }
