@@ -1,15 +1,14 @@
 """make checks Python, torch and the compiler before it starts."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
 from page_blocks import REPOSITORY
+from programs import run
 
 
-def make(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = ["make", "--no-print-directory", *arguments]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+def make(*arguments: str, code: int = 0) -> str:
+    return run("make", "--no-print-directory", *arguments, cwd=REPOSITORY, code=code).stdout
 
 
 def python_of(folder: Path, fits: bool) -> str:
@@ -22,10 +21,9 @@ def python_of(folder: Path, fits: bool) -> str:
 
 @pytest.mark.parametrize("goal", ["demo", "test", "lint"])
 def test_rejects_an_unsupported_python(goal: str, tmp_path: Path) -> None:
-    result = make(goal, f"VENV={tmp_path / 'venv'}", python_of(tmp_path, fits=False))
-    assert result.returncode == 2
-    assert f"got {tmp_path / 'python'}, Python 3.9.2. Name another:" in result.stdout
-    assert f"  make PYTHON=python3.12 {goal}\n" in result.stdout
+    printed = make(goal, f"VENV={tmp_path / 'venv'}", python_of(tmp_path, fits=False), code=2)
+    assert f"got {tmp_path / 'python'}, Python 3.9.2. Name another:" in printed
+    assert f"  make PYTHON=python3.12 {goal}\n" in printed
     assert list(tmp_path.iterdir()) == [tmp_path / "python"]
 
 
@@ -34,7 +32,7 @@ def test_reinstalls_another_torch(tmp_path: Path) -> None:
     stamp = tmp_path / "bin" / ".torch"
 
     def plan(torch: str = "") -> str:
-        return make("--dry-run", "ops", f"VENV={tmp_path}", *([f"TORCH={torch}"] if torch else [])).stdout
+        return make("--dry-run", "ops", f"VENV={tmp_path}", *([f"TORCH={torch}"] if torch else []))
 
     stamp.write_text("torch==2.12.0\n")
     assert "Installing torch" not in plan("torch==2.12.0")
@@ -48,7 +46,7 @@ def test_reinstalls_another_torch(tmp_path: Path) -> None:
 
 
 def test_names_a_missing_compiler(tmp_path: Path) -> None:
-    result = make("demo", f"VENV={tmp_path / 'venv'}", python_of(tmp_path, fits=True), "CXX=no-such-compiler")
-    assert result.returncode == 2
-    assert "There is no C++ compiler, no-such-compiler." in result.stdout
-    assert "apt-get install -y g++" in result.stdout
+    options = [f"VENV={tmp_path / 'venv'}", python_of(tmp_path, fits=True), "CXX=no-such-compiler"]
+    printed = make("demo", *options, code=2)
+    assert "There is no C++ compiler, no-such-compiler." in printed
+    assert "apt-get install -y g++" in printed

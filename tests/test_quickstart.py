@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from built_runner import built_runner, path_with_build_tools
 from page_blocks import REPOSITORY, assert_prints, commands, read_blocks
+from programs import run
 from serve_process import ServeProcess
-from waiting import PATIENCE
 
 BLOCKS = read_blocks("docs/quickstart.md")
 SETUP, *STEPS = BLOCKS
@@ -40,8 +40,8 @@ class Shell:
     def __init__(self, clone: Path) -> None:
         self.clone = clone
         path = f"{clone / 'bin'}{os.pathsep}{path_with_build_tools()}"
-        self.environment = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
-        self.environment.pop("LENSBOX_RUNNER", None)  # the page's reader has not set it
+        # The page's reader has not set LENSBOX_RUNNER.
+        self.environment = {"PATH": path, "PYTHONUNBUFFERED": "1", "LENSBOX_RUNNER": ""}
         self.server: ServeProcess | None = None
 
     def run(self, command: str) -> str:
@@ -58,18 +58,8 @@ class Shell:
         return self._output(command.replace("curl ", "curl -s ").replace("train.py ", "train.py --steps 2 "))
 
     def _output(self, command: str) -> str:
-        result = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.clone,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
-        assert result.returncode == 0, (command, result.stdout)
-        return self._without_paths(result.stdout)
+        ended = run("bash", "-c", command, cwd=self.clone, env=self.environment, stderr=subprocess.STDOUT)
+        return self._without_paths(ended.stdout)
 
     def _serve(self) -> str:
         self.server = ServeProcess(self.clone / "mine.pt")

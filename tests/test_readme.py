@@ -4,16 +4,14 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from built_runner import REPOSITORY, built_runner
+from programs import run, run_lensbox
 from serve_process import running_service
-from waiting import PATIENCE
 
 from lensbox.common.samples import save_photos
 from lensbox.export.pipeline import save_artifact
@@ -72,38 +70,18 @@ def test_shell_command(folder: Path) -> None:
     (block,) = (text for kind, text in BLOCKS if kind == "console")
     command, _, shown = block.partition("\n")
     words = shlex.split(command.removeprefix("$ lensbox "))
-    run = subprocess.run(
-        [sys.executable, "-m", "lensbox.common", *words, "--format", "table"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=True,
-    )
-    assert run.stdout == shown
+    assert run_lensbox(*words, "--format", "table", cwd=folder).stdout == shown
 
 
 def test_device_command(folder: Path) -> None:
     (command,) = (line for line in SHELL if line.startswith("lensbox_runner "))
-    run = subprocess.run(
-        [built_runner(), *shlex.split(command)[1:]],
-        cwd=folder,
-        env={"PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert len(json.loads(run.stdout)["images"][0]["detections"]) == 1
+    found = run(built_runner(), *shlex.split(command)[1:], cwd=folder, env={"LENSBOX_OPS_LIBRARY": ""})
+    assert len(json.loads(found.stdout)["images"][0]["detections"]) == 1
 
 
 def test_service_commands(folder: Path) -> None:
     serve, curl = (shlex.split(line) for line in SHELL if not line.startswith("lensbox_runner "))
     assert serve[:3] == ["lensbox", "serve", "--artifact"]
     with running_service(folder / serve[3]) as url:
-        command = [part.replace("http://127.0.0.1:8000", url) for part in curl]
-        run = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=True
-        )
-        assert len(json.loads(run.stdout)["detections"]) == 1
+        found = run(*(part.replace("http://127.0.0.1:8000", url) for part in curl), cwd=folder)
+        assert len(json.loads(found.stdout)["detections"]) == 1

@@ -2,19 +2,14 @@
 
 import importlib.metadata
 import logging
-import subprocess
-import sys
 
 import click
 import pytest
+from programs import run_python
 
 from lensbox.common.command import Command, seconds, spread
 from lensbox.common.errors import ArtifactError, DeviceError, ExitCode, InputError
 from lensbox.common.main import COMMANDS, LazyCommand, main
-
-
-def _run_python(code: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
 
 def _replace_export(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
@@ -49,14 +44,14 @@ def test_version_names_the_package_and_torch(capsys: pytest.CaptureFixture[str])
 
 def test_help_and_version_do_not_import_torch() -> None:
     lines = [["--help"], ["--version"], ["unknown"], *([name, "--help"] for name in COMMANDS)]
-    result = _run_python(
+    run_python(
+        "-c",
         "import sys\n"
         "from lensbox.common.main import main\n"
         f"codes = [main(line) for line in {lines}]\n"
         "assert codes == [0, 0, 2] + [0] * len(codes[3:]), codes\n"
-        "sys.exit('torch' in sys.modules)"
+        "sys.exit('torch' in sys.modules)",
     )
-    assert result.returncode == 0, result.stderr
 
 
 def test_without_a_command_help_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,13 +87,14 @@ def test_every_target_is_a_command_whose_options_have_help(name: str) -> None:
 @pytest.mark.parametrize("package", ["fastapi", "uvicorn", "python_multipart"])
 def test_a_missing_package_names_the_extra(package: str) -> None:
     # None in sys.modules makes the import fail as if the package were not installed.
-    result = _run_python(
+    result = run_python(
+        "-c",
         "import sys\n"
         f"sys.modules[{package!r}] = None\n"
         "from lensbox.common.main import main\n"
-        f"sys.exit(main(['serve', '--artifact', {__file__!r}, '--port', '0']))"
+        f"sys.exit(main(['serve', '--artifact', {__file__!r}, '--port', '0']))",
+        code=3,
     )
-    assert result.returncode == 3
     assert f"lensbox serve: the Python package '{package}' is not installed" in result.stderr
     assert "pip install 'lensbox[serve]'" in result.stderr
     assert "Traceback" not in result.stderr

@@ -1,10 +1,10 @@
 """Warnings of unknown variables LENSBOX_..."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
+from programs import run
 
 from lensbox.common.main import main
 from lensbox.common.reporting import USED, unknown_variables
@@ -41,13 +41,7 @@ def test_ignores_variables_of_kubernetes() -> None:
 
 
 def test_every_variable_that_the_code_reads_is_known() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "*.py", "*.cpp", "*.h", ".ci/run"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    listed = run("git", "ls-files", "*.py", "*.cpp", "*.h", ".ci/run", cwd=REPOSITORY)
     read = re.compile(r"""(?:environ(?:\.get\(|\[)|getenv\(|envvar=)["'](LENSBOX_\w+)""")
     named = re.compile(r"""(?:VARIABLE|Variable) = ["'](LENSBOX_\w+)""")
     texts = [(REPOSITORY / name).read_text(encoding="utf-8") for name in listed.stdout.split()]

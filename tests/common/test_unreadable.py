@@ -2,10 +2,10 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 from PIL import Image
 from unprivileged import unprivileged
@@ -44,8 +44,7 @@ _COMMAND_LINES = {
 
 def run(program: str, *arguments: str) -> str:
     """Run a Python program and return its output."""
-    command = unprivileged(sys.executable, "-c", program, *arguments)
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True).stdout
+    return programs.run(*unprivileged(sys.executable, "-c", program, *arguments)).stdout
 
 
 @pytest.fixture

@@ -2,11 +2,12 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
+import programs
 from cpp_runtime.conftest import OPS_LIBRARY
 from PIL import Image
+from programs import Ended
 from unprivileged import unprivileged
 
 
@@ -20,16 +21,13 @@ def test_names_files_without_read_permission(runner: Path, artifact: Path, tmp_p
             path.chmod(0)
     locked.chmod(0)
 
-    def run(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
-        command = unprivileged(runner, *arguments, "--ops", OPS_LIBRARY)
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+    def run(code: int, *arguments: str | Path) -> Ended:
+        return programs.run(*unprivileged(runner, *arguments, "--ops", OPS_LIBRARY), code=code)
 
     paths = [tmp_path / "secret.png", locked / "secret.png"]
-    done = run("detect", "--artifact", artifact, "--image", *paths)
-    assert done.returncode == 4
+    done = run(4, "detect", "--artifact", artifact, "--image", *paths)
     errors = [image["error"] for image in json.loads(done.stdout)["images"]]
     assert errors == [f"image {path}: cannot be read: Permission denied" for path in paths]
     for path in (tmp_path / "secret.pt", locked / "secret.pt"):
-        done = run("selftest", "--artifact", path)
-        assert done.returncode == 3
+        done = run(3, "selftest", "--artifact", path)
         assert f"artifact {path}: cannot be read: Permission denied" in done.stderr

@@ -7,7 +7,6 @@ LENSBOX_REQUIRE_HELM=1 makes its absence a failure.
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import click
 import jsonschema
 import pytest
 from deployed import DEPLOY, PORT, USER, documents, project, read_yaml, settings_of, validate
+from programs import Ended, run
 
 from lensbox.serve.cli import serve
 from lensbox.serve.http.app import create_app
@@ -67,20 +67,13 @@ if HELM is None and os.environ.get("LENSBOX_REQUIRE_HELM") == "1":
     raise FileNotFoundError("LENSBOX_REQUIRE_HELM=1, but there is no program helm")
 
 
-def helm(
-    command: str, *options: str, values: dict[str, Any] | None = None, chart: Path = CHART
-) -> "subprocess.CompletedProcess[str]":
+def helm(command: str, *options: str, values: dict[str, Any] | None = None, chart: Path = CHART) -> Ended:
     """Run Helm on the chart, with the values on its stdin."""
     if HELM is None:
         pytest.skip("there is no program helm")
     name = ["detector"] if command == "template" else []
-    return subprocess.run(
-        [HELM, command, *name, str(chart), *options, "--values", "-"],
-        input=json.dumps(values or {}),  # JSON is YAML
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    given = json.dumps(values or {})  # JSON is YAML
+    return run(HELM, command, *name, chart, *options, "--values", "-", input=given, code=None)
 
 
 def rendered(values: dict[str, Any] | None = None, chart: Path = CHART) -> dict[str, Any]:

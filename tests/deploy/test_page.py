@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import PIL.Image
 import pytest
 from deployed import DEPLOY, REPOSITORY, documents, instructions, read_yaml, settings_of, validate
 from page_blocks import read_blocks
+from programs import run
 from serve_process import running_service
-from waiting import PATIENCE
 
 BLOCKS = [block.text for block in read_blocks("docs/deploy.md")]
 HELM = os.environ.get("LENSBOX_HELM") or shutil.which("helm")
@@ -25,20 +24,10 @@ def block_with(text: str) -> str:
     return found
 
 
-def run(script: str, folder: Path, programs: dict[str, str], **variables: str) -> str:
+def run_script(script: str, folder: Path, programs: dict[str, str], **variables: str) -> str:
     """Run a script in a folder, with shell functions in place of some programs. Return its stdout."""
     functions = "".join(f"{name}() {{ {body}; }}\n" for name, body in programs.items())
-    ran = subprocess.run(
-        ["bash", "-ec", functions + script],
-        cwd=folder,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return run("bash", "-ec", functions + script, cwd=folder, env=variables).stdout
 
 
 def test_production_takes_the_key_and_speaks_https(tmp_path: Path, artifact_path: Path) -> None:
@@ -46,7 +35,7 @@ def test_production_takes_the_key_and_speaks_https(tmp_path: Path, artifact_path
     export = {"lensbox": f'test "$1" = export && mkdir artifacts && cp {artifact_path} "$3"'}
     block = block_with("openssl req").replace("\\\n", " ")
     prepare, serve, _ = re.split(r"^lensbox serve(?P<options>.*)\n", block, flags=re.MULTILINE)
-    key = run(f'{prepare}\necho "$KEY"', tmp_path, programs | export).split()[-1]
+    key = run_script(f'{prepare}\necho "$KEY"', tmp_path, programs | export).split()[-1]
     PIL.Image.new("L", (64, 48), 128).save(tmp_path / "photo.jpg")
     assert "--host 0.0.0.0 --port 8000" in serve
     local = serve.replace("--host 0.0.0.0 --port 8000", "")
@@ -57,7 +46,7 @@ def test_production_takes_the_key_and_speaks_https(tmp_path: Path, artifact_path
         asking = block_with("curl --cacert").replace(
             "https://localhost:8000", url.replace("127.0.0.1", "localhost")
         )
-        answers = run(asking.replace("curl ", "curl -sf "), tmp_path, programs, KEY=key)
+        answers = run_script(asking.replace("curl ", "curl -sf "), tmp_path, programs, KEY=key)
     assert answers.count('"detections":') == 2
 
 
@@ -81,7 +70,7 @@ def test_kubernetes_finds_what_the_page_makes(tmp_path: Path) -> None:
     # `helm upgrade --install NAME CHART ...` becomes `helm template NAME CHART ...`.
     programs = {"lensbox": ":", "kubectl": 'echo "kubectl $*" >&2', "helm": f'shift 2; {HELM} template "$@"'}
     block = block_with("helm upgrade --install")
-    resources = {document["kind"]: document for document in documents(run(block, tmp_path, programs))}
+    resources = {document["kind"]: document for document in documents(run_script(block, tmp_path, programs))}
     pod = resources["Deployment"]["spec"]["template"]["spec"]
     settings = settings_of(pod["containers"][0]["args"])
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -98,6 +87,6 @@ def test_kubernetes_finds_what_the_page_makes(tmp_path: Path) -> None:
     # An upgrade with the lines for GPUs keeps the other settings.
     with (tmp_path / "detector.yaml").open("a", encoding="utf-8") as file:
         file.write(block_with("gpu: {count: 1}"))
-    upgraded = run(block.splitlines()[-1], tmp_path, programs)
+    upgraded = run_script(block.splitlines()[-1], tmp_path, programs)
     assert "--api-keys-file" in upgraded
     assert "nvidia.com/gpu: 1" in upgraded

@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import PIL.Image
+import programs
 import pytest
 import torch
 from altered_packages import with_metadata
@@ -33,17 +32,14 @@ from lensbox.runtime.op_library import load_carried_libraries
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
 LIBRARY = "libexample_ops.so"
-Runner = Callable[..., "subprocess.CompletedProcess[str]"]
+Runner = Callable[..., programs.Ended]
 
 
-def run(*command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PATH": path_with_build_tools()}
-    return subprocess.run(
-        [*map(str, command)], cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
+def run(*command: object, cwd: Path) -> programs.Ended:
+    return programs.run(*command, cwd=cwd, code=None, env={"PATH": path_with_build_tools()})
 
 
-def export(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+def export(folder: Path, *arguments: object) -> programs.Ended:
     return run(sys.executable, SCRIPT, "--model", "blobs:Blobs", *arguments, cwd=folder)
 
 
@@ -89,7 +85,7 @@ print(len(load_artifact(path, public_key=key).metadata.libraries))
 """
 
 
-def load(folder: Path, *arguments: object) -> "subprocess.CompletedProcess[str]":
+def load(folder: Path, *arguments: object) -> programs.Ended:
     return run(sys.executable, "-c", LOAD, *arguments, cwd=folder)
 
 
@@ -195,11 +191,10 @@ def run_runner(tmp_path: Path) -> Iterator[Runner]:
     """Yield a function that runs the C++ runner with Lensbox's ops; no temporary file may remain."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    environment = {**os.environ, "TMPDIR": str(temporary)}
 
-    def run(command: str, artifact: Path, *options: object) -> "subprocess.CompletedProcess[str]":
+    def run(command: str, artifact: Path, *options: object) -> programs.Ended:
         line = [built_runner(), command, "--artifact", artifact, "--ops", library_path(), *options]
-        return subprocess.run([*map(str, line)], env=environment, capture_output=True, text=True, check=False)
+        return programs.run(*line, code=None, env={"TMPDIR": str(temporary)})
 
     yield run
     assert not list(temporary.iterdir())

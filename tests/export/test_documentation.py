@@ -1,13 +1,12 @@
 """docs/your_detector.md: its files and commands, run as they stand there."""
 
-import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from page_blocks import assert_prints, read_blocks
+from programs import run_lensbox
 
 from lensbox.runtime import load_artifact
 
@@ -46,15 +45,8 @@ _QUICK = 3
 def test_commands_print_the_output_of_the_page(command: str, output: str | None, folder: Path) -> None:
     words = shlex.split(command)
     assert words[:2] == ["lensbox", "export"]
-    result = subprocess.run(
-        [sys.executable, "-m", "lensbox.common", *words[1:]],
-        cwd=folder,
-        env={name: value for name, value in os.environ.items() if name != "LENSBOX_RUNNER"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    environment = {"LENSBOX_RUNNER": ""}
+    result = run_lensbox(*words[1:], cwd=folder, code=None, env=environment, stderr=subprocess.STDOUT)
     if output is not None:
         assert_prints(result.stdout.replace(f"{folder}/", ""), output)
     written = folder / words[words.index("--output") + 1]

@@ -1,6 +1,5 @@
 """`lensbox export --model module:function --weights F --option key=value`."""
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from programs import run_python
 
 import lensbox.export.cli
 from lensbox.common.errors import ExitCode
@@ -85,11 +85,9 @@ def state(scale: float = 1.0) -> dict[str, torch.Tensor]:
 
 def test_command_of_the_documentation(folder: Path) -> None:
     safetensors.torch.save_file(state(), folder / "w.safetensors")
-    command = [sys.executable, str(SCRIPT), "--model", "mine.detectors:Bright", "--weights", "w.safetensors"]
-    command += ["--option", "channels=2", "--option", "title=my detector", "--output", "mine.pt"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == "mine.pt\n"
+    arguments = ["--model", "mine.detectors:Bright", "--weights", "w.safetensors"]
+    arguments += ["--option", "channels=2", "--option", "title=my detector", "--output", "mine.pt"]
+    assert run_python(SCRIPT, *arguments).stdout == "mine.pt\n"
     artifact = load_artifact("mine.pt")
     assert artifact.metadata.name == "my detector"
     assert artifact.self_test().passed

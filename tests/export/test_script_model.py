@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from programs import run_python
 from small_detectors import TINY, varied_detector
 
 import lensbox.export.cli
@@ -34,9 +35,7 @@ def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
     detector = small_detector()
     save_detector(detector, weights)
     arguments = ["--weights", str(weights), "--score-threshold", "0.3", "--no-parity"]
-    command = [sys.executable, str(SCRIPT), *arguments]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    result = run_python(SCRIPT, *arguments, cwd=tmp_path)
     assert result.stdout == f"{Path('artifacts', 'detector.pt')}\n"
     assert "loading the weights" in result.stderr
     assert "self-test with" in result.stderr
@@ -100,15 +99,9 @@ def test_rejects_weights_that_are_not_finite_or_overflow(
 def test_full_disk_leaves_the_old_artifact(tmp_path: Path) -> None:
     output = tmp_path / "a.pt"
     output.write_bytes(b"old")
-    result = subprocess.run(
-        [sys.executable, str(SCRIPT), "--output", str(output), "--no-parity"],
-        capture_output=True,
-        text=True,
-        check=False,
-        # Limit the size of files, so that writing fails half-way as on a full disk.
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
-    )
-    assert result.returncode == 3, result.stderr
+    # Limit the size of files, so that writing fails half-way as on a full disk.
+    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))}
+    result = run_python(SCRIPT, "--output", output, "--no-parity", code=3, **limit)
     assert f"{output}: cannot be written: File too large" in result.stderr
     assert "Traceback" not in result.stderr
     assert output.read_bytes() == b"old"

@@ -1,9 +1,9 @@
 """Run the built runner, and compare its answers."""
 
 import json
-import subprocess
 from typing import Any
 
+import programs
 import torch
 from built_runner import built_runner
 from torch import Tensor
@@ -14,15 +14,12 @@ LOW = 0.05  # a score threshold at which the small detector finds something in e
 Document = dict[str, Any]
 
 
-def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    line = [str(built_runner()), *map(str, arguments), "--ops", str(library_path())]
-    return subprocess.run(line, capture_output=True, text=True, check=False)
+def run(*arguments: object, code: int | None = None) -> programs.Ended:
+    return programs.run(built_runner(), *arguments, "--ops", library_path(), code=code)
 
 
 def answer(*arguments: object) -> Document:
-    done = run(*arguments)
-    assert done.returncode == 0, done.stderr
-    document: Document = json.loads(done.stdout)
+    document: Document = json.loads(run(*arguments, code=0).stdout)
     return document
 
 

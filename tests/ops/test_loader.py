@@ -1,30 +1,21 @@
 """A missing or unsuitable op library is reported in one readable message."""
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from built_runner import REPOSITORY, path_with_build_tools
+from programs import run, run_lensbox, run_python
 
 from lensbox.ops import OpLibraryError, library_path, read_build_info
 
 
 def import_with(library: Path) -> str:
     """The last line that importing lensbox.ops prints with LENSBOX_OPS_LIBRARY set."""
-    environment = os.environ | {"LENSBOX_OPS_LIBRARY": str(library)}
-    run = subprocess.run(
-        [sys.executable, "-c", "import lensbox.ops"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return run.stderr.strip().splitlines()[-1] if run.returncode else ""
+    ended = run_python("-c", "import lensbox.ops", code=None, env={"LENSBOX_OPS_LIBRARY": str(library)})
+    return ended.stderr.strip().splitlines()[-1] if ended.returncode else ""
 
 
 def changed_copy(tmp_path: Path, old: bytes, new: bytes) -> Path:
@@ -49,35 +40,21 @@ def test_a_copy_loads(tmp_path: Path) -> None:
 def test_rejects_a_second_copy(tmp_path: Path) -> None:
     copy = Path(shutil.copy(library_path(), tmp_path))
     code = f"import torch; torch.ops.load_library({str(copy)!r}); import lensbox.ops"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert run.returncode == 1
-    assert "the ops of the namespace lensbox are registered already, by" in run.stderr
-    assert str(copy) in run.stderr
-    assert str(library_path()) in run.stderr
+    message = run_python("-c", code, code=1).stderr
+    assert "the ops of the namespace lensbox are registered already, by" in message
+    assert str(copy) in message
+    assert str(library_path()) in message
 
 
 def test_a_plain_cmake_build_sets_no_run_path(tmp_path: Path) -> None:
     """CMake's run path for a build folder would end with an empty entry, which means the current folder."""
     torch_folder = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
-    command = [
-        "cmake",
-        "-S",
-        str(REPOSITORY),
-        "-B",
-        str(tmp_path),
-        "-G",
-        "Ninja",
-        "-DLENSBOX_CUDA=OFF",
-        torch_folder,
-    ]
-    environment = os.environ | {"PATH": path_with_build_tools()}
-    subprocess.run(command, env=environment, capture_output=True, check=True)
+    options = ["-S", REPOSITORY, "-B", tmp_path, "-G", "Ninja", "-DLENSBOX_CUDA=OFF", torch_folder]
+    run("cmake", *options, env={"PATH": path_with_build_tools()})
     rules = (tmp_path / "build.ninja").read_text(encoding="utf-8")
     assert "liblensbox_ops.so: CXX_SHARED_LIBRARY_LINKER" in rules
     assert "rpath" not in rules
-    dynamic = subprocess.run(
-        ["readelf", "-d", library_path()], capture_output=True, text=True, check=True
-    ).stdout
+    dynamic = run("readelf", "-d", library_path()).stdout
     paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic)
     assert all(entry for path in paths for entry in path.split(":"))
 
@@ -106,12 +83,10 @@ def test_rejects_a_library_for_another_torch(tmp_path: Path) -> None:
 
 
 def test_command_reports_the_error_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lensbox.common", "detect", str(tmp_path / "photo.jpg")]
-    environment = os.environ | {"LENSBOX_OPS_LIBRARY": str(tmp_path / "nowhere.so")}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 3
-    assert run.stderr.startswith("lensbox detect: lensbox's op library was not found.")
-    assert run.stderr.count("\n") == 1
+    environment = {"LENSBOX_OPS_LIBRARY": str(tmp_path / "nowhere.so")}
+    message = run_lensbox("detect", tmp_path / "photo.jpg", code=3, env=environment).stderr
+    assert message.startswith("lensbox detect: lensbox's op library was not found.")
+    assert message.count("\n") == 1
 
 
 def test_reports_the_error_of_the_linker(tmp_path: Path) -> None:
@@ -122,9 +97,7 @@ def test_reports_the_error_of_the_linker(tmp_path: Path) -> None:
 
 
 def test_links_neither_python_nor_torch_python() -> None:
-    needed = subprocess.run(
-        ["readelf", "-d", library_path()], capture_output=True, text=True, check=True
-    ).stdout
+    needed = run("readelf", "-d", library_path()).stdout
     libraries = re.findall(r"NEEDED.*\[(.*)\]", needed)
     assert "libtorch_cpu.so" in libraries
     assert not [name for name in libraries if "python" in name]

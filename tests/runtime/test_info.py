@@ -1,14 +1,12 @@
 """`lensbox info`: the report of an installation, and the description of each format."""
 
 import json
-import os
 import platform
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from programs import run_lensbox
 from user_detectors import RedAndBlue
 
 from lensbox.common.machine import package_version
@@ -33,14 +31,8 @@ def test_the_report_names_versions_library_and_devices() -> None:
 def test_reports_a_broken_op_library(tmp_path: Path) -> None:
     library = tmp_path / "none.so"
     library.write_bytes(b"\x7fELF")
-    run = subprocess.run(
-        [sys.executable, "-m", "lensbox.common", "info"],
-        env=os.environ | {"LENSBOX_OPS_LIBRARY": str(library)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = dict(line.split(": ", 1) for line in run.stdout.splitlines())
+    printed = run_lensbox("info", env={"LENSBOX_OPS_LIBRARY": str(library)}).stdout
+    lines = dict(line.split(": ", 1) for line in printed.splitlines())
     assert lines["op library"].startswith(f"cannot be used: {library} is not a lensbox op library")
     assert lines["LENSBOX_OPS_LIBRARY"] == str(library)
     assert lines["torch"] == torch.__version__

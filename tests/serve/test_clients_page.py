@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import httpx
 import PIL.Image
 import pytest
 from page_blocks import commands, read_blocks
+from programs import run, run_python
 from services import Encode
-from waiting import PATIENCE
 
 _BLOCKS = read_blocks("docs/clients.md")
 _ADDRESS = "127.0.0.1:8000"
@@ -30,16 +29,13 @@ def folder(artifact_path: Path, tmp_path_factory: pytest.TempPathFactory, encode
     return folder
 
 
-def _ran(command: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
-
-
 def _run(command: str, folder: Path, client: httpx.Client) -> str:
     own = command.replace(_ADDRESS, client.base_url.netloc.decode()).replace(
         "python -c", f"{sys.executable} -c"
     )
     own = re.sub(r"^lensbox ", f"{sys.executable} -m lensbox.common ", own)
-    result = _ran(["bash", "-c", own.replace("curl ", "curl --fail-with-body --max-time 60 ")], folder)
+    own = own.replace("curl ", "curl --fail-with-body --max-time 60 ")
+    result = run("bash", "-c", own, cwd=folder, code=None)
     # 22: curl's exit code for HTTP errors, which some commands show.
     assert result.returncode in (0, 22), (command, result.stderr)
     return result.stdout
@@ -88,9 +84,7 @@ def _check_detections(command: str, printed: str, shown: str, folder: Path) -> N
 def test_the_python_runs(client: httpx.Client, folder: Path, code: str) -> None:
     # Accept any score, because the detector of the tests has random weights.
     own = code.replace(_ADDRESS, client.base_url.netloc.decode()).replace("[0.5]", "[0.0]")
-    result = _ran([sys.executable, "-c", own], folder)
-    assert result.returncode == 0, result.stderr
-    lines = result.stdout.splitlines()
+    lines = run_python("-c", own, cwd=folder).stdout.splitlines()
     assert lines
     assert all(re.match(r"0\.\d+ \[", line) for line in lines)
 

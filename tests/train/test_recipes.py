@@ -1,10 +1,10 @@
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import Ended, run
 
 from lensbox.model import load_detector, read_metadata
 from lensbox.train.settings import TrainConfig, read_config, with_values
@@ -20,13 +20,10 @@ def test_every_recipe_is_a_configuration(path: Path) -> None:
     with_values(TrainConfig(), read_config(path))
 
 
-def distilled(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def distilled(*arguments: object, code: int = 0, **environment: str) -> Ended:
     where = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "DEVICE": "cpu", "SET": QUICK}
     where |= dict.fromkeys(("TEACHER_SECONDS", "STUDENT_SECONDS", "REFINE_SECONDS"), "0")
-    command = [str(RECIPES / "distilled.sh"), *map(str, arguments)]
-    return subprocess.run(
-        command, env={**os.environ, **where, **environment}, capture_output=True, text=True, timeout=600
-    )
+    return run(RECIPES / "distilled.sh", *arguments, code=code, env=where | environment)
 
 
 @pytest.mark.exhaustive
@@ -36,8 +33,7 @@ def test_the_distilled_recipe_runs_and_goes_on_where_it_stopped(
 ) -> None:
     output = tmp_path / "runs"
     sources = str(RECIPES / "shared_faces.json")
-    done = distilled(output, faces_folder, faces_shard, SOURCES=sources)
-    assert done.returncode == 0, done.stderr
+    distilled(output, faces_folder, faces_shard, SOURCES=sources)
     assert read_metadata(output / "without_3" / "best.safetensors")["left_out"] == "3/4"
     metadata = read_metadata(output / "detector.safetensors")
     assert metadata["teachers"].count("best.safetensors") == 5
@@ -48,11 +44,8 @@ def test_the_distilled_recipe_runs_and_goes_on_where_it_stopped(
 
     shutil.rmtree(output / "refined")
     again = distilled(output, faces_folder, faces_shard, SOURCES=sources)
-    assert again.returncode == 0, again.stderr
     assert [line for line in again.stdout.splitlines() if line.startswith("==")] == ["== refined"]
 
 
 def test_without_data_it_says_how_to_use_it(tmp_path: Path) -> None:
-    done = distilled(tmp_path)
-    assert done.returncode == 2
-    assert "distilled.sh OUTPUT VAL DATA..." in done.stderr
+    assert "distilled.sh OUTPUT VAL DATA..." in distilled(tmp_path, code=2).stderr

@@ -3,8 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from google.protobuf import json_format, text_format
+from programs import run_python
 from torch import Tensor
 from tritonclient.grpc import model_config_pb2 as triton
 from unusual_detectors import FittingItsOwnWay
@@ -186,13 +185,11 @@ def test_artifact_needs_only_the_preloaded_op_library(folder: Path) -> None:
         "assert 'lensbox' not in sys.modules\n"
         "print(len(found), list(found[2].shape))"
     )
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
-    command = [sys.executable, "-c", code, str(folder / "face_detector_pytorch" / "1" / "model.pt")]
-    bare = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert "Unknown builtin op" in bare.stderr
+    environment = {"LD_LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
+    command = ["-c", code, folder / "face_detector_pytorch" / "1" / "model.pt"]
+    assert "Unknown builtin op" in run_python(*command, code=1, env=environment).stderr
     environment["LD_PRELOAD"] = str(library_path())
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout) == (0, "3 [2]\n"), ran.stderr
+    assert run_python(*command, env=environment).stdout == "3 [2]\n"
 
 
 def test_onnx_model_holds_its_thresholds(folder: Path, detector: FaceDetector) -> None:

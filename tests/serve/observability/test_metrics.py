@@ -1,10 +1,7 @@
 """GET /metrics, the dashboard that shows it, and the alerts that watch it."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +12,7 @@ import httpx
 import pytest
 import torch
 import yaml
+from programs import run_python
 from prometheus_client.parser import text_string_to_metric_families
 from services import Start
 from waiting import wait_until
@@ -225,10 +223,8 @@ with shared_metrics():
 
 def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> None:
     """The environment names the folder of another program."""
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "missing")}
-    command = [sys.executable, "-c", _SERVICE]
-    text = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    *scrapes, files = text.split("=====")
+    environment = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "missing")}
+    *scrapes, files = run_python("-c", _SERVICE, env=environment).stdout.split("=====")
     first, _, third, last = map(_parsed, scrapes)
     assert _value(first, "lensbox_requests_total", route="/v1/detect", status="200") == 2
     assert _value(first, "lensbox_stage_seconds_count", stage="queue") == 4

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +13,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from programs import run_python
 from serve_process import ServeProcess
 from services import Start
 from waiting import PATIENCE, wait_until
@@ -90,8 +89,7 @@ print([name for name in sys.modules if name.startswith(ours)])
 
 
 def test_nothing_is_imported_without_a_collector() -> None:
-    command = [sys.executable, "-c", _NOTHING_IMPORTED]
-    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "[]\n"
+    assert run_python("-c", _NOTHING_IMPORTED).stdout == "[]\n"
 
 
 def test_a_missing_package_is_named(

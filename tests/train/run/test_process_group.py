@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from programs import run_python
 from short_runs import TINY
 from torch import Tensor
 
@@ -99,15 +100,13 @@ SETTINGS = [*TINY, f"steps={STEPS}", "recalibration_views=64", "log_seconds=1e-9
 
 def run(data: Path, output: Path, processes: int, batch_size: int) -> tuple[str, list[dict[str, Any]]]:
     """Train on `processes` GPUs. Return the log and the reports of the steps."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command += ["-m", "lensbox.train", "--data", str(data), "--val", str(data), "--output", str(output)]
     command += ["--device", "cuda", "--set", *SETTINGS, f"batch_size={batch_size}"]
     # Not every container has NVLink multicast.
-    environment = {**os.environ, "NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "2"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stderr
+    ended = run_python(*command, env={"NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "2"})
     reports = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
-    return done.stderr, [report for report in reports if "loss" in report]
+    return ended.stderr, [report for report in reports if "loss" in report]
 
 
 def loss(reports: list[dict[str, Any]]) -> float:
