@@ -19,6 +19,7 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 from fake_transport import problem
+from picture_files import squares
 from user_detectors import Landmarks, RedAndBlue
 from waiting import PATIENCE
 
@@ -166,10 +167,7 @@ def test_the_table() -> None:
 
 
 def test_prints_labels_and_extras(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = PIL.Image.new("RGB", (320, 192), (114, 114, 114))
-    picture.paste((250, 10, 10), (40, 60, 64, 84))
-    picture.paste((10, 10, 250), (200, 100, 224, 124))
-    picture.save(tmp_path / "squares.png")
+    PIL.Image.fromarray(squares(2).permute(1, 2, 0).numpy()).save(tmp_path / "squares.png")
 
     def run(detector: RedAndBlue | Landmarks, *options: str) -> str:
         path = tmp_path / "detector.pt"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from picture_files import squares
 from torch import Tensor, nn
 from unusual_detectors import AsManySlotsAsNeeded, BrightestRows
 from user_detectors import Brightest, Landmarks, RedAndBlue
@@ -32,14 +33,6 @@ def saved(tmp_path: Path) -> Saved:
         return load_artifact(tmp_path / "detector.pt")
 
     return save
-
-
-def picture() -> Tensor:
-    """Return uint8 [3, 96, 160], half the canvas of RedAndBlue: a red square left, a blue one right."""
-    image = torch.full((3, 96, 160), 110, dtype=torch.uint8)
-    image[:, 20:32, 10:22] = torch.tensor([250, 10, 10], dtype=torch.uint8)[:, None, None]
-    image[:, 60:72, 120:132] = torch.tensor([10, 10, 240], dtype=torch.uint8)[:, None, None]
-    return image
 
 
 def test_smallest_detector_gets_all_methods(saved: Saved) -> None:
@@ -81,7 +74,7 @@ def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
     assert metadata.self_test.labels is not None
     assert artifact.self_test().passed
 
-    canvases, geometry = artifact.module.preprocess([picture()])
+    canvases, geometry = artifact.module.preprocess([squares()])
     assert canvases.shape == (1, 3, 192, 320)
     found = artifact.module.detect_named(canvases, 0.4, 0.1)
     assert int(found["counts"][0]) == 2
@@ -89,7 +82,7 @@ def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
     by_label = {int(label): box.tolist() for label, box in zip(found["labels"][0, :2], boxes, strict=False)}
     assert by_label[0] == pytest.approx([10, 20, 22, 32], abs=1)
     assert by_label[1] == pytest.approx([120, 60, 132, 72], abs=1)
-    result = artifact.detect_image(picture(), 0.4, 0.1)
+    result = artifact.detect_image(squares(), 0.4, 0.1)
     assert artifact.classes == ("red", "blue")
     assert result.labels is not None
     assert result.labels.tolist() == found["labels"][0, :2].tolist()

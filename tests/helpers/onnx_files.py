@@ -22,13 +22,13 @@ def resealed(data: bytes, change: Change) -> bytes:
     return sealed_onnx(model.SerializeToString())
 
 
-def _with_metadata(change: Callable[[dict[str, Any]], object]) -> Change:
+def _metadata(**values: Any) -> Change:
+    """Set values in lensbox.json; None removes one."""
+
     def apply(model: onnx.ModelProto) -> None:
-        for entry in model.metadata_props:
-            if entry.key == "lensbox.json":
-                document = json.loads(entry.value)
-                change(document)
-                entry.value = json.dumps(document)
+        (entry,) = (entry for entry in model.metadata_props if entry.key == "lensbox.json")
+        document = json.loads(entry.value) | values
+        entry.value = json.dumps({key: value for key, value in document.items() if value is not None})
 
     return apply
 
@@ -53,7 +53,7 @@ def other_weights(model: onnx.ModelProto) -> None:
             value.raw_data = bytes(len(value.raw_data))
 
 
-def weights_in_the_current_folder(model: onnx.ModelProto) -> None:
+def _weights_in_the_current_folder(model: onnx.ModelProto) -> None:
     """Move the largest weights to a file in the current folder, as ONNX allows."""
     value = max(model.graph.initializer, key=lambda value: len(value.raw_data))
     Path("weights.bin").write_bytes(value.raw_data)
@@ -64,35 +64,16 @@ def weights_in_the_current_folder(model: onnx.ModelProto) -> None:
 # A change, and regular expressions for the error in Python and in C++.
 REFUSED: list[tuple[Change, str, str]] = [
     (_without_metadata, "it holds no lensbox.json", "without lensbox.json"),
+    (_metadata(format_version=99), "its format version is 99", "has format version 99"),
+    (_metadata(format_version=1), "format version is 1", "has format version 1"),
+    (_metadata(defaults=None), "it is malformed: .*defaults", "damaged: .*defaults"),
     (
-        _with_metadata(lambda found: found.update(format_version=99)),
-        "its format version is 99",
-        "has format version 99",
-    ),
-    (
-        _with_metadata(lambda found: found.update(format_version=1)),
-        "format version is 1",
-        "has format version 1",
-    ),
-    (
-        _with_metadata(lambda found: found.pop("defaults")),
-        "it is malformed: .*defaults",
-        "damaged: .*defaults",
-    ),
-    (
-        _with_metadata(lambda found: found["canvas"].update(height=128)),
+        _metadata(canvas={"height": 128, "width": 256, "channels": 1, "fill": 0}),
         r"the input images must be uint8 \[any, 1, 128, 256\], got uint8 \[any, 1, 256, 256\]",
         "method detect failed:.*images.* Got: 128 Expected: 256",
     ),
-    (
-        _with_metadata(lambda found: found.update(extras={"age": {"shape": [], "kind": "values"}})),
-        "extras",
-        "extras",
-    ),
-    (
-        _other_output,
-        "must have the outputs boxes, scores, counts, got boxes, scores",
-        "method detect failed:.*counts",
-    ),
+    (_metadata(extras={"age": {"shape": [], "kind": "values"}}), "extras", "extras"),
+    (_other_output, "the outputs boxes, scores, counts, got boxes, scores", "method detect failed:.*counts"),
+    (_weights_in_the_current_folder, "has external data", "external data"),
     (_other_operator, "operators beyond ONNX's standard ones, of the domain 'some.where'", "standard"),
 ]

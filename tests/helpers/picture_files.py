@@ -16,6 +16,17 @@ def smooth_image(channels: int, height: int, width: int, seed: int = 0) -> Tenso
     return (smooth * 255).to(torch.uint8)
 
 
+def squares(scale: int = 1) -> Tensor:
+    """Return a gray picture, uint8 [3, 96, 160], with a red square at (10, 20) and a blue one at (120, 60).
+
+    The squares have sides of 12 pixels. scale: of everything.
+    """
+    picture = torch.full((3, 96, 160), 110, dtype=torch.uint8)
+    for x, y, color in ((10, 20, (250, 10, 10)), (120, 60, (10, 10, 240))):
+        picture[:, y : y + 12, x : x + 12] = torch.tensor(color, dtype=torch.uint8)[:, None, None]
+    return picture.repeat_interleave(scale, 1).repeat_interleave(scale, 2)
+
+
 def encoded(image: PIL.Image.Image, file_format: str = "JPEG", **options: Any) -> bytes:
     """Return the file of an image. options: of Pillow's `save`."""
     buffer = io.BytesIO()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from altered_packages import with_metadata
 from damaged_files import rewritten
-from picture_files import smooth_image
+from picture_files import smooth_image, squares
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
@@ -116,15 +116,6 @@ def test_self_test_passes_on_the_gpu(artifact_path: Path) -> None:
 # --- labels ---
 
 
-@pytest.fixture
-def squares() -> Tensor:
-    """uint8 [3, 192, 320]: a red square, and a blue one."""
-    canvas = torch.full((3, 192, 320), 110, dtype=torch.uint8)
-    canvas[:, 40:64, 20:44] = torch.tensor([250, 10, 10], dtype=torch.uint8)[:, None, None]
-    canvas[:, 120:144, 240:264] = torch.tensor([10, 10, 240], dtype=torch.uint8)[:, None, None]
-    return canvas
-
-
 class Relabelled:
     """A module whose labels `change` replaces."""
 
@@ -139,11 +130,11 @@ class Relabelled:
         return {**found, "labels": self.change(found["labels"])}
 
 
-def test_labels_must_name_a_class_in_used_slots(colors: Artifact, squares: Tensor) -> None:
+def test_labels_must_name_a_class_in_used_slots(colors: Artifact) -> None:
     unused = Relabelled(colors.module, lambda labels: labels.index_fill(1, torch.arange(2, 30), -7))
-    found = Artifact(unused, colors.metadata, colors.device).detect_image(squares, 0.4, 0.1)
+    found = Artifact(unused, colors.metadata, colors.device).detect_image(squares(2), 0.4, 0.1)
     assert found.labels is not None
     assert len(found.labels) == 2
     metadata = dataclasses.replace(colors.metadata, classes=("red",))
     with pytest.raises(ArtifactError, match="labels from 0 to 0, as it has 1 classes, got 1"):
-        Artifact(colors.module, metadata, colors.device).detect_image(squares, 0.4, 0.1)
+        Artifact(colors.module, metadata, colors.device).detect_image(squares(2), 0.4, 0.1)

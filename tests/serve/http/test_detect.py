@@ -12,6 +12,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from picture_files import encoded, squares
 from problems import problem_of
 from services import Encode, Start
 from user_detectors import Landmarks, RedAndBlue
@@ -160,17 +161,7 @@ def test_suggests_data_binary_to_curl_users(client: httpx.Client) -> None:
 # --- labels and further outputs ---
 
 
-@pytest.fixture(scope="module")
-def squares() -> bytes:
-    """A PNG of 160 x 96 pixels: a red square at (10, 20), a blue one at (120, 60)."""
-    pixels = np.full((96, 160, 3), 110, np.uint8)
-    pixels[20:32, 10:22] = (250, 10, 10)
-    pixels[60:72, 120:132] = (10, 10, 240)
-    file = io.BytesIO()
-    PIL.Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
+_SQUARES = encoded(PIL.Image.fromarray(squares().permute(1, 2, 0).numpy()), "PNG")
 Save = Callable[[Any], tuple[Artifact, httpx.Client]]
 
 
@@ -186,15 +177,15 @@ def serve(start_service: Start, tmp_path: Path) -> Save:
     return serve
 
 
-def test_labels_have_names_and_colors(serve: Save, squares: bytes) -> None:
+def test_labels_have_names_and_colors(serve: Save) -> None:
     _, client = serve(RedAndBlue())
     query = {"score_threshold": 0.4, "iou_threshold": 0.1}
-    found = client.post("/v1/detect", content=squares, params=query).json()
+    found = client.post("/v1/detect", content=_SQUARES, params=query).json()
     assert [list(detection) for detection in found["detections"]] == [["box", "score", "label"]] * 2
     boxes = {detection["label"]: detection["box"] for detection in found["detections"]}
     assert boxes["red"] == pytest.approx([10, 20, 22, 32], abs=1)
     assert boxes["blue"] == pytest.approx([120, 60, 132, 72], abs=1)
-    response = client.post("/v1/detect", content=squares, params=query, headers={"Accept": "image/png"})
+    response = client.post("/v1/detect", content=_SQUARES, params=query, headers={"Accept": "image/png"})
     drawn = np.asarray(PIL.Image.open(io.BytesIO(response.content)))
     for color, (rows, columns) in zip(
         COLORS[:2], ((slice(15, 40), slice(0, 30)), (slice(55, 80), slice(110, 140))), strict=True
@@ -203,10 +194,10 @@ def test_labels_have_names_and_colors(serve: Save, squares: bytes) -> None:
         assert not (drawn[60:96, :90] == color).all(-1).any()
 
 
-def test_further_outputs_are_nested(serve: Save, squares: bytes) -> None:
+def test_further_outputs_are_nested(serve: Save) -> None:
     artifact, client = serve(Landmarks())
-    found = client.post("/v1/detect", content=squares).json()["detections"]
-    expected = artifact.detect_image(artifact.read_photo(squares))
+    found = client.post("/v1/detect", content=_SQUARES).json()["detections"]
+    expected = artifact.detect_image(artifact.read_photo(_SQUARES))
     assert len(found) == len(expected.boxes) > 0
     for name in ("corners", "embedding", "cell"):
         numbers = torch.tensor([detection["extras"][name] for detection in found])
