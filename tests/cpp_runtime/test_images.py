@@ -125,7 +125,10 @@ def test_messages_about_bad_files(read: Read) -> None:
         (b"not an image", "neither a JPEG nor a PNG file"),
         (encoded(noise("RGB"), "GIF"), "neither a JPEG nor a PNG file"),
         (jpeg[:100], "header is damaged"),
-        (jpeg[: frame + 1] + b"\xc9" + jpeg[frame + 2 :], "JPEG files with arithmetic coding are not supported"),
+        (
+            jpeg[: frame + 1] + b"\xc9" + jpeg[frame + 2 :],
+            "JPEG files with arithmetic coding are not supported",
+        ),
         (jpeg[: frame + 4] + b"\x0c" + jpeg[frame + 5 :], "12"),  # bits
         (b"\xff\xd8" + two, "a JPEG file must have 1, 3 or 4 components, got 2"),
         (png.replace(b"IDAT", b"IDOT"), "damaged or truncated"),
