@@ -37,7 +37,8 @@ def main() -> None:
     values |= {"nms_boxes": boxes.tolist(), "nms_scores": scores.tolist(), "nms_categories": kinds.tolist()}
     values["nms"] = ops.nms(boxes, scores, 0.5).tolist()
     values["batched_nms"] = ops.batched_nms(boxes, scores, kinds, 0.5).tolist()
-    json.dump(values, sys.stdout, indent=1)
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(value)}" for name, value in values.items())
+    sys.stdout.write(f"{{\n{lines}\n}}\n")
 
 
 if __name__ == "__main__":

@@ -37,8 +37,9 @@ def main(url: str, file: str) -> None:
             response = client.request(request.method, request.path, content=request.body, headers=headers)
             answers[name] = summary(response)
     server = answers["server"]["json"]
-    document = {"server": f"{server['name']} {server['version']}", "answers": answers}
-    Path(file).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items())
+    name = json.dumps(f"{server['name']} {server['version']}")
+    Path(file).write_text(f'{{"server": {name}, "answers": {{\n{lines}\n}}}}\n', encoding="utf-8")
 
 
 if __name__ == "__main__":
