@@ -50,7 +50,7 @@ def test_loss_and_gradient_are_zero_without_slots(evaluate: Evaluate, boxes: Any
 @pytest.mark.parametrize(
     ("predictions", "targets", "parts"),
     [
-        (b"[[1, 2, 3, NaN]]", [], ["predictions", "not JSON"]),
+        (b"[[1, 2, 3, NaN]]", [], ["predictions", "must hold boxes as JSON"]),
         ([[0, 0, 1, 1]], [[0, 0, None, 1]], ["targets[0][2]"]),
         ([[[1, 2, 3, 4]]], [[0, 0, 1, 1]], ["same shape", "[1, 1, 4]", "[1, 4]"]),
     ],
