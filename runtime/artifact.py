@@ -34,8 +34,11 @@ class Artifact:
     On a GPU the methods compute in full float32, or in TF32 if the metadata's `precision` says so. torch's
     own switches are overridden during the calls and restored after the last running call.
 
-    module: has the methods in `docs/artifact.md`, as TorchScript or as `DetectOnlyMethods`.
+    module: has the methods in `docs/artifact.md`, as TorchScript or as `DetectOnlyMethods`. decodes_jpeg: the
+    device decodes JPEG files for a service; set by `lensbox.serve.loading`.
     """
+
+    decodes_jpeg = False
 
     def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
         self.module = module

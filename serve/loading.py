@@ -1,15 +1,19 @@
 """Load an artifact, run its self-test, warm it up, and make an engine of it."""
 
+import io
 from collections.abc import Callable, Sequence
 
+import PIL.Image
 import torch
 
-from lensbox.common.errors import ExitCode, LensboxError
+from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.device import DeviceTimer, choose_device, largest_batch
+from lensbox.runtime.images.gpu_jpeg import coded_photo, gpu_jpeg_decoder
 from lensbox.serve.engine.devices import batch_sizes
 from lensbox.serve.engine.instance import Instance
+from lensbox.serve.engine.jobs import CodedJob
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
@@ -48,7 +52,14 @@ def load_model(settings: Settings) -> Artifact:
     if not report.passed:
         failures = "; ".join(report.failures)
         raise StartupError(f"{settings.artifact} failed its self-test on {device}: {failures}")
-    sizes = batch_sizes(settings.max_batch or largest_batch(artifact.device))
+    largest = settings.max_batch or largest_batch(device)
+    canvas, reading = artifact.metadata.canvas, artifact.reading()
+    try:
+        decoder = gpu_jpeg_decoder(device, canvas, reading, settings.decode, largest)
+    except DeviceError as error:
+        raise StartupError(str(error)) from error
+    artifact.decodes_jpeg = decoder is not None
+    sizes = batch_sizes(largest)
     artifact.capture(sizes)
     warm_up(artifact, sizes)
     return artifact
@@ -69,6 +80,12 @@ def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
     pixels = torch.zeros([1, _WARM_HEIGHT, _WARM_WIDTH], dtype=torch.uint8)
     for count in sizes:
         artifact.detect_images([Photo.of(pixels)] * count)
+    if artifact.decodes_jpeg:
+        file = io.BytesIO()
+        PIL.Image.new("L", (_WARM_WIDTH, _WARM_HEIGHT)).save(file, "JPEG")
+        photo = coded_photo("", file.getvalue(), artifact.metadata.canvas, artifact.reading(full_size=True))
+        if photo is not None:
+            CodedJob.run(artifact, [CodedJob(photo, None, None)] * sizes[-1])
 
 
 def observed_instance(

@@ -5,9 +5,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 MEBIBYTE = 1 << 20
+Decode = Literal["auto", "cpu", "gpu"]  # as in `lensbox.runtime`, without its import of torch
 # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
 PILLOW_MAX_PIXELS = 89_478_485
 DEVICES = ("auto", "cpu", "cuda")
@@ -97,6 +98,13 @@ class Settings:
     no_page: bool = field(default=False, metadata={"summary": "disable the web pages / and /docs"})
     threads: int | None = _count(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
     decode_threads: int = _count(2, 1024, "images decoded at a time")
+    decode: Decode = field(
+        default="auto",
+        metadata={
+            "metavar": "[auto|cpu|gpu]",
+            "summary": "decode JPEG files of concurrent requests on the GPU; auto: where the GPU can",
+        },
+    )
     max_body_bytes: int = _count(16 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest image request")
     max_json_bytes: int = _count(4 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest JSON request")
     max_pixels: int = _count(50_400_000, PILLOW_MAX_PIXELS, "most pixels of an image")
@@ -140,6 +148,8 @@ class Settings:
                 if not _NUMBERED_DEVICE.fullmatch(name):
                     rule = "all, or a comma-separated list of cpu, cuda and cuda:N"
                     raise ValueError(f"devices must be {rule}, got {self.devices!r}")
+        if self.decode not in get_args(Decode):
+            raise ValueError(f"decode must be one of {', '.join(get_args(Decode))}, got {self.decode!r}")
         for origin in self.cors_origins.split(",") if self.cors_origins not in ("", "*") else ():
             if not _ORIGIN.fullmatch(origin):
                 rule = "*, or a comma-separated list of origins such as https://shop.example"

@@ -34,11 +34,45 @@ _BESIDE_TORCH = ("nvidia/cu13/lib/libnvjpeg.so.13", "torchvision.libs/libnvjpeg*
 
 @dataclass(frozen=True)
 class CodedPhoto:
-    """A JPEG file that a GPU may decode. source: what it was read from. file: uint8 [N] on the CPU."""
+    """A JPEG file that a GPU may decode.
+
+    source: what it was read from. file: uint8 [N] on the CPU. width, height: of the upright photograph.
+    """
 
     source: str | Path | bytes
     file: Tensor
     orientation: int
+    width: int
+    height: int
+
+
+def coded_photo(
+    source: str | Path | bytes, file: bytes, canvas: Canvas, reading: Reading
+) -> CodedPhoto | None:
+    """Return a file for `decode_on_gpu`; None if its header shows that the CPU must decode it."""
+    header = usual_header(file)
+    if header is None or header.has_more_scans:
+        return None
+    orientation = exif_orientation(header.exif) if reading.orientation == "exif" else 1
+    width, height = upright_size((header.width, header.height), orientation)
+    if jpeg_reduction(width, height, canvas.width, canvas.height, reading.jpeg_oversampling) != 1:
+        return None
+    content = torch.frombuffer(bytearray(file), dtype=torch.uint8)
+    return CodedPhoto(source, content, orientation, width, height)
+
+
+def decode_on_gpu(photos: Sequence[CodedPhoto], device: torch.device) -> list[Photo | None]:
+    """Decode a batch; None for each file that is damaged, or that the hardware refuses.
+
+    Pixels are ready when it returns, for use on the current stream.
+    """
+    if not photos:
+        return []
+    planes = torch.ops.lensbox_jpeg.decode_luma([photo.file for photo in photos], device)
+    return [
+        Photo.of(upright_tensor(plane, photo.orientation)) if plane.numel() else None
+        for plane, photo in zip(planes, photos, strict=True)
+    ]
 
 
 class GpuJpegDecoder:
@@ -54,31 +88,12 @@ class GpuJpegDecoder:
 
     def coded(self, source: str | Path | bytes, file: bytes) -> CodedPhoto | None:
         """Return a file for `decode`; None if the CPU must decode it."""
-        header = usual_header(file)
-        if header is None or header.has_more_scans:
-            return None
-        orientation = exif_orientation(header.exif) if self._reading.orientation == "exif" else 1
-        width, height = upright_size((header.width, header.height), orientation)
-        canvas = self._canvas
-        if jpeg_reduction(width, height, canvas.width, canvas.height, self._reading.jpeg_oversampling) != 1:
-            return None
-        content = torch.frombuffer(bytearray(file), dtype=torch.uint8)
-        if not torch.ops.lensbox_jpeg.accepts(content):
-            return None
-        return CodedPhoto(source, content, orientation)
+        photo = coded_photo(source, file, self._canvas, self._reading)
+        return photo if photo is not None and torch.ops.lensbox_jpeg.accepts(photo.file) else None
 
     def decode(self, photos: Sequence[CodedPhoto]) -> list[Photo | None]:
-        """Decode a batch; None for each file that is damaged, or that the hardware refuses.
-
-        Pixels are ready when it returns, for use on the current stream.
-        """
-        if not photos:
-            return []
-        planes = torch.ops.lensbox_jpeg.decode_luma([photo.file for photo in photos], self.device)
-        return [
-            Photo.of(upright_tensor(plane, photo.orientation)) if plane.numel() else None
-            for plane, photo in zip(planes, photos, strict=True)
-        ]
+        """Decode a batch as `decode_on_gpu` does."""
+        return decode_on_gpu(photos, self.device)
 
 
 def gpu_jpeg_decoder(

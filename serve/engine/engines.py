@@ -26,15 +26,19 @@ class Model(Protocol):
     @property
     def device(self) -> torch.device: ...
 
+    @property
+    def decodes_jpeg(self) -> bool: ...
+
     def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading: ...
 
 
 @dataclass(frozen=True)
 class DescribedModel:
-    """A model in another process. device: its device in that process."""
+    """A model in another process. device: its device in that process. decodes_jpeg: see `Artifact`."""
 
     metadata: ArtifactMetadata
     device: torch.device
+    decodes_jpeg: bool = False
 
     def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
         """See `Artifact.reading`."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from lensbox.runtime import Artifact, Detections, Photo
 from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
 from lensbox.runtime.detection import concatenate
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decode_on_gpu
 from lensbox.runtime.tiles import Window, merge_tiles, views_of
 
 Result = TypeVar("Result", covariant=True)
@@ -68,6 +69,30 @@ class DetectJob(Job[Detections]):
     def run(artifact: Artifact, jobs: "Sequence[DetectJob]") -> list[Detections]:
         photos = [job.photo for job in jobs]
         return artifact.detect_images(photos, jobs[0].score_threshold, jobs[0].iou_threshold)
+
+
+@dataclass(frozen=True)
+class CodedJob(Job[Detections | None]):
+    """Detect in a JPEG file that the GPU decodes. The result is None if the CPU must decode the file."""
+
+    photo: CodedPhoto
+    score_threshold: float | None
+    iou_threshold: float | None
+
+    @property
+    def group(self) -> Hashable:
+        return "coded", self.score_threshold, self.iou_threshold
+
+    @property
+    def nbytes(self) -> int:
+        return self.photo.file.nbytes
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[Detections | None]:
+        photos = decode_on_gpu([job.photo for job in jobs], artifact.device)
+        decoded = [photo for photo in photos if photo is not None]
+        found = iter(artifact.detect_images(decoded, jobs[0].score_threshold, jobs[0].iou_threshold))
+        return [None if photo is None else next(found) for photo in photos]
 
 
 @dataclass(frozen=True)

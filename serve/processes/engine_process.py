@@ -107,7 +107,7 @@ def _handshake(
         deliver_challenge(connection, key)
         answer_challenge(connection, key)
         model = engine.ready_artifact()
-        connection.send((model.metadata.to_json(), str(model.device)))
+        connection.send((model.metadata.to_json(), str(model.device), model.decodes_jpeg))
         size = connection.recv()
         file = recv_handle(connection)
     except Exception as error:

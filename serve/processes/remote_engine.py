@@ -186,7 +186,7 @@ class RemoteEngine:
                 self._stopped.wait(_RETRY)
                 continue
             try:
-                metadata, device = connection.recv()
+                model = connection.recv()
                 connection.send(self._arena.size)
                 send_handle(connection, self._arena.file, None)
             except (OSError, EOFError):  # the engine ended during the handshake
@@ -195,15 +195,17 @@ class RemoteEngine:
                 continue
             link = Link(connection, "lensbox-engine-link")
             try:
-                self._talk(link, metadata, device)
+                self._talk(link, *model)
             finally:
                 link.close()
                 self._disconnected()
 
-    def _talk(self, link: Link, metadata: str, device: str) -> None:
+    def _talk(self, link: Link, metadata: str, device: str, decodes_jpeg: bool) -> None:
         with self._lock:
             self._link = link
-            self._model = DescribedModel(ArtifactMetadata.from_json(metadata), torch.device(device))
+            self._model = DescribedModel(
+                ArtifactMetadata.from_json(metadata), torch.device(device), decodes_jpeg
+            )
             self._loaded = True
         self._tried.set()
         ended = threading.Event()

@@ -67,6 +67,7 @@ class FakeArtifact:
     """
 
     device = torch.device("cpu")
+    decodes_jpeg = False
     metadata = SimpleNamespace(canvas=None, classes=(), methods=("preprocess", "detect", "restore", "loss"))
 
     def __init__(self) -> None:

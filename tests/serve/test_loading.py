@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import torch
 from damaged_files import seal
-from services import Start
+from services import Encode, Start
 from user_detectors import RedAndBlue
 from waiting import wait_until
 
 import lensbox.serve.loading
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.devices import batch_sizes
+from lensbox.serve.engine.jobs import CodedJob
 from lensbox.serve.loading import StartupError, load_model, warm_up
 from lensbox.serve.settings import Settings
 
@@ -71,6 +73,32 @@ def test_an_onnx_file_is_served_on_the_cpu(
     assert loaded.classes == ("red", "blue")
 
 
+def test_refuses_to_decode_on_a_gpu_that_is_not_there(artifact_path: Path) -> None:
+    with pytest.raises(StartupError, match="decode must be 'auto' or 'cpu' here, got 'gpu'"):
+        load_model(Settings(artifact_path, device="cpu", threads=1, decode="gpu"))
+    assert not load_model(Settings(artifact_path, device="cpu", threads=1)).decodes_jpeg
+
+
+@pytest.mark.gpu
+def test_gpu_decodes_jpeg_files_as_the_cpu(artifact_path: Path, encode: Encode) -> None:
+    with torch.inference_mode():
+        artifact = load_model(Settings(artifact_path, device="cuda", decode="auto"))
+        if not artifact.decodes_jpeg:
+            pytest.skip("needs nvJPEG and a GPU with a JPEG decoder in hardware")
+        files = [encode("JPEG"), encode("JPEG", orientation=6), encode("JPEG", quality=20)]
+        jobs = []
+        for file in [*files, files[0][:600] + b"\xff\xc4" + files[0][602:]]:
+            photo = coded_photo("", file, artifact.metadata.canvas, artifact.reading())
+            assert photo is not None
+            jobs.append(CodedJob(photo, 0.01, None))
+        *found, damaged = CodedJob.run(artifact, jobs)
+        expected = artifact.detect_images([artifact.read_photo(file) for file in files], 0.01)
+    assert damaged is None
+    for one, wanted in zip(found, expected, strict=True):
+        assert one is not None
+        torch.testing.assert_close(one.boxes, wanted.boxes, rtol=0, atol=0.01)
+
+
 def test_warming_up_covers_every_number_of_channels_and_batch_size(artifact: Artifact) -> None:
     seen: set[tuple[int, bool]] = set()
     sizes: set[int] = set()
@@ -79,6 +107,7 @@ def test_warming_up_covers_every_number_of_channels_and_batch_size(artifact: Art
     @dataclasses.dataclass
     class Recorder:
         metadata = artifact.metadata
+        decodes_jpeg = False
 
         def detect_images(self, photos: Sequence[Photo]) -> Any:
             seen.update((photo.pixels.shape[0], photo.is_whole) for photo in photos)

@@ -3,7 +3,8 @@
 import base64
 import io
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import load_artifact
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.files import read_image
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto
+from lensbox.runtime.images.photo import Photo
 
 
 def _expected(artifact: Artifact, file: bytes, **thresholds: Any) -> dict[str, Any]:
@@ -66,6 +69,44 @@ def test_returns_the_detections_of_tiles(client: httpx.Client, artifact: Artifac
     refused = problem_of(client.post("/v1/detect?tiles=1", content=png))
     assert refused["code"] == "invalid_parameter"
     assert "tiles must be at most 4096, got 200 x 120 of size 1" in refused["message"]
+
+
+def test_engine_decodes_the_jpeg_files_that_its_gpu_takes(
+    start_service: Start, client: httpx.Client, artifact_path: Path, encode: Encode, png: bytes
+) -> None:
+    jpeg, turned = encode("JPEG"), encode("JPEG", orientation=6)
+    damaged = jpeg[:600] + b"\xff\xc4" + jpeg[602:]
+    files = [jpeg, turned, png, encode("JPEG", progressive=True), damaged, jpeg[:-300], jpeg]
+    images = {
+        "images": [{"data": base64.b64encode(file).decode()} for file in files],
+        "score_threshold": 0.01,
+    }
+    taken: list[bytes] = []
+
+    def decode(photos: Sequence[CodedPhoto], device: torch.device) -> list[Photo | None]:
+        """Decode as the GPU does, which refuses damaged files."""
+        contents = [photo.file.numpy().tobytes() for photo in photos]
+        taken.extend(contents)
+        return [artifact.read_photo(file) if file in (jpeg, turned) else None for file in contents]
+
+    artifact = load_artifact(artifact_path)
+    artifact.decodes_jpeg = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lensbox.serve.engine.jobs.decode_on_gpu", decode)
+        service = start_service(lambda: artifact).ready()
+        answer = service.client.post("/v1/detect", json=images).json()
+        several = Counter(taken)
+        alone = service.client.post("/v1/detect", content=jpeg, params={"score_threshold": 0.01}).json()
+    expected = client.post("/v1/detect", json=images).json()["images"]
+    for found, wanted in zip(answer["images"], expected, strict=True):
+        assert found.get("error") == wanted.get("error")
+        boxes, wanted_boxes = ([one["box"] for one in each.get("detections", [])] for each in (found, wanted))
+        np.testing.assert_allclose(np.array(boxes), np.array(wanted_boxes), atol=1e-3)
+    assert several[jpeg] == 2
+    assert several[turned] == 1
+    assert not set(several) & {png, files[3]}
+    assert len(alone["detections"]) == len(expected[0]["detections"]) > 0
+    assert Counter(taken) == several  # a file that is alone is decoded by the front end
 
 
 @pytest.mark.parametrize("format_name", ["JPEG", "PNG", "WEBP"])

@@ -41,7 +41,9 @@ class FakeEngine:
 
     def __init__(self, artifact: Artifact) -> None:
         self.jobs: list[Future[Any]] = []
-        self._model = SimpleNamespace(metadata=artifact.metadata, device=torch.device("cpu"))
+        self._model = SimpleNamespace(
+            metadata=artifact.metadata, device=torch.device("cpu"), decodes_jpeg=True
+        )
 
     def ready_artifact(self) -> Any:
         return self._model
@@ -255,6 +257,7 @@ def test_the_start_waits_for_a_ready_engine_and_for_no_missing_one(
     def start() -> None:
         RemoteEngines([missing, pair.remote]).start()
         assert pair.remote.ready_artifact().device == torch.device("cpu")
+        assert pair.remote.ready_artifact().decodes_jpeg
         with pytest.raises(NotReadyError, match="still loading"):
             missing.ready_artifact()
 
