@@ -10,20 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from altered_packages import Values, put
+from altered_packages import PRECISION, Values, put
 
 from lensbox.artifact.metadata import ArtifactMetadata, Canvas, Extra, Parity, Precision, Reading
 from lensbox.runtime.loading import load_artifact
 
-PRECISION = {
-    "dtype": "float16",
-    "device": "cuda",
-    "pictures": 12,
-    "detections": 30,
-    "median_box_change": 0.01,
-    "max_box_change": 1.5,
-    "max_score_change": 0.004,
-}
 PARITY = {
     "runtime": "Python",
     "device": "cpu",

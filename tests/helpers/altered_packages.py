@@ -8,6 +8,16 @@ from typing import Any, NamedTuple
 Change = Callable[[dict[str, bytes]], None]
 Values = dict[str, Any]
 
+PRECISION = {  # of an artifact in reduced precision
+    "dtype": "float16",
+    "device": "cuda",
+    "pictures": 12,
+    "detections": 30,
+    "median_box_change": 0.01,
+    "max_box_change": 1.5,
+    "max_score_change": 0.004,
+}
+
 
 def put(path: str, value: Any) -> Callable[[Values], None]:
     """Set the value at a path such as 'self_test.expected.labels.0'."""

@@ -17,3 +17,24 @@ def found(*rows: Sequence[float]) -> ImageDetections:
     """Return the detections in one image. rows: four coordinates and a score."""
     array = np.array(rows, float).reshape(-1, 5)
     return ImageDetections(array[:, :4], array[:, 4])
+
+
+def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
+    """Return boxes in 12 images, and detections near some of them. An odd seed gives equal scores."""
+    rng = np.random.default_rng(seed)
+    truth, detections = [], []
+    for _ in range(12):
+        count = int(rng.integers(1, 15))
+        height = np.exp(rng.uniform(np.log(3), np.log(60), count))
+        width = height * rng.uniform(0.6, 1.2, count)
+        corner = rng.uniform(0, 140, (count, 2))
+        boxes = np.concatenate([corner, corner + np.stack([width, height], 1)], 1)
+        guesses = int(rng.integers(0, 40))
+        noise = rng.normal(0, 1, (guesses, 4)) * rng.choice([0.2, 1.0, 3.0], (guesses, 1))
+        guess = boxes[rng.integers(0, count, guesses)] + noise
+        scores = rng.random(guesses)
+        if seed % 2:
+            scores = np.round(scores, 1)
+        truth.append(ImageLabels(boxes, rng.random(count) < 0.2))
+        detections.append(ImageDetections(guess, scores))
+    return truth, detections

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import PIL.Image
 import pytest
-from altered_packages import Values, put, remove, with_metadata
+from altered_packages import PRECISION, Values, put, remove, with_metadata
 from damaged_files import rewritten
 from runner_answers import answer, run
 from torch import nn
@@ -180,15 +180,6 @@ def test_both_fail_the_self_test_for_the_same_reason(
 
 
 LIBRARY = {"name": "ops.so", "sha256": "0" * 64, "torch_version": "2.13.0", "platform": "linux-x86_64"}
-PRECISION = {
-    "dtype": "float16",
-    "device": "cuda",
-    "pictures": 12,
-    "detections": 30,
-    "median_box_change": 0.01,
-    "max_box_change": 1.5,
-    "max_score_change": 0.004,
-}
 
 
 def extra(shape: list[int], kind: str = "values") -> Callable[[Values], None]:

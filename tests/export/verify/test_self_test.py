@@ -1,6 +1,5 @@
 """The self-test: built for any weights, passed with TF32, failed by changed weights."""
 
-import copy
 import dataclasses
 import logging
 
@@ -50,16 +49,6 @@ def test_untrained_weights_give_a_test_that_tf32_passes(name: str, seed: int) ->
     with OperandRounding():
         report = run_self_test(detector, gpu_tolerance(test), CPU)
     assert report.passed, report.failures
-
-
-def test_tolerates_small_noise_in_the_weights(detector: FaceDetector, self_test: SelfTest) -> None:
-    for seed in range(5):
-        generator = torch.Generator().manual_seed(seed)
-        noisy = copy.deepcopy(detector)
-        for parameter in noisy.parameters():
-            parameter.data *= 1 + 2e-4 * torch.randn(parameter.shape, generator=generator)
-        report = run_self_test(noisy, gpu_tolerance(self_test), CPU)
-        assert report.passed, report.failures
 
 
 def test_failures_name_the_differences(detector: FaceDetector, self_test: SelfTest) -> None:

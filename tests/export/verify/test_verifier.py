@@ -80,31 +80,16 @@ def without_the_best(found: Answer, images: Tensor) -> Answer:
     }
 
 
-def invented(found: Answer, images: Tensor) -> Answer:
-    boxes, scores = found["boxes"].clone(), found["scores"].clone()
-    every = torch.arange(len(scores))
-    index = found["counts"].long().clamp(max=scores.shape[1] - 1)
-    boxes[every, index], scores[every, index] = torch.tensor([1.0, 1.0, 9.0, 9.0]), 0.9
-    counts = (found["counts"] + 1).clamp(max=scores.shape[1])
-    return {**found, "boxes": boxes, "scores": scores, "counts": counts}
-
-
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda found, images: {**found, "boxes": found["boxes"] + 3},
-        lambda found, images: {**found, "labels": 1 - found["labels"]},
-        lambda found, images: {**found, "scores": found["scores"] + 0.002},
-        lambda found, images: {**found, "boxes": found["boxes"] * torch.nan},
-        without_the_best,
-        invented,
-    ],
+    [lambda found, images: {**found, "boxes": found["boxes"] + 3}, without_the_best],
 )
 def test_rejects_errors_in_one_batch_size(
     change: Callable[[Answer, Tensor], Answer],
     colors: tuple[MadeArtifact, Reference],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """`tests/runtime/test_self_test.py` has all kinds of errors that the comparison of sets finds."""
     answering(lambda found, images: change(found, images) if len(images) == 5 else found, monkeypatch)
     with pytest.raises(ArtifactError, match=r"with Python on cpu in batches of 5: .* are missing, new"):
         check(*colors)

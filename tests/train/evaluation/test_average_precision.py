@@ -2,14 +2,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scored_boxes import found, labels
+from scored_boxes import found, labels, random_case
 
 from lensbox.train.evaluation.average_precision import (
     BANDS,
     Curve,
     Evaluation,
-    ImageDetections,
-    ImageLabels,
     threshold_of_best_f1,
 )
 
@@ -47,26 +45,6 @@ REFERENCE = {
     2: (0.35348503961142996, 0.39531057178116, 0.2665948275862069, 0.419602766595368, 0.2545739974311403),
     3: (0.4907943525095346, 0.7326042181578514, 0.4686609686609686, 0.3789089279122502, 0.40293947494449406),
 }
-
-
-def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
-    rng = np.random.default_rng(seed)
-    truth, detections = [], []
-    for _ in range(12):
-        count = int(rng.integers(1, 15))
-        height = np.exp(rng.uniform(np.log(3), np.log(60), count))
-        width = height * rng.uniform(0.6, 1.2, count)
-        corner = rng.uniform(0, 140, (count, 2))
-        boxes = np.concatenate([corner, corner + np.stack([width, height], 1)], 1)
-        guesses = int(rng.integers(0, 40))
-        noise = rng.normal(0, 1, (guesses, 4)) * rng.choice([0.2, 1.0, 3.0], (guesses, 1))
-        guess = boxes[rng.integers(0, count, guesses)] + noise
-        scores = rng.random(guesses)
-        if seed % 2:
-            scores = np.round(scores, 1)  # many ties
-        truth.append(ImageLabels(boxes, rng.random(count) < 0.2))
-        detections.append(ImageDetections(guess, scores))
-    return truth, detections
 
 
 @pytest.mark.parametrize("seed", sorted(REFERENCE))

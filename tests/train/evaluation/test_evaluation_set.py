@@ -1,11 +1,13 @@
 """Evaluation of detectors with several classes."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from scored_boxes import random_case
 
 from lensbox.common.errors import InputError
 from lensbox.runtime import Canvas
@@ -23,28 +25,12 @@ from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 CLASSES = 3
 
 
-def random_images(seed: int, count: int = 30) -> tuple[list[ImageLabels], list[ImageDetections]]:
-    """Boxes of three classes, and two detections near each, of which one in five has another class."""
-    rng = np.random.default_rng(seed)
-    labels, found = [], []
-    for _ in range(count):
-        boxes = int(rng.integers(1, 9))
-        corner, size = rng.uniform(0, 200, (boxes, 2)), rng.uniform(12, 60, (boxes, 2))
-        truth = np.concatenate([corner, corner + size], 1)
-        classes = rng.integers(0, CLASSES, boxes)
-        ignore = rng.random(boxes) < 0.1
-        labels.append(ImageLabels(truth, ignore, classes))
-        near = truth.repeat(2, 0) + rng.normal(0, 4, (2 * boxes, 4))
-        guessed = np.where(
-            rng.random(2 * boxes) < 0.2, rng.integers(0, CLASSES, 2 * boxes), classes.repeat(2)
-        )
-        near[:, 2:] = np.maximum(near[:, 2:], near[:, :2] + 10)
-        found.append(ImageDetections(near, rng.random(2 * boxes), guessed))
-    return labels, found
-
-
 def test_a_class_is_scored_as_if_it_were_alone() -> None:
-    labels, found = random_images(7)
+    """Classes are random, so one in three of the detections near a box has its class."""
+    rng = np.random.default_rng(7)
+    labels, found = random_case(7)
+    labels = [replace(one, classes=rng.integers(0, CLASSES, len(one.boxes))) for one in labels]
+    found = [replace(one, classes=rng.integers(0, CLASSES, len(one.boxes))) for one in found]
     matched = Evaluation(labels, found)
     figures = coco_precision(labels, found, CLASSES)
     for wanted in range(CLASSES):
