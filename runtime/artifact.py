@@ -147,7 +147,9 @@ class Artifact:
             batches = read_batches(files, read, batch_size, threads)
         else:
             coded = partial(read_coded, canvas=canvas, reading=reading, decoder=decoder)
-            batches = decode_batches(read_batches(files, coded, batch_size, threads), decoder, read)
+            batches = decode_batches(
+                read_batches(files, coded, batch_size, threads, decoder.read), decoder, read
+            )
         return self._detect_batches(batches, thresholds, spec)
 
     def detect(

@@ -1,7 +1,7 @@
 """Read image files: one, or many in threads that read ahead."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
@@ -85,10 +85,15 @@ Read = TypeVar("Read", Photo, Photo | CodedPhoto)
 
 
 def read_batches(
-    files: Iterable[File], read: Callable[[File], Read], batch_size: int, threads: int
+    files: Iterable[File],
+    read: Callable[[File], Read],
+    batch_size: int,
+    threads: int,
+    read_several: Callable[[list[File]], Sequence[Read | None]] | None = None,
 ) -> Generator[list[Read | InputError], None, None]:
     """Yield photographs in the order of their files, `batch_size` at a time; an error for an unreadable file.
 
+    read_several: called first with a few files; `read` then reads each file for which it returned None.
     Beside the yielded batch, at most `batch_size + max(batch_size, threads)` photographs are in memory.
     Closing the generator waits for the few files that each thread is reading, and leaves no thread.
     """
@@ -106,7 +111,7 @@ def read_batches(
             nonlocal taken
             while group := list(islice(remaining, min(group_size, ahead + given - taken))):
                 taken += len(group)
-                waiting.append(pool.submit(_photos_or_errors, read, group))
+                waiting.append(pool.submit(_photos_or_errors, read, read_several, group))
 
         try:
             fill_up()
@@ -121,8 +126,13 @@ def read_batches(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _photos_or_errors(read: Callable[[File], Read], files: list[File]) -> list[Read | InputError]:
-    return [_photo_or_error(read, file) for file in files]
+def _photos_or_errors(
+    read: Callable[[File], Read],
+    read_several: Callable[[list[File]], Sequence[Read | None]] | None,
+    files: list[File],
+) -> list[Read | InputError]:
+    photos = [None] * len(files) if read_several is None else read_several(files)
+    return [photo or _photo_or_error(read, file) for photo, file in zip(photos, files, strict=True)]
 
 
 def _photo_or_error(read: Callable[[File], Read], file: File) -> Read | InputError:

@@ -91,6 +91,22 @@ class GpuJpegDecoder:
         photo = coded_photo(source, file, self._canvas, self._reading)
         return photo if photo is not None and torch.ops.lensbox_jpeg.accepts(photo.file) else None
 
+    def read(self, sources: Sequence[str | Path | bytes]) -> list[CodedPhoto | None]:
+        """Read several files in one call without Python's lock; None for a file that `coded` must check."""
+        paths = [str(source) for source in sources if not isinstance(source, bytes)]
+        if len(paths) < len(sources) or not all(
+            map(str.isprintable, paths)
+        ):  # torch takes no lone surrogates
+            return [None] * len(sources)
+        files, sizes = torch.ops.lensbox_jpeg.read_files(paths)
+        canvas, oversampling = self._canvas, self._reading.jpeg_oversampling
+        return [
+            CodedPhoto(source, file, 1, width, height)
+            if width and jpeg_reduction(width, height, canvas.width, canvas.height, oversampling) == 1
+            else None
+            for source, file, (width, height) in zip(sources, files, sizes.tolist(), strict=True)
+        ]
+
     def decode(self, photos: Sequence[CodedPhoto]) -> list[Photo | None]:
         """Decode a batch as `decode_on_gpu` does."""
         return decode_on_gpu(photos, self.device)

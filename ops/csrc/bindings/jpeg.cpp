@@ -3,11 +3,18 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <torch/library.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "../backends.h"
@@ -39,6 +46,53 @@ bool is_sound(const Tensor& file, int64_t parts) {
   uint8_t* const out = copy.mutable_data_ptr<uint8_t>();
   return lensbox_cpu_read_jpeg(bytes_of(file), static_cast<size_t>(file.size(0)), out, scan) > 0 &&
          lensbox_cpu_is_sound_jpeg(out, scan, static_cast<int32_t>(parts));
+}
+
+// Return the content of a regular file, uint8 [N]; empty if the file is larger than 1 MiB or cannot be read.
+Tensor content_of(const std::string& path) {
+  constexpr off_t kMostBytes = off_t{1} << 20;
+  const Tensor nothing = at::empty({0}, at::kByte);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return nothing;
+  struct stat status = {};
+  int64_t size = 0;
+  Tensor content = nothing;
+  if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= kMostBytes) {
+    content = at::empty({status.st_size}, at::kByte);
+    ssize_t count = 1;
+    while (size < status.st_size && count > 0) {
+      count =
+          read(file, content.mutable_data_ptr<uint8_t>() + size, static_cast<size_t>(status.st_size - size));
+      size += std::max(count, ssize_t{0});
+    }
+  }
+  close(file);
+  return size == content.size(0) ? content : nothing;
+}
+
+// Read files that are accepted and have no EXIF data: their contents, uint8 [N], and sizes, int64 [F, 2],
+// width and height. Other files, also those that cannot be read, are empty, with the size 0 x 0.
+std::tuple<std::vector<Tensor>, Tensor> read_files(const std::vector<std::string>& paths) {
+  constexpr std::string_view kExif("Exif\0\0", 6);
+  const Tensor sizes = at::zeros({static_cast<int64_t>(paths.size()), 2}, at::kLong);
+  auto* size = sizes.mutable_data_ptr<int64_t>();
+  std::vector<Tensor> files;
+  for (const std::string& path : paths) {
+    Tensor file = content_of(path);
+    const std::string_view bytes(reinterpret_cast<const char*>(file.const_data_ptr<uint8_t>()),
+                                 static_cast<size_t>(file.size(0)));
+    JpegScan scan;
+    if (lensbox_cpu_read_jpeg(bytes_of(file), bytes.size(), nullptr, scan) > 0 &&
+        bytes.find(kExif) == std::string_view::npos) {
+      size[0] = scan.width;
+      size[1] = scan.height;
+    } else {
+      file = at::empty({0}, at::kByte);
+    }
+    files.push_back(file);
+    size += 2;
+  }
+  return {files, sizes};
 }
 
 #ifdef LENSBOX_WITH_CUDA
@@ -199,6 +253,7 @@ std::vector<Tensor> decode_luma(at::TensorList /*files*/, at::Device /*device*/)
 TORCH_LIBRARY(lensbox_jpeg, m) {
   m.def("accepts(Tensor file) -> bool", lensbox::accepts);
   m.def("is_sound(Tensor file, int parts=1) -> bool", lensbox::is_sound);
+  m.def("read_files(str[] paths) -> (Tensor[] files, Tensor sizes)", lensbox::read_files);
   m.def("open_nvjpeg(str library, Device device) -> bool", lensbox::open_nvjpeg);
   m.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_luma);
 }

@@ -133,6 +133,34 @@ def test_files_that_are_reduced_or_not_baseline_stay_on_the_cpu() -> None:
     assert GpuJpegDecoder(CPU, GRAY, FULL).coded("a.jpg", _encode(1100, 1100)) is not None
 
 
+def test_files_are_read_together_as_one_by_one(tmp_path: Path) -> None:
+    contents = [
+        BASELINE,
+        RESTARTED,
+        jpeg_with_exif(BASELINE, exif(6)),  # left to `coded`, which turns the photograph
+        _encode(101, 67, progressive=True),
+        _encode(1100, 1100),  # read at half its size
+        _encode(1100, 1100, noise=120, quality=100),  # larger than 512 KiB
+        BASELINE[:-300],
+        b"",
+    ]
+    paths = [tmp_path / f"{index} ä.jpg" for index in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    decoder = GpuJpegDecoder(CPU, GRAY, Reading())
+    found = decoder.read([*paths, tmp_path, tmp_path / "missing.jpg"])
+    assert [one is not None for one in found] == [True, True] + 8 * [False]
+    for photo, path in zip(found[:2], paths, strict=False):
+        one = decoder.coded(path, path.read_bytes())
+        assert photo is not None
+        assert one is not None
+        assert torch.equal(photo.file, one.file)
+        assert (photo.source, photo.orientation) == (path, one.orientation)
+        assert (photo.width, photo.height) == (one.width, one.height) == (101, 67)
+    assert decoder.read([paths[0], BASELINE]) == [None, None]
+    assert decoder.read([tmp_path / "\udcff.jpg"]) == [None]
+
+
 def test_who_decodes() -> None:
     assert gpu_jpeg_decoder(CPU, GRAY, FULL, "auto", 512) is None
     assert gpu_jpeg_decoder(CPU, GRAY, FULL, "cpu", 512) is None
