@@ -26,6 +26,9 @@ Decode = Literal["auto", "cpu", "gpu"]
 # An H200 decodes batches of 32 files 1.4 times as fast as 16 CPU cores. Smaller ones were not measured.
 _LEAST_BATCH = 32
 
+# The decoder rejects larger files (`jpeg_header.cpp`).
+_MAX_BYTES = 1 << 19
+
 # Compute capabilities whose decoder was compared with libjpeg-turbo, and the version of nvJPEG that was used.
 _COMPARED = ((9, 0),)  # H100, H200
 _LIBRARY = "libnvjpeg.so.13"
@@ -49,8 +52,8 @@ class CodedPhoto:
 def coded_photo(
     source: str | Path | bytes, file: bytes, canvas: Canvas, reading: Reading
 ) -> CodedPhoto | None:
-    """Return a file for `decode_on_gpu`; None if its header shows that the CPU must decode it."""
-    header = usual_header(file)
+    """Return a file for `decode_on_gpu`; None if size or header show that the CPU must decode it."""
+    header = usual_header(file) if len(file) <= _MAX_BYTES else None
     if header is None or header.has_more_scans:
         return None
     orientation = exif_orientation(header.exif) if reading.orientation == "exif" else 1

@@ -164,8 +164,8 @@ class JpegHeader(NamedTuple):
 def usual_header(file: bytes) -> JpegHeader | None:
     """Return the header of a JPEG file such as cameras and programs write; None for all other files.
 
-    A usual file is gray or has three components of 8 bits, is Huffman-coded, and has one whole frame, known
-    segments, and no bytes between them. All decoders agree on such a header.
+    A usual file is gray or has three components of 8 bits, is Huffman-coded, and has one whole frame of at
+    least one pixel, known segments, and no bytes between them. All decoders agree on such a header.
     """
     if not has_signature(file):
         return None
@@ -180,7 +180,7 @@ def usual_header(file: bytes) -> JpegHeader | None:
             if frame is not None or length < 8 or at + 2 + length > len(file):
                 return None
             bits, height, width, components = _FRAME.unpack_from(file, at + 4)
-            if bits != 8 or components not in (1, 3) or length != 8 + 3 * components:
+            if bits != 8 or components not in (1, 3) or length != 8 + 3 * components or 0 in (height, width):
                 return None
             frame = width, height, components, marker == _PROGRESSIVE_FRAME
         elif marker == START_OF_SCAN:

@@ -18,7 +18,7 @@ import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import DeviceError, InputError
 from lensbox.runtime.images.files import read_photo
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder, gpu_jpeg_decoder
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder, coded_photo, gpu_jpeg_decoder
 from lensbox.runtime.loading import load_artifact
 
 GRAY = Canvas(256, 256, 1)
@@ -131,6 +131,16 @@ def test_files_that_are_reduced_or_not_baseline_stay_on_the_cpu() -> None:
     assert decoder.coded("a.jpg", _encode(101, 67, progressive=True)) is None
     assert decoder.coded("a.png", b"\x89PNG") is None
     assert GpuJpegDecoder(CPU, GRAY, FULL).coded("a.jpg", _encode(1100, 1100)) is not None
+
+
+def test_files_without_pixels_or_above_512_kib_are_not_handed_over() -> None:
+    """A service hands over files without asking `accepts`, so both must refuse the same sizes."""
+    frame = BASELINE.index(b"\xff\xc0") + 5
+    assert coded_photo("a.jpg", BASELINE[:frame] + bytes(4) + BASELINE[frame + 4 :], GRAY, FULL) is None
+    largest = BASELINE.ljust(1 << 19, b"\0")
+    for file, is_taken in ((largest, True), (largest + b"\0", False)):
+        assert (coded_photo("a.jpg", file, GRAY, FULL) is not None) == is_taken
+        assert torch.ops.lensbox_jpeg.accepts(_bytes(file)) == is_taken
 
 
 def test_files_are_read_together_as_one_by_one(tmp_path: Path) -> None:
