@@ -20,7 +20,7 @@ from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.devices import batch_sizes
-from lensbox.serve.engine.jobs import CodedJob
+from lensbox.serve.engine.jobs import CodedJob, DetectJob
 from lensbox.serve.loading import StartupError, load_model, warm_up
 from lensbox.serve.settings import Settings
 
@@ -97,6 +97,33 @@ def test_gpu_decodes_jpeg_files_as_the_cpu(artifact_path: Path, encode: Encode) 
     for one, wanted in zip(found, expected, strict=True):
         assert one is not None
         torch.testing.assert_close(one.boxes, wanted.boxes, rtol=0, atol=0.01)
+
+
+def test_captures_graphs_of_all_batch_sizes(artifact_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs have the artifact's own thresholds, because none are given."""
+    captured: list[Any] = []
+    monkeypatch.setattr(Artifact, "capture", lambda artifact, *arguments: captured.append(arguments))
+    load_model(Settings(artifact_path, device="cpu", threads=1, max_batch=6))
+    assert captured == [([1, 2, 4, 6],)]
+
+
+@pytest.mark.gpu
+def test_batches_of_requests_run_in_graphs(artifact_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed = 0
+    replay = torch.cuda.CUDAGraph.replay
+
+    def count(graph: torch.cuda.CUDAGraph) -> None:
+        nonlocal replayed
+        replayed += 1
+        replay(graph)
+
+    with torch.inference_mode():
+        artifact = load_model(Settings(artifact_path, device="cuda", max_batch=6))
+        monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", count)
+        photo = Photo.of(torch.zeros(1, 20, 30, dtype=torch.uint8))
+        for size in range(1, 7):
+            DetectJob.run(artifact, [DetectJob(photo, None, None)] * size)
+    assert replayed == 6
 
 
 def test_warming_up_covers_every_number_of_channels_and_batch_size(artifact: Artifact) -> None:
