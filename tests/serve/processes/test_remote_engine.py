@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+from services import Encode
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import NotReadyError
-from lensbox.serve.engine.jobs import DetectJob
+from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job
 from lensbox.serve.processes.child import EngineAddress, new_address
 from lensbox.serve.processes.shared_memory import packed_whole
 
@@ -36,11 +38,15 @@ if hasattr(os, "memfd_create"):
     from lensbox.serve.processes.shared_memory import Arena
 
 
+PLAIN = DetectJob(Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8)), None, None)
+
+
 class FakeEngine:
     """Accept jobs. A test sets their results."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.jobs: list[Future[Any]] = []
+        self.last: Any = None
         self._model = SimpleNamespace(
             metadata=artifact.metadata, device=torch.device("cpu"), decodes_jpeg=True
         )
@@ -49,6 +55,7 @@ class FakeEngine:
         return self._model
 
     def submit(self, job: Any, deadline: float, asked: float) -> "Future[Any]":
+        self.last = job
         self.jobs.append(Future())
         return self.jobs[-1]
 
@@ -92,10 +99,9 @@ class Pair:
         self.call(self.remote.start)
         wait_until(lambda: self.remote.loaded and bool(self.front_ends.connected))
 
-    def submit(self, in_loop: bool = False) -> "Future[Any]":
+    def submit(self, in_loop: bool = False, job: Job[Any] = PLAIN) -> "Future[Any]":
         """Return the future of a job that has come to the engine. in_loop: submit from the event loop."""
         count = len(self.engine.jobs)
-        job = DetectJob(Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8)), None, None)
         future: Future[Any] = (self.call if in_loop else lambda call: call())(lambda: self.remote.submit(job))
         wait_until(lambda: len(self.engine.jobs) == count + 1)
         return future
@@ -132,6 +138,21 @@ def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
     futures[1].cancel()
     wait_until(pair.engine.jobs[1].cancelled)
     wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
+
+
+def test_a_jpeg_file_arrives_and_may_be_refused(pair: Pair, encode: Encode, artifact: Artifact) -> None:
+    pair.connect()
+    photo = coded_photo("", encode("JPEG", orientation=6), artifact.metadata.canvas, artifact.reading())
+    assert photo is not None
+    future = pair.submit(job=CodedJob(photo, 0.5, None))
+    assert not pair.arena.is_empty
+    arrived = pair.engine.last.photo
+    assert torch.equal(arrived.file, photo.file)
+    assert (arrived.orientation, arrived.width, arrived.height) == (6, photo.width, photo.height)
+    pair.engine.last = arrived = None
+    pair.engine.jobs[0].set_result(None)  # the CPU must decode the file
+    assert future.result(PATIENCE) is None
+    wait_until(lambda: pair.arena.is_empty)
 
 
 def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
