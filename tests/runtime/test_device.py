@@ -36,10 +36,10 @@ def test_timer_of_a_gpu() -> None:
     torch.cuda.synchronize()
     start = time.perf_counter()
     timer = DeviceTimer(device)
-    torch.cuda._sleep(100_000_000)  # cycles
+    torch.cuda._sleep(1_000_000_000)  # cycles
     timer.stop()
     queued = time.perf_counter() - start
-    assert timer.seconds() > 0.02 > queued  # at up to 5 GHz
+    assert timer.seconds() > max(0.2, queued)  # at up to 5 GHz
 
 
 def test_an_artifact_reports_the_time_of_its_letterbox(artifact_path: Path) -> None:
