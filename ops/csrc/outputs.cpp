@@ -22,8 +22,9 @@ Tensor gradient_of(const Tensor& input, c10::SymIntArrayRef shape, bool wanted) 
 }  // namespace
 
 Tensor giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps) {
-  check_box_pair("lensbox::giou", boxes1, boxes2);
-  check_eps("lensbox::giou", eps);
+  constexpr const char* op = "lensbox::giou";
+  check_box_pair(op, boxes1, boxes2);
+  check_eps(op, eps);
   return at::empty_symint(broadcast_leading(boxes1, boxes2, 1),
                           boxes1.options().dtype(giou_dtype(boxes1, boxes2)));
 }
@@ -31,19 +32,21 @@ Tensor giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps) {
 std::tuple<Tensor, Tensor> giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
                                                  const Tensor& boxes2, double eps,
                                                  std::array<bool, 2> output_mask) {
-  check_box_pair("lensbox::_giou_backward", boxes1, boxes2);
-  check_eps("lensbox::_giou_backward", eps);
-  check_wanted("lensbox::_giou_backward", output_mask[0], 0, "boxes1", boxes1);
-  check_wanted("lensbox::_giou_backward", output_mask[1], 1, "boxes2", boxes2);
+  constexpr const char* op = "lensbox::_giou_backward";
+  check_box_pair(op, boxes1, boxes2);
+  check_eps(op, eps);
+  check_wanted(op, output_mask[0], 0, "boxes1", boxes1);
+  check_wanted(op, output_mask[1], 1, "boxes2", boxes2);
   const auto slots = broadcast_leading(boxes1, boxes2, 1);
-  check_grad("lensbox::_giou_backward", grad, slots, "boxes1", boxes1);
+  check_grad(op, grad, slots, "boxes1", boxes1);
   const auto shape = with_tail(slots, {4});
   return {gradient_of(boxes1, shape, output_mask[0]), gradient_of(boxes2, shape, output_mask[1])};
 }
 
 Tensor pairwise_giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double eps) {
-  check_box_matrices("lensbox::pairwise_giou", boxes1, boxes2);
-  check_eps("lensbox::pairwise_giou", eps);
+  constexpr const char* op = "lensbox::pairwise_giou";
+  check_box_matrices(op, boxes1, boxes2);
+  check_eps(op, eps);
   const auto shape =
       with_tail(broadcast_leading(boxes1, boxes2, 2), {boxes1.sym_size(-2), boxes2.sym_size(-2)});
   return at::empty_symint(shape, boxes1.options().dtype(giou_dtype(boxes1, boxes2)));
@@ -52,13 +55,13 @@ Tensor pairwise_giou_outputs(const Tensor& boxes1, const Tensor& boxes2, double 
 std::tuple<Tensor, Tensor> pairwise_giou_backward_outputs(const Tensor& grad, const Tensor& boxes1,
                                                           const Tensor& boxes2, double eps,
                                                           std::array<bool, 2> output_mask) {
-  check_box_matrices("lensbox::_pairwise_giou_backward", boxes1, boxes2);
-  check_eps("lensbox::_pairwise_giou_backward", eps);
-  check_wanted("lensbox::_pairwise_giou_backward", output_mask[0], 0, "boxes1", boxes1);
-  check_wanted("lensbox::_pairwise_giou_backward", output_mask[1], 1, "boxes2", boxes2);
+  constexpr const char* op = "lensbox::_pairwise_giou_backward";
+  check_box_matrices(op, boxes1, boxes2);
+  check_eps(op, eps);
+  check_wanted(op, output_mask[0], 0, "boxes1", boxes1);
+  check_wanted(op, output_mask[1], 1, "boxes2", boxes2);
   const auto batch = broadcast_leading(boxes1, boxes2, 2);
-  check_grad("lensbox::_pairwise_giou_backward", grad,
-             with_tail(batch, {boxes1.sym_size(-2), boxes2.sym_size(-2)}), "boxes1", boxes1);
+  check_grad(op, grad, with_tail(batch, {boxes1.sym_size(-2), boxes2.sym_size(-2)}), "boxes1", boxes1);
   return {gradient_of(boxes1, with_tail(batch, {boxes1.sym_size(-2), 4}), output_mask[0]),
           gradient_of(boxes2, with_tail(batch, {boxes2.sym_size(-2), 4}), output_mask[1])};
 }
@@ -76,8 +79,8 @@ std::tuple<Tensor, Tensor, Tensor> masked_giou_loss_backward_outputs(const Tenso
                                                                      const std::optional<Tensor>& loss,
                                                                      const Tensor& normalizer, double eps,
                                                                      std::array<bool, 3> output_mask) {
-  check_loss_arguments("lensbox::_masked_giou_loss_backward", pred, target, weight, eps);
   constexpr const char* op = "lensbox::_masked_giou_loss_backward";
+  check_loss_arguments(op, pred, target, weight, eps);
   check_grad(op, grad, {}, "pred", pred);
   if (loss.has_value()) check_saved(op, "loss", *loss, math_dtype(pred, target), pred);
   check_saved(op, "normalizer", normalizer, at::kDouble, pred);
@@ -112,8 +115,8 @@ std::tuple<Tensor, Tensor> jagged_giou_loss_backward_outputs(const Tensor& grad,
                                                              const Tensor& targets, const Tensor& offsets,
                                                              const Tensor& normalizer, double eps,
                                                              std::array<bool, 2> output_mask) {
-  check_jagged_arguments("lensbox::_jagged_giou_loss_backward", pred, targets, offsets, eps);
   constexpr const char* op = "lensbox::_jagged_giou_loss_backward";
+  check_jagged_arguments(op, pred, targets, offsets, eps);
   check_grad(op, grad, {}, "pred", pred);
   check_saved(op, "normalizer", normalizer, at::kDouble, pred);
   check_wanted(op, output_mask[1], 1, "targets", targets);

@@ -71,6 +71,12 @@ struct JaggedProblem {
   bool in_double;  // the arithmetic, and the dtype of the loss
 };
 
+// Call body(0.0) for arithmetic in double, else body(0.0f).
+template <typename Body>
+void with_math(bool in_double, const Body& body) {
+  in_double ? body(double{}) : body(float{});
+}
+
 // On CUDA the overlaps of all pairs are kept as bits: 2^17 candidates take 2 GiB an image.
 constexpr int64_t kMaxCandidates = int64_t{1} << 17;
 

@@ -41,21 +41,16 @@ void giou_backward_kernel(const SlotView& grad, const SlotView& boxes1, const Sl
 
 void lensbox_cpu_giou(const SlotView& boxes1, const SlotView& boxes2, double eps, bool in_double,
                       int64_t slots, const SlotView& out) {
-  if (in_double) {
-    giou_kernel<double>(boxes1, boxes2, eps, slots, out);
-  } else {
-    giou_kernel<float>(boxes1, boxes2, static_cast<float>(eps), slots, out);
-  }
+  with_math(in_double,
+            [&](auto math) { giou_kernel(boxes1, boxes2, static_cast<decltype(math)>(eps), slots, out); });
 }
 
 void lensbox_cpu_giou_backward(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2,
                                double eps, bool in_double, int64_t slots, const SlotView* grad1,
                                const SlotView* grad2) {
-  if (in_double) {
-    giou_backward_kernel<double>(grad, boxes1, boxes2, eps, slots, grad1, grad2);
-  } else {
-    giou_backward_kernel<float>(grad, boxes1, boxes2, static_cast<float>(eps), slots, grad1, grad2);
-  }
+  with_math(in_double, [&](auto math) {
+    giou_backward_kernel(grad, boxes1, boxes2, static_cast<decltype(math)>(eps), slots, grad1, grad2);
+  });
 }
 
 }  // namespace lensbox

@@ -107,20 +107,15 @@ void pairwise_giou_backward_kernel(const SlotView& grad, const PairwiseProblem& 
 
 void lensbox_cpu_pairwise_giou(const PairwiseProblem& problem, double eps, bool in_double,
                                const SlotView& out) {
-  if (in_double) {
-    pairwise_giou_kernel<double>(problem, eps, out);
-  } else {
-    pairwise_giou_kernel<float>(problem, static_cast<float>(eps), out);
-  }
+  with_math(in_double,
+            [&](auto math) { pairwise_giou_kernel(problem, static_cast<decltype(math)>(eps), out); });
 }
 
 void lensbox_cpu_pairwise_giou_backward(const SlotView& grad, const PairwiseProblem& problem, double eps,
                                         bool in_double, const SlotView* grad1, const SlotView* grad2) {
-  if (in_double) {
-    pairwise_giou_backward_kernel<double>(grad, problem, eps, grad1, grad2);
-  } else {
-    pairwise_giou_backward_kernel<float>(grad, problem, static_cast<float>(eps), grad1, grad2);
-  }
+  with_math(in_double, [&](auto math) {
+    pairwise_giou_backward_kernel(grad, problem, static_cast<decltype(math)>(eps), grad1, grad2);
+  });
 }
 
 }  // namespace lensbox

@@ -42,11 +42,10 @@ cudaError_t lensbox_cuda_giou(const SlotView& boxes1, const SlotView& boxes2, do
                               int64_t slots, const SlotView& out, cudaStream_t stream) {
   if (slots == 0) return cudaSuccess;
   const int blocks = grid_size(slots, kThreads, kBlocksPerSm);
-  if (in_double) {
-    giou_kernel<double><<<blocks, kThreads, 0, stream>>>(boxes1, boxes2, eps, slots, out);
-  } else {
-    giou_kernel<float><<<blocks, kThreads, 0, stream>>>(boxes1, boxes2, static_cast<float>(eps), slots, out);
-  }
+  with_math(in_double, [&](auto math) {
+    using T = decltype(math);
+    giou_kernel<T><<<blocks, kThreads, 0, stream>>>(boxes1, boxes2, static_cast<T>(eps), slots, out);
+  });
   return cudaGetLastError();
 }
 
@@ -55,16 +54,12 @@ cudaError_t lensbox_cuda_giou_backward(const SlotView& grad, const SlotView& box
                                        const SlotView* grad2, cudaStream_t stream) {
   if (slots == 0) return cudaSuccess;
   const int blocks = grid_size(slots, kThreads, kBlocksPerSm);
-  const auto run = [&](auto kernel, auto clamp) {
-    kernel<<<blocks, kThreads, 0, stream>>>(grad, boxes1, boxes2, clamp, slots,
-                                            grad1 != nullptr ? *grad1 : SlotView{}, grad1 != nullptr,
-                                            grad2 != nullptr ? *grad2 : SlotView{}, grad2 != nullptr);
-  };
-  if (in_double) {
-    run(giou_backward_kernel<double>, eps);
-  } else {
-    run(giou_backward_kernel<float>, static_cast<float>(eps));
-  }
+  with_math(in_double, [&](auto math) {
+    using T = decltype(math);
+    giou_backward_kernel<T><<<blocks, kThreads, 0, stream>>>(
+        grad, boxes1, boxes2, static_cast<T>(eps), slots, grad1 != nullptr ? *grad1 : SlotView{},
+        grad1 != nullptr, grad2 != nullptr ? *grad2 : SlotView{}, grad2 != nullptr);
+  });
   return cudaGetLastError();
 }
 

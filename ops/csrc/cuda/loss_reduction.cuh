@@ -104,12 +104,6 @@ void launch_packed_backward(const typename Group::Inputs& inputs, int64_t slots,
          static_cast<PackedBox<typename Group::Pred>*>(grad_pred.data));
 }
 
-// Call body(math) with the arithmetic type, as a value.
-template <typename Body>
-void with_math(bool in_double, const Body& body) {
-  in_double ? body(double{}) : body(float{});
-}
-
 struct LossSums {
   double loss;
   double weight;
