@@ -1,4 +1,4 @@
-// The two backends behind one binding of each op: which kernels they have, and how one is called.
+// The two backends of the ops: which kernels each backend has, and how the bindings call them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

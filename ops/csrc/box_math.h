@@ -1,4 +1,4 @@
-// Box arithmetic shared by the CPU and CUDA kernels: the one place where GIoU and its gradient are written.
+// Box arithmetic of the CPU and CUDA kernels: the only implementation of GIoU and its gradient.
 //
 // Boxes are xyxy. GIoU follows Rezatofighi et al., "Generalized Intersection over Union", CVPR 2019:
 //   giou = I / U - (C - U) / C      I: intersection, U: union, C: smallest enclosing box (areas)
@@ -19,9 +19,9 @@ struct Box {
   T x1, y1, x2, y2;
 };
 
-// The smaller and the larger of two. A NaN in the first one passes through, on newer GPUs one in the second
-// too; that is enough, since areas carry every NaN into the results. PTX has one instruction for what are a
-// comparison and a choice in C++.
+// Return the smaller or the larger of two numbers. A NaN in the first argument passes through, and on newer
+// GPUs a NaN in the second. That is enough, since areas carry every NaN into the results. PTX has one
+// instruction for this; C++ would need a comparison and a choice.
 template <typename T>
 LENSBOX_HOST_DEVICE T smaller(T a, T b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -54,13 +54,13 @@ LENSBOX_HOST_DEVICE Box<T> scaled(const Box<T>& box, T scale) {
   return scaled(box, scale, scale);
 }
 
-// n / d for a d from 2^-126 to 2^124, as clamped areas of the safe range and their sums are, and an n that is
-// no larger than d, or 1. On CUDA these are the steps of an exact division (Newton's, after Markstein 1990)
-// without the compiler's test for operands out of that range: a branch, across which the divisions of several
-// pairs could not be interleaved. The compiler corrects the quotient twice; once is enough. One
-// correction could fail only if n / d is within 2^-22 of its last bit of the middle between two floats. It
-// fails for no such pair of mantissas, whichever neighbour of 1 / d the approximation gives
-// (tests/ops/quotient_check.cpp checks all pairs). The last bit may be wrong where n is below 2^-102.
+// Return n / d for d from 2^-126 to 2^124, the range of clamped areas and their sums, and for n <= d or
+// n = 1. On CUDA these are the steps of an exact division (Newton's, after Markstein 1990) without the
+// compiler's test for operands out of that range. The test is a branch, so the divisions of several pairs
+// could not be interleaved. The compiler corrects the quotient twice; once is enough. One correction could
+// fail only if n / d is within 2^-22 of its last bit of the middle between two floats. It fails for no such
+// pair of mantissas, whichever neighbour of 1 / d the approximation gives (tests/ops/quotient_check.cpp
+// checks all pairs). The last bit may be wrong if n is below 2^-102.
 template <typename T>
 LENSBOX_HOST_DEVICE T quotient(T n, T d) {
 #ifdef __CUDA_ARCH__
@@ -104,16 +104,15 @@ LENSBOX_HOST_DEVICE Extent<T> hull_extent(const Box<T>& a, const Box<T>& b) {
   return {larger(a.x2, b.x2) - smaller(a.x1, b.x1), larger(a.y2, b.y2) - smaller(a.y1, b.y1)};
 }
 
-// Areas of very large but finite boxes would overflow. IoU and GIoU stay the same when the x of both boxes
-// are multiplied by one number, their y by another, and eps by both. So where a pair is longer than `limit`
-// along an axis, that axis is shrunk by a power of two (exact), for this pair alone.
+// Areas of very large but finite boxes would overflow. IoU and GIoU stay the same if all x are multiplied by
+// one number, all y by another, and eps by both. So if a pair is longer than `limit` along an axis, the axis
+// is shrunk by a power of two (exact), for this pair alone.
 //
 //   limit    areas of sides up to here, and sums of three, are finite
 //   shrink   brings the longest finite side to twice the limit, and no side above the limit near underflow
 //   sliver   the smallest denominator, as a share of the longest side. It keeps the gradients of a shrunk
-//   pair
-//            finite where eps is shrunk to nothing. Up to a quarter of the limit eps, which is at least
-//            1e-18, is larger; beyond, a box thinner than this counts as empty.
+//            pair finite if eps is shrunk to nothing. Up to a quarter of the limit, eps (at least 1e-18) is
+//            larger; beyond, a box thinner than this counts as empty.
 template <typename T>
 struct SafeRange;
 
@@ -163,7 +162,7 @@ LENSBOX_HOST_DEVICE SafePair<T> to_safe_range(const Box<T>& a, const Box<T>& b, 
   return pair;
 }
 
-// The area of a box as the two functions below take it: infinite for a huge box, of which a side is longer
+// Return the area of a box for the two functions below. It is infinite for a huge box, one with a side longer
 // than the limit.
 template <typename T>
 LENSBOX_HOST_DEVICE T nms_area(const Box<T>& box) {
@@ -172,19 +171,19 @@ LENSBOX_HOST_DEVICE T nms_area(const Box<T>& box) {
   return is_huge ? T(INFINITY) : size.area();
 }
 
-// The suppression rule of NMS, without a division. Areas are passed in because each is used many times. Where
-// one is infinite the answer is no, and that of huge_iou_exceeds() counts.
+// Return whether the IoU exceeds the threshold, without a division. Areas are arguments because each is used
+// many times. If an area is infinite, the result is false, and huge_iou_exceeds() decides.
 template <typename T>
 LENSBOX_HOST_DEVICE bool iou_exceeds(const Box<T>& a, T area_a, const Box<T>& b, T area_b, T threshold) {
   const T inter = intersection_extent(a, b).area();
   return inter > threshold * (area_a + area_b - inter);
 }
 
-// The same rule for a pair with a huge box.
+// Return whether the IoU of a pair with a huge box exceeds the threshold.
 template <typename T>
 LENSBOX_HOST_DEVICE bool huge_iou_exceeds(const Box<T>& a, const Box<T>& b, T threshold) {
   if constexpr (std::is_same_v<T, float>) {
-    // No area of floats overflows or underflows in double.
+    // In double, areas of float boxes neither overflow nor underflow.
     return huge_iou_exceeds<double>({a.x1, a.y1, a.x2, a.y2}, {b.x1, b.y1, b.x2, b.y2}, threshold);
   } else {
     const Extent<T> size_a = box_extent(a), size_b = box_extent(b);
@@ -195,7 +194,7 @@ LENSBOX_HOST_DEVICE bool huge_iou_exceeds(const Box<T>& a, const Box<T>& b, T th
   }
 }
 
-// The terms that GIoU and its gradient share, for a pair of boxes already in the safe range.
+// The intermediate values of GIoU and its gradient, for a pair of boxes in the safe range.
 template <typename T>
 struct GiouTerms {
   Extent<T> inter, hull;
@@ -272,7 +271,7 @@ LENSBOX_HOST_DEVICE Box<T> giou_gradient(const Box<T>& box_a, const Box<T>& box_
   const T hull_by_x = by_hull * terms.hull.area_by_width();
   const T hull_by_y = by_hull * terms.hull.area_by_height();
 
-  // A side of `a` that is one of I is none of C, so one step tells both.
+  // A side of `a` bounds either I or C, never both, so one step() serves both.
   const T x1 = step(a.x1, b.x1), y1 = step(a.y1, b.y1), x2 = step(b.x2, a.x2), y2 = step(b.y2, a.y2);
   // The factor of a coordinate scales the gradient in the original coordinate, too (chain rule).
   return {
@@ -283,8 +282,8 @@ LENSBOX_HOST_DEVICE Box<T> giou_gradient(const Box<T>& box_a, const Box<T>& box_
   };
 }
 
-// Gradients are stored in the dtype of the boxes, where a finite value could round to infinity (float16 ends
-// at 65504): saturate instead. `limit` is the dtype's largest finite value.
+// Gradients are stored in the dtype of the boxes. A finite value could round to infinity there (float16 ends
+// at 65504), so it saturates. `limit` is the dtype's largest finite value.
 template <typename T>
 LENSBOX_HOST_DEVICE T saturate(T value, T limit) {
   return value > limit ? limit : (value < -limit ? -limit : value);

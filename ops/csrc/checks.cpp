@@ -142,7 +142,7 @@ void check_threshold_tensor(const char* name, const Tensor& threshold) {
 void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
                                int64_t fill) {
   constexpr const char* op = "lensbox::letterbox";
-  // Positions of pixels, in float32, are exact up to here.
+  // float32 holds all positions of pixels exactly up to this side.
   constexpr int64_t kLongestSide = int64_t{1} << 24;
   TORCH_CHECK_VALUE(!images.empty(), op, ": images must hold at least one image, got none");
   for (size_t i = 0; i < images.size(); ++i) {

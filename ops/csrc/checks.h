@@ -13,11 +13,10 @@ using at::Tensor;
 // eps is in square pixels. Below 1e-18 a gradient of finite boxes could overflow (see box_math.h).
 void check_eps(const char* op, double eps);
 
-// boxes1, boxes2: boxes of any supported dtype on one device. Shapes are checked by the broadcast that
-// follows.
+// Check that both hold boxes of supported dtypes on one device. The broadcast checks the leading dimensions.
 void check_box_pair(const char* op, const Tensor& boxes1, const Tensor& boxes2);
 
-// The same for boxes of at least two dimensions.
+// Check a pair of boxes of at least two dimensions each.
 void check_box_matrices(const char* op, const Tensor& boxes1, const Tensor& boxes2);
 
 void check_loss_arguments(const char* op, const Tensor& pred, const Tensor& target,

@@ -28,7 +28,7 @@ Detections padded_nms_tensor_thresholds(const Tensor& boxes, const Tensor& score
                  max_detections, categories);
 }
 
-// Thresholds without values: any valid ones give outputs of these shapes.
+// Thresholds of meta tensors have no values; any valid thresholds give outputs of these shapes.
 Detections padded_nms_tensor_thresholds_outputs(const Tensor& boxes, const Tensor& scores,
                                                 const Tensor& iou_threshold, const Tensor& score_threshold,
                                                 c10::SymInt max_candidates, c10::SymInt max_detections,
@@ -98,7 +98,7 @@ TORCH_LIBRARY_IMPL(lensbox, CUDA, m) {
 #endif
 }
 
-// Above the kernels of torch.nested's own tensors, strided and jagged, which say less.
+// Register above the kernels for nested tensors, strided and jagged, whose messages say less.
 TORCH_LIBRARY_IMPL(lensbox, AutogradNestedTensor, m) {
   for (const char* op : lensbox::kOps) {
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<&lensbox::refuse_nested_tensors>());

@@ -12,14 +12,14 @@ struct Fit {
   int64_t width, height, left, top;
 };
 
-// a / b, rounded half up; both positive.
+// Return a / b, rounded half up; both are positive.
 LENSBOX_HOST_DEVICE int64_t rounded_quotient(int64_t a, int64_t b) {
   return (2 * a + b) / (2 * b);
 }
 
-// The side that limits fills the canvas. The other is rounded in integers, so that every runtime agrees, and
-// a very thin image keeps one pixel. An odd pixel of padding lies below or to the right. Sides are at most
-// 2^24 pixels, those of the canvas 2^14.
+// Fit an image to a canvas. The limiting side fills the canvas. The other side is rounded in integers, so
+// that every runtime agrees, and a very thin image keeps one pixel. An odd pixel of padding lies below or to
+// the right. Sides of the image are at most 2^24 pixels, sides of the canvas at most 2^14.
 LENSBOX_HOST_DEVICE Fit fit_to_canvas(int64_t width, int64_t height, int64_t canvas_width,
                                       int64_t canvas_height) {
   Fit fit = {canvas_width, canvas_height, 0, 0};

@@ -1,10 +1,9 @@
 // The arithmetic of `letterbox`, shared by the CPU and CUDA kernels: gray levels as Pillow's convert("L")
 // makes them, and one pass of its resize(BILINEAR), a triangle filter that is as wide as the reduction.
 //
-// Weights are computed in float64 and then fixed to 22 bits after the point, in Pillow's order of operations;
-// from there on all is integers. Sums of integers do not depend on their order, so a kernel may add as it
-// likes and still gives the same bytes. Compilers must not fuse a * b + c here (-ffp-contract=off,
-// --fmad=false).
+// Weights are computed in float64, in Pillow's order of operations, and then fixed to 22 bits after the
+// point. All later steps use integers, whose sums do not depend on the order, so every kernel gives the same
+// bytes. Compilers must not fuse a * b + c here (-ffp-contract=off, --fmad=false).
 //
 // The structs at the end are the arguments of `letterbox` for its kernels: raw memory, no ATen.
 #pragma once
@@ -24,7 +23,7 @@ LENSBOX_HOST_DEVICE uint8_t luma(uint32_t red, uint32_t green, uint32_t blue) {
   return static_cast<uint8_t>((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
 }
 
-// The input pixels [first, first + count) that one output pixel is made of.
+// The input pixels [first, first + count) that contribute to one output pixel.
 struct FilterWindow {
   int32_t first, count;
   double center;  // of the output pixel, in input pixels
@@ -43,7 +42,7 @@ LENSBOX_HOST_DEVICE FilterWindow filter_window(int32_t index, int32_t input, int
   return {first, end - first, center, 1.0 / support};
 }
 
-// The triangle at the window's pixel i, not yet normalised.
+// Return the height of the triangle at the window's pixel i, not yet normalised.
 LENSBOX_HOST_DEVICE double filter_height(const FilterWindow& window, int32_t i) {
   double distance = (i + window.first - window.center + 0.5) * window.shrink;
   if (distance < 0.0) distance = -distance;
@@ -59,7 +58,7 @@ LENSBOX_HOST_DEVICE double filter_area(const FilterWindow& window) {
   return area;
 }
 
-// The weight of a pixel; the weights of a window add up to about 2^22.
+// Return the weight of a pixel; the weights of a window add up to about 2^22.
 LENSBOX_HOST_DEVICE int32_t fixed_weight(double height, double area) {
   const double weight = area != 0.0 ? height / area : height;
   return static_cast<int32_t>(0.5 + weight * (1 << kWeightBits));
@@ -72,7 +71,7 @@ LENSBOX_HOST_DEVICE bool rows_first(int64_t width, int64_t height, const Fit& fi
   return fewer_rows > 0 && fewer_rows > 2 * (width - fit.width);
 }
 
-// The byte for a sum of weight * pixel that began with kHalfWeight.
+// Return the byte for a sum of weight * pixel that began with kHalfWeight.
 LENSBOX_HOST_DEVICE uint8_t filtered_byte(int32_t sum) {
   const int32_t byte = sum >> kWeightBits;
   return static_cast<uint8_t>(byte < 0 ? 0 : byte > 255 ? 255 : byte);

@@ -14,7 +14,7 @@ at::SymDimVector with_tail(at::SymDimVector shape, std::initializer_list<c10::Sy
   return shape;
 }
 
-// Contiguous, or without elements if it was not requested.
+// Return a contiguous tensor for a gradient, or a tensor without elements if it was not requested.
 Tensor gradient_of(const Tensor& input, c10::SymIntArrayRef shape, bool wanted) {
   return wanted ? at::empty_symint(shape, input.options()) : at::empty({0}, input.options());
 }

@@ -1,5 +1,5 @@
-// The checks and the output tensors of every op, the same for all backends: CPU and CUDA fill what these
-// return, and they are the Meta kernels as they stand. Shapes may be symbolic.
+// Check the arguments of every op and allocate its outputs. CPU and CUDA fill the returned tensors; the same
+// functions are the Meta kernels. Shapes may be symbolic.
 #pragma once
 
 #include <ATen/core/Tensor.h>

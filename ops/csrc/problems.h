@@ -1,5 +1,5 @@
-// A tensor of boxes or of numbers as the kernels see it: raw memory, no ATen. Every leading position is a
-// "slot"; slots are counted in row-major order of the leading dimensions, whatever the strides.
+// The arguments of the kernels: raw memory, no ATen. Every leading position of a tensor of boxes or numbers
+// is a "slot"; slots are counted in row-major order of the leading dimensions, whatever the strides.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct SlotView {
   DType dtype = DType::kFloat32;
   int32_t ndim = 0;                    // leading dimensions left after merging adjacent ones
   int64_t sizes[kMaxSlotDims] = {};    // outermost first
-  int64_t strides[kMaxSlotDims] = {};  // in elements; 0 where broadcast
+  int64_t strides[kMaxSlotDims] = {};  // in elements; 0 in a broadcast dimension
   int64_t last_stride = 1;             // between the four coordinates of a box; unused for numbers
   // Slots follow each other without gaps and the address is aligned for one vector load of a slot.
   bool packed = false;

@@ -30,7 +30,7 @@ DType to_dtype(at::ScalarType dtype) {
   }
 }
 
-// A leading dimension, or several that one stride spans.
+// A leading dimension, or several leading dimensions that one stride spans.
 struct LeadingDim {
   int64_t size, stride;
 };
@@ -54,7 +54,7 @@ SlotView make_view(const at::Tensor& tensor, int64_t leading) {
   const auto dims = merged_dims(tensor, leading);
   TORCH_INTERNAL_ASSERT(dims.size() <= kMaxSlotDims, "viewable() was not called");
   SlotView view;
-  view.data = const_cast<void*>(tensor.const_data_ptr());  // kernels write to outputs alone
+  view.data = const_cast<void*>(tensor.const_data_ptr());  // kernels write to outputs only
   view.dtype = to_dtype(tensor.scalar_type());
   for (const LeadingDim& dim : dims) {
     view.sizes[view.ndim] = dim.size;

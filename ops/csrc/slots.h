@@ -1,5 +1,5 @@
-// From torch tensors to the raw views that the kernels take, and the broadcast of everything but the last
-// dimensions, which works for symbolic shapes too.
+// Make the raw views that the kernels take from torch tensors, and broadcast all but the last dimensions,
+// also for symbolic shapes.
 #pragma once
 
 #include <ATen/ExpandUtils.h>

@@ -1,5 +1,5 @@
-// Boxes in blocks of structure-of-arrays form: the one place where the CPU kernels meet dtypes and strides,
-// and the shape in which the compiler vectorises box arithmetic.
+// Boxes in blocks, as structures of arrays. Only this file reads and writes dtypes and strides for the CPU
+// kernels, and the compiler vectorises box arithmetic on such blocks.
 #pragma once
 
 #include <cstdint>
@@ -177,7 +177,7 @@ void store_numbers(const SlotView& view, const int64_t* slots, int count, const 
   with_storage_type(view.dtype, [&](auto storage) {
     using Storage = decltype(storage);
     if constexpr (std::numeric_limits<Storage>::is_integer) {
-      return;  // no output is of integers
+      return;  // outputs of this function are never integers
     } else {
       const T limit = static_cast<T>(kLargest<Storage>);
       Storage* run = static_cast<Storage*>(view.data) + slots[0];
@@ -215,20 +215,20 @@ void for_each_block(int64_t begin, int64_t end, const Body& body) {
   }
 }
 
-// out[i] = giou(a[i], b[i]) for i in [0, count). T is float or double, here and below.
+// Set out[i] = giou(a[i], b[i]) for i in [0, count). T is float or double, here and below.
 template <typename T>
 void giou_of_blocks(const BoxBlock<T>& a, const BoxBlock<T>& b, T eps, int count, T* out);
 
-// out[i] = giou(a, b[i]).
+// Set out[i] = giou(a, b[i]).
 template <typename T>
 void giou_with_block(const Box<T>& a, const BoxBlock<T>& b, T eps, int count, T* out);
 
-// out[i] = factors[i] * d giou(of[i], against[i]) / d of[i].
+// Set out[i] = factors[i] * d giou(of[i], against[i]) / d of[i].
 template <typename T>
 void gradients_of_blocks(const BoxBlock<T>& of, const BoxBlock<T>& against, T eps, const T* factors,
                          int count, BoxBlock<T>& out);
 
-// sums[i] += factors[i] * d giou(of, against[i]) / d of.
+// Add factors[i] * d giou(of, against[i]) / d of to sums[i].
 template <typename T>
 void add_gradients_with_block(const Box<T>& of, const BoxBlock<T>& against, T eps, const T* factors,
                               int count, BoxBlock<T>& sums);

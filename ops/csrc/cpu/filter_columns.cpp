@@ -25,7 +25,7 @@ FilterTable::FilterTable(int32_t input, int32_t output)
       for (int32_t j = 0; j < window.count; ++j) {
         heights[j] = filter_height(window, j);
       }
-      double area = 0.0;  // as filter_area() adds them up
+      double area = 0.0;  // added in the order of filter_area()
       for (int32_t j = 0; j < window.count; ++j) {
         area += heights[j];
       }
@@ -40,8 +40,8 @@ namespace {
 
 constexpr int64_t kBlockBytes = kTransposedRows * kTransposedColumns;
 
-// Byte k of the first half goes to 2 k, byte k of the second to 2 k + 1: the bits of its index rotate by one
-// place. Compilers make vectors of it.
+// Interleave two halves: byte k of the first half goes to 2 k, byte k of the second half to 2 k + 1. The bits
+// of a byte's index rotate by one place. Compilers vectorise the loop.
 void shuffle(const uint8_t* in, uint8_t* out) {
   for (int64_t k = 0; k < kBlockBytes / 2; ++k) {
     out[2 * k] = in[k];
@@ -67,9 +67,9 @@ void transpose_block(const uint8_t* in, int64_t in_pitch, uint8_t* out, int64_t 
 }
 
 #ifdef __x86_64__
-// Each vector holds 16 columns of two rows: of row i in its lower half and of row i + 16 in its upper one.
-// Interleaving the bytes of rows 2 i and 2 i + 1, then pairs of bytes of what came out, then fours and
-// eights, brings the 16 rows of a column together, in both halves at once.
+// Each vector holds 16 columns of two rows: row i in the lower half, row i + 16 in the upper half. Four
+// rounds interleave neighbouring vectors: bytes, then pairs, fours and eights of bytes. After them a vector's
+// half holds 16 rows of one column.
 [[LENSBOX_AVX2]] void transpose_block_avx2(const uint8_t* in, int64_t in_pitch, uint8_t* out,
                                            int64_t out_pitch) {
   __m256i a[16], b[16];
@@ -118,7 +118,7 @@ void transpose(const uint8_t* in, int64_t in_pitch, int64_t rows, int64_t column
 
 namespace {
 
-// Bytes laid out as columns at once, which stay in the nearest cache until they are combined.
+// The number of bytes transposed at once; they stay in the L1 cache until they are combined.
 constexpr int64_t kTileBytes = 512;
 
 int64_t rounded_up(int64_t number, int64_t multiple) {
@@ -134,7 +134,7 @@ ColumnFilter::ColumnFilter(const FilterTable& filter, int32_t pixel_bytes, int32
       tile_(kTileBytes / pixel_bytes / kTransposedColumns * kTransposedColumns),
       out_pitch_(rounded_up(int64_t{colours} * filter.output(), kTransposedRows)),
       columns_(0, filter.longest() + tile_ + kTransposedColumns, kRows * pixel_bytes),
-      // Cleared once: the padding of blocks is never written.
+      // Clear the memory once, because the padding of blocks is never written.
       filtered_(std::make_unique<uint8_t[]>(kRows * out_pitch_)) {}
 
 void ColumnFilter::add(const uint8_t* band, int64_t pitch, int64_t count) {

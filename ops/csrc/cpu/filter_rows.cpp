@@ -9,7 +9,7 @@ namespace {
 // window add up to 2^22, so its weights to at most 2^23; 255 * 2^23 + 2^21 < 2^31. No weight is negative, so
 // this holds on the way to the sum too, in any order.
 
-// Loops that compilers turn into vectors. A block is what fits into registers.
+// Loops that compilers vectorise. A block fits into registers.
 template <int kWidth>
 [[gnu::always_inline]] inline void filter_block(const int32_t* weights, int32_t count, const uint8_t* rows,
                                                 int64_t pitch, uint8_t* out) {
@@ -43,8 +43,8 @@ struct PlainRow {
 };
 
 #ifdef __x86_64__
-// One row of outputs with AVX2. Compilers widen bytes in two steps, with more shuffles than additions; here
-// each load widens the bytes at once.
+// Compute one row of outputs with AVX2. Compilers widen bytes in two steps, with more shuffles than
+// additions; here each load widens the bytes at once.
 struct Avx2Row {
   // kVectors times 8 columns.
   template <int kVectors>

@@ -1,5 +1,5 @@
-// The two passes of `letterbox`: weights, rows combined with the rows above and below them, and columns,
-// which become rows first.
+// The two passes of `letterbox`, and their weights. One pass combines rows with the rows above and below. The
+// other pass combines columns, after a transposition that makes them rows.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace lensbox {
 
 class FilterTable {
  public:
-  // `input` pixels become `output`.
+  // Compute the filter that turns `input` pixels into `output`.
   FilterTable(int32_t input, int32_t output);
 
   int32_t input() const { return input_; }
   int32_t output() const { return static_cast<int32_t>(firsts_.size()); }
 
-  // Output pixel i is made of the inputs [first(i), end(i)), and weights(i) holds what each counts. Neither
-  // bound ever decreases, and each window begins within or right behind the one before.
+  // Output pixel i is the sum of the inputs [first(i), end(i)) times weights(i). Neither bound ever
+  // decreases, and each window begins within or right behind the previous window.
   int32_t first(int32_t i) const { return firsts_[i]; }
   int32_t end(int32_t i) const { return firsts_[i] + count(i); }
   int32_t count(int32_t i) const { return static_cast<int32_t>(begins_[i + 1] - begins_[i]); }
@@ -51,8 +51,8 @@ void filter_rows(const FilterTable& filter, int32_t begin, int32_t end, const ui
 
 constexpr int64_t kTransposedRows = 32, kTransposedColumns = 16;
 
-// out[column][row] = in[row][column], where a row of `in` is in_pitch bytes long and one of `out` out_pitch.
-// There are whole blocks of kTransposedRows rows and kTransposedColumns columns.
+// Transpose: out[column][row] = in[row][column]. in_pitch and out_pitch are the bytes of a row of `in` and of
+// `out`. `in` consists of whole blocks of kTransposedRows rows and kTransposedColumns columns.
 void transpose(const uint8_t* in, int64_t in_pitch, int64_t rows, int64_t columns, uint8_t* out,
                int64_t out_pitch);
 

@@ -14,7 +14,7 @@ struct Half {
   Half() = default;
   explicit Half(float value) {
     const uint32_t word = std::bit_cast<uint32_t>(value), magnitude = word << 1;
-    // Adding a power of two of the right size lets the addition round to the bits that a half keeps.
+    // Add a power of two so large that the addition rounds to the bits that a half keeps.
     uint32_t exponent = magnitude & 0xff000000u;
     if (exponent < 0x71000000u) exponent = 0x71000000u;             // subnormal halves share one
     const float scaled = std::fabs(value) * 0x1p+112f * 0x1p-110f;  // overflows to infinity where a half does

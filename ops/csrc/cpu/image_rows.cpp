@@ -17,15 +17,15 @@ void gray_in_turn(const uint8_t* pixels, int64_t pixel_bytes, int64_t count, uin
 }
 
 #ifdef __x86_64__
-// Four pixels fill 16 bytes. Byte shuffles make words of them, (red, green) and (green, blue) of each, and
-// vpmaddwd multiplies the words and adds pairs. It takes signed words, which the weight of green exceeds; as
-// green is in both pairs, each takes half.
+// Four pixels fill 16 bytes. Byte shuffles make the words (red, green) and (green, blue) of each pixel, and
+// vpmaddwd multiplies the words and adds pairs. vpmaddwd takes signed words, and the weight of green is too
+// large for one. Green is in both pairs, so each pair takes half of its weight.
 constexpr int kRedWeight = 19595, kHalfGreenWeight = 38470 / 2, kBlueWeight = 7471;
 constexpr int kRedGreenWeights = kHalfGreenWeight << 16 | kRedWeight;
 constexpr int kGreenBlueWeights = kBlueWeight << 16 | kHalfGreenWeight;
 
-// The shuffle to (red, green) where byte 0 is the red of the first pixel; 255 gives 0. With every index one
-// higher it is the shuffle to (green, blue).
+// The shuffle to (red, green) if byte 0 is the red of the first pixel; index 255 gives 0. With every index
+// one higher it is the shuffle to (green, blue).
 constexpr uint64_t shuffle_of_two(uint64_t first, uint64_t pixel_bytes) {
   uint64_t bytes = 0xff00ff00ff00ff00;
   for (uint64_t word = 0; word < 4; ++word) {
@@ -39,7 +39,7 @@ constexpr uint64_t shuffle_of_two(uint64_t first, uint64_t pixel_bytes) {
                         static_cast<int64_t>(shuffle_of_two(first, pixel_bytes)));
 }
 
-// Eight gray levels, as 32-bit numbers, of four pixels in each half.
+// Return eight gray levels, as 32-bit numbers: four pixels in each half.
 [[LENSBOX_AVX2, gnu::always_inline]] inline __m256i luma_avx2(__m256i pixels, __m256i red_green,
                                                               __m256i green_blue) {
   const __m256i a =
@@ -57,13 +57,13 @@ constexpr uint64_t shuffle_of_two(uint64_t first, uint64_t pixel_bytes) {
 // next page halves the time of images that no cache holds. The prefetch behind the last page has no effect.
 constexpr int kAhead = 4096;
 
-// Blocks of 32 pixels; the last one overlaps the one before.
+// Work in blocks of 32 pixels; the last block overlaps the block before it.
 template <int kPixelBytes>
 [[LENSBOX_AVX2]] void gray_avx2(const uint8_t* pixels, int64_t count, uint8_t* out) {
   if (count < 32) return gray_in_turn(pixels, kPixelBytes, count, out);
   const __m256i red_green = _mm256_broadcastsi128_si256(shuffle_avx2(0, kPixelBytes));
   const __m256i green_blue = _mm256_broadcastsi128_si256(shuffle_avx2(1, kPixelBytes));
-  // 16 bytes at the block's last four pixels would reach beyond it, so they are read from some bytes before.
+  // A load of 16 bytes at the block's last four pixels would reach beyond it, so load from an earlier byte.
   constexpr int kBefore = kPixelBytes == 3 ? 4 : 1;
   const __m256i last_red_green = _mm256_inserti128_si256(red_green, shuffle_avx2(kBefore, kPixelBytes), 1);
   const __m256i last_green_blue =
@@ -81,7 +81,7 @@ template <int kPixelBytes>
                           last_green_blue);
     const __m256i bytes = _mm256_packus_epi16(_mm256_packus_epi32(levels[0], levels[1]),
                                               _mm256_packus_epi32(levels[2], levels[3]));
-    // Packing works within halves: fours of pixels come out as 0 2 4 6 1 3 5 7.
+    // Packing works within halves: groups of four pixels come out in the order 0 2 4 6 1 3 5 7.
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), _mm256_permutevar8x32_epi32(bytes, order));
     if (i + 32 == count) return;
@@ -93,7 +93,7 @@ template <int kPixelBytes>
 
 void gray_of_interleaved(const uint8_t* pixels, int64_t pixel_bytes, int64_t count, uint8_t* out) {
 #ifdef __x86_64__
-  // Memory sets the pace: vectors twice as wide were no faster.
+  // The loop is bound by memory: vectors twice as wide were no faster.
   if (widest_vectors() != Vectors::kBaseline) {
     return pixel_bytes == 3 ? gray_avx2<3>(pixels, count, out) : gray_avx2<4>(pixels, count, out);
   }

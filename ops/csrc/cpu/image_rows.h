@@ -15,10 +15,10 @@ void gray_of_interleaved(const uint8_t* pixels, int64_t pixel_bytes, int64_t cou
 void gray_of_planes(const uint8_t* red, const uint8_t* green, const uint8_t* blue, int64_t count,
                     uint8_t* out);
 
-// A row is gray levels, or interleaved colours for a canvas of three channels.
+// Reads rows as gray levels, or as interleaved colours for a canvas of three channels.
 class ImageRows {
  public:
-  // The image has one channel, or the canvas has; or holds_colours(image).
+  // Requires an image or a canvas of one channel, or holds_colours(image).
   ImageRows(const ImageView& image, int32_t canvas_channels);
 
   // Return whether the memory of an image is rows of interleaved colours.

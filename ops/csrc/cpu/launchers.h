@@ -1,5 +1,5 @@
-// The CPU half of liblensbox_kernels: what the CUDA launchers of the same names do (cuda/launchers.h),
-// without a stream and a workspace, in the calling thread.
+// The CPU half of liblensbox_kernels. Each function computes the same as the CUDA launcher of its name
+// (cuda/launchers.h), without a stream and a workspace, in the calling thread.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ class Resampling {
         segment_(rows_first_ ? rows_.width()
                              : std::min(rows_.width(), kSegmentBytes / rows_.pixel_bytes() / 16 * 16)),
         band_pitch_((segment_ * rows_.pixel_bytes() + 63) / 64 * 64 | 64),
-        // Cleared, as the columns of rows that the image does not have are combined too.
+        // Clear the memory: columns of rows below the image are combined too.
         band_(std::make_unique<uint8_t[]>(ColumnFilter::kRows * band_pitch_)) {}
 
   // Write the fitted image.

@@ -1,4 +1,4 @@
-// Shared by the CPU kernels of both losses: pairs of boxes, a block at a time.
+// Pairs of boxes in blocks, for the CPU kernels of both losses.
 #pragma once
 
 #include "box_block.h"
@@ -62,7 +62,7 @@ inline void store_loss(void* loss, double* normalizer, bool in_double, double su
   *normalizer = divisor;
 }
 
-// Return the gradient of the loss, a scalar of any dtype; one without data stands for 1.
+// Return the gradient of the loss, a scalar of any dtype; 1 if the view has no data.
 template <typename T>
 T load_scalar(const SlotView& grad) {
   T value(1);

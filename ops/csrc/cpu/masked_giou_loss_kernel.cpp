@@ -7,7 +7,7 @@
 namespace lensbox {
 namespace {
 
-constexpr int kGroup = sizeof(uint64_t);  // slots skipped at once where all are padding, a byte each
+constexpr int kGroup = sizeof(uint64_t);  // slots skipped at once if all are padding; one byte per slot
 
 // Find the valid slots among the consecutive slots[0..count): weight not 0 or, without weights, y2 of the
 // target not 0. Write these slots and their weights to the front of `valid` and `weights`.
@@ -27,7 +27,7 @@ int find_valid(const MaskedProblem& problem, const int64_t* slots, int count, in
   for (int start = 0; start < count; start += kGroup) {
     uint64_t any;
     std::memcpy(&any, is_valid + start, kGroup);
-    if (any == 0) continue;  // padding is the rule in a padded batch
+    if (any == 0) continue;  // most slots of a padded batch are padding
     for (int i = start; i < std::min(start + kGroup, count); ++i) {
       valid[found] = slots[i];
       weights[found] = problem.is_weighted ? numbers[i] : T(1);

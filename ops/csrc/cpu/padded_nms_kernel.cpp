@@ -15,7 +15,7 @@ template <typename T>
 struct Candidates {
   std::vector<T> x1, y1, x2, y2, area;
   std::vector<int64_t> index;     // position among the N boxes of the image
-  std::vector<int64_t> category;  // empty where all are of one category
+  std::vector<int64_t> category;  // empty if there are no categories
   std::vector<int64_t> huge;      // boxes of infinite area, whose pairs need huge_iou_exceeds()
   std::vector<uint8_t> removed;
 

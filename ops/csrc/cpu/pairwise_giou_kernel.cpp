@@ -53,8 +53,9 @@ LENSBOX_HOST_DEVICE Box<T> added(const Box<T>& a, const Box<T>& b) {
   return {a.x1 + b.x1, a.y1 + b.y1, a.x2 + b.x2, a.y2 + b.y2};
 }
 
-// Sum grad * d giou / d of over everything in `against`. Position i of every block adds to sums[i], which are
-// halved to one at the end: an order that is the same each time, and that vectors can keep.
+// Sum grad * d giou / d of over all boxes in `against`. Position i of every block adds to sums[i]; then the
+// upper half of the sums is added to the lower half until one sum is left. The order is always the same, and
+// vector instructions can keep it.
 template <typename T>
 void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& against, int64_t against_count,
                       int64_t batch, const SlotView& grad, bool of_is_row, T eps, const SlotView& out) {

@@ -1,6 +1,6 @@
-// Loops compiled for wider vectors than the library as a whole, and chosen when they run: one library serves
-// every x86-64 machine and still uses AVX2 or AVX-512 where it is there. On ARM, where NEON always is, a loop
-// is compiled once.
+// Compile loops for wider vectors than the rest of the library, and choose the version at run time. One
+// library then serves every x86-64 machine and uses AVX2 or AVX-512 if the processor has it. On ARM a loop is
+// compiled once, for NEON, which every processor has.
 #pragma once
 
 #include "../problems.h"

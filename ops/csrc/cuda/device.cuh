@@ -4,8 +4,8 @@
 
 namespace lensbox {
 
-// First thing in a kernel that starts early (launch.h): lets the launch after this one be set up too, then
-// waits until all that launches before it wrote can be read.
+// Call this first in a kernel that starts early (launch.h). It lets the next launch be set up, then waits
+// until the writes of all earlier launches can be read.
 __device__ __forceinline__ void begin_early() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
@@ -13,9 +13,9 @@ __device__ __forceinline__ void begin_early() {
 #endif
 }
 
-// Called by one thread of each of `blocks` blocks; true in the last call. What a block wrote before, with a
-// barrier in between, is then visible to the block that gets true, past its L1 cache (__ldcg). The counter
-// wraps to 0, as it was found.
+// Return true in the last of `blocks` calls; one thread of each block calls this. Everything that a block
+// wrote before a barrier and this call is then visible to the last block if it reads past its L1 cache
+// (__ldcg). The counter wraps to 0, its value before the launch.
 __device__ __forceinline__ bool take_last_ticket(unsigned int* counter, unsigned int blocks) {
   unsigned int taken;
   // An ordered atomic is cheaper than an unordered one between fences.
@@ -26,7 +26,7 @@ __device__ __forceinline__ bool take_last_ticket(unsigned int* counter, unsigned
   return taken == blocks - 1;
 }
 
-// The mask of a warp's intrinsics in which all 32 lanes take part.
+// The mask of a warp's intrinsics if all 32 lanes take part.
 constexpr unsigned int kFullWarp = 0xffffffffu;
 
 }  // namespace lensbox

@@ -8,7 +8,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocksPerSm = 8;
 
-// One thread a slot; a warp reads and writes adjacent slots.
+// One thread computes one slot; a warp reads and writes adjacent slots.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     giou_kernel(const __grid_constant__ SlotView boxes1, const __grid_constant__ SlotView boxes2, T eps,
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One thread a slot, both gradients or the one that is wanted.
+// One thread computes one slot: both gradients, or the gradient that was requested.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     giou_backward_kernel(const __grid_constant__ SlotView grad, const __grid_constant__ SlotView boxes1,

@@ -1,11 +1,11 @@
 // The GIoU loss of padded predictions against packed targets: one launch forward, one backward.
 //
-// The forward gives a thread to each target, so padding costs nothing at all; a warp finds the images of its
-// 32 targets together. The offsets cannot be checked on the host without waiting for the device, so the
-// threads check them, and a broken one makes the loss NaN.
+// The forward gives a thread to each target, so padding costs nothing; a warp finds the images of its 32
+// targets together. The host cannot check the offsets without waiting for the device. So the threads check
+// them, and an invalid offset makes the loss NaN.
 //
-// As for the padded loss there are two families of kernels, which differ in how they read: "packed" memory of
-// dtypes known at compile time, or any dtype through any strides.
+// Like the padded loss, this loss has two families of kernels: "packed" kernels know all dtypes at compile
+// time, "strided" kernels read any dtype through any strides.
 
 #include <cmath>
 
@@ -19,7 +19,7 @@
 namespace lensbox {
 namespace {
 
-// A problem's boxes and offsets: in packed memory, with int64 offsets, or in any.
+// The boxes and offsets of a problem: packed with int64 offsets, or of any dtypes and strides.
 template <typename Pairs>
 struct JaggedInputs : Pairs {
   SlotView offsets;
@@ -51,8 +51,8 @@ __device__ Segment segment_of(const Inputs& inputs, int64_t image, bool& valid) 
   return {first, end - first};
 }
 
-// The last image that starts at or before a warp's first target, found by all lanes: each round they look at
-// 32 offsets and keep one of the 33 parts between them.
+// Return the last image that starts at or before a warp's first target. All lanes search together: each round
+// they look at 32 offsets and keep one of the 33 parts between them.
 template <typename Inputs>
 __device__ int64_t image_of_warp(const Inputs& inputs, int64_t first_target) {
   const int lane = threadIdx.x % 32;
@@ -68,8 +68,8 @@ __device__ int64_t image_of_warp(const Inputs& inputs, int64_t first_target) {
   return low;
 }
 
-// The prediction slot of the lane's target, first_target + lane; -1 where the offsets are broken or there is
-// no such target. All lanes of a warp must call it.
+// Return the prediction slot of the lane's target, first_target + lane; -1 if the offsets are invalid or
+// there is no such target. All lanes of a warp must call this.
 template <typename Inputs>
 __device__ int64_t slot_of_target(const Inputs& inputs, int64_t first_target) {
   const int lane = threadIdx.x % 32;
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kLossThreads)
   finish_loss(sums, workspace, ticket, loss, normalizer);
 }
 
-// slot / slots of a positive divisor; the 32-bit division is many times cheaper.
+// Return slot / slots, for slots > 0; the 32-bit division is many times cheaper.
 __device__ __forceinline__ int64_t image_of_slot(int64_t slot, int64_t slots) {
   if ((slot | slots) >> 32 == 0) return static_cast<uint32_t>(slot) / static_cast<uint32_t>(slots);
   return slot / slots;
@@ -177,8 +177,8 @@ struct SlotGroup {
   __device__ Box<float> target(int k) const { return to_math<float>(targets[k]); }
 };
 
-// Any gradients, through any strides. Threads walk the prediction slots, then the targets: each gradient is
-// written once, by the thread of its slot.
+// Compute any of the gradients, through any strides. Threads walk the prediction slots, then the targets:
+// each gradient is written once, by the thread of its slot.
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads)
     strided_backward_kernel(const __grid_constant__ SlotView grad,

@@ -1,4 +1,4 @@
-// Shared by the launchers: how many blocks to start, and how.
+// Launch kernels: the number of blocks, and the way a kernel starts.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-// The runtime keeps an error until it is asked for it; a later launch would report this one.
+// The runtime keeps an error until it is read; otherwise a later launch would report this error.
 #define LENSBOX_RETURN_IF_FAILED(call)                          \
   if (const cudaError_t error = (call); error != cudaSuccess) { \
     cudaGetLastError();                                         \
@@ -48,8 +48,8 @@ struct LaunchShape {
 
 enum class Start {
   kEarly,     // while the launch before ends; the kernel begins with begin_early() (device.cuh)
-  kTogether,  // all blocks at the same time, so that they can wait for each other; where they do not fit,
-              // none, and the error is cudaErrorCooperativeLaunchTooLarge
+  kTogether,  // all blocks at the same time, so that they can wait for each other. If not all fit on the
+              // device, none runs, and the error is cudaErrorCooperativeLaunchTooLarge
 };
 
 template <typename... Parameters>
@@ -74,8 +74,8 @@ cudaError_t launch(Start start, void (*kernel)(Parameters...), const LaunchShape
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
-// The kernels that add up a loss: few blocks, since each adds to the work of the last one; and no warp more
-// than there is work for, where one block is enough.
+// The launch shape of the kernels that add up a loss: few blocks, since the last block adds up the sums of
+// all blocks. If one block is enough, it has no more warps than there is work for.
 constexpr int kLossThreads = 256;
 constexpr int kLossBlocksPerSm = 4;
 

@@ -1,6 +1,6 @@
-// The CUDA half of liblensbox_kernels: raw memory, sizes and a stream, nothing of torch. Outputs and
-// workspaces lie on the current device; outputs are contiguous. Each launcher returns the error of its
-// launches.
+// The CUDA half of liblensbox_kernels. Arguments are raw memory, sizes and a stream; nothing here needs
+// torch. Outputs and workspaces lie on the current device; outputs are contiguous. Each launcher returns the
+// error of its launches.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 
 namespace lensbox {
 
-// Write out[i] = giou(boxes1[i], boxes2[i]) for `slots` slots. Arithmetic in double where in_double.
+// Write out[i] = giou(boxes1[i], boxes2[i]) for `slots` slots. The arithmetic is in double if in_double.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_giou(const SlotView& boxes1, const SlotView& boxes2, double eps,
                                              bool in_double, int64_t slots, const SlotView& out,
                                              cudaStream_t stream);
@@ -36,8 +36,8 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_pairwise_giou_backward(const SlotView& g
                                                                bool in_double, const SlotView* grad1,
                                                                const SlotView* grad2, cudaStream_t stream);
 
-// Return the bytes of workspace, in any state, of a loss that has work for so many threads. 0, so no
-// workspace, if one block does it.
+// Return the bytes of workspace, which may hold anything, of a loss with work for so many threads; 0, and no
+// workspace is needed, if one block does the work.
 LENSBOX_KERNEL size_t lensbox_cuda_loss_workspace(int64_t threads);
 
 // Write the loss and the normalizer max(sum(w), 1). The workspace is for problem.slots threads.
@@ -73,7 +73,7 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_jagged_giou_loss_backward(
     const JaggedProblem& problem, const SlotView& grad, const double* normalizer, const SlotView* grad_pred,
     const SlotView* grad_targets, cudaStream_t stream);
 
-// Return the bytes of workspace, in any state; 0 for one that needs none.
+// Return the bytes of workspace, which may hold anything; 0 if none is needed.
 LENSBOX_KERNEL size_t lensbox_cuda_padded_nms_workspace(const NmsProblem& problem);
 
 // Up to 1,024 candidates an image: one launch. Up to kMaxCandidates: a fixed number of launches, and two more

@@ -1,5 +1,4 @@
-// The share of two nested loops that each thread of `letterbox` takes, and the padding and geometry that a
-// block writes besides the image.
+// How the threads of `letterbox` divide two nested loops, and how a block writes padding and geometry.
 #pragma once
 
 #include "letterbox_plan.h"
@@ -22,8 +21,8 @@ constexpr int32_t kWarpBits = 5;
 constexpr int32_t kBlockBits = 7;
 static_assert(1 << kBlockBits == kLetterboxThreads);
 
-// An axis of the canvas by its own name, columns or rows, whichever pass comes first. (References to one of
-// the task's axes or the other would put both into local memory.)
+// An axis of the canvas, columns or rows, independent of the order of the passes. (A reference to one of the
+// task's two axes, chosen at run time, would put both axes into local memory.)
 struct CanvasAxis {
   int32_t input, output, offset;
 };
@@ -34,7 +33,7 @@ __device__ __forceinline__ CanvasAxis canvas_axis(const ImageTask& task, bool co
           first ? task.first.offset : task.second.offset};
 }
 
-// Writes the `count` lowest bytes of a word, `step` bytes apart.
+// Write the `count` lowest bytes of a word, `step` bytes apart.
 __device__ __forceinline__ void store_bytes(uint8_t* to, uint32_t bytes, int32_t count, int32_t step) {
   if (count >= 4 && step == 1 && (reinterpret_cast<uintptr_t>(to) & 3) == 0) {
     *reinterpret_cast<uint32_t*>(to) = bytes;
@@ -46,8 +45,9 @@ __device__ __forceinline__ void store_bytes(uint8_t* to, uint32_t bytes, int32_t
   }
 }
 
-// A block fills its share of the canvas's rows where no image is: a thread takes four adjacent pixels,
-// adjacent threads adjacent ones. Where the image begins or ends among the four, it writes single ones.
+// Fill the block's share of the canvas outside the image. A thread writes four adjacent pixels, and adjacent
+// threads write adjacent groups of four. If the image begins or ends within the four, the thread writes
+// single pixels.
 __device__ __forceinline__ void fill_padding(const ImageTask& task, const Canvases& out, uint8_t* canvas,
                                              int32_t block, int32_t blocks) {
   const CanvasAxis across = canvas_axis(task, true), down = canvas_axis(task, false);

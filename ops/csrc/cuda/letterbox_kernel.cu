@@ -57,7 +57,8 @@ __device__ __forceinline__ void letterbox_wide(const ImageTask& task, const Canv
   }
 }
 
-// The blocks from an image's first_block on are its tiles; the first also writes the geometry.
+// The blocks of an image, from first_block on, compute one tile each; the first block also writes the
+// geometry.
 template <int kCapacity>
 __global__ void __launch_bounds__(kLetterboxThreads, kLetterboxBlocksPerSm)
     letterbox_kernel(const __grid_constant__ LetterboxBatch<kCapacity> batch) {

@@ -1,4 +1,4 @@
-// Bytes of pixels, four to a word, and what can be done to four of them at once.
+// Arithmetic on four pixels at once, one byte each in a word.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,15 @@
 
 namespace lensbox {
 
-// Bytes of two words, chosen by the digits of the selector: 0 to 3 from `a`, 4 to 7 from `b`, lowest first.
+// Return bytes of two words, chosen by the digits of the selector: 0 to 3 from `a`, 4 to 7 from `b`, lowest
+// first.
 __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t selector) {
   return __byte_perm(a, b, selector);
 }
 
-// Luma is a sum of bytes times 16-bit factors, and IDP.2A adds two such products to a third number: of the
-// two low bytes of a word or of the two high ones. So a pixel takes two instructions wherever it lies, even
-// across two words. The gray level is byte 2 of the sum.
+// Luma is a sum of bytes times 16-bit factors. IDP.2A multiplies either the two low or the two high bytes of
+// a word by such factors, and adds both products to a third number. So a pixel takes two instructions at any
+// position, even across two words. The gray level is byte 2 of the sum.
 constexpr uint32_t kRed = 19595, kGreen = 38470, kBlue = 7471, kHalfLuma = 32768;
 
 __device__ __forceinline__ uint32_t add_low(uint32_t factors, uint32_t bytes, uint32_t sum) {
@@ -34,7 +35,7 @@ __device__ __forceinline__ uint32_t grays(uint32_t a, uint32_t b, uint32_t c, ui
   return pick_bytes(pick_bytes(a, b, 0x0062), pick_bytes(c, d, 0x0062), 0x5410);
 }
 
-// Four pixels, RGBR GBRG BRGB in memory's order.
+// Four pixels in three words, RGBR GBRG BRGB in the order of memory.
 __device__ __forceinline__ uint32_t gray_of_rgb(const uint32_t (&words)[4]) {
   return grays(add_high(factors(kBlue, 0), words[0], add_low(factors(kRed, kGreen), words[0], kHalfLuma)),
                add_low(factors(kGreen, kBlue), words[1], add_high(factors(0, kRed), words[0], kHalfLuma)),
@@ -48,7 +49,7 @@ __device__ __forceinline__ void planes_of_rgb(const uint32_t (&words)[4], uint32
   planes[2] = pick_bytes(pick_bytes(words[0], words[1], 0x0052), words[2], 0x7410);
 }
 
-// Four pixels, a word each.
+// Four pixels, one word per pixel.
 __device__ __forceinline__ uint32_t gray_of_rgba(const uint32_t (&words)[4]) {
   uint32_t sums[4];
 #pragma unroll
@@ -67,7 +68,7 @@ __device__ __forceinline__ void planes_of_rgba(const uint32_t (&words)[4], uint3
   }
 }
 
-// Four pixels, each channel a word.
+// Four pixels, one word per channel.
 __device__ __forceinline__ uint32_t gray_of_planes(uint32_t red, uint32_t green, uint32_t blue) {
   const uint32_t low = pick_bytes(red, green, 0x5140), high = pick_bytes(red, green, 0x7362);
   constexpr uint32_t kBoth = factors(kRed, kGreen);
@@ -77,7 +78,7 @@ __device__ __forceinline__ uint32_t gray_of_planes(uint32_t red, uint32_t green,
                add_high(factors(0, kBlue), blue, add_high(kBoth, high, kHalfLuma)));
 }
 
-// Byte j of word i becomes byte i of word j.
+// Transpose 4 x 4 bytes: byte j of word i becomes byte i of word j.
 __device__ __forceinline__ uint4 transposed(const uint4& rows) {
   const uint32_t xy_low = pick_bytes(rows.x, rows.y, 0x5140), xy_high = pick_bytes(rows.x, rows.y, 0x7362);
   const uint32_t zw_low = pick_bytes(rows.z, rows.w, 0x5140), zw_high = pick_bytes(rows.z, rows.w, 0x7362);
@@ -85,8 +86,8 @@ __device__ __forceinline__ uint4 transposed(const uint4& rows) {
                     pick_bytes(xy_high, zw_high, 0x5410), pick_bytes(xy_high, zw_high, 0x7632));
 }
 
-// The sum of a window, as three sums by the bytes of the weights: `weights` holds the low, middle and high
-// ones of four pixels. Each sum may wrap around; the whole does not.
+// The sum of a window, as three sums for the low, middle and high bytes of the weights. `weights` holds these
+// bytes for four pixels. Each sum may wrap around; the total does not.
 struct WindowSum {
   uint32_t low = kHalfWeight, middle = 0, high = 0;
 

@@ -6,8 +6,8 @@
 namespace lensbox {
 namespace {
 
-// The number of a tile's outputs along the first axis: at most the threads of a block, and at least half a
-// warp unless shared memory is too small.
+// Limits of a tile's outputs along the first axis: at most the threads of a block, and at least half a warp
+// unless shared memory is too small.
 constexpr int32_t kWidestTile = kLetterboxThreads;
 constexpr int32_t kNarrowestTile = 16;
 
@@ -18,7 +18,7 @@ constexpr double kChunkBytes = 12288;
 // under their common edge.
 constexpr int16_t kLeastBand = 24;
 
-// The layout if pixels of an axis with this stride are what is adjacent.
+// Return the layout for a fast axis with this stride between pixels.
 PixelLayout layout_along(const ImageView& image, int64_t stride) {
   if (stride == 1) return image.channels == 1 ? PixelLayout::kGray : PixelLayout::kPlanar;
   if (image.channels == 1 || image.channel_stride != 1) return PixelLayout::kStrided;
@@ -52,7 +52,8 @@ ImageTask oriented_task(const ImageView& image, const Canvases& out) {
   return task;
 }
 
-// Quads of the second axis to load at once. Along the fast axis: segments of memory of some length.
+// Return the quads of the second axis to load at once. Along the fast axis, a load covers a segment of memory
+// of some length.
 int16_t chunk_of(const ImageTask& task) {
   const int32_t pixel = pixel_bytes(task.layout);
   if (!task.first_is_fast) {
@@ -75,8 +76,8 @@ bool fits(ImageTask& task) {
   return true;
 }
 
-// The largest tile that fits, in at least `parts` of the first axis, its chunk, and the highest band that
-// fits with it.
+// Choose the largest tile that fits if the first axis is cut into at least `parts`, the tile's chunk, and the
+// highest band that fits with the tile.
 void choose_tile(ImageTask& task, int32_t parts) {
   for (;;) {
     task.tile = static_cast<int16_t>(pieces(task.first.output, parts));
@@ -87,7 +88,7 @@ void choose_tile(ImageTask& task, int32_t parts) {
       task.tile = 0;
       return;
     }
-    // One output less a tile at least.
+    // Make the tile smaller by at least one output.
     parts = std::max(parts + 1 + parts / 8, pieces(task.first.output, task.tile - 1));
     parts = std::min<int32_t>(parts, task.first.output);
   }

@@ -14,8 +14,8 @@ namespace lensbox {
 
 constexpr int kLetterboxThreads = 128;
 
-// A tile's shared memory. So many blocks of it, and 1 KiB each of CUDA's own, fill a multiprocessor of
-// compute capability 9.0.
+// The shared memory of a tile. kLetterboxBlocksPerSm blocks with this much each, and 1 KiB each of CUDA's
+// own, fill a multiprocessor of compute capability 9.0.
 constexpr int kLetterboxBlocksPerSm = 6;
 constexpr int kLetterboxShared = 37888;
 
@@ -24,7 +24,7 @@ enum class PixelLayout : uint8_t {
   kGray,     // 1 byte a pixel
   kPlanar,   // 1 byte a pixel, each channel elsewhere
   kRgb,      // 3 bytes a pixel
-  kRgba,     // 4 bytes a pixel, the last not used
+  kRgba,     // 4 bytes a pixel, the last byte unused
   kStrided,  // anything else
 };
 
@@ -68,7 +68,7 @@ struct TileMemory {
   int32_t pixels, between, first_weights, second_weights, first_spans, second_spans, bytes;
 };
 
-// And what it holds where not even one window fits.
+// The shared memory of a block if not even one window fits into a tile.
 struct WideMemory {
   double areas[2];  // of the windows of the first and the second axis
   uint32_t total;
@@ -110,7 +110,7 @@ LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task) {
   memory.second_quads = window_quads(task.second);
   const double scale = static_cast<double>(task.first.input) / task.first.output;
   memory.quads = (static_cast<int32_t>((task.tile - 1) * scale) + 5) / 4 + 1 + memory.first_quads;
-  // Far more than fits; the sums below stay within 32 bits.
+  // This limit is far more than fits; it keeps the sums below within 32 bits.
   constexpr int32_t kMostQuads = 1 << 16;
   if (memory.quads > kMostQuads || memory.second_quads > kMostQuads) {
     memory.bytes = INT32_MAX;
@@ -132,7 +132,7 @@ LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task) {
   memory.between = memory.pixels + task.planes * task.chunk * memory.pitch * 16;
   memory.between_pitch = (task.tile + 3) / 4 * 4;
   memory.first_weights = memory.between + task.planes * memory.ring * memory.between_pitch * 4;
-  // While weights are computed, the windows lie where pixels will be.
+  // While weights are computed, the windows use the memory of `pixels`.
   const int32_t measured =
       memory.pixels + (task.tile + task.band) * static_cast<int32_t>(sizeof(MeasuredWindow));
   if (memory.first_weights < measured) memory.first_weights = measured;

@@ -1,7 +1,7 @@
-// One tile of `letterbox`, by one block: streams the pixels under it through shared memory once, chunk by
-// chunk along the second axis, and does both passes on the way.
+// Compute one tile of `letterbox` with one block. The block streams the tile's pixels through shared memory
+// once, chunk by chunk along the second axis, and runs both passes on each chunk:
 //
-//   global memory -> stage       as they lie, 16 bytes a thread, asynchronously, a chunk ahead
+//   global memory -> stage       bytes as stored, 16 bytes a thread, asynchronously, one chunk ahead
 //   stage         -> pixels      gray levels or planes; a word is a quad along the first axis
 //   pixels        -> between     first pass; a word is a quad along the second axis
 //   between       -> canvases    second pass, of the outputs whose windows are complete
@@ -36,8 +36,7 @@ struct Tile {
   AxisRange first, second;
 };
 
-// --- loading
-// ----------------------------------------------------------------------------------------------------
+// --- loading ---
 
 // A chunk: the rectangle of the image that is loaded at once, by its fast and its slow axis.
 struct Chunk {
@@ -60,8 +59,9 @@ __device__ __forceinline__ const uint8_t* end_of(const ImageTask& task) {
 }
 
 // Start to copy a chunk. Each lane copies 16 adjacent bytes; each row of lanes copies lines of memory. Copies
-// are aligned, so they bring up to 15 bytes before and after a line too, but none past the image's end: its
-// last bytes are copied one by one. (Bytes before its begin are of the same 16 as the first.)
+// are aligned, so they bring up to 15 bytes before and after a line too. Past the image's end nothing may be
+// read, so its last bytes are copied one by one. (Before its begin, the 16 aligned bytes contain the first
+// byte.)
 __device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chunk, uint8_t* stage) {
   const ImageTask& task = tile.task;
   const int32_t pixel = pixel_bytes(task.layout);
@@ -96,10 +96,9 @@ __device__ __forceinline__ void start_loading(const Tile& tile, const Chunk& chu
   }
 }
 
-// --- unpacking
-// --------------------------------------------------------------------------------------------------
+// --- unpacking ---
 
-// The begin of a chunk's line in its stage: in `word`, after `shift` bits.
+// Where a line of a chunk begins in the stage: in word `word`, after `shift` bits.
 struct Line {
   const uint8_t* word;
   uint32_t shift;
@@ -117,7 +116,7 @@ __device__ __forceinline__ Line line_at(const Tile& tile, const Chunk& chunk, co
           8 * (address & 3u)};
 }
 
-// kCount words of a line, from a multiple of four bytes on.
+// Read kCount words of a line, from an aligned word on.
 template <int kCount, bool kAligned>
 __device__ __forceinline__ void load_words(const Line& line, int32_t byte, uint32_t (&words)[4]) {
   const uint32_t* const at = reinterpret_cast<const uint32_t*>(line.word + byte);
@@ -136,7 +135,7 @@ __device__ __forceinline__ void load_words(const Line& line, int32_t byte, uint3
 template <PixelLayout kLayout>
 constexpr int kSegments = kLayout == PixelLayout::kPlanar ? 3 : 1;
 
-// Four pixels along the fast axis, as a word for each plane, from what start_loading() brought.
+// Return four pixels along the fast axis, one word per plane, from the bytes that start_loading() copied.
 template <PixelLayout kLayout, int kPlanes, bool kAligned>
 __device__ __forceinline__ void read_quad(const Line (&line)[kSegments<kLayout>], int32_t fast_quad,
                                           uint32_t (&planes)[kPlanes]) {
@@ -168,7 +167,7 @@ __device__ __forceinline__ void read_quad(const Line (&line)[kSegments<kLayout>]
   }
 }
 
-// A pixel of the image, of any strides.
+// Return a pixel of an image with any strides.
 __device__ __forceinline__ uint32_t pixel_at(const ImageTask& task, int32_t plane, int64_t first,
                                              int64_t second) {
   const uint8_t* const at = task.data + first * task.first.stride + second * task.second.stride;
@@ -177,7 +176,8 @@ __device__ __forceinline__ uint32_t pixel_at(const ImageTask& task, int32_t plan
   return luma(at[0], at[task.channel_stride], at[2 * task.channel_stride]);
 }
 
-// The same from global memory. Pixels past the chunk have no weight: the last one stands for them.
+// Return four pixels from global memory. Pixels past the chunk have no weight, so the last pixel replaces
+// them.
 template <int kPlanes>
 __device__ __forceinline__ void read_strided_quad(const Tile& tile, const Chunk& chunk, int32_t slow,
                                                   int32_t fast_quad, uint32_t (&planes)[kPlanes]) {
@@ -269,10 +269,9 @@ __device__ __forceinline__ void unpack_layout(const Tile& tile, const Chunk& chu
   }
 }
 
-// --- weights
-// ----------------------------------------------------------------------------------------------------
+// --- weights ---
 
-// A thread takes a window: its area is added up in order, as Pillow does.
+// Each thread computes the area of a window, added up in order, as Pillow does.
 __device__ __forceinline__ void measure_windows(const PassAxis& axis, const AxisRange& range,
                                                 MeasuredWindow* windows, QuadSpan* spans) {
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < range.count; i += kLetterboxThreads) {
@@ -283,7 +282,7 @@ __device__ __forceinline__ void measure_windows(const PassAxis& axis, const Axis
   }
 }
 
-// A thread takes four weights of a window. Those of a window lie side by side.
+// Each thread computes four weights of a window; the weights of a window are adjacent.
 __device__ __forceinline__ void write_weights(const MeasuredWindow* windows, const AxisRange& range,
                                               int32_t quads, uint4* weights) {
   const int32_t pitch = quads | 1;
@@ -305,11 +304,10 @@ __device__ __forceinline__ void write_weights(const MeasuredWindow* windows, con
   }
 }
 
-// --- passes
-// -----------------------------------------------------------------------------------------------------
+// --- passes ---
 
-// A quad of the second axis in an output of the first: four windows with the same weights. kQuads is how many
-// quads they have, 0 for any number.
+// Compute one output of the first axis for a quad of the second axis: four windows with the same weights.
+// kQuads is the number of quads of a window, 0 for any number.
 template <int kQuads>
 __device__ __forceinline__ uint32_t filtered_quad(const uint4* pixels, const uint4* weights, int32_t quads) {
   WindowSum sums[4];
@@ -320,7 +318,7 @@ __device__ __forceinline__ uint32_t filtered_quad(const uint4* pixels, const uin
   return bytes_of_four(sums);
 }
 
-// A thread takes an output of the first axis at a quad of the second.
+// Each thread computes one output of the first axis for one quad of the second axis.
 template <int kQuads>
 __device__ __forceinline__ void first_pass(const Tile& tile, int32_t quad, const uint4* pixels,
                                            const uint4* weights, const QuadSpan* spans, uint32_t* between) {
@@ -338,7 +336,7 @@ __device__ __forceinline__ void first_pass(const Tile& tile, int32_t quad, const
   }
 }
 
-// Unrolled for the widths that reductions up to eleven have.
+// Unroll the loop for the window widths of reductions up to eleven.
 __device__ __forceinline__ void first_pass_of(const Tile& tile, int32_t quad, const uint4* pixels,
                                               const uint4* weights, const QuadSpan* spans,
                                               uint32_t* between) {
@@ -396,10 +394,9 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
   }
 }
 
-// --- the tile
-// ---------------------------------------------------------------------------------------------------
+// --- the tile ---
 
-// Tile `block` of the image's `blocks`; canvas is the image's.
+// Compute tile `block` of the image's `blocks` tiles. `canvas` is the image's canvas.
 __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canvases& out, uint8_t* canvas,
                                                int32_t block, int32_t blocks, uint8_t* shared) {
   Tile tile;
@@ -422,7 +419,7 @@ __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canv
   if (staged) start_loading(tile, chunk_at(tile, 0), stage);
   __pipeline_commit();
 
-  // While the first chunk is on its way: padding and weights.
+  // Write padding and compute weights while the first chunk is being loaded.
   fill_padding(task, out, canvas, block, blocks);
   MeasuredWindow* const first_windows = reinterpret_cast<MeasuredWindow*>(shared + tile.memory.pixels);
   MeasuredWindow* const second_windows = first_windows + tile.first.count;
@@ -441,7 +438,7 @@ __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canv
   };
   for (int32_t quad = 0; quad < quads; quad += task.chunk) {
     __pipeline_wait_prior(0);
-    __syncthreads();  // the chunk is there; `pixels` has been read, `between` written
+    __syncthreads();  // the chunk is loaded, `pixels` has been read, `between` is written
     const Chunk chunk = chunk_at(tile, quad);
     if (task.planes == 1) {
       unpack_layout<1>(tile, chunk, stage, pixels);

@@ -1,6 +1,6 @@
-// Shared by the loss kernels: how they read pairs of boxes and how they add up: blocks of kLossThreads
-// threads (one alone may be smaller), a workspace with the sums of each block, and a ticket that tells the
-// last block to add those up in order.
+// How the loss kernels read pairs of boxes and add up losses. A block has kLossThreads threads (a single
+// block may have fewer). Each block writes its sums to a workspace and takes a ticket; the block with the
+// last ticket adds up all sums in order.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -13,11 +13,11 @@ namespace lensbox {
 
 constexpr int kLossWarps = kLossThreads / 32;
 
-// Gradients need no ticket, so nothing is gained from fewer blocks.
+// Gradients take no ticket, so fewer blocks would save nothing.
 constexpr int kGradientBlocksPerSm = 8;
 constexpr int kGradientSlots = 2;  // a thread, 32 apart, in packed memory
 
-// The boxes of a loss in packed memory, of dtypes known at compile time ...
+// The boxes of a loss in packed memory, of dtypes known at compile time.
 template <typename PredType, typename TargetType>
 struct PackedPairs {
   using Pred = PredType;
@@ -40,7 +40,7 @@ struct PackedPairs {
   }
 };
 
-// ... or of any dtype, in memory of any strides.
+// The boxes of a loss of any dtype, in memory of any strides.
 struct StridedPairs {
   SlotView preds, targets;
 
@@ -68,9 +68,10 @@ __device__ int64_t slots_of_grid() {
   return int64_t{gridDim.x} * blockDim.x * kSlots;
 }
 
-// The gradient of the predictions alone, in packed memory: d loss / d box_i = -w_i / D  d giou_i / d box_i,
-// with D the normalizer. A Group is what a thread loads at once of `inputs`. Every slot is written, padding
-// first: it waits for no prediction. Without `grad` the gradient of the loss is 1.
+// Compute the gradient of the predictions alone, in packed memory: d loss / d box_i = -w_i / D  d giou_i / d
+// box_i, with D the normalizer. A Group holds the values of `inputs` that a thread loads at once. Every slot
+// is written, padding first, because padding waits for no prediction. If `grad` has no data, the gradient of
+// the loss is 1.
 template <typename Group>
 __global__ void __launch_bounds__(kLossThreads)
     packed_backward_kernel(const float* grad, const __grid_constant__ typename Group::Inputs inputs,
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-// Launch the kernel. The incoming gradient is float32, or has no data and stands for 1.
+// Launch the kernel. grad is float32; without data it stands for 1.
 template <typename Group>
 void launch_packed_backward(const typename Group::Inputs& inputs, int64_t slots, const void* grad,
                             const double* normalizer, double eps, const SlotView& grad_pred,
@@ -109,7 +110,7 @@ struct LossSums {
   double weight;
 };
 
-// The sum over the first `lanes` lanes of a warp, a power of two, in lane 0.
+// Return, in lane 0, the sum over the first `lanes` lanes of a warp, a power of two.
 __device__ __forceinline__ LossSums warp_sum(LossSums sums, int lanes = 32) {
 #pragma unroll
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
@@ -119,7 +120,7 @@ __device__ __forceinline__ LossSums warp_sum(LossSums sums, int lanes = 32) {
   return sums;
 }
 
-// The sum over the block, in thread 0. Every thread must call it.
+// Return, in thread 0, the sum over the block. Every thread must call this.
 __device__ __forceinline__ LossSums block_sum(LossSums sums) {
   __shared__ LossSums of_warp[kLossWarps];
   sums = warp_sum(sums);
@@ -134,7 +135,7 @@ __device__ __forceinline__ LossSums block_sum(LossSums sums) {
   return sums;
 }
 
-// The thread's share of the sums that all blocks have left in the workspace.
+// Return the thread's share of the sums that all blocks wrote to the workspace.
 __device__ __forceinline__ LossSums share_of_blocks(const LossSums* workspace) {
   LossSums share = {0, 0};
   for (unsigned int block = threadIdx.x; block < gridDim.x; block += kLossThreads) {
@@ -149,7 +150,7 @@ __device__ __forceinline__ double loss_divisor(LossSums total) {
   return total.weight < 1 ? 1 : total.weight;
 }
 
-// Add up the sums of all blocks; the last block to arrive writes the results. One block alone, of any number
+// Add up the sums of all blocks; the last block to arrive writes the results. A single block, of any number
 // of warps, needs neither workspace nor ticket.
 template <typename T>
 __device__ void finish_loss(LossSums sums, LossSums* workspace, unsigned int* ticket, T* loss,
@@ -172,8 +173,8 @@ __device__ void finish_loss(LossSums sums, LossSums* workspace, unsigned int* ti
   }
 }
 
-// The sums of all blocks, in every thread of each, where all blocks run at the same time. One block alone
-// needs no workspace.
+// Return the sums of all blocks, in every thread of each block. All blocks must run at the same time. A
+// single block needs no workspace.
 __device__ __forceinline__ LossSums sum_in_all_threads(LossSums sums, LossSums* workspace) {
   __shared__ LossSums total;
   sums = block_sum(sums);

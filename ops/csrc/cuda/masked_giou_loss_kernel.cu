@@ -1,10 +1,10 @@
 // The fused masked GIoU loss: one launch forward and one backward, or one launch for both if the batch is
 // small enough.
 //
-// Most slots of a padded batch are padding, so the forward reads the targets once, and touches a prediction
-// only where its target is valid. With weights it reads those, and touches both boxes only where one is not
-// 0. What limits it is how many things wait for each other: docs/loss_kernel.md. Sums are double and are
-// added in an order that depends only on the launch configuration: results are repeatable bit by bit.
+// Most slots of a padded batch are padding. So the forward reads every target once, and reads a prediction
+// only if its target is valid. With weights the forward reads every weight, and reads both boxes only if the
+// weight is not 0. The chain of dependent steps limits its speed: docs/loss_kernel.md. Sums are double and
+// are added in an order that depends only on the launch configuration, so results are repeatable to the bit.
 //
 //   block sums --> workspace[block] --> the block that takes the last ticket adds them up in order and writes
 //
@@ -41,8 +41,8 @@ struct PackedInputs : PackedPairs<PredType, TargetType> {
   __device__ int64_t slot_count() const { return slots; }
 };
 
-// Slots a thread: forward, four weights, or as many as 4 bytes of one coordinate each hold; backward; both at
-// once, which are as many as it can keep gradients of.
+// Slots of a thread. Forward: four weights, or as many slots as have one coordinate in 4 bytes. Forward and
+// backward at once: as many slots as a thread can keep gradients of.
 template <typename Inputs>
 constexpr int kForwardSlots =
     Inputs::is_weighted ? 4 : (sizeof(typename Inputs::Target) < 4 ? 4 / sizeof(typename Inputs::Target) : 1);
@@ -55,12 +55,12 @@ struct SlotGroup {
   using Pred = typename Inputs::Pred;
   using Target = typename Inputs::Target;
 
-  float weights[kSlots];  // where there are any
+  float weights[kSlots];  // if the problem has weights
   PackedBox<Target> targets[kSlots];
-  PackedBox<Pred> preds[kSlots];  // of valid slots; with weights, so are the targets
+  PackedBox<Pred> preds[kSlots];  // of valid slots only; with weights, the same holds for the targets
   bool valid[kSlots];
 
-  // Every load of what says which slots are valid is issued before the first is used.
+  // Issue all loads that tell which slots are valid before the first loaded value is used.
   __device__ SlotGroup(const Inputs& inputs, int64_t first) {
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
@@ -80,7 +80,7 @@ struct SlotGroup {
     }
   }
 
-  // Before anything waits for a prediction.
+  // Call this before any code waits for a prediction.
   __device__ void write_padding(const Inputs& inputs, int64_t first, PackedBox<Pred>* grad_pred) const {
 #pragma unroll
     for (int k = 0; k < kSlots; ++k) {
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kLossThreads)
   finish_loss(sums, workspace, ticket, loss, normalizer);
 }
 
-// The weight of a slot: the one given, or 1 unless the target's y2 is 0.
+// Return the weight of a slot. Without weights: 1, or 0 if the target's y2 is 0.
 template <typename T>
 __device__ T slot_weight(const MaskedProblem& problem, int64_t slot) {
   if (problem.is_weighted) return load_number<T>(problem.weight, slot);
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kLossThreads, kFusedBlocksPerSm)
   }
 }
 
-// The outputs of the strided backward; has_... says which are wanted.
+// The outputs of the strided backward; has_... says whether a gradient was requested.
 struct Gradients {
   SlotView pred, target, weight;
   bool has_pred, has_target, has_weight;

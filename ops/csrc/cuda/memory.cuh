@@ -1,4 +1,4 @@
-// Reads and writes, by one thread, of boxes and numbers of any dtype. Every value read becomes T (float or
+// Read and write boxes and numbers of any dtype with one thread. Every value read becomes T (float or
 // double).
 #pragma once
 
@@ -87,7 +87,7 @@ __device__ __forceinline__ T largest_finite() {
   }
 }
 
-// Four adjacent coordinates: one load or store of 4 to 16 bytes (two of 16 for 8-byte types).
+// Four adjacent coordinates, read or written as one vector of 4 to 16 bytes (two of 16 for 8-byte types).
 template <typename Storage>
 struct alignas(4 * sizeof(Storage) < 16 ? 4 * sizeof(Storage) : 16) PackedBox {
   Storage x1, y1, x2, y2;
@@ -98,7 +98,8 @@ __device__ __forceinline__ Box<T> to_math(const PackedBox<Storage>& box) {
   return {to_math<T>(box.x1), to_math<T>(box.y1), to_math<T>(box.x2), to_math<T>(box.y2)};
 }
 
-// A box of any dtype, through any strides. Not inlined: it holds a branch for each dtype.
+// Read a box of any dtype, through any strides. Not inlined, because the function has a branch for each
+// dtype.
 template <typename T>
 __device__ __noinline__ Box<T> load_box(const SlotView& view, int64_t slot) {
   const int64_t offset = view.packed ? 4 * slot : view.offset(slot);

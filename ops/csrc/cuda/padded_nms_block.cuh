@@ -53,8 +53,8 @@ __device__ KeyOf<Score> make_key(const NmsProblem& problem, int64_t image, int64
   return {bits, bits != 0 ? UINT_MAX - static_cast<uint32_t>(index) : 0};
 }
 
-// The best max_candidates keys of an image with more boxes than the block has threads, one a thread in no
-// particular order, none where there are fewer.
+// Return the best max_candidates keys of an image with more boxes than the block has threads: one key a
+// thread, in no particular order, and none in the remaining threads.
 template <typename Score>
 __device__ KeyOf<Score> select_candidates(const NmsProblem& problem, int64_t image, KeyOf<Score>* selected) {
   using K = KeyOf<Score>;
@@ -64,8 +64,8 @@ __device__ KeyOf<Score> select_candidates(const NmsProblem& problem, int64_t ima
   __shared__ bool bin_is_whole;  // all keys of the chosen bin are selected, so lower digits need no look
   __shared__ int found;
 
-  // `pivot` is built digit by digit into the smallest key that is selected. `wanted` of the keys that share
-  // its first digits are.
+  // `pivot` is built digit by digit and becomes the smallest selected key. `wanted` is the number of keys to
+  // select among the keys that share its first digits.
   K pivot = {0, 0};
   if (threadIdx.x == 0) wanted = static_cast<int>(problem.max_candidates);
   for (int d = 0; d < K::kDigits; ++d) {
@@ -82,8 +82,7 @@ __device__ KeyOf<Score> select_candidates(const NmsProblem& problem, int64_t ima
       if (same_prefix) atomicAdd(&histogram[key.digit(d)], 1);
     }
     __syncthreads();
-    // Warp 0 finds the digit: lane l holds the bins 8l to 8l + 7, and how many keys lie in the bins above
-    // them.
+    // Warp 0 finds the digit. Lane l holds the bins 8l to 8l + 7, and the number of keys in higher bins.
     if (threadIdx.x < 32) {
       const int lane = threadIdx.x;
       int own = 0;
@@ -181,7 +180,7 @@ struct Candidates {
     return ordinary || removes_huge(i, box, area, category, threshold, has_categories);
   }
 
-  // The two halves of that, for loops which do the first for all pairs before they look for the second.
+  // The two halves of removes(), for loops that run the first half for all pairs before the second half.
   __device__ bool removes_ordinary(int i, const Box<T>& box, T area, int64_t category, T threshold,
                                    bool has_categories) const {
     return (!has_categories || categories[i] == category) &&
@@ -288,13 +287,13 @@ size_t ranking_bytes(int threads, bool has_categories) {
   return std::max(Candidates<T>::bytes(threads, has_categories), threads * sizeof(KeyOf<Score>));
 }
 
-// Beyond 48 KiB, static memory included, CUDA wants to be asked. Always asked for the most: the answer holds
-// for all launches, and another thread's must not find too little.
+// CUDA grants more than 48 KiB, static memory included, only on request. Always request the maximum: the
+// setting holds for all launches, and the launch of another thread must not find too little.
 template <typename T, typename Score, typename Kernel>
 cudaError_t allow_ranking_bytes(Kernel kernel) {
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(ranking_bytes<T, Score>(kMaxNmsThreads, true))) != cudaSuccess) {
-    return cudaGetLastError();  // taken, lest a later launch reports it
+    return cudaGetLastError();  // clear the error, or a later launch would report it
   }
   return cudaSuccess;
 }

@@ -1,4 +1,4 @@
-// Shared by all NMS kernels: their types, how scores are ordered, how a detection is written.
+// Types, the order of scores, and the writing of detections, for all NMS kernels.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace lensbox {
 
-// At most so many candidates of an image are the threads of one block.
+// The largest number of candidates of an image for which one block, one thread each, is enough.
 constexpr int64_t kMaxBlockCandidates = 1024;
 
 inline int64_t candidates_of(const NmsProblem& problem) {
@@ -30,8 +30,8 @@ cudaError_t launch_split_nms(const NmsProblem& problem, void* memory, cudaStream
 size_t large_nms_workspace(const NmsProblem& problem);
 cudaError_t launch_large_nms(const NmsProblem& problem, void* workspace, cudaStream_t stream);
 
-// Unsigned integers that are ordered as the scores are. -0 and +0 are equal. 0 is the bits of no score but
-// NaN, which is never a candidate, and so can stand for "none".
+// Return an unsigned integer with the order of the score. -0 and +0 become equal. Only a NaN can become 0,
+// and a NaN is never a candidate, so 0 can stand for "none".
 __device__ __forceinline__ uint32_t order_bits(float score) {
   const uint32_t bits = __float_as_uint(score + 0.0f);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -42,7 +42,8 @@ __device__ __forceinline__ uint64_t order_bits(double score) {
   return bits & 0x8000000000000000ull ? ~bits : bits | 0x8000000000000000ull;
 }
 
-// The order bits of a score above the threshold, otherwise 0. Score is float, or double for double scores.
+// Return the order bits of a score above the threshold, otherwise 0. Score is float, or double for double
+// scores.
 template <typename Score>
 __device__ auto candidate_bits(const NmsProblem& problem, int64_t slot) {
   const Score score = load_number<Score>(problem.scores, slot);
@@ -56,8 +57,8 @@ __device__ __forceinline__ bool is_huge(T area) {
   return area == T(INFINITY);
 }
 
-// For pairs with a huge box. Not inlined: they are rare, and take arithmetic in double. By value, since a box
-// whose address is taken could not stay in registers.
+// Decide pairs with a huge box. Not inlined, because such pairs are rare and need arithmetic in double. Boxes
+// are passed by value: a box whose address is taken could not stay in registers.
 template <typename T>
 __device__ __noinline__ bool removes_as_huge(Box<T> a, Box<T> b, T threshold) {
   return huge_iou_exceeds(a, b, threshold);

@@ -9,8 +9,7 @@
 //                tests itself against those kept. Two barriers for 32 candidates.
 //   3. write     The rank of a kept candidate is the number of kept ones before it.
 //
-// No atomics but counts, so the result is deterministic; the arithmetic is that of the CPU kernel, to the
-// bit.
+// Atomics only count, so the result is deterministic. The arithmetic is the CPU kernel's, to the bit.
 
 #include "launchers.h"
 #include "padded_nms_block.cuh"

@@ -91,7 +91,7 @@ Workspace<T, Score> lay_out(const NmsProblem& problem, void* memory) {
   return w;
 }
 
-// One thread a box.
+// One thread computes the key of one box.
 template <typename T, typename Score>
 __global__ void __launch_bounds__(kThreads)
     make_keys_kernel(const __grid_constant__ NmsProblem problem, Workspace<T, Score> w) {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// One thread a box of the order by score.
+// One thread handles one box, in the order by score.
 __global__ void __launch_bounds__(kThreads)
     find_images_kernel(const int32_t* slots, int32_t* images, int64_t total, int64_t per_image) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
@@ -186,9 +186,9 @@ __global__ void __launch_bounds__(kWordBits)
   w.overlaps[(int64_t{blockIdx.z} * candidates + row) * words + blockIdx.x] = word;
 }
 
-// A block an image. `removed` has a bit for each candidate; for each 64 of them, every thread resolves the 64
-// rows in turn from the diagonal words, then the block removes what the kept rows remove further on, a word a
-// thread.
+// One block resolves one image. `removed` has a bit for each candidate. For each group of 64 candidates,
+// every thread resolves the 64 rows in turn from the diagonal words; then each thread takes one later word
+// and removes the candidates that the kept rows remove.
 __global__ void __launch_bounds__(kResolveThreads)
     resolve_kernel(const __grid_constant__ NmsProblem problem, const Word* overlaps, const int32_t* counts,
                    const int32_t* order, int64_t candidates, int64_t first_image) {

@@ -1,13 +1,13 @@
 // NMS of few images, or of few boxes an image, in one launch: all overlaps first, by one or several blocks an
 // image.
 //
-// Where a batch has fewer images than the device has multiprocessors, most of them would have nothing to do.
-// Here every block of an image ranks all its candidates, the same work each, and computes a part of the
-// overlaps, as bits: bit j of word (w, i) says that candidate 32 w + j, an earlier one, would remove i. The
-// block that takes the image's last ticket has all words and does the rest:
+// If a batch has fewer images than the device has multiprocessors, one block an image would leave most of
+// them idle. Here every block of an image ranks all its candidates (the same work in each block) and computes
+// a part of the overlaps, as bits: bit j of word (w, i) says that candidate 32 w + j, an earlier one, would
+// remove i. The block that takes the image's last ticket has all words and does the rest:
 //
-//   for each 32 candidates:  their warp finds out which of them stay; barrier; every later candidate looks
-//                            whether one of those would remove it, a word and one AND
+//   for each 32 candidates:  one warp finds out which of them stay; barrier; every later candidate tests
+//                            with one word and one AND whether a kept one would remove it
 //
 // The ranking and the rules are those of padded_nms_kernel.cu, and so is the result, to the bit.
 
@@ -19,11 +19,11 @@
 namespace lensbox {
 namespace {
 
-// With fewer threads an image, the overlaps take less time than the blocks' meeting.
+// With fewer threads an image, the overlaps take less time than the synchronisation of several blocks.
 constexpr int kLeastSplitThreads = 128;
 
-// Up to so many threads, one block an image that computes all overlaps first is faster than one that computes
-// only those that it needs (padded_nms_kernel.cu).
+// Up to this number of threads, a block that computes all overlaps first is faster than a block that computes
+// only the overlaps that it needs (padded_nms_kernel.cu).
 constexpr int kMostAloneThreads = 512;
 constexpr size_t kMostAloneBytes = size_t{64} << 20;  // of workspace
 

@@ -1,8 +1,8 @@
 // GIoU of all pairs of two sides, and its gradient.
 //
-// A large matrix is computed in tiles, which read each box once and measure it once. Of a small one, whose
-// time is that of a single thread from its loads to its store, each thread computes one pair, and no thread
-// waits for another. Both give the same bits.
+// A large matrix is computed in tiles, which read each box once and compute its area once. The time of a
+// small matrix is the time of a single thread from its loads to its store. So each thread computes one pair,
+// and no thread waits for another. Both ways give the same bits.
 
 #include "device.cuh"
 #include "launch.h"
@@ -22,8 +22,8 @@ constexpr int kMaxRows = 32;
 constexpr int kMinRows = 4;
 constexpr int64_t kMaxGridSide = 65535;
 
-// A small matrix: blocks of a warp by kSmallRows, and at most so many pairs a multiprocessor, half of what it
-// holds at once.
+// A small matrix has blocks of a warp by kSmallRows, and at most this number of pairs a multiprocessor, half
+// of what a multiprocessor holds at once.
 constexpr int kSmallRows = 4;
 constexpr int64_t kSmallPairsPerSm = 1024;
 
@@ -49,7 +49,7 @@ struct AnyBoxes {
   }
 };
 
-// The dtype that most boxes have needs no switch.
+// Float32, the most common dtype, needs no switch.
 template <typename T>
 __device__ __forceinline__ Box<T> load_matrix_box(const SlotView& view, int64_t slot) {
   if (view.packed && view.dtype == DType::kFloat32) {
@@ -63,7 +63,7 @@ __device__ __forceinline__ Out giou_out(T value) {
   return from_math<Out>(saturate(value, largest_finite<T, Out>()));
 }
 
-// A box with what all its pairs need.
+// A box with the values that all its pairs use.
 template <typename T>
 struct MeasuredBox {
   Box<T> box;
@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(32 * kSmallRows)
   out[image_row * columns + column] = giou_out<Out>(giou(a, b, eps));
 }
 
-// A warp owns one box of one side and adds up its gradients over the whole other side: 32 pairs at a time,
-// then a reduction in the warp. No atomics, so sums are repeatable.
+// A warp owns one box of one side and adds up the box's gradients over the whole other side: 32 pairs at a
+// time, then a reduction in the warp. There are no atomics, so sums are repeatable.
 template <typename T, bool kOfRows>
 __global__ void __launch_bounds__(kThreads)
     pairwise_giou_backward_kernel(const __grid_constant__ SlotView grad,
@@ -183,7 +183,7 @@ int rows_of_tile(const PairwiseProblem& problem, int64_t column_tiles) {
   return rows;
 }
 
-// No side of a matrix is empty here.
+// Callers pass matrices without empty sides.
 bool is_small(const PairwiseProblem& problem) {
   return problem.batch * problem.rows * problem.columns <= kSmallPairsPerSm * multiprocessors() &&
          problem.batch <= kMaxGridSide && problem.rows <= kMaxGridSide;

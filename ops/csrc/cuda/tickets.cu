@@ -1,8 +1,8 @@
 // The allocation of counters to launches. Two launches that may run at the same time never share a counter:
 //
 //   launches on one stream follow each other     a range of counters for each stream
-//   cudaStreamPerThread is a stream per thread    one for each thread there
-//   a graph may be replayed beside anything       one for each stream of each capture, until the graph ends
+//   cudaStreamPerThread is a stream per thread    a range for each thread
+//   a graph may be replayed beside any launch     a range for each stream of a capture, while its graph lives
 
 #include <atomic>
 #include <map>
@@ -23,7 +23,8 @@ constexpr unsigned int kRanges = 1u << 12;
 // Loading the module zeroes the counters, and each launch leaves its own at 0 again (the increment wraps).
 __device__ unsigned int counters[kRanges * kMaxTickets];
 
-// A stream, whether it is captured, and the capture; or the thread, for the stream that each thread has.
+// The key of a range: the stream, whether it is captured, and the capture; or the thread for
+// cudaStreamPerThread.
 using Owner = std::tuple<cudaStream_t, bool, unsigned long long>;
 
 // The ranges of one device.

@@ -8,7 +8,7 @@ namespace lensbox {
 // The most counters that a launch can have.
 constexpr unsigned int kMaxTickets = 64;
 
-// A workspace begins with room for as many, and its memory follows.
+// A workspace begins with room for kMaxTickets counters; the kernel's memory follows.
 constexpr size_t kSpareBytes = kMaxTickets * sizeof(unsigned int);
 
 inline void* behind_spare(void* workspace) {
