@@ -67,6 +67,10 @@ class Engine(Protocol):
         """The number of jobs that have not begun."""
 
     @property
+    def places(self) -> int:
+        """The number of jobs above which `submit` refuses a job; all front ends share these places."""
+
+    @property
     def loaded(self) -> bool:
         """True once the model is loaded, even if it is out of use."""
 
@@ -111,6 +115,10 @@ class Engines:
     @property
     def waiting(self) -> int:
         return sum(engine.waiting for engine in self._engines)
+
+    @property
+    def places(self) -> int:
+        return sum(engine.places for engine in self._engines)
 
     @property
     def loaded(self) -> bool:

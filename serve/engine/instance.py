@@ -147,6 +147,11 @@ class Instance:
         """Number of queued jobs, without those being computed."""
         return len(self._queue)
 
+    @property
+    def places(self) -> int:
+        """Number of jobs that the queue holds."""
+        return self._settings.queue_size
+
     def ready_artifact(self) -> Artifact:
         """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""
         if self._state is State.FAILED:

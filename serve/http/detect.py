@@ -141,7 +141,8 @@ class _Finder:
         """Decode a file and detect. is_alone: as for `Decoders.submit`. Raises NotReadyError.
 
         The engine decodes JPEG files that its GPU takes, unless the file is alone: a single file is decoded
-        faster here. If the engine refuses such a file, it is decoded here, too.
+        faster here. A front end hands over no more files than its share of the engine's places: decoding here
+        delays further files, which would be refused. A file that the engine rejects is decoded here, too.
         """
         service, asked, deadline = self.service, self.parameters, self.deadline
         artifact = service.engine.ready_artifact()
@@ -158,7 +159,9 @@ class _Finder:
             return chained(decoding, infer)
 
         coded = None
-        if artifact.decodes_jpeg and asked.tiles is None and not is_alone:
+        share = max(1, service.engine.places // (service.settings.frontends or 1))
+        has_place = not is_alone and service.engine.waiting < share
+        if artifact.decodes_jpeg and asked.tiles is None and has_place:
             coded = coded_photo("", file, metadata.canvas, reading)
         if coded is None or coded.width * coded.height > service.settings.max_pixels:
             return decode_here()

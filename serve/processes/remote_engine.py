@@ -77,6 +77,11 @@ class RemoteEngine:
         return len(self._pending)
 
     @property
+    def places(self) -> int:
+        """Number of jobs of all front ends that the engine holds, queued or running."""
+        return self._most
+
+    @property
     def loaded(self) -> bool:
         """True once the engine has been ready."""
         return self._loaded

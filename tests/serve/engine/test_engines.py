@@ -22,6 +22,7 @@ class FakeEngine:
 
     def __init__(self, name: str, waiting: int, failure: Exception | None = None) -> None:
         self.name, self.waiting, self.failure = name, waiting, failure
+        self.places = 10
         self.loaded = self.stopped = False
         self.lost = ""
 
@@ -62,6 +63,7 @@ def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
     engines = Engines([FakeEngine("a", 2), FakeEngine("b", 0)])
     assert [_job(engines) for _ in range(5)] == ["b", "b", "a", "b", "a"]
     assert engines.waiting == 7
+    assert engines.places == 20
 
 
 def test_skips_engines_that_are_full_or_down() -> None:
