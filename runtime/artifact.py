@@ -24,8 +24,8 @@ from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.pipeline import Pipeline
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 
-# More threads wait for Python's lock (GIL): on 16 cores, 16 threads were slower than 8. Threads that only read
-# files for the GPU's decoder are fastest in pairs: docs/benchmarks.md.
+# More threads wait for Python's lock (GIL): on 16 cores, 16 threads were slower than 8. Threads that only
+# read files for the GPU's decoder are fastest in pairs: docs/benchmarks.md.
 _MAX_THREADS = 8
 _MAX_THREADS_BESIDE_GPU_DECODER = 2
 
@@ -126,11 +126,12 @@ class Artifact:
 
         files: as for `read_photo`; the iterable is consumed as needed. For a file that cannot be read the
         generator yields an InputError and goes on. threads: read ahead while the device computes; None: one
-        per CPU, at most 8, or 2 if the GPU decodes. At most `2 * batch_size + max(batch_size, threads)` photographs are in memory.
-        Closing the generator early leaves no threads. tiles: as for `detect_image`; files are then decoded
-        at full size. decode: "cpu"; "gpu" for JPEG files that the GPU's hardware decodes to the same pixels,
-        with two or three more batches in memory; "auto" for the GPU in batches of 32 or more, where it can.
-        For tiles the CPU decodes. Raise ValueError for wrong options, DeviceError if the GPU cannot decode.
+        per CPU, at most 8, or 2 if the GPU decodes. At most `2 * batch_size + max(batch_size, threads)`
+        photographs are in memory. Closing the generator early leaves no threads. tiles: as for
+        `detect_image`; files are then decoded at full size. decode: "cpu"; "gpu" for JPEG files that the
+        GPU's hardware decodes to the same pixels, with two or three more batches in memory; "auto" for the
+        GPU in batches of 32 or more, where it can. For tiles the CPU decodes. Raise ValueError for wrong
+        options, DeviceError if the GPU cannot decode.
         """
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
