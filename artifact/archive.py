@@ -114,7 +114,9 @@ def _kind_of(entries: Mapping[str, object]) -> FileKind:
 
 def _metadata(text: bytes | None) -> ArtifactMetadata:
     if text is None:
-        raise ValueError(f"is not a Lensbox artifact: it holds no {METADATA_FILE}")
+        raise ValueError(
+            f"is not a Lensbox artifact: it holds no {METADATA_FILE}; `lensbox export` writes artifacts"
+        )
     try:
         return ArtifactMetadata.from_json(text)
     except ValueError as error:

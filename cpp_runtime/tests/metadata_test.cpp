@@ -79,7 +79,7 @@ TEST(ParseMetadata, FieldsAreStrict) {
       {"\"more\"", "\"ops\": [], \"more\"", "\"ops\" twice"},
   };
   for (const auto& [from, to, message] : changes) {
-    expect_refused(changed(from, to), {"model.pt", "lensbox.json is damaged", message});
+    expect_refused(changed(from, to), {"model.pt", "unusable lensbox.json", message});
   }
 }
 
@@ -127,7 +127,7 @@ TEST(ParseMetadata, RefusesADamagedSelfTest) {
       {"\"cuda\"", "\"tpu\""},
   };
   for (const auto& [from, to] : changes) {
-    expect_refused(changed(from, to), {"model.pt", "self-test is damaged"});
+    expect_refused(changed(from, to), {"model.pt", "unusable lensbox.json", "self_test"});
   }
   // Both empty would pass any self-test.
   std::string empty = changed("[[0, 1, 2, 3.5]]", "[]");

@@ -130,7 +130,7 @@ ALTERED = {
         _MISSING, _saved_tensors, "not a TorchScript file: it holds no code", r"torch\.save"
     ),
     "without metadata": _refused(
-        _MISSING, _without_metadata, "it holds no lensbox.json", "has no lensbox.json.*`lensbox export`"
+        _MISSING, _without_metadata, "it holds no lensbox.json", "it holds no lensbox.json.*`lensbox export`"
     ),
     "bit of a weight": _refused(_DAMAGED, _content(_weight_flipped), "seal"),
     "bit of the metadata": _refused(_DAMAGED, _flipped_in("extra/lensbox.json", 200), "seal"),
@@ -140,18 +140,18 @@ ALTERED = {
     "cut off by one": _refused(_DAMAGED, _content(lambda data: data[:-1]), "seal"),
     "a byte added": _refused(_DAMAGED, _content(lambda data: data + b"\0"), "seal"),
     "bytes before": _refused(_DAMAGED, _content(lambda data: b"PK\3\4" + data), "seal"),
-    "infinite tolerance": _refused(_MALFORMED, _metadata(_BOXES, _INFINITY), "Infinity", "damaged"),
+    "infinite tolerance": _refused(_MALFORMED, _metadata(_BOXES, _INFINITY), "Infinity", "unusable"),
     "tolerance beyond float64": _refused(
         _MALFORMED,
         _metadata_text(lambda text: text.replace('"boxes": 0.01', '"boxes": 1e999', 1)),
         "tolerance.cpu.boxes",
-        "damaged",
+        "unusable",
     ),
     "tolerance beyond float32": _refused(_MALFORMED, _metadata(_BOXES, 1e300), "tolerance.cpu.boxes"),
     "negative tolerance": _refused(_MALFORMED, _metadata(_BOXES, -1), "tolerance.cpu.boxes"),
-    "threshold NaN": _refused(_MALFORMED, _metadata("defaults.score_threshold", _NAN), "NaN", "damaged"),
+    "threshold NaN": _refused(_MALFORMED, _metadata("defaults.score_threshold", _NAN), "NaN", "unusable"),
     "threshold of the self-test NaN": _refused(
-        _MALFORMED, _metadata("self_test.score_threshold", _NAN), "NaN", "damaged"
+        _MALFORMED, _metadata("self_test.score_threshold", _NAN), "NaN", "unusable"
     ),
     "threshold above 1": _refused(
         _MALFORMED, _metadata("defaults.iou_threshold", 1.5), "defaults.iou_threshold"

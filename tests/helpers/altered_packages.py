@@ -101,7 +101,7 @@ REFUSED_PACKAGES = [
         "compiled.cpu_features[0] must match pattern",
         "compiled.cpu_features[0] must match the pattern [a-z",
     ),
-    _refused(without("/extra/lensbox.json"), "it holds no lensbox.json", "has no lensbox.json"),
+    _refused(without("/extra/lensbox.json"), "it holds no lensbox.json", "it holds no lensbox.json"),
     _refused(without(".so"), "cannot be loaded on cpu"),
     _refused(no_machine_code, "cannot be loaded on cpu"),
 ]

@@ -63,10 +63,10 @@ def _weights_in_the_current_folder(model: onnx.ModelProto) -> None:
 
 # A change, and regular expressions for the error in Python and in C++.
 REFUSED: list[tuple[Change, str, str]] = [
-    (_without_metadata, "it holds no lensbox.json", "without lensbox.json"),
+    (_without_metadata, "it holds no lensbox.json", "it holds no lensbox.json"),
     (_metadata(format_version=99), "its format version is 99", "has format version 99"),
     (_metadata(format_version=1), "format version is 1", "has format version 1"),
-    (_metadata(defaults=None), "it is malformed: .*defaults", "damaged: .*defaults"),
+    (_metadata(defaults=None), "it is malformed: .*defaults", "unusable lensbox.json: .*defaults"),
     (
         _metadata(canvas={"height": 128, "width": 256, "channels": 1, "fill": 0}),
         r"the input images must be uint8 \[any, 1, 128, 256\], got uint8 \[any, 1, 256, 256\]",

@@ -23,6 +23,8 @@ using Archive = caffe2::serialize::PyTorchStreamReader;
 
 constexpr const char* kMetadata = "extra/lensbox.json";
 constexpr const char* kLibraries = "extra/ops/";
+constexpr const char* kNoMetadata =
+    "is not a Lensbox artifact: it holds no lensbox.json; `lensbox export` writes artifacts";
 constexpr const char* kPackageMark = "archive_format";  // in all archives of torch.export
 constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
 
@@ -61,16 +63,14 @@ FileKind kind_of(const fs::path& path, Archive& archive) {
   if (archive.hasRecord(kPackageMark)) return FileKind::kPackage;
   // torch.save writes the same kind of archive, but only TorchScript has a record of constants.
   if (archive.hasRecord("constants.pkl")) return FileKind::kTorchScript;
-  fail_artifact(path, "not a TorchScript file: it holds no code (was it written by torch.save?)");
+  fail_artifact(path, "is not a TorchScript file: it holds no code (was it written by torch.save?)");
 }
 
 void read_archive(const fs::path& path, ArtifactFile& file) {
   try {
     Archive archive(reader_of(file.bytes));
     const FileKind kind = kind_of(path, archive);
-    if (!archive.hasRecord(kMetadata)) {
-      fail_artifact(path, "has no lensbox.json: write it with `lensbox export`");
-    }
+    if (!archive.hasRecord(kMetadata)) fail_artifact(path, kNoMetadata);
     if (archive.getRecordSize(kMetadata) > kMostMetadata) {
       fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes");
     }
@@ -79,7 +79,7 @@ void read_archive(const fs::path& path, ArtifactFile& file) {
     if (kind == FileKind::kPackage && !file.metadata.compiled) {
       fail_artifact(
           path,
-          "its lensbox.json is damaged: there is no entry compiled, which names the machine of the code");
+          "has an unusable lensbox.json: it lacks the entry compiled, which names the machine of the code");
     }
     if (!file.is_verified) return;
     for (const CarriedLibrary& library : file.metadata.libraries) {
@@ -96,8 +96,7 @@ void read_archive(const fs::path& path, ArtifactFile& file) {
 void read_onnx(const fs::path& path, ArtifactFile& file) {
   const OnnxModel model = read_onnx_model(*file.bytes);
   if (!model.fault.empty()) fail_artifact(path, model.fault);
-  if (!model.metadata)
-    fail_artifact(path, "an ONNX file, but without lensbox.json (a network alone has none)");
+  if (!model.metadata) fail_artifact(path, kNoMetadata);
   if (model.metadata->size() > kMostMetadata) {
     fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +
                             std::to_string(model.metadata->size()));
@@ -126,7 +125,7 @@ ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::pa
   if (public_key) require_signature(bytes, path, *public_key);
   file.is_verified = public_key.has_value();
   const bool is_onnx = looks_like_onnx(bytes);
-  if (!is_onnx && !bytes.starts_with("PK")) fail_artifact(path, "not an artifact" + what_else(bytes));
+  if (!is_onnx && !bytes.starts_with("PK")) fail_artifact(path, "is not an artifact" + what_else(bytes));
   if (const std::string fault = seal_fault(bytes); !fault.empty()) fail_artifact(path, fault);
   if (is_onnx) {
     read_onnx(path, file);

@@ -222,11 +222,7 @@ Metadata read_fields(const Json& document, const fs::path& artifact) {
   metadata.methods = read_methods(root["methods"]);
   metadata.score_threshold = root["defaults"]["score_threshold"].number(0, 1);
   metadata.iou_threshold = root["defaults"]["iou_threshold"].number(0, 1);
-  try {
-    metadata.self_test = read_self_test(root["self_test"], metadata.classes.size(), metadata.extras);
-  } catch (const JsonError& error) {
-    fail_artifact(artifact, std::string("its self-test is damaged: in lensbox.json, ") + error.what());
-  }
+  metadata.self_test = read_self_test(root["self_test"], metadata.classes.size(), metadata.extras);
   metadata.json = document.dump();
   return metadata;
 }
@@ -237,7 +233,7 @@ Metadata parse_metadata(std::string_view text, const fs::path& artifact) {
   try {
     return read_fields(parse_strict_json(text, kMaxDepth), artifact);
   } catch (const JsonError& error) {
-    fail_artifact(artifact, std::string("its lensbox.json is damaged: ") + error.what());
+    fail_artifact(artifact, std::string("has an unusable lensbox.json: ") + error.what());
   }
 }
 

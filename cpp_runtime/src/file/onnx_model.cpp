@@ -79,7 +79,7 @@ class Fields {
         take(4);
         return field;
       default:
-        throw ModelError("a field has an unknown type");
+        throw ModelError("is damaged or no ONNX model: it has a field of an unknown type");
     }
   }
 
@@ -91,11 +91,13 @@ class Fields {
       value |= uint64_t{byte & 0x7FU} << shift;
       if (byte < 0x80) return value;
     }
-    throw ModelError("a number is too long");
+    throw ModelError("is damaged or no ONNX model: it has a number that does not end");
   }
 
   std::string_view take(uint64_t size) {
-    if (size > rest_.size()) throw ModelError("a field goes beyond its end");
+    if (size > rest_.size()) {
+      throw ModelError("is damaged or no ONNX model: it has a field that reaches beyond its end");
+    }
     const std::string_view bytes = rest_.substr(0, size);
     rest_.remove_prefix(size);
     return bytes;
@@ -114,7 +116,7 @@ void read_entry(std::string_view bytes, std::optional<std::string>& metadata) {
     if (field->number == 2) value = field->bytes;
   }
   if (key != kMetadataKey) return;
-  if (metadata) throw ModelError("it has lensbox.json twice");
+  if (metadata) throw ModelError("has two properties " + std::string(kMetadataKey));
   metadata = value;
 }
 
@@ -123,21 +125,22 @@ bool is_standard(std::string_view domain) {
 }
 
 void walk(Message message, std::string_view bytes, int depth, std::optional<std::string>& metadata) {
-  if (depth > kMaxMessageDepth) throw ModelError("it is nested too deeply");
+  if (depth > kMaxMessageDepth) {
+    throw ModelError("is nested too deeply: more than " + std::to_string(kMaxMessageDepth) + " levels");
+  }
   if (message == Message::kEntry) return read_entry(bytes, metadata);
   Fields fields(bytes);
   while (const auto field = fields.next()) {
     if (message == Message::kTensor &&
         (field->number == kExternalData || (field->number == kDataLocation && field->value != 0))) {
-      throw ModelError(
-          "it has external data, which the seal does not cover; export it with all weights inside");
+      throw ModelError("has external data (tensors outside the file), which artifacts must not have");
     }
     if (message == Message::kModel && (field->number == kTraining || field->number == kFunctions)) {
-      throw ModelError("it has functions or training information, which artifacts must not have");
+      throw ModelError("has functions or training information, which artifacts must not have");
     }
     if (message == Message::kNode && field->number == kDomain && !is_standard(field->bytes)) {
-      throw ModelError("it has operators beyond ONNX's standard ones, of the domain '" +
-                       std::string(field->bytes) + "'");
+      throw ModelError("has operators beyond ONNX's standard ones, of the domain '" +
+                       std::string(field->bytes.substr(0, 40)) + "'");
     }
     if (!field->has_bytes) continue;
     for (const Child& child : kChildren) {
@@ -159,7 +162,7 @@ OnnxModel read_onnx_model(std::string_view bytes) {
   try {
     walk(Message::kModel, bytes, 0, model.metadata);
   } catch (const ModelError& error) {
-    model.fault = std::string("an ONNX file that is not opened: ") + error.what();
+    model.fault = error.what();
   }
   return model;
 }

@@ -158,7 +158,7 @@ class JpegDecoder {
 
   void check_kind() const {
     check_size(info_.image_width, info_.image_height);
-    if (info_.arith_code) throw InputError("JPEG files with arithmetic coding are not supported");
+    if (info_.arith_code) throw InputError("a JPEG file must be Huffman-coded, got arithmetic coding");
     if (info_.data_precision != 8) {
       throw InputError("a JPEG file must have 8 bits a sample, got " + std::to_string(info_.data_precision));
     }
