@@ -1,6 +1,6 @@
-// The plan of the article's kernel, written anew: one thread a slot, float32 only, padding recognised by y2.
-// Each block adds up its slots in shared memory; adding up the blocks and dividing is left to PyTorch. The
-// caller casts both inputs to float32 first. There is no backward. Two versions, as there:
+// A new implementation of the article's kernel: one thread computes one slot, float32 only, and y2 marks
+// padding. Each block adds up its slots in shared memory; PyTorch adds up the blocks and divides. The caller
+// casts both inputs to float32 first. There is no backward. There are two versions, as in the article:
 //
 //   branch-free   every thread reads its prediction and computes; padding is cleared at the end
 //   skipping      threads of padding read no prediction and compute nothing ("conditional execution")
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// pred, target: float32 [..., 4], contiguous. Returns the sums of every block, float32 [blocks].
+// Return the sum of each block, float32 [blocks]. pred, target: float32 [..., 4], contiguous.
 std::tuple<at::Tensor, at::Tensor> article_sums(const at::Tensor& pred, const at::Tensor& target, bool skip) {
   TORCH_CHECK(pred.scalar_type() == at::kFloat && target.scalar_type() == at::kFloat,
               "pred and target must be float32, got ", pred.scalar_type(), " and ", target.scalar_type());

@@ -1,4 +1,5 @@
-// The floor of any op that launches one kernel: dispatch, the allocation of a scalar, and an empty kernel.
+// The minimum cost of an op that launches one kernel: dispatch, the allocation of a scalar, and an empty
+// kernel.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

@@ -1,6 +1,6 @@
-// The floor of any op that returns a new scalar: dispatch and one allocation, no work.
+// The minimum cost of an op that returns a new scalar: dispatch and one allocation, no work.
 //
-// empty_launch is here as a schema and is implemented in empty_kernel.cu, with a GPU.
+// The schema of empty_launch is here; empty_kernel.cu implements the op for a GPU.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>

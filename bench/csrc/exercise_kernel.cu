@@ -1,7 +1,7 @@
 // The article's open exercise: what does skipping padding gain as the work of a slot grows?
 //
-// One thread a slot. The GIoU of the slot is computed kRepeats times, and the sum of each warp is written, so
-// that besides the inputs only 4 bytes for 32 slots are moved. Two versions:
+// One thread computes the GIoU of one slot kRepeats times, and each warp writes its sum. So the kernel moves
+// only the inputs and 4 bytes per 32 slots. There are two versions:
 //
 //   branch-free   every thread reads its prediction and computes; padding is cleared at the end
 //   skipping      threads of padding read no prediction and compute nothing
@@ -36,18 +36,19 @@ __device__ float giou(float4 a, float4 b) {
   const float intersection = width * height;
   const float union_area = area_a + area_b - intersection;
   const float hull = (fmaxf(a.z, b.z) - fminf(a.x, b.x)) * (fmaxf(a.w, b.w) - fminf(a.y, b.y));
-  // Without the branches of an exact division, so that every pair of boxes costs the same instructions.
+  // Divide without the branches of an exact division, so that every pair of boxes costs the same
+  // instructions.
   return __fdividef(intersection, fmaxf(union_area, kEps)) - __fdividef(hull - union_area, fmaxf(hull, kEps));
 }
 
-// Moves a box by `by` in every coordinate.
+// Return the box moved by `by` in every coordinate.
 __device__ float4 moved(float4 box, float by) {
   return {box.x + by, box.y + by, box.z + by, box.w + by};
 }
 
-// The sum of kRepeats equal values. `drift` is 0, which the compiler cannot know: every coordinate of each
-// repetition seems to depend on the one before, so nothing is left out or computed once for all. Not
-// unrolled, so that n repetitions are n times the instructions of one.
+// Return the sum of kRepeats equal values. `drift` is 0, but the compiler cannot know that: every coordinate
+// of a repetition seems to depend on the previous repetition, so nothing is left out or computed only once.
+// The loop is not unrolled, so n repetitions take n times the instructions of one.
 template <int kRepeats>
 __device__ float repeated_giou(float4 a, float4 b, float drift) {
   float sum = 0.0f;
@@ -92,7 +93,7 @@ void launch(const at::Tensor& pred, const at::Tensor& target, float* warp_sums) 
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-// Finds the template of a run-time count; says whether there is one.
+// Call the template of a run-time count. Return whether there is one.
 template <int... kRepeats>
 bool launch_any(std::integer_sequence<int, kRepeats...>, int64_t repeats, bool skip, const at::Tensor& pred,
                 const at::Tensor& target, float* warp_sums) {
@@ -106,8 +107,8 @@ bool launch_any(std::integer_sequence<int, kRepeats...>, int64_t repeats, bool s
   return (launch_if(std::integral_constant<int, kRepeats>{}) || ...);
 }
 
-// pred bfloat16 and target uint8, [..., 4], contiguous, a multiple of 256 slots. Returns float32 [slots /
-// 32].
+// Return the sum of each warp, float32 [slots / 32]. pred: bfloat16, target: uint8, both [..., 4],
+// contiguous, a multiple of 256 slots.
 at::Tensor exercise(const at::Tensor& pred, const at::Tensor& target, int64_t repeats, bool skip) {
   TORCH_CHECK(pred.scalar_type() == at::kBFloat16, "pred must be bfloat16, got ", pred.scalar_type());
   TORCH_CHECK(target.scalar_type() == at::kByte, "target must be uint8, got ", target.scalar_type());

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 
 // --- timing ---
 
-// One of the timed functions, for one batch of images.
+// A function to time, for one batch of images.
 struct BenchWay {
   std::string name;
   std::function<void()> call;  // may return before the device is done
@@ -53,7 +53,7 @@ size_t call_for(const BenchWay& way, c10::Device device, Clock::time_point start
 }
 
 // Return the milliseconds of each call of each way, up to the result on the device. The ways take turns, so
-// that a disturbance meets all of them, for `seconds` a way or more, at least once each.
+// that a disturbance meets all of them. Each way runs for `seconds` or more, at least once.
 std::vector<std::vector<double>> sample_latencies(const std::vector<BenchWay>& ways, c10::Device device,
                                                   double seconds) {
   std::vector<std::vector<double>> milliseconds(ways.size());

@@ -33,7 +33,7 @@ at::Tensor parse_nested_arrays(const JsonField& boxes, const Json& json) {
   const std::vector<JsonField> outer = boxes.list();
   const auto size = static_cast<int64_t>(outer.size());
   std::vector<double> values;
-  // The elements of the first element tell boxes [N][4] from a batch [B][N][4].
+  // The first element tells boxes [N][4] from a batch [B][N][4].
   const bool is_batch = size > 0 && json[0].is_array() && (json[0].empty() || json[0][0].is_array());
   if (!is_batch) {
     for (const JsonField& box : outer) {

@@ -62,8 +62,8 @@ ExitCode detect_images(const ModelOptions& model, const DetectOptions& options) 
   return code;
 }
 
-// Read frames until the batch is full or there are no more. Returns why a frame cannot be read: the frames
-// before it are answered first.
+// Read frames until the batch is full or the stream ends. Return why a frame cannot be read; the frames
+// before it are processed first.
 std::exception_ptr fill(std::vector<lensbox::Photo>& batch, size_t size, RawFrames& frames) {
   batch.clear();
   try {

@@ -10,7 +10,7 @@
 
 #include "streams.h"
 
-// Frames without any header, one after another, rows without gaps.
+// The format of frames without headers, one after another, rows without gaps.
 struct RawFormat {
   int64_t width;
   int64_t height;
@@ -33,8 +33,8 @@ RawFormat parse_raw_format(const std::string& size, const std::string& pixels);
 // Frames read from a descriptor, such as stdin.
 class RawFrames {
  public:
-  // output: the descriptor of the answers; waiting for a frame ends with ClosedOutput if its other end
-  // closes.
+  // output: the descriptor of the results. If its other end closes while the reader waits for a frame, next()
+  // throws ClosedOutput.
   RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading,
             const StopSignal& stop);
 

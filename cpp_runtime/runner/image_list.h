@@ -10,9 +10,9 @@ struct ListedImage {
   std::string fault;  // why it cannot be read, if that is known; else empty
 };
 
-// Return the files that `arguments` name, in order. A file stands for itself, a folder for the image files in
-// it, in the order of their names, and with `recursive` also for those in the folders below. An image file is
-// no folder and has a name that ends with .jpg, .jpeg or .png, in small or capital letters, and does not
-// begin with a dot. Folders below that are links, or whose names begin with a dot, are left out. A folder
-// without image files, or an unreadable one, is in the list with its fault.
+// Return the files that `arguments` name, in order. A file stands for itself. A folder stands for its image
+// files in the order of their names, and with `recursive` also for the image files in folders below. The name
+// of an image file ends with .jpg, .jpeg or .png, in small or capital letters, and does not begin with a dot.
+// Folders below that are links, or whose names begin with a dot, are skipped. A folder that is unreadable or
+// has no image files is in the list with its fault.
 std::vector<ListedImage> list_images(const std::vector<std::filesystem::path>& arguments, bool recursive);

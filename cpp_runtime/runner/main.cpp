@@ -94,8 +94,7 @@ void add_detect(CLI::App& app, Options& options) {
       command->add_option("--image", detect.images,
                           "JPEG or PNG files, and folders: of a folder, all files whose names end with .jpg, "
                           ".jpeg or .png");
-  command->add_flag("--recursive", detect.recursive, "Also look into the folders below a folder")
-      ->needs(image);
+  command->add_flag("--recursive", detect.recursive, "Also read the folders below a folder")->needs(image);
   command
       ->add_option_function<std::vector<std::string>>(
           "--raw", [&detect](const auto& text) { detect.raw = parse_raw_format(text[0], text[1]); },

@@ -5,13 +5,13 @@
 
 namespace {
 
-TEST(CopyTo, OnTheCpuNothingIsCopied) {
+TEST(CopyTo, CopiesNothingOnTheCpu) {
   const at::Tensor tensor = at::ones({2, 3});
   EXPECT_TRUE(lensbox::copy_to(c10::kCPU, {tensor})[0].is_same(tensor));
   EXPECT_TRUE(lensbox::copy_to(c10::kCPU, {}).empty());
 }
 
-TEST(CopyTo, PackedAndUnpackedTheyAreTheSame) {
+TEST(CopyTo, UnpackReturnsThePackedTensors) {
   const at::Tensor interleaved = at::arange(60, at::kByte).view({4, 5, 3}).permute({2, 0, 1});
   const std::vector<at::Tensor> tensors{interleaved, at::arange(7, at::kByte),
                                         interleaved.slice(2, 0, 5, 2),  // with gaps
@@ -30,7 +30,7 @@ TEST(CopyTo, PackedAndUnpackedTheyAreTheSame) {
 }
 
 #if LENSBOX_TORCH_HAS_CUDA
-TEST(CopyTo, AGpuGetsTheSame) {
+TEST(CopyTo, KeepsNumbersAndStridesOnAGpu) {
   if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU";
   const at::Tensor interleaved = at::arange(60, at::kByte).view({4, 5, 3}).permute({2, 0, 1});
   const at::Tensor there = at::ones({2}).to(c10::kCUDA);

@@ -12,7 +12,7 @@ namespace {
 
 using lensbox::DetectorModule;
 
-// 1 while TorchScript's executor is free to watch and compile.
+// Return 1 if TorchScript's executor may profile and compile.
 at::Tensor optimizes(const at::Tensor& like) {
   return at::full_like(like, torch::jit::getGraphExecutorOptimize() ? 1 : 0);
 }
@@ -37,24 +37,24 @@ DetectorModule with_method(const std::string& code) {
   return {"model.pt", std::make_shared<lensbox::ScriptMethods>(module)};
 }
 
-TEST(DetectorModuleCalls, DoNotWatchAndCompile) {
+TEST(DetectorModuleCalls, DoNotProfileOrCompile) {
   const DetectorModule detector = with_method("def loss(self, a, b):\n  return lensbox_test.optimizes(a)\n");
   ASSERT_TRUE(torch::jit::getGraphExecutorOptimize());
-  // A watching executor would compile in the second call, and again for another size.
+  // A profiling executor would compile in the second call, and again for another size.
   for (const int64_t size : {1, 1, 2, 3}) {
     EXPECT_EQ(detector.loss(at::ones({size}), at::ones({size})).sum().item<int>(), 0);
   }
   EXPECT_TRUE(torch::jit::getGraphExecutorOptimize());
 }
 
-TEST(DetectorModuleCalls, TheSwitchIsPutBackAfterAFailure) {
+TEST(DetectorModuleCalls, RestoreTheSwitchAfterAFailure) {
   const DetectorModule detector = with_method("def loss(self, a, b):\n  return a + b\n");
   expect_error<lensbox::ArtifactError>([&] { detector.loss(at::ones({2}), at::ones({3})); },
                                        {"model.pt", "method loss failed", "must match the size"});
   EXPECT_TRUE(torch::jit::getGraphExecutorOptimize());
 }
 
-TEST(DetectorModuleCalls, ResultsAreChecked) {
+TEST(DetectorModuleCalls, RefuseWrongResults) {
   const at::Tensor boxes = at::zeros({2, 5, 4});
   const at::Tensor geometry = at::ones({2, 6});
   const DetectorModule detector = with_method(
@@ -88,7 +88,7 @@ constexpr const char* kLabels = "'labels': torch._cast_Long(x[:, 3:6]), ";
 constexpr const char* kEyes = "'eyes': x[:, 6:18].reshape([2, 3, 2, 2]), ";
 constexpr const char* kAge = "'age': torch._cast_Long(x[:, 18:21]), ";
 
-TEST(DetectNamed, ResultsAreChecked) {
+TEST(DetectNamed, RefusesWrongResults) {
   const auto refused = [](const DetectorModule& detector, std::initializer_list<const char*> parts) {
     expect_error<lensbox::ArtifactError>([&] { detector.detect(at::zeros({2, 30}), 0.5, 0.5); }, parts);
   };
@@ -116,7 +116,7 @@ TEST(DetectNamed, ResultsAreChecked) {
           {"must return the tensor boxes, got Int"});
 }
 
-TEST(LossValue, IsOneNumber) {
+TEST(LossValue, MustBeOneNumber) {
   const DetectorModule detector = with_method("def loss(self, a, b):\n  return a + b\n");
   const auto value = [&](at::IntArrayRef shape) {
     return detector.value_of(detector.loss(at::ones(shape), at::ones(shape)));

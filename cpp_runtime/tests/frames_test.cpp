@@ -5,15 +5,15 @@
 
 namespace {
 
-TEST(RawFormat, SizesOfFrames) {
+TEST(RawFormat, ComputesTheSizeOfAFrame) {
   EXPECT_EQ(parse_raw_format("640x480", "gray8").frame_size(), 640U * 480);
   EXPECT_EQ(parse_raw_format("640x480", "rgb8").frame_size(), 640U * 480 * 3);
   EXPECT_EQ(parse_raw_format("640x480", "nv12").frame_size(), 640U * 480 * 3 / 2);
-  // Pairs of chroma for two columns and two rows, also where those are not whole.
+  // There is a pair of chroma for 2 x 2 pixels, also for incomplete ones at the edges.
   EXPECT_EQ(parse_raw_format("3x5", "nv12").frame_size(), 3U * 5 + 2 * 2 * 3);
 }
 
-TEST(RawFormat, ViewsOfFrames) {
+TEST(RawFormat, ReturnsViewsOfAFrame) {
   const uint8_t frame[27] = {};
   const lensbox::ImageView view = parse_raw_format("3x5", "nv12").view(frame);
   EXPECT_EQ(view.data, frame);

@@ -23,7 +23,7 @@ bool products_round() {
   return precision == at::Float32Precision::TF32;
 }
 
-// These switches are not a GPU's, so they can be tested without one. Each test leaves torch's defaults.
+// These switches exist without a GPU, so no GPU is needed. Each test restores torch's defaults.
 class GpuFloat32Scopes : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -47,7 +47,7 @@ class GpuFloat32Scopes : public testing::TestWithParam<bool> {
   at::Context& context_ = at::globalContext();
 };
 
-TEST_P(GpuFloat32Scopes, SetTheSwitchesAndPutThemBack) {
+TEST_P(GpuFloat32Scopes, SetAndRestoreTheSwitches) {
   for (const bool tf32 : {false, true, false}) {
     {
       const GpuFloat32Scope scope(tf32 ? GpuFloat32::kTf32 : GpuFloat32::kFull);
@@ -60,7 +60,7 @@ TEST_P(GpuFloat32Scopes, SetTheSwitchesAndPutThemBack) {
   }
 }
 
-TEST_P(GpuFloat32Scopes, WorkWhereTheNewerInterfaceWasUsed) {
+TEST_P(GpuFloat32Scopes, WorkAfterTheNewerInterfaceWasUsed) {
   context_.setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV,
                                GetParam() ? at::Float32Precision::IEEE : at::Float32Precision::TF32);
   {
@@ -70,7 +70,7 @@ TEST_P(GpuFloat32Scopes, WorkWhereTheNewerInterfaceWasUsed) {
   EXPECT_EQ(convolutions_round(), !GetParam());
 }
 
-TEST_P(GpuFloat32Scopes, KeepThePrecisionOfProductsInBetween) {
+TEST_P(GpuFloat32Scopes, RestoreTheMediumPrecisionOfProducts) {
   context_.setFloat32MatmulPrecision("medium");
   { const GpuFloat32Scope scope(GpuFloat32::kFull); }
   EXPECT_EQ(context_.float32MatmulPrecision(), at::Float32MatmulPrecision::MEDIUM);
@@ -101,6 +101,6 @@ TEST_P(GpuFloat32Scopes, OfBothKindsTakeTurns) {
   expect_untouched();
 }
 
-INSTANTIATE_TEST_SUITE_P(WhateverTheProcessHas, GpuFloat32Scopes, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(ProcessDefaults, GpuFloat32Scopes, testing::Bool());
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "file/seal.h"
 
-// Calls `function`, which must throw an Error whose message has all these parts.
+// Expect that `function` throws an Error whose message has all these parts.
 template <class Error, class Function>
 void expect_error(Function function, std::initializer_list<const char*> parts) {
   try {

@@ -16,19 +16,19 @@ constexpr const char* kX86 =
     "processor\t: 0\nvendor_id\t: A\nflags\t\t: fpu sse2 avx avx2 fma\nbugs\t: avx9\n";
 constexpr const char* kArm = "processor\t: 0\nFeatures\t: fp asimd sve\nCPU part\t: 0xd40\n";
 
-TEST(LackingFeatures, AreThoseThatLinuxDoesNotName) {
+TEST(LackingFeatures, ListsFeaturesMissingFromCpuinfo) {
   EXPECT_EQ(lacking_features({"avx2", "fma"}, kX86), Names{});
   EXPECT_EQ(lacking_features({"avx512f", "avx2", "avx9"}, kX86), (Names{"avx512f", "avx9"}));
   EXPECT_EQ(lacking_features({"asimd", "sve2"}, kArm), Names{"sve2"});
   EXPECT_EQ(lacking_features({"avx"}, ""), Names{"avx"});
 }
 
-TEST(Device, IsParsed) {
+TEST(Device, ParsesCpuAndAuto) {
   EXPECT_TRUE(lensbox::parse_device("cpu").is_cpu());
   EXPECT_EQ(lensbox::parse_device("auto").is_cuda(), torch::cuda::is_available());
 }
 
-TEST(Device, RefusesAGpuThatIsNotThere) {
+TEST(Device, RefusesAMissingGpu) {
   const std::string name = "cuda:" + std::to_string(torch::cuda::device_count());
   expect_error<lensbox::DeviceError>([&] { lensbox::parse_device(name); }, {name.c_str(), "not available"});
 }
@@ -41,7 +41,7 @@ TEST(Device, RefusesOtherNames) {
 }
 
 // The linker must not have dropped libtorch_cuda, of which no symbol is used here.
-TEST(Device, ACudaBuildOfTorchBringsCuda) {
+TEST(Device, HasCudaIfTorchWasBuiltWithCuda) {
   EXPECT_EQ(at::globalContext().hasCUDART(), LENSBOX_TORCH_HAS_CUDA == 1);
 }
 

@@ -51,7 +51,7 @@ TEST(ParseMetadata, ReadsTheFields) {
   EXPECT_NE(metadata.json.find(R"("more":{"of":"this"})"), std::string::npos);
 }
 
-TEST(ParseMetadata, FieldsAreStrict) {
+TEST(ParseMetadata, RefusesInvalidFields) {
   const std::tuple<const char*, const char*, const char*> changes[] = {
       {"\"canvas\"", "\"screen\"", "there is no canvas"},
       {"\"reading\"", "\"writing\"", "there is no reading"},
@@ -83,7 +83,7 @@ TEST(ParseMetadata, FieldsAreStrict) {
   }
 }
 
-TEST(ParseMetadata, TheFormatVersionIsAnInteger) {
+TEST(ParseMetadata, RefusesAFormatVersionThatIsNoInteger) {
   for (const char* version : {"0", "-1", "1.0", "1e300", "true", "\"1\"", "null", "18446744073709551616"}) {
     expect_refused(changed("\"format_version\": 2", std::string("\"format_version\": ") + version),
                    {"format_version must be an integer"});

@@ -21,7 +21,8 @@ Detection detection(Box box, float score, int64_t label = 0) {
   return {box, score, label, {std::vector<float>{score, 1}}};
 }
 
-// Forty detections, 100 px apart but for the first two, whose IoU is 0.333. The last is at the threshold.
+// Forty detections, 100 px apart except the first two, whose IoU is 0.333. The last score is at the
+// threshold.
 Metadata stored() {
   Metadata metadata{};
   metadata.classes = {"a", "b"};

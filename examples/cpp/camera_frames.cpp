@@ -1,6 +1,6 @@
-// camera_frames ARTIFACT WIDTH HEIGHT FRAMES THREADS: detects in frames in memory, in several threads with
-// one detector. The frames are gray gradients in place of a camera's; prints the number of detections in
-// each.
+// camera_frames ARTIFACT WIDTH HEIGHT FRAMES THREADS: detect in frames in memory, in several threads with one
+// detector. The frames are gray gradients in place of a camera's. Prints the number of detections in each
+// frame.
 
 #include <lensbox/detector.h>
 
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     const int64_t height = std::stoll(argv[3]);
     const int64_t frames = std::stoll(argv[4]);
     const int64_t threads = std::stoll(argv[5]);
-    std::mutex mutex;  // of the output and the error
+    std::mutex mutex;  // guards the output and the error
     std::exception_ptr failure;
     {
       std::vector<std::jthread> workers;
@@ -69,7 +69,7 @@ int main(int argc, char** argv) {
   } catch (const lensbox::Error& error) {
     std::cerr << error.what() << '\n';
     return static_cast<int>(error.code());
-  } catch (const std::exception& error) {  // of std::stoll
+  } catch (const std::exception& error) {  // thrown by std::stoll
     std::cerr << error.what() << '\n';
     return 2;
   }

@@ -1,4 +1,4 @@
-// canvas_tensors ARTIFACT [DEVICE]: detects in canvases on the device; the results are tensors.
+// canvas_tensors ARTIFACT [DEVICE]: detect in canvases on the device; the results are tensors.
 
 #include <ATen/ATen.h>
 #include <lensbox/torch/tensors.h>
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   } catch (const lensbox::Error& error) {
     std::cerr << error.what() << '\n';
     return static_cast<int>(error.code());
-  } catch (const std::exception& error) {  // of libtorch
+  } catch (const std::exception& error) {  // thrown by libtorch
     std::cerr << error.what() << '\n';
     return 1;
   }

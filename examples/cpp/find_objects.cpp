@@ -1,4 +1,4 @@
-// find_objects ARTIFACT IMAGE: prints the detections in a JPEG or PNG file.
+// find_objects ARTIFACT IMAGE: print the detections in a JPEG or PNG file.
 
 #include <lensbox/detector.h>
 

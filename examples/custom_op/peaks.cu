@@ -17,7 +17,7 @@ constexpr int kThreads = 256;
 __global__ void peaks_kernel(const float* heat, float* peaks, int64_t cells, int64_t height, int64_t width) {
   const int64_t cell = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (cell >= cells) return;
-  const int64_t begin = cell / (height * width) * (height * width);  // of its map
+  const int64_t begin = cell / (height * width) * (height * width);  // the first cell of its map
   const int64_t y = (cell - begin) / width;
   const int64_t x = (cell - begin) % width;
   peaks[cell] = peak_at(heat + begin, height, width, y, x);

@@ -8,8 +8,9 @@
 #define EXAMPLE_HOST_DEVICE
 #endif
 
-// The value at (y, x) of a map of height x width if it is the largest of its 3 x 3 cells, else 0. Of equal
-// neighbours the first, row by row, is the peak. CPU and CUDA share it, so they find the same peaks.
+// Return the value at (y, x) of a map of height x width if it is the largest of its 3 x 3 cells, else 0. If
+// neighbours are equal, the first one, row by row, is the peak. CPU and CUDA share this function, so they
+// find the same peaks.
 EXAMPLE_HOST_DEVICE inline float peak_at(const float* map, int64_t height, int64_t width, int64_t y,
                                          int64_t x) {
   const float value = map[y * width + x];

@@ -13,7 +13,7 @@ namespace lensbox {
 // A box as x1, y1, x2, y2 in pixels of the image.
 using Box = std::array<float, 4>;
 
-// The numbers of one extra of one detection, row by row; points in pixels of the image.
+// The numbers of one extra of one detection, row by row; points are in pixels of the image.
 using ExtraValues = std::variant<std::vector<float>, std::vector<int64_t>>;
 
 struct Detection {

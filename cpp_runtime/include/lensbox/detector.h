@@ -59,8 +59,8 @@ struct SelfTestReport {
 struct TileSpec {
   // The longer side of a tile in pixels; none: the longer side of the canvas, so no pixel is scaled.
   std::optional<int64_t> size = std::nullopt;
-  double overlap = 0.25;  // of neighbouring tiles, as a share of a tile's side: from 0 to less than 1
-  bool whole = true;      // look at the whole photograph, too
+  double overlap = 0.25;  // overlap of neighbouring tiles, as a share of a tile's side: from 0 to less than 1
+  bool whole = true;      // also detect in the whole photograph
 };
 
 // Options of Detector::detect_files.
@@ -83,9 +83,9 @@ LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact,
 
 // Open a shared library whose ops register themselves with torch, before an artifact that needs them is
 // loaded. The library stays open for the life of the process; opening the same file again does nothing.
-// Opening a library runs its code: it must come from where the program comes from. Throws ArtifactError, with
+// Opening a library runs its code, so trust its source as you trust the program's. Throws ArtifactError, with
 // the linker's message, if the library cannot be opened, was built for another torch, or is a second copy of
-// a library that is open.
+// an open library.
 LENSBOX_API void load_op_library(const std::filesystem::path& library);
 
 // A detector loaded from an artifact. This header and those that it includes need no header of libtorch;
@@ -96,8 +96,9 @@ LENSBOX_API void load_op_library(const std::filesystem::path& library);
 //   for (const lensbox::Detection& detection : detector.detect(frame)) ...
 //
 // Const methods are thread-safe. On the CPU each call computes in the threads of libtorch (OpenMP);
-// OMP_NUM_THREADS=1 is best if several threads detect. The calls of a detector from an ONNX file share as
-// many threads of onnxruntime as libtorch had when it was loaded; with one, each call computes in its own.
+// OMP_NUM_THREADS=1 is best if several threads detect. The calls of a detector from an ONNX file share the
+// threads of onnxruntime: as many as libtorch had when the file was loaded. With one such thread, each call
+// computes in its own thread.
 //
 // Every method throws lensbox::Error and nothing else: ArtifactError if a method of the artifact fails or
 // returns a wrong result, InputError for bad arguments, and Error with kInternal for anything else, such as a
@@ -108,8 +109,8 @@ class LENSBOX_API Detector {
   // TorchScript files and AOTInductor packages are programs: loading one runs its code, with all rights of
   // this process. Throws ArtifactError, DeviceError.
   //
-  // On a GPU, the detector computes without TF32, or with TF32 if the artifact says so. torch's switch for
-  // that belongs to the process: detectors of both kinds in one process wait for each other.
+  // On a GPU, the detector computes without TF32, or with TF32 if the artifact says so. torch has one switch
+  // for the process: detectors of both kinds in one process wait for each other.
   static Detector load(const std::filesystem::path& artifact, const LoadOptions& options = {});
 
   // A detector that was moved from may only be destroyed or assigned to.
@@ -125,26 +126,26 @@ class LENSBOX_API Detector {
   std::vector<Detection> detect(const ImageView& image, const Thresholds& thresholds = {},
                                 const std::optional<TileSpec>& tiles = std::nullopt) const;
 
-  // The same for several images of any sizes in one batch.
+  // Detect in several images of any sizes, in one batch.
   std::vector<std::vector<Detection>> detect(std::span<const ImageView> images,
                                              const Thresholds& thresholds = {}) const;
 
-  // The same for a JPEG or PNG file, read as metadata().reading says. Throws InputError, also if the file is
+  // Detect in a JPEG or PNG file, read as metadata().reading says. Throws InputError, also if the file is
   // absent or damaged.
   FileDetections detect_file(const std::filesystem::path& file, const Thresholds& thresholds = {}) const;
 
-  // The same for such a file in memory.
+  // Detect in a JPEG or PNG file in memory.
   FileDetections detect_file(std::span<const uint8_t> file, const Thresholds& thresholds = {}) const;
 
-  // The same for many files, read in threads beside the detector. Calls `report` for each, in order and in
+  // Detect in many files, read in threads beside the detector. Calls `report` for each file, in order and in
   // the calling thread, with the file's index and its outcome. Up to 2 * batch_size + decode_threads
-  // photographs are in memory at a time. Throws InputError if an option is out of its range.
-  // Exceptions of `report` pass through.
+  // photographs are in memory at a time. Throws InputError if an option is out of its range. Exceptions of
+  // `report` pass through.
   void detect_files(std::span<const std::filesystem::path> files, const FilesOptions& options,
                     const std::function<void(size_t, const FileOutcome&)>& report) const;
 
-  // Compute the artifact's loss of predictions against as many targets, in pixels. Throws InputError if their
-  // numbers differ.
+  // Compute the artifact's loss of predictions against the same number of targets, in pixels. Throws
+  // InputError if the numbers differ.
   Loss loss(std::span<const Box> predictions, std::span<const Box> targets) const;
 
   // Run the artifact's self-test and compare.

@@ -31,8 +31,8 @@ class GivenFormat {
   PixelFormat format_;
 };
 
-// A frame in memory of the caller, such as a camera's. The memory must stay unchanged while a function of
-// this library runs, and no longer.
+// A frame in the caller's memory, such as a camera's. The memory must stay unchanged while a function of this
+// library runs.
 struct ImageView {
   const uint8_t* data;  // the first byte of the uppermost row
   int64_t width;        // pixels

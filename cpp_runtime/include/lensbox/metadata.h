@@ -28,8 +28,8 @@ enum class Orientation { kExif, kStored };
 struct Reading {
   Canvas canvas;
   Orientation orientation = Orientation::kExif;
-  // A JPEG file is decoded at the smallest of 1/8, 1/4, 1/2 and 1 that leaves this many times as many pixels
-  // a side as the canvas needs. 0: always at full size.
+  // A JPEG file is decoded at the smallest scale of 1/8, 1/4, 1/2 and 1 at which each side has at least this
+  // many times the pixels that the canvas needs. 0: always at full size.
   int64_t jpeg_oversampling = 2;
 };
 
@@ -51,7 +51,7 @@ struct SelfTest {
   // In the order of Metadata::extras, the numbers of all detections, row by row.
   std::vector<std::vector<double>> extras;
   std::vector<Box> loss_predictions;  // at least one
-  std::vector<Box> loss_targets;      // as many
+  std::vector<Box> loss_targets;      // as many as predictions
   double loss;
   Tolerance cpu;
   Tolerance cuda;

@@ -47,7 +47,7 @@ at::Tensor windows_of(const std::vector<Photo>& photos) {
   return at::tensor(values, at::kFloat).reshape({-1, 6});
 }
 
-// A slot is one of the B * K that a batch has for detections. values: [B, K, ...], contiguous, on the CPU.
+// A slot is one of the B * K places of a batch for detections. values: [B, K, ...], contiguous, on the CPU.
 template <class Number>
 std::vector<Number> numbers_of(const at::Tensor& values, int64_t slot, int64_t size) {
   const Number* const first = values.const_data_ptr<Number>() + slot * size;

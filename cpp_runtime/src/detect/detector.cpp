@@ -130,7 +130,7 @@ std::vector<Detection> detect_tiles(const Detector& detector, const Photo& photo
 std::vector<Detection> detect_views(const Detector& detector, const std::vector<Photo>& views,
                                     const Thresholds& thresholds) {
   const Detector::Parts& parts = detector.parts();
-  const size_t together = parts.device.is_cuda() ? 64 : 8;  // as largest_batch of runtime/device.py
+  const size_t together = parts.device.is_cuda() ? 64 : 8;  // the same as largest_batch in runtime/device.py
   std::vector<std::vector<Detection>> found;
   for (size_t first = 0; first < views.size(); first += together) {
     const auto begin = views.begin() + static_cast<int64_t>(first);
@@ -152,7 +152,7 @@ LossAndGradient loss_and_gradient(const Detector& detector, const at::Tensor& pr
                                   const at::Tensor& targets) {
   check_boxes(predictions, targets);
   const auto& [device, metadata, module] = static_cast<const LoadedModule&>(detector.parts());
-  // The caller may be in inference mode, whose tensors have no gradient.
+  // Leave inference mode, if the caller is in it: its tensors have no gradient.
   const c10::InferenceMode no_inference_mode(false);
   const at::AutoGradMode with_gradient(true);
   const at::Tensor leaf = predictions.to(device, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
@@ -222,7 +222,7 @@ void Detector::capture(std::span<const int64_t> batch_sizes, const Thresholds& t
     }
     if (!parts_->device.is_cuda()) return;
     const c10::InferenceMode inference_mode;
-    // The canvas that the artifact makes of any photograph.
+    // Record with a canvas that the artifact makes from a photograph.
     const Photo dot = Photo::of(at::zeros({1, 1, 1}, at::kByte));
     const at::Tensor canvas = prepare(*parts_->module, parts_->device, {dot}).canvases;
     parts_->graphs = std::make_unique<DetectGraphs>(*parts_->module, canvas, sizes, score, iou);

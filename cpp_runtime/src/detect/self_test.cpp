@@ -154,7 +154,8 @@ void report_unpaired(const SelfTest& test, const Tolerance& limits, double iou_l
   }
 }
 
-// Measure how far expected detections without a partner moved: to the one of their label that overlaps most.
+// Measure how far an expected detection without a partner moved: to the detection of its label with the
+// largest overlap.
 void measure_moved(const Side& expected, const Side& actual, SelfTestReport& report) {
   for (size_t i = 0; i < expected.detections.size(); ++i) {
     const Detection& wanted = expected.detections[i];

@@ -31,7 +31,7 @@ LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& o
 // Photo, ArtifactError.
 Prepared prepare(const DetectorModule& module, c10::Device device, const std::vector<Photo>& photos);
 
-// Take detections in canvases to pixels of the photographs. Throws ArtifactError.
+// Convert detections in canvases to pixels of the photographs. Throws ArtifactError.
 Found restore(const DetectorModule& module, const Found& found, const at::Tensor& geometry);
 
 // Return the detections of each photograph, after one copy to the CPU, and one more for extras. Throws
@@ -40,17 +40,17 @@ std::vector<std::vector<Detection>> collect(const DetectorModule& module, const 
 
 // --- tiles.cpp ---
 
-// Tiles of large photographs, by the rule of docs/tiles.md, which Python has in runtime/tiles.py.
+// Tiles of large photographs: docs/tiles.md has the rule, runtime/tiles.py the same in Python.
 
 // Throw InputError for a specification out of its range.
 void check_tiles(const TileSpec& spec);
 
-// Return the views of a photograph: the whole one first, if asked for, then the tiles row by row, without
-// copies. A photograph that fits into one tile is one view. Throws InputError for a photograph that is not at
-// full size, and for more than 4096 tiles.
+// Return the views of a photograph: the whole photograph first, if requested, then the tiles row by row,
+// without copies. A photograph that fits into one tile is one view. Throws InputError for a photograph that
+// is not at full size, and for more than 4096 tiles.
 std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, const TileSpec& spec);
 
-// Return the detections of a photograph whose views these are. Throws as detect_photos does.
+// Detect in the views of a photograph and return its detections. Throws as detect_photos does.
 std::vector<Detection> detect_views(const Detector& detector, const std::vector<Photo>& views,
                                     const Thresholds& thresholds);
 

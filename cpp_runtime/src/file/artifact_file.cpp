@@ -45,7 +45,8 @@ class BytesReader : public caffe2::serialize::ReadAdapterInterface {
   std::shared_ptr<const std::string> bytes_;
 };
 
-// Describe a file that is neither an archive nor an ONNX model, for files that people confuse.
+// Say what a file is that is neither an archive nor an ONNX model, for files that people confuse with
+// artifacts.
 std::string what_else(std::string_view bytes) {
   if (bytes.empty()) return ": it is empty";
   // A safetensors file begins with the length of its header, which is JSON.

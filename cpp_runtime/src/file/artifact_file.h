@@ -14,8 +14,8 @@ class ReadAdapterInterface;
 
 namespace lensbox {
 
-// An artifact in memory, with seal and signature checked. torch loads these very bytes: the file may change
-// meanwhile.
+// An artifact in memory, with seal and signature checked. torch loads these bytes, because the file may
+// change after the check.
 struct ArtifactFile {
   std::shared_ptr<const std::string> bytes;
   Metadata metadata;

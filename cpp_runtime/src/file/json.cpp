@@ -32,14 +32,14 @@ bool is_number_between(const Json& value, double least, double most) {
   return value.is_number() && value.get<double>() >= least && value.get<double>() <= most;
 }
 
-// Looking up a key in an ordered_json takes a time that grows with the number of keys.
+// A look-up in an ordered_json takes time in proportion to its number of keys.
 constexpr size_t kMostKeys = 1000;
 
 }  // namespace
 
 nlohmann::ordered_json parse_strict_json(std::string_view text, int max_depth) {
   if (text.starts_with("\xEF\xBB\xBF")) throw JsonError("it begins with a byte order mark");
-  // The parser would take it for the end of the text.
+  // The parser would read a NUL as the end of the text.
   if (text.find('\0') != std::string_view::npos) throw JsonError("it has a NUL character");
   std::vector<std::set<std::string>> keys(1);  // of the object or array at each depth
   const auto check = [&](int depth, Json::parse_event_t event, const Json& parsed) {
@@ -99,7 +99,7 @@ std::string JsonField::text() const {
 
 std::string JsonField::matching(const char* pattern) const {
   const std::string value = text();
-  // Each character takes a call of the matcher: a longer text would overflow the stack.
+  // The matcher calls itself for each character, so a longer text would overflow the stack.
   constexpr size_t kLongest = 1000;
   if (value.size() > kLongest || !std::regex_match(value, std::regex(pattern))) {
     fail(std::string("must match the pattern ") + pattern);

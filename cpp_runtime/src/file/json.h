@@ -43,7 +43,7 @@ class JsonField {
   int64_t integer(int64_t least, int64_t most) const;
   double number(double least, double most) const;
 
-  // Return the items of a list of at most `most`; `what` they are, for the message.
+  // Return the items of a list of at most `most` items; `what` names the items in the message.
   std::vector<JsonField> list(size_t most = SIZE_MAX, const char* what = "items") const;
   std::vector<int64_t> integers(int64_t least, int64_t most) const;
   std::vector<double> numbers(double least, double most) const;

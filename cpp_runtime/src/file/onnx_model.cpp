@@ -15,7 +15,7 @@ struct ModelError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The messages of onnx.proto that hold tensors, by their fields that lead to further ones.
+// The messages of onnx.proto that hold tensors, and the fields that lead to further such messages.
 enum class Message { kModel, kGraph, kNode, kAttribute, kTensor, kSparseTensor, kEntry };
 
 struct Child {

@@ -6,7 +6,7 @@
 
 namespace lensbox {
 
-// Return whether the first byte is that of an ONNX model; no zip archive begins with it.
+// Return whether the file begins like an ONNX model; a zip archive cannot.
 bool looks_like_onnx(std::string_view bytes);
 
 // The parts of a serialized ONNX model that are read before onnxruntime sees it.

@@ -35,7 +35,7 @@ std::string read(const fs::path& path, size_t most, const std::string& what) {
   }
 }
 
-// Refuse keys that ask for a password: OpenSSL's own callback would wait at the terminal.
+// Refuse keys that need a password: OpenSSL's default callback would wait at the terminal.
 int no_password(char* /*buffer*/, int /*size*/, int /*is_written*/, void* /*argument*/) {
   return -1;
 }

@@ -6,14 +6,14 @@
 
 namespace lensbox {
 
-// The seal of an artifact file: the SHA-256 of all bytes before it, as the file's last 64 bytes, in
-// lower-case hex. It finds damage before anything is parsed; artifact/seal.py is the same in Python. The
-// signature signs these 64 bytes.
+// The seal of an artifact file: the last 64 bytes, the SHA-256 of all bytes before them in lower-case hex.
+// The seal detects damage before the file is parsed; artifact/seal.py is the same in Python. The signature
+// signs these 64 bytes.
 
 // Return the SHA-256 as 64 lower-case hex digits.
 std::string sha256(std::string_view bytes);
 
-// Check the seal of a file's content. Returns why it does not hold, to be read after the file's name, or "".
+// Check the seal of a file's content. Return why it is invalid, as a continuation of the file's name, or "".
 std::string seal_fault(std::string_view bytes);
 
 // Check that the owner of an Ed25519 key, a PEM file, signed the seal of `bytes`, the content of the file

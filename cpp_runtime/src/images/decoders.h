@@ -35,14 +35,14 @@ StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading);
 // large.
 StoredImage decode_png(std::span<const uint8_t> file);
 
-// Turn an image as its EXIF orientation says, or leave it as stored.
+// Rotate or mirror an image as its EXIF orientation says, or leave it as stored.
 Photo turn_upright(StoredImage stored, Orientation orientation);
 
 // Return the orientation, 1..8, in EXIF data, a TIFF structure; 1 (as stored) if there is none, or if the
 // data are damaged or truncated before it.
 int exif_orientation(std::span<const uint8_t> tiff);
 
-// Return whether an EXIF orientation, 1..8, makes columns of the rows.
+// Return whether an EXIF orientation, 1..8, swaps rows and columns.
 bool swaps_sides(int exif_orientation);
 
 // Copy a frame as to_photo does; error messages begin with `name`.

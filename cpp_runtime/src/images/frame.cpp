@@ -42,7 +42,7 @@ uint8_t to_byte(int32_t value) {
   return static_cast<uint8_t>(std::clamp(value >> kBits, 0, 255));
 }
 
-// Compute what a row of chroma adds to red, green and blue of the pixels above it.
+// Compute the terms that a row of chroma adds to red, green and blue of its pixels.
 void shifts_of_chroma(const uint8_t* chroma, std::array<std::vector<int32_t>, 3>& shifts) {
   auto& [red, green, blue] = shifts;
   for (size_t x = 0; x + 1 < red.size(); x += 2) {

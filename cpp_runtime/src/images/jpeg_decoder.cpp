@@ -141,8 +141,8 @@ class JpegDecoder {
     constexpr size_t kLengthSize = 2;
     jpeg_source_mgr& source = *info->src;
     const std::span<const uint8_t> rest(source.next_input_byte, source.bytes_in_buffer);
-    // libjpeg, too, takes a length of less than its own two bytes for two. One beyond the end of the file
-    // makes skip_input_data say that the file is truncated.
+    // Like libjpeg, read a length of less than 2 as 2, its own two bytes. For a length beyond the end of the
+    // file, skip_input_data reports that the file is truncated.
     size_t length = kLengthSize;
     if (rest.size() >= kLengthSize) length = std::max<size_t>(length, rest[0] << 8 | rest[1]);
     if (length <= rest.size()) {

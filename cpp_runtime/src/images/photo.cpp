@@ -33,7 +33,7 @@ Photo decode(std::span<const uint8_t> file, const Reading& reading) {
 }  // namespace
 
 void check_size(int64_t width, int64_t height) {
-  // Divided, not multiplied: a PNG header may tell of 2^31 - 1 pixels each way.
+  // Divide, because a product could overflow: a PNG header may claim 2^31 - 1 pixels each way.
   if (width <= kMaxImagePixels && height <= kMaxImagePixels / width) return;
   throw InputError("at most " + std::to_string(kMaxImagePixels) + " pixels are accepted, got " +
                    std::to_string(width) + " x " + std::to_string(height));

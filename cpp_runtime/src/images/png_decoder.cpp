@@ -15,8 +15,8 @@
 namespace lensbox {
 namespace {
 
-// Uses libpng's progressive reader, which stops at the first byte beyond the image's last row. The plain
-// reader inflates all data that follow, which may be a thousand times as large as the file.
+// Decode with libpng's progressive reader, which stops at the first byte beyond the image's last row. The
+// plain reader inflates all data that follow, which may be a thousand times as large as the file.
 class PngDecoder {
  public:
   explicit PngDecoder(std::span<const uint8_t> file) : file_(file), unread_(file) {
@@ -64,7 +64,7 @@ class PngDecoder {
     process();
   }
 
-  // Gray, RGB or RGBA of 8 bits.
+  // Choose the output: gray, RGB or RGBA of 8 bits.
   void choose_output() {
     const int type = png_get_color_type(png_, info_);
     if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);  // RGBA if it has transparent colors
@@ -128,8 +128,8 @@ class PngDecoder {
   std::array<char, 128> reason_{"it ends too early"};
 };
 
-// The content of the first eXIf chunk before the image data, or nothing. libpng checks all chunks; it would
-// copy this one.
+// Return the content of the first eXIf chunk before the image data, or nothing. libpng checks all chunks, and
+// would copy this chunk.
 std::span<const uint8_t> exif_chunk(std::span<const uint8_t> file) {
   constexpr size_t kSignature = 8;
   constexpr size_t kFrame = 12;  // length, name and checksum

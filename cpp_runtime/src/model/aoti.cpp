@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using Loader = torch::inductor::AOTIModelPackageLoader;
 
 constexpr const char* kModel = "detect";
-// Calls at a time on the CPU, which share the weights; further calls wait.
+// The number of concurrent calls on the CPU, which share the weights; further calls wait.
 constexpr size_t kMostCalls = 8;
 
 // Open libtorch.so, which the compiled code requires. It is an empty library beside libtorch_cpu.so; this
@@ -58,7 +58,7 @@ std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c
   }
 }
 
-// The loaded package, and the turns that its calls take on a GPU.
+// The loaded package, and the lock by which its calls take turns on a GPU.
 struct Package {
   std::unique_ptr<Loader> loader;
   std::mutex turn;

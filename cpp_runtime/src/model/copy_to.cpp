@@ -71,7 +71,7 @@ std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
     const auto size = static_cast<int64_t>(tensor.nbytes());
     at::Tensor own = all.narrow(0, begin, size);
-    // torch views bytes as numbers only at an aligned address.
+    // torch can view bytes as numbers only at an aligned address.
     if (begin % static_cast<int64_t>(tensor.element_size()) != 0) own = own.clone();
     there.push_back(own.view(tensor.scalar_type()).view(tensor.sizes()));
     begin += size;

@@ -26,11 +26,11 @@ struct Outputs {
   std::vector<Extra> extras = {};
 };
 
-// The typed methods of an artifact, with their results checked; the switches of GpuFloat32 are put back after
-// a call. docs/artifact.md has the methods.
+// The typed methods of an artifact. Results are checked; the switches of GpuFloat32 are restored after a
+// call. docs/artifact.md has the methods.
 //
-// All of them throw ArtifactError with the path if the artifact has no such method, it fails, or it returns
-// something else.
+// Every method throws ArtifactError with the path if the artifact has no such method, or the method fails or
+// returns a wrong result.
 class DetectorModule {
  public:
   DetectorModule(std::string path, std::shared_ptr<const Methods> methods, Outputs outputs = {},

@@ -61,7 +61,7 @@ void put_back(const Switches& switches) {
   }
 }
 
-// Calls of both kinds take turns.
+// The lock by which calls of both kinds take turns.
 class Turns {
  public:
   void begin(GpuFloat32 wanted) {
@@ -69,7 +69,7 @@ class Turns {
     int& waiting = wanted == GpuFloat32::kTf32 ? waiting_tf32_ : waiting_full_;
     const int& opposite = wanted == GpuFloat32::kTf32 ? waiting_full_ : waiting_tf32_;
     ++waiting;
-    // A call lets waiting calls of the other kind go first, or they could wait for ever.
+    // Let waiting calls of the other kind go first, or they could starve.
     changed_.wait(lock, [&] { return running_ == 0 || (now_ == wanted && opposite == 0); });
     --waiting;
     if (running_++ > 0) return;

@@ -9,9 +9,9 @@ enum class GpuFloat32 {
   kTf32  // tensor cores round factors to 10 of the 23 bits of the mantissa
 };
 
-// Sets the precision while an artifact computes. torch has one switch for the whole process: the first scope
-// sets it and the last puts it back, and a scope of the other kind waits until the earlier scopes have ended.
-// Scopes of a thread must not be nested.
+// Set the precision while an artifact computes. torch has one switch for the whole process: the first scope
+// sets the switch and the last scope restores it. A scope of the other kind waits until the earlier scopes
+// have ended. Scopes of a thread must not be nested.
 class GpuFloat32Scope {
  public:
   explicit GpuFloat32Scope(GpuFloat32 wanted);

@@ -30,7 +30,7 @@ namespace {
 // Before a graph is recorded: cuDNN and cuBLAS choose kernels and take their memory in the first calls.
 constexpr int kWarmUpCalls = 3;
 
-// pool: the memory that graphs which never run at the same time may share.
+// pool: memory shared by graphs that never run at the same time.
 using Pool = decltype(at::cuda::graph_pool_handle());
 
 void record(at::cuda::CUDAGraph& graph, Pool pool, const std::function<void()>& detect) {

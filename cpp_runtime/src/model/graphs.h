@@ -19,8 +19,8 @@ class DetectGraphs {
                const std::vector<int64_t>& batch_sizes, double score_threshold, double iou_threshold);
   ~DetectGraphs();
 
-  // Run detect with the graph of the next larger batch size. Return nothing if there is no graph for so large
-  // a batch, such canvases, or these thresholds.
+  // Run detect with the graph of the next larger batch size. Return nothing if no graph fits the batch
+  // size, the canvases or the thresholds.
   std::optional<Found> run(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
 
  private:

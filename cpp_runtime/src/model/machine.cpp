@@ -49,7 +49,7 @@ Function* find(void* library, const char* name) {
   return reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-// Return the architecture, such as sm_90, or "" if the driver cannot be asked. The driver is there wherever
+// Return the architecture, such as sm_90, or "" if the driver cannot be asked. The driver is installed if
 // torch has a GPU, so neither CUDA's headers nor its run-time library are needed.
 std::string gpu_architecture(c10::Device device) {
   void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);  // for the life of the process

@@ -14,7 +14,7 @@ namespace lensbox {
 // one, else the CPU). Throws DeviceError for any other name and for a GPU that is not there.
 c10::Device parse_device(const std::string& name);
 
-// Return system and processor of this process, such as linux-x86_64.
+// Return the platform of this process, such as linux-x86_64.
 std::string this_platform();
 
 // Throw ArtifactError, naming the artifact, if its code is not for this torch, system, processor and GPU;

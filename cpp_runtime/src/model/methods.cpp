@@ -44,7 +44,7 @@ at::Tensor twice(const at::Tensor& values) {
 
 at::Tensor geometry_of_windows(const at::Tensor& geometry, const at::Tensor& given) {
   const at::Tensor windows = given.to(geometry.options());
-  // The quotient first: where a window is the whole photograph it is 1, and nothing changes by a bit.
+  // Divide first: for a whole photograph the quotient is 1, and no bit changes.
   const at::Tensor scale =
       part(geometry, 0) * (part(geometry, 4) / (windows.slice(1, 2, 4) - part(windows, 0)));
   const at::Tensor offset = part(geometry, 2) - part(windows, 0) * scale;
@@ -67,20 +67,20 @@ std::pair<at::Tensor, at::Tensor> fit_to_canvases(const std::vector<at::Tensor>&
   return {canvases, geometry};
 }
 
-// Take boxes [B, K, 4] of canvases to the photographs, clipped; geometry [B, 6].
+// Convert boxes [B, K, 4] of canvases to the photographs, clipped; geometry [B, 6].
 at::Tensor restore_canvas_boxes(const at::Tensor& boxes, const at::Tensor& geometry) {
   const at::Tensor of_boxes = beside(boxes, geometry);
   const at::Tensor restored = (boxes - twice(part(of_boxes, 2))) / twice(part(of_boxes, 0));
   return at::minimum(restored.clamp_min(0.0), twice(part(of_boxes, 4)));
 }
 
-// Take points [B, K, ..., 2] likewise, not clipped.
+// Convert points [B, K, ..., 2] of canvases to the photographs, not clipped.
 at::Tensor restore_canvas_points(const at::Tensor& points, const at::Tensor& geometry) {
   const at::Tensor of_points = beside(points, geometry);
   return (points - part(of_points, 2)) / part(of_points, 0);
 }
 
-// Return a batch of `size` canvases: black ones behind those that are there.
+// Return a batch of `size` canvases: the given ones, then black ones.
 at::Tensor filled(const at::Tensor& canvases, int64_t size) {
   if (canvases.size(0) == size) return canvases;
   std::vector<int64_t> missing = canvases.sizes().vec();

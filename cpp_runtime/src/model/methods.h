@@ -21,12 +21,12 @@ class Methods {
 
   virtual bool has(const std::string& name) const = 0;
 
-  // Call a method that is there. Throws what the method throws.
+  // Call an existing method. Exceptions of the method pass through.
   virtual c10::IValue call(const std::string& name, std::vector<c10::IValue> arguments) const = 0;
 };
 
 // The methods of a TorchScript module. They run without TorchScript's profiling executor, which would compile
-// anew for each batch size; the switch is put back after the call.
+// again for each batch size; the switch is restored after the call.
 class ScriptMethods final : public Methods {
  public:
   explicit ScriptMethods(torch::jit::Module module);
@@ -53,8 +53,8 @@ using DetectCode = std::function<std::vector<at::Tensor>(const at::Tensor& canva
 // Return the compiled code of detect in an AOTInductor package, `bytes`, that was compiled for this machine.
 // Throws ArtifactError, naming the artifact.
 //
-// On a GPU the code runs without AOTInductor's own bookkeeping, which asks for events of earlier runs, and
-// that cannot be captured in a CUDA graph. Calls are launched one after another instead.
+// On a GPU the code runs without AOTInductor's own bookkeeping, which queries events of earlier runs; a CUDA
+// graph cannot capture these queries. Calls are launched one after another instead.
 DetectCode load_package(const std::filesystem::path& artifact, std::string_view bytes, c10::Device device);
 
 // Open an ONNX model in onnxruntime, on the CPU, and return its detect. All callers share its threads.
@@ -64,12 +64,12 @@ DetectCode load_package(const std::filesystem::path& artifact, std::string_view 
 DetectCode open_onnx_session(const std::filesystem::path& artifact, std::string_view model,
                              const Metadata& metadata, int threads);
 
-// The methods of a file that computes detect alone, a package or an ONNX file: all other methods are
-// Lensbox's own, as the export gives them to a detector that brings none. A loss of the detector's own is not
-// there.
+// The methods of a file that contains only detect: a package or an ONNX file. All other methods are Lensbox's
+// own, the same that the export gives to a detector without its own. A custom loss is not available.
 //
-// The code in the file checks nothing, so canvases other than uint8 [B, c, h, w] on the device, with B from
-// 1, are refused. Where it takes batches of one size, batches are cut, and the last is filled with black.
+// The code in the file checks nothing, so canvases other than uint8 [B, c, h, w] on the device, with B of at
+// least 1, are refused. If the code takes batches of one size only, batches are cut, and the last one is
+// filled with black.
 class DetectOnlyMethods final : public Methods {
  public:
   DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device);

@@ -92,7 +92,7 @@ Ort::SessionOptions session_options(int threads) {
   options.SetInterOpNumThreads(1);
   // Log only errors that end a call: the warnings are advice for the export.
   options.SetLogSeverityLevel(ORT_LOGGING_LEVEL_FATAL);
-  // Not onnxruntime's own format, which read_onnx_model does not check.
+  // Do not accept onnxruntime's own format, which read_onnx_model does not check.
   options.AddConfigEntry("session.load_model_format", "ONNX");
   return options;
 }
@@ -110,7 +110,7 @@ class Session : public std::enable_shared_from_this<Session> {
   std::vector<at::Tensor> run(const at::Tensor& canvases, double score_threshold, double iou_threshold) {
     constexpr std::array kInputs{"images", "score_threshold", "iou_threshold"};
     std::array thresholds{static_cast<float>(score_threshold), static_cast<float>(iou_threshold)};
-    // onnxruntime takes no pointer to const, and changes nothing.
+    // onnxruntime takes a pointer to non-const data, and does not write to it.
     auto* const pixels = const_cast<uint8_t*>(canvases.const_data_ptr<uint8_t>());
     const at::IntArrayRef shape = canvases.sizes();
     const auto scalar = [&](float& value) {

@@ -100,7 +100,7 @@ std::string op_build_record(std::string_view content) {
   return std::string(content.substr(begin, content.find('\0', begin) - begin));
 }
 
-// Return the version of torch in such a record.
+// Return the version of torch in a build record.
 std::string torch_version_of(const std::string& record) {
   constexpr std::string_view kTorch = " torch=";
   const size_t torch = record.find(kTorch);
@@ -181,7 +181,7 @@ const std::string& checked(const fs::path& artifact, const CarriedLibrary& libra
 
 void open_library(const fs::path& artifact, const CarriedLibrary& library, const std::string& content) {
   try {
-    // The linker needs the file no longer than while it opens it.
+    // The linker needs the file only while it opens the library.
     const PrivateFolder folder;
     const fs::path file = folder.path() / library.name;
     write_private_file(file, content);
@@ -266,7 +266,7 @@ void require_ops(const std::vector<std::string>& schemas, c10::Device device,
       throw ArtifactError("the artifact needs the op " + wanted.name() + ", which is not registered. " +
                           how_to_pass(library));
     }
-    // Not equality: a newer library may have added arguments with defaults.
+    // Do not test equality: a newer library may have added arguments with defaults.
     if (!op->schema().isBackwardCompatibleWith(wanted)) {
       throw ArtifactError("the op " + wanted.name() +
                           " has another schema than the artifact needs.\n  needed:     " + to_string(wanted) +

@@ -31,7 +31,7 @@ struct LENSBOX_API Photo {
 // damaged, truncated or too large; a reduced size lifts no limit.
 LENSBOX_API Photo read_photo(const std::filesystem::path& path, const Reading& reading);
 
-// Read such a file from memory.
+// Read a JPEG or PNG file from memory.
 LENSBOX_API Photo read_photo(std::span<const uint8_t> file, const Reading& reading);
 
 // Copy a frame. kBgr8 and kNv12 become RGB, or kNv12 gray if the canvas is gray. Throws InputError for a view
@@ -61,12 +61,12 @@ LENSBOX_API std::vector<std::vector<Detection>> detect_photos(const Detector& de
                                                               const std::vector<Photo>& photos,
                                                               const Thresholds& thresholds = {});
 
-// The same with results as tensors, without waiting for a GPU: the results are ready for the next work on the
-// current stream. They are made in inference mode, so autograd does not take them.
+// Detect in photographs and return tensors, without waiting for a GPU: the results are ready for the next
+// work on the current stream. They are made in inference mode, so autograd does not take them.
 LENSBOX_API Found detect_tensors(const Detector& detector, const std::vector<Photo>& photos,
                                  const Thresholds& thresholds = {});
 
-// Detect in one photograph, at full size, and in tiles of it. Throws InputError, ArtifactError.
+// Detect in one photograph, at full size, and in its tiles. Throws InputError, ArtifactError.
 LENSBOX_API std::vector<Detection> detect_tiles(const Detector& detector, const Photo& photo,
                                                 const TileSpec& tiles, const Thresholds& thresholds = {});
 
@@ -82,7 +82,7 @@ LENSBOX_API Found detect_canvases(const Detector& detector, const at::Tensor& ca
 LENSBOX_API Loss compute_loss(const Detector& detector, const at::Tensor& predictions,
                               const at::Tensor& targets);
 
-// The same with its gradient. Throws ArtifactError also if the loss has no gradient.
+// Compute the loss and its gradient. Throws ArtifactError also if the loss has no gradient.
 LENSBOX_API LossAndGradient loss_and_gradient(const Detector& detector, const at::Tensor& predictions,
                                               const at::Tensor& targets);
 
