@@ -133,6 +133,19 @@ void add_detect(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str()
       ->needs(image);
+  command
+      ->add_option_function<std::string>(
+          "--decode",
+          [&detect](const std::string& name) {
+            using lensbox::Decode;
+            detect.files.decode = name == "auto"  ? Decode::kAuto
+                                  : name == "cpu" ? Decode::kCpu
+                                                  : Decode::kGpu;
+          },
+          "Decoder of JPEG files; auto: the hardware of an H100 or H200 in batches of 32 or more. Default: "
+          "cpu")
+      ->check(CLI::IsMember({"auto", "cpu", "gpu"}))
+      ->needs(image);
   command->add_flag("--capture", detect.capture,
                     "On a GPU, run the detector as a CUDA graph for batches of this size");
 }

@@ -63,13 +63,18 @@ struct TileSpec {
   bool whole = true;      // also detect in the whole photograph
 };
 
+// The decoder of JPEG files. kAuto: the GPU in batches of 32 or more, if it decodes to the same pixels; kGpu:
+// the GPU in every batch. The CPU decodes files that the GPU does not take.
+enum class Decode { kAuto, kCpu, kGpu };
+
 // Options of Detector::detect_files.
 struct FilesOptions {
   Thresholds thresholds = {};
   std::optional<Orientation> orientation = std::nullopt;  // by default the artifact's
   std::optional<TileSpec> tiles = std::nullopt;           // files are then decoded at full size
   size_t batch_size = 1;                                  // photographs per call of the detector, at least 1
-  size_t decode_threads = 1;  // threads that read files beside the detector, at least 1
+  size_t decode_threads = 1;     // threads that read files beside the detector, at least 1
+  Decode decode = Decode::kCpu;  // the GPU's decoder has not run on a GPU in C++ yet
 };
 
 // The result for one file: detections, or why the file cannot be read.
@@ -139,8 +144,9 @@ class LENSBOX_API Detector {
 
   // Detect in many files, read in threads beside the detector. Calls `report` for each file, in order and in
   // the calling thread, with the file's index and its outcome. Up to 2 * batch_size + decode_threads
-  // photographs are in memory at a time. Throws InputError if an option is out of its range. Exceptions of
-  // `report` pass through.
+  // photographs are in memory at a time, and one batch more if the GPU decodes. For tiles the CPU decodes.
+  // Throws InputError if an option is out of its range, DeviceError if the GPU must decode but cannot.
+  // Exceptions of `report` pass through.
   void detect_files(std::span<const std::filesystem::path> files, const FilesOptions& options,
                     const std::function<void(size_t, const FileOutcome&)>& report) const;
 

@@ -10,19 +10,26 @@
 #include <thread>
 #include <utility>
 
+#include "detect/gpu_jpeg.h"
 #include "detect/steps.h"
 #include "file/errors.h"
 
 namespace lensbox {
 namespace {
 
-using Outcome = std::variant<Photo, InputError>;
+using Outcome = std::variant<Photo, CodedPhoto, InputError>;
 
 // Reads files in order, in threads beside the caller, up to `most_ahead` files ahead of next().
 class ReadAhead {
  public:
-  ReadAhead(std::span<const std::filesystem::path> files, const Reading& reading, size_t most_ahead)
-      : files_(files), reading_(reading), room_(static_cast<ptrdiff_t>(most_ahead)), places_(most_ahead) {}
+  // decoder: of the GPU, or null.
+  ReadAhead(std::span<const std::filesystem::path> files, const Reading& reading,
+            const GpuJpegDecoder* decoder, size_t most_ahead)
+      : files_(files),
+        reading_(reading),
+        decoder_(decoder),
+        room_(static_cast<ptrdiff_t>(most_ahead)),
+        places_(most_ahead) {}
 
   // Wait for the files that are being read.
   ~ReadAhead() {
@@ -57,6 +64,13 @@ class ReadAhead {
     std::future<Outcome> future = promise.get_future();
   };
 
+  Outcome read(const std::filesystem::path& file) const {
+    if (decoder_ != nullptr) {
+      if (auto coded = decoder_->coded(file)) return *std::move(coded);
+    }
+    return read_photo(file, reading_);
+  }
+
   void work(const std::stop_token& stop) {
     while (true) {
       room_.acquire();
@@ -65,7 +79,7 @@ class ReadAhead {
       // Own the promise: next() renews the place as soon as the value is set.
       std::promise<Outcome> promise = std::move(places_[index % places_.size()].promise);
       try {
-        promise.set_value(read_photo(files_[index], reading_));
+        promise.set_value(read(files_[index]));
       } catch (const InputError& error) {
         promise.set_value(error);
       } catch (...) {
@@ -76,12 +90,33 @@ class ReadAhead {
 
   const std::span<const std::filesystem::path> files_;
   const Reading reading_;
+  const GpuJpegDecoder* const decoder_;
   std::counting_semaphore<> room_;  // files that may be begun
   std::vector<Place> places_;       // file i has the place i % most_ahead
   std::atomic<size_t> begun_ = 0;
   size_t taken_ = 0;
   std::vector<std::jthread> threads_;  // destroyed first: they use the members above
 };
+
+// Decode the files that the readers left to the GPU, and on the CPU those that the GPU refuses.
+void decode_coded(std::vector<Outcome>& files, const GpuJpegDecoder& decoder, const Reading& reading) {
+  std::vector<CodedPhoto> coded;
+  std::vector<Outcome*> places;
+  for (Outcome& file : files) {
+    if (auto* const photo = std::get_if<CodedPhoto>(&file)) {
+      coded.push_back(std::move(*photo));
+      places.push_back(&file);
+    }
+  }
+  auto decoded = decoder.decode(coded);
+  for (size_t i = 0; i < coded.size(); ++i) {
+    try {
+      *places[i] = decoded[i] ? *std::move(decoded[i]) : read_photo(coded[i].path, reading);
+    } catch (const InputError& error) {
+      *places[i] = error;
+    }
+  }
+}
 
 // The files of a batch of photographs, and the unreadable files between them.
 class Batch {
@@ -94,8 +129,6 @@ class Batch {
       outcomes_.emplace_back(std::get<InputError>(std::move(read)));
     }
   }
-
-  size_t photos() const { return photos_.size(); }
 
   // Return the outcomes of all files, in order, and empty the batch.
   std::vector<FileOutcome> detect(const Detector& detector, const FilesOptions& options) {
@@ -150,16 +183,39 @@ void Detector::detect_files(std::span<const std::filesystem::path> files, const 
     check_tiles(*options.tiles);
     reading.jpeg_oversampling = 0;
   }
+  const c10::Device device = device_of(*this);
+  const auto decoder = options.tiles ? nullptr : guarded([&] {
+    return gpu_jpeg_decoder(device, reading, options.decode, options.batch_size);
+  });
   // While the device works on one batch, the next may be read as a whole.
   const size_t threads = std::min(options.decode_threads, files.size());
   const size_t batch_size = std::min(options.batch_size, files.size());
-  ReadAhead photographs(files, reading, batch_size + threads);
+  ReadAhead photographs(files, reading, decoder.get(), batch_size + threads);
   guarded([&] { photographs.start(threads); });
-  Batch batch;
+  size_t taken = 0;
+  const auto read_batch = [&] {
+    std::vector<Outcome> read;
+    for (size_t photos = 0; photos < batch_size && taken < files.size(); ++taken) {
+      read.push_back(photographs.next());
+      if (!std::holds_alternative<InputError>(read.back())) ++photos;
+    }
+    if (decoder) decode_coded(read, *decoder, reading);
+    Batch batch;
+    for (Outcome& file : read) {
+      batch.add(std::move(file));
+    }
+    return batch;
+  };
+  // While the detector works on one batch, a thread lets the GPU decode the next. Photographs that the CPU
+  // decodes are ready when they are taken, and need no such thread.
+  const auto begin_batch = [&] {
+    return std::async(decoder ? std::launch::async : std::launch::deferred, read_batch);
+  };
   size_t reported = 0;
-  for (size_t taken = 1; taken <= files.size(); ++taken) {
-    guarded([&] { batch.add(photographs.next()); });
-    if (batch.photos() < batch_size && taken < files.size()) continue;
+  auto next = guarded(begin_batch);
+  while (reported < files.size()) {
+    Batch batch = guarded([&] { return next.get(); });
+    next = guarded(begin_batch);
     const auto outcomes = guarded([&] { return batch.detect(*this, options); });
     for (const FileOutcome& outcome : outcomes) {
       report(reported++, outcome);

@@ -3,6 +3,7 @@
 #include <lensbox/torch/tensors.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -28,6 +29,10 @@ at::Tensor new_pixels(int64_t width, int64_t height, int64_t channels);
 // that is not read: arithmetic coding, 12 bits, two components, or more scans than README.md allows for the
 // size.
 StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading);
+
+// Return the EXIF orientation of a JPEG file that decode_jpeg decodes at full size; nothing if it reduces the
+// file. Throws InputError with the reason alone for a header that decode_jpeg refuses.
+std::optional<int> full_size_jpeg(std::span<const uint8_t> file, const Reading& reading);
 
 // Decode a PNG file with libpng. Gray, RGB and RGBA stay as they are; gray with alpha loses the alpha, 16
 // bits become 8, palettes become RGB, or RGBA if they have transparent colors. Throws InputError with the

@@ -132,6 +132,13 @@ class JpegDecoder {
             orientation_};
   }
 
+  // Return the EXIF orientation, or nothing if the reading reduces the image.
+  std::optional<int> orientation_at_full_size(const Reading& reading) {
+    check_kind();
+    choose_output(reading);
+    return info_.scale_denom == 1 ? std::optional(orientation_) : std::nullopt;
+  }
+
  private:
   static JpegDecoder& of(j_common_ptr info) { return *static_cast<JpegDecoder*>(info->client_data); }
 
@@ -217,6 +224,10 @@ class JpegDecoder {
 
 StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading) {
   return JpegDecoder(file).decode(reading);
+}
+
+std::optional<int> full_size_jpeg(std::span<const uint8_t> file, const Reading& reading) {
+  return JpegDecoder(file).orientation_at_full_size(reading);
 }
 
 }  // namespace lensbox

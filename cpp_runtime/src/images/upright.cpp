@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "images/decoders.h"
 
@@ -71,6 +72,13 @@ void copy_turned(const at::Tensor& stored, Turn turn, at::Tensor& upright) {
 
 at::Tensor turned(const at::Tensor& stored, Turn turn) {
   if (!turn.mirror_x && !turn.mirror_y && !turn.swap) return stored;
+  if (!stored.is_cpu()) {
+    std::vector<int64_t> mirrored;
+    if (turn.mirror_y) mirrored.push_back(0);
+    if (turn.mirror_x) mirrored.push_back(1);
+    const at::Tensor image = stored.flip(mirrored);
+    return (turn.swap ? image.transpose(0, 1) : image).contiguous();
+  }
   const int64_t channels = stored.size(2);
   at::Tensor upright = turn.swap ? new_pixels(stored.size(0), stored.size(1), channels)
                                  : new_pixels(stored.size(1), stored.size(0), channels);

@@ -49,24 +49,6 @@ Function* find(void* library, const char* name) {
   return reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-// Return the architecture, such as sm_90, or "" if the driver cannot be asked. The driver is installed if
-// torch has a GPU, so neither CUDA's headers nor its run-time library are needed.
-std::string gpu_architecture(c10::Device device) {
-  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);  // for the life of the process
-  if (driver == nullptr) return "";
-  const auto init = find<int(unsigned int)>(driver, "cuInit");
-  const auto get = find<int(int*, int)>(driver, "cuDeviceGet");
-  const auto attribute = find<int(int*, int, int)>(driver, "cuDeviceGetAttribute");
-  if (init == nullptr || get == nullptr || attribute == nullptr) return "";
-  int handle = 0, major = 0, minor = 0;
-  const int index = std::max<int>(device.index(), 0);
-  if (init(0) != 0 || get(&handle, index) != 0 || attribute(&major, kMajor, handle) != 0 ||
-      attribute(&minor, kMinor, handle) != 0) {
-    return "";
-  }
-  return "sm_" + std::to_string(major) + std::to_string(minor);
-}
-
 c10::Device cuda_device(const std::string& name, int index) {
   const int count = torch::cuda::device_count();
   if (index < count) return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
@@ -131,6 +113,24 @@ void require_machine(const fs::path& artifact, const Compiled& compiled, c10::De
     throw ArtifactError(made + "a GPU of architecture " + compiled.gpu_architecture + "; " + device.str() +
                         " has " + gpu_architecture(device) + kAgain);
   }
+}
+
+// The driver is installed if torch has a GPU, so neither CUDA's headers nor its run-time library are
+// needed.
+std::string gpu_architecture(c10::Device device) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);  // for the life of the process
+  if (driver == nullptr) return "";
+  const auto init = find<int(unsigned int)>(driver, "cuInit");
+  const auto get = find<int(int*, int)>(driver, "cuDeviceGet");
+  const auto attribute = find<int(int*, int, int)>(driver, "cuDeviceGetAttribute");
+  if (init == nullptr || get == nullptr || attribute == nullptr) return "";
+  int handle = 0, major = 0, minor = 0;
+  const int index = std::max<int>(device.index(), 0);
+  if (init(0) != 0 || get(&handle, index) != 0 || attribute(&major, kMajor, handle) != 0 ||
+      attribute(&minor, kMinor, handle) != 0) {
+    return "";
+  }
+  return "sm_" + std::to_string(major) + std::to_string(minor);
 }
 
 }  // namespace lensbox

@@ -24,4 +24,7 @@ void require_machine(const std::filesystem::path& artifact, const Compiled& comp
 // Return the features in `needed` that `cpuinfo`, the text of Linux's /proc/cpuinfo, does not name.
 std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::string_view cpuinfo);
 
+// Return the architecture of a GPU, such as sm_90, or "" if the driver cannot be asked.
+std::string gpu_architecture(c10::Device device);
+
 }  // namespace lensbox

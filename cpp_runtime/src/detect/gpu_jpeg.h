@@ -1,0 +1,48 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <lensbox/detector.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lensbox {
+
+// A JPEG file that a GPU may decode.
+struct CodedPhoto {
+  std::filesystem::path path;
+  at::Tensor file;  // uint8 [N], on the CPU
+  int orientation;  // EXIF's, 1..8
+};
+
+// Decodes JPEG files on a GPU by the ops of lensbox_jpeg, where the pixels are libjpeg-turbo's to the bit.
+// The rules are those of runtime/images/gpu_jpeg.py.
+class GpuJpegDecoder {
+ public:
+  GpuJpegDecoder(c10::Device device, const Reading& reading);
+
+  // Return a file for decode(); nothing if the CPU must decode the file, or if the file cannot be read.
+  std::optional<CodedPhoto> coded(const std::filesystem::path& path) const;
+
+  // Decode a batch; nothing for each file that is damaged, or that the GPU refuses. Pixels are ready for the
+  // stream that was current when this object was made.
+  std::vector<std::optional<Photo>> decode(const std::vector<CodedPhoto>& photos) const;
+
+ private:
+  c10::Device device_;
+  c10::Stream stream_;
+  Reading reading_;
+};
+
+// Return the decoder to use for a detector on `device`, or null for the CPU. Throws DeviceError if
+// the GPU must decode but cannot.
+std::unique_ptr<const GpuJpegDecoder> gpu_jpeg_decoder(c10::Device device, const Reading& reading,
+                                                       Decode decode, size_t batch_size);
+
+}  // namespace lensbox
