@@ -25,7 +25,7 @@ from lensbox.runtime.pipeline import Pipeline
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 
 # More threads wait for Python's lock (GIL): on 16 cores, 16 threads were slower than 8. Threads that only
-# read files for the GPU's decoder are fastest in pairs: docs/benchmarks.md.
+# read files for the GPU's decoder are fastest in pairs: docs/benchmarks_detector.md.
 _MAX_THREADS = 8
 _MAX_THREADS_BESIDE_GPU_DECODER = 2
 
