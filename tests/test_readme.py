@@ -19,7 +19,7 @@ from lensbox.model import load_detector
 from lensbox.ops import library_path
 
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-USE = README[README.index("\n## Use\n") : README.index("\n## What was tested where\n")]
+USE = README[README.index("\n## Use\n") : README.index("\n## Tested platforms\n")]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", USE, re.MULTILINE | re.DOTALL)
 PYTHON = [text for kind, text in BLOCKS if kind == "python"]
 SHELL = [line for kind, text in BLOCKS if kind == "sh" for line in text.splitlines()]

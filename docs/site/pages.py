@@ -1,7 +1,7 @@
 """A hook of mkdocs for `make docs`: pages outside of docs/, the reference, and links into the source.
 
-A page is written for people who read it in the repository, so its links are paths there. Here each becomes
-the path of a page of the site, or the address of a source file.
+Pages link by paths in the repository. The hook turns each link into the path of a page of the site, or into
+the address of a source file.
 """
 
 import ast
@@ -37,8 +37,8 @@ REFERENCE = {
     "reference/ops.md": ("The op library, from Python", "lensbox.ops"),
     "reference/runtime.md": ("Running artifacts, from Python", "lensbox.runtime"),
     "reference/export.md": ("Exporting detectors, from Python", "lensbox.export"),
-    "reference/client.md": ("Asking a service, from Python", "lensbox.client"),
-    "reference/model.md": ("What a detector is", "lensbox.model"),
+    "reference/client.md": ("The client of the service, from Python", "lensbox.client"),
+    "reference/model.md": ("The detector interface", "lensbox.model"),
 }
 
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -46,7 +46,7 @@ _LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages from outside of docs/, and the reference."""
+    """Add the pages outside of docs/, and the reference."""
     for path, source in OUTSIDE.items():
         text = (REPOSITORY / source).read_text(encoding="utf-8")
         files.append(File.generated(config, path, content=text))
@@ -58,7 +58,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads each link of a page to where its target is on the site."""
+    """Replace the target of each link by its address on the site."""
     source = OUTSIDE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
     pages = {of: path for path, of in OUTSIDE.items()}
     for file in files:
@@ -85,7 +85,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _public_names(package: str) -> list[str]:
-    """`__all__` of a package, read without importing it."""
+    """Return `__all__` of a package without importing the package."""
     source = REPOSITORY / package.partition(".")[2] / "__init__.py"
     for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
