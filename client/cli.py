@@ -90,7 +90,10 @@ def _tiles(text: str) -> str:
     help="Decoder of JPEG files; auto: an H100's or H200's hardware in batches of 32 or more.",
 )
 @click.option(
-    "--decode-threads", type=_COUNT, show_default="one per CPU, at most 8", help="Threads that read files."
+    "--decode-threads",
+    type=_COUNT,
+    show_default="one per CPU, at most 8; 2 if the GPU decodes",
+    help="Threads that read files.",
 )
 @click.option("--public-key", type=FILE, help="Accept only artifacts signed with this key, a PEM file.")
 @click.option("--url", help="Use a running service, such as http://127.0.0.1:8000.")

@@ -26,7 +26,7 @@ Decode = Literal["auto", "cpu", "gpu"]
 # An H200 decodes batches of 32 files 1.4 times as fast as 16 CPU cores. Smaller ones were not measured.
 _LEAST_BATCH = 32
 
-# The decoder rejects larger files (`jpeg_header.cpp`).
+# The decoder rejects larger files (`jpeg_scan.h`).
 _MAX_BYTES = 1 << 19
 
 # Compute capabilities whose decoder was compared with libjpeg-turbo, and the version of nvJPEG that was used.
@@ -97,9 +97,8 @@ class GpuJpegDecoder:
     def read(self, sources: Sequence[str | Path | bytes]) -> list[CodedPhoto | None]:
         """Read several files in one call without Python's lock; None for a file that `coded` must check."""
         paths = [str(source) for source in sources if not isinstance(source, bytes)]
-        if len(paths) < len(sources) or not all(
-            map(str.isprintable, paths)
-        ):  # torch takes no lone surrogates
+        # torch takes no lone surrogates.
+        if len(paths) < len(sources) or not all(map(str.isprintable, paths)):
             return [None] * len(sources)
         files, sizes = torch.ops.lensbox_jpeg.read_files(paths)
         canvas, oversampling = self._canvas, self._reading.jpeg_oversampling

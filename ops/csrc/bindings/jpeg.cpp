@@ -48,16 +48,16 @@ bool is_sound(const Tensor& file, int64_t parts) {
          lensbox_cpu_is_sound_jpeg(out, scan, static_cast<int32_t>(parts));
 }
 
-// Return the content of a regular file, uint8 [N]; empty if the file is larger than 1 MiB or cannot be read.
+// Return the content of a regular file, uint8 [N]; empty if the file is larger than kMaxJpegBytes or cannot
+// be read.
 Tensor content_of(const std::string& path) {
-  constexpr off_t kMostBytes = off_t{1} << 20;
   const Tensor nothing = at::empty({0}, at::kByte);
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return nothing;
   struct stat status = {};
   int64_t size = 0;
   Tensor content = nothing;
-  if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= kMostBytes) {
+  if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= kMaxJpegBytes) {
     content = at::empty({status.st_size}, at::kByte);
     ssize_t count = 1;
     while (size < status.st_size && count > 0) {

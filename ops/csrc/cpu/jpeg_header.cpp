@@ -18,7 +18,6 @@ constexpr uint8_t kBaselineFrame = 0xC0, kHuffmanTables = 0xC4, kRestart = 0xD0,
 
 constexpr int32_t kMaxSide = 8192;
 constexpr int64_t kMaxPixels = int64_t{1} << 24;
-constexpr size_t kMaxBytes = size_t{1} << 19;  // take a GPU 0.1 s if no part but the first synchronizes
 constexpr int32_t kMaxSegments = 200;
 
 int32_t big_endian16(const uint8_t* bytes) {
@@ -193,7 +192,7 @@ class HeaderReader {
 
 int64_t lensbox_cpu_read_jpeg(const uint8_t* file, size_t size, uint8_t* out, JpegScan& scan) {
   scan = {};
-  if (size > kMaxBytes) return 0;
+  if (size > size_t{kMaxJpegBytes}) return 0;
   HeaderReader reader(file, size, out, scan);
   return reader.run() ? reader.kept() : 0;
 }
