@@ -82,7 +82,7 @@ def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
         artifact.detect_images([Photo.of(pixels)] * count)
     if artifact.decodes_jpeg:
         file = io.BytesIO()
-        PIL.Image.new("L", (_WARM_WIDTH, _WARM_HEIGHT)).save(file, "JPEG")
+        PIL.Image.new("RGB", (_WARM_WIDTH, _WARM_HEIGHT)).save(file, "JPEG")
         photo = coded_photo("", file.getvalue(), artifact.metadata.canvas, artifact.reading(full_size=True))
         if photo is not None:
             CodedJob.run(artifact, [CodedJob(photo, None, None)] * sizes[-1])

@@ -26,7 +26,8 @@ struct JpegComponent {
 // The facts of a header. A file has one scan of 1 or 3 components.
 struct JpegScan {
   int32_t width, height;
-  int32_t count;  // of components
+  int32_t count;         // of components
+  int32_t across, down;  // pixels of a chroma sample along each axis, 1 or 2
   JpegComponent components[3];
   uint8_t quant[4][64];
   JpegTable tables[2][2];  // DC and AC

@@ -64,22 +64,24 @@ def coded_photo(
     return CodedPhoto(source, content, orientation, width, height)
 
 
-def decode_on_gpu(photos: Sequence[CodedPhoto], device: torch.device) -> list[Photo | None]:
+def decode_on_gpu(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[Photo | None]:
     """Decode a batch; None for each file that is damaged, or that the hardware refuses.
 
-    Pixels are ready when it returns, for use on the current stream.
+    Decode luma alone for a gray canvas; else RGB, or luma for gray files. The pixels are ready for the
+    current stream.
     """
     if not photos:
         return []
-    planes = torch.ops.lensbox_jpeg.decode_luma([photo.file for photo in photos], device)
+    jpeg = torch.ops.lensbox_jpeg
+    decode = jpeg.decode_luma if canvas.channels == 1 else jpeg.decode_rgb
     return [
-        Photo.of(upright_tensor(plane, photo.orientation)) if plane.numel() else None
-        for plane, photo in zip(planes, photos, strict=True)
+        Photo.of(upright_tensor(pixels, photo.orientation)) if pixels.numel() else None
+        for pixels, photo in zip(decode([photo.file for photo in photos], device), photos, strict=True)
     ]
 
 
 class GpuJpegDecoder:
-    """Decodes JPEG files to gray photographs on a GPU. May be used by several threads at once.
+    """Decodes JPEG files on a GPU. May be used by several threads at once.
 
     device: of the photographs.
     """
@@ -111,7 +113,7 @@ class GpuJpegDecoder:
 
     def decode(self, photos: Sequence[CodedPhoto]) -> list[Photo | None]:
         """Decode a batch as `decode_on_gpu` does."""
-        return decode_on_gpu(photos, self.device)
+        return decode_on_gpu(photos, self.device, self._canvas)
 
 
 def gpu_jpeg_decoder(
@@ -119,14 +121,16 @@ def gpu_jpeg_decoder(
 ) -> GpuJpegDecoder | None:
     """Return the decoder to use for a detector, or None for the CPU.
 
-    decode: "auto" uses the GPU where it can decode for the canvas and batches are so large that it is faster.
+    decode: "auto" uses the GPU where it can decode, for gray canvases and batches so large that the GPU is
+    faster than the CPU.
     Raises ValueError for another word, and DeviceError if the GPU must decode but cannot.
     """
     if decode not in get_args(Decode):
         raise ValueError(f"decode must be 'auto', 'cpu' or 'gpu', got {decode!r}")
-    if decode == "cpu" or (decode == "auto" and batch_size < _LEAST_BATCH):
+    # Colors were not measured yet, nor compared with the CPU's on a GPU.
+    if decode == "cpu" or (decode == "auto" and (batch_size < _LEAST_BATCH or canvas.channels != 1)):
         return None
-    reason = _reason_against(device, canvas)
+    reason = _reason_against(device)
     if reason is None:
         return GpuJpegDecoder(device, canvas, reading)
     if decode == "gpu":
@@ -134,11 +138,9 @@ def gpu_jpeg_decoder(
     return None
 
 
-def _reason_against(device: torch.device, canvas: Canvas) -> str | None:
+def _reason_against(device: torch.device) -> str | None:
     if device.type != "cuda":
         return f"the detector is on the device {device.type}"
-    if canvas.channels != 1:
-        return "the detector's canvas has colors, and only gray photographs are decoded there"
     if torch.cuda.get_device_capability(device) not in _COMPARED:
         return f"{torch.cuda.get_device_name(device)} is not known to decode as the CPU does"
     # Not imported here: a detector that needs no op library, such as one of ONNX, has none loaded.

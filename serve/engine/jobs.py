@@ -89,7 +89,7 @@ class CodedJob(Job[Detections | None]):
 
     @staticmethod
     def run(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[Detections | None]:
-        photos = decode_on_gpu([job.photo for job in jobs], artifact.device)
+        photos = decode_on_gpu([job.photo for job in jobs], artifact.device, artifact.metadata.canvas)
         decoded = [photo for photo in photos if photo is not None]
         found = iter(artifact.detect_images(decoded, jobs[0].score_threshold, jobs[0].iou_threshold))
         return [None if photo is None else next(found) for photo in photos]

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -68,6 +69,31 @@ Tensor content_of(const std::string& path) {
   }
   close(file);
   return size == content.size(0) ? content : nothing;
+}
+
+// Return RGB, uint8 [3, H, W], of planes on the CPU, with the arithmetic of the GPU. luma: uint8 [H, W].
+// cb, cr: uint8 [ceil(H / down), ceil(W / across)].
+Tensor to_rgb(const Tensor& luma, const Tensor& cb, const Tensor& cr, int64_t across, int64_t down) {
+  TORCH_CHECK_VALUE(across >= 1 && across <= 2 && down >= 1 && down <= 2,
+                    "lensbox_jpeg: across and down must be 1 or 2, got ", across, " and ", down);
+  for (const Tensor& plane : {luma, cb, cr}) {
+    TORCH_CHECK_VALUE(plane.is_cpu() && plane.scalar_type() == at::kByte && plane.dim() == 2,
+                      "lensbox_jpeg: a plane must be uint8 [H, W] on the CPU, got ", plane.toString(), " ",
+                      plane.sizes());
+  }
+  const int64_t height = luma.size(0), width = luma.size(1);
+  const std::vector<int64_t> expected = {(height + down - 1) / down, (width + across - 1) / across};
+  TORCH_CHECK_VALUE(cb.sizes() == expected && cr.sizes() == expected,
+                    "lensbox_jpeg: cb and cr must have the shape ", at::IntArrayRef(expected), ", got ",
+                    cb.sizes(), " and ", cr.sizes());
+  const Tensor out = luma.expand({3, height, width}).contiguous();
+  const Tensor blue = cb.contiguous(), red = cr.contiguous();
+  const JpegColors image = {
+      out.mutable_data_ptr<uint8_t>(), {blue.const_data_ptr<uint8_t>(), red.const_data_ptr<uint8_t>()},
+      static_cast<int32_t>(width),     static_cast<int32_t>(height),
+      static_cast<int32_t>(across),    static_cast<int32_t>(down)};
+  lensbox_cpu_convert_jpeg_colors(&image, 1);
+  return out;
 }
 
 // Read files that are accepted and have no EXIF data: their contents, uint8 [N], and sizes, int64 [F, 2],
@@ -195,57 +221,100 @@ Tensor soundness(const Copies& copies, const c10::cuda::CUDAStream& stream) {
   return found.cpu();
 }
 
-// Planes of the luma, uint8 [1, H, W] each, of files that nvJPEG decodes as the CPU does; empty for all
-// others. Waits for them, so any stream may read them; the current one may go on when they are freed.
-std::vector<Tensor> decode_luma(at::TensorList files, at::Device device) {
+// A plane of the chroma has ceil(height / down) rows of ceil(width / across) samples.
+int32_t chroma_width(const JpegScan& scan) {
+  return (scan.width + scan.across - 1) / scan.across;
+}
+
+int64_t chroma_bytes(const JpegScan& scan) {
+  return aligned(int64_t{(scan.height + scan.down - 1) / scan.down} * chroma_width(scan));
+}
+
+// Return the pixels, uint8 [C, H, W], of each file that nvJPEG decodes as the CPU does, and an empty tensor
+// for each other file. C is 3 for a file with colors if with_colors, else 1 (luma). The pixels are ready for
+// any stream; they may be freed while the current stream still reads them.
+std::vector<Tensor> decoded(at::TensorList files, at::Device device, bool with_colors) {
   const c10::cuda::CUDAGuard guard(numbered(device));
   const auto options = at::TensorOptions().device(guard.current_device()).dtype(at::kByte);
-  std::vector<Tensor> planes(files.size(), at::empty({0}, options));
+  const std::vector<Tensor> nothing(files.size(), at::empty({0}, options));
   const Copies copies = copied(files);
-  if (copies.count == 0) return planes;
+  if (copies.count == 0) return nothing;
   const Streams streams = streams_of(guard.current_device().index());
   const Tensor sound = soundness(copies, streams.checking);
   const c10::cuda::CUDAStream used_on = c10::cuda::getCurrentCUDAStream();
   const c10::cuda::CUDAStreamGuard on_stream(streams.decoding);
 
-  std::vector<int64_t> begins;
-  int64_t bytes = 0;
-  for (int64_t i = 0; i < copies.count; ++i) {
-    begins.push_back(bytes);
-    if (sound.const_data_ptr<bool>()[i]) {
-      bytes += aligned(int64_t{copies.scans[i].height} * copies.scans[i].width);
-    }
-  }
-  if (bytes == 0) return planes;
-  const Tensor memory = at::empty({bytes}, options);
-  memory.record_stream(used_on);
-  std::vector<JpegLuma> images;
-  std::vector<Tensor> decoded = planes;
+  int64_t pixel_bytes = 0, all_chroma_bytes = 0;
   for (int64_t i = 0; i < copies.count; ++i) {
     if (!sound.const_data_ptr<bool>()[i]) continue;
     const JpegScan& scan = copies.scans[i];
-    const int64_t begin = begins[static_cast<size_t>(i)];
-    images.push_back({copies.memory.const_data_ptr<uint8_t>() + copies.begins[i],
-                      static_cast<size_t>(copies.sizes[i]), memory.mutable_data_ptr<uint8_t>() + begin,
-                      scan.width});
-    decoded[copies.position[static_cast<size_t>(i)]] = memory.as_strided(
-        {1, scan.height, scan.width}, {int64_t{scan.height} * scan.width, scan.width, 1}, begin);
+    const int64_t channels = with_colors ? scan.count : 1;
+    pixel_bytes += aligned(channels * scan.height * scan.width);
+    if (channels == 3) all_chroma_bytes += 2 * chroma_bytes(scan);
+  }
+  if (pixel_bytes == 0) return nothing;
+  const Tensor memory = at::empty({pixel_bytes}, options);
+  memory.record_stream(used_on);
+  const Tensor chroma_memory = at::empty({all_chroma_bytes}, options);
+  uint8_t* chroma = chroma_memory.mutable_data_ptr<uint8_t>();
+  int64_t begin = 0;
+  std::vector<JpegPlanes> images;
+  std::vector<JpegColors> colors;
+  std::vector<Tensor> found = nothing;
+  for (int64_t i = 0; i < copies.count; ++i) {
+    if (!sound.const_data_ptr<bool>()[i]) continue;
+    const JpegScan& scan = copies.scans[i];
+    const int64_t channels = with_colors ? scan.count : 1, plane = int64_t{scan.height} * scan.width;
+    uint8_t* const pixels = memory.mutable_data_ptr<uint8_t>() + begin;
+    JpegPlanes image = {copies.memory.const_data_ptr<uint8_t>() + copies.begins[i],
+                        static_cast<size_t>(copies.sizes[i]),
+                        {pixels, nullptr, nullptr},
+                        {scan.width, 0, 0}};
+    if (channels == 3) {
+      for (int j = 1; j < 3; ++j, chroma += chroma_bytes(scan)) {
+        image.planes[j] = chroma;
+        image.widths[j] = chroma_width(scan);
+      }
+      colors.push_back(
+          {pixels, {image.planes[1], image.planes[2]}, scan.width, scan.height, scan.across, scan.down});
+    }
+    images.push_back(image);
+    found[copies.position[static_cast<size_t>(i)]] =
+        memory.as_strided({channels, scan.height, scan.width}, {plane, scan.width, 1}, begin);
+    begin += aligned(channels * plane);
   }
   const std::lock_guard<std::mutex> lock(decoder_mutex());
-  const bool is_decoded =
-      lensbox_cuda_decode_luma(images.data(), static_cast<int64_t>(images.size()), streams.decoding);
+  // Before the decoder starts, since this copy waits for the stream with a core awake.
+  const auto bytes = static_cast<int64_t>(colors.size() * sizeof(JpegColors));
+  const Tensor copied_colors = at::from_blob(colors.data(), {bytes}, at::kByte).to(options.device());
+  const bool is_decoded = lensbox_cuda_decode_jpegs(images.data(), static_cast<int64_t>(images.size()),
+                                                    !colors.empty(), streams.decoding);
+  if (is_decoded && !colors.empty()) {
+    C10_CUDA_CHECK(
+        lensbox_cuda_convert_jpeg_colors(static_cast<const JpegColors*>(copied_colors.const_data_ptr()),
+                                         static_cast<int64_t>(colors.size()), streams.decoding));
+  }
   wait_for(streams.decoding);
-  return is_decoded ? decoded : planes;
+  return is_decoded ? found : nothing;
 }
 #else
 bool open_nvjpeg(const std::string& /*library*/, at::Device /*device*/) {
   return false;
 }
 
-std::vector<Tensor> decode_luma(at::TensorList /*files*/, at::Device /*device*/) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "lensbox_jpeg::decode_luma: this liblensbox_ops was built without CUDA");
+std::vector<Tensor> decoded(at::TensorList /*files*/, at::Device /*device*/, bool /*with_colors*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "lensbox_jpeg: files are decoded by CUDA, and this liblensbox_ops was ",
+                              "built without CUDA");
 }
 #endif
+
+std::vector<Tensor> decode_luma(at::TensorList files, at::Device device) {
+  return decoded(files, device, false);
+}
+
+std::vector<Tensor> decode_rgb(at::TensorList files, at::Device device) {
+  return decoded(files, device, true);
+}
 
 }  // namespace
 }  // namespace lensbox
@@ -255,5 +324,7 @@ TORCH_LIBRARY(lensbox_jpeg, m) {
   m.def("is_sound(Tensor file, int parts=1) -> bool", lensbox::is_sound);
   m.def("read_files(str[] paths) -> (Tensor[] files, Tensor sizes)", lensbox::read_files);
   m.def("open_nvjpeg(str library, Device device) -> bool", lensbox::open_nvjpeg);
+  m.def("to_rgb(Tensor luma, Tensor cb, Tensor cr, int across, int down) -> Tensor", lensbox::to_rgb);
   m.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_luma);
+  m.def("decode_rgb(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_rgb);
 }

@@ -137,6 +137,8 @@ class HeaderReader {
         return false;
       scan_.components[i] = {across * down, one[2], 0, 0};
       if (i > 0) continue;
+      scan_.across = across;
+      scan_.down = down;
       const int32_t columns = 8 * across, rows = 8 * down;
       scan_.units = ((width + columns - 1) / columns) * ((height + rows - 1) / rows);
     }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../jpeg_color.h"
 #include "../jpeg_scan.h"
 #include "../letterbox_math.h"
 #include "../problems.h"
@@ -86,14 +87,19 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_padded_nms(const NmsProblem& problem, vo
 LENSBOX_KERNEL cudaError_t lensbox_cuda_letterbox(const ImageView* images, int64_t count, const Canvases& out,
                                                   cudaStream_t stream);
 
-// A JPEG file that lensbox_cpu_read_jpeg copied, on the host, and the plane for its luma on the device, whose
-// rows follow each other.
-struct JpegLuma {
+// A JPEG file that lensbox_cpu_read_jpeg copied, on the host, and the planes for its components on the
+// device, whose rows follow each other; without chroma, nullptr and 0.
+struct JpegPlanes {
   const uint8_t* file;
   size_t size;
-  uint8_t* plane;
-  int32_t width;
+  uint8_t* planes[3];
+  int32_t widths[3];
 };
+
+// Upsample chroma and convert to RGB, as jpeg_color.h describes, in one launch. `images`: on the device, at
+// least one.
+LENSBOX_KERNEL cudaError_t lensbox_cuda_convert_jpeg_colors(const JpegColors* images, int64_t count,
+                                                            cudaStream_t stream);
 
 // Write is_sound[i] for `count` files, all on the device: file i begins at files + begins[i].
 LENSBOX_KERNEL cudaError_t lensbox_cuda_check_jpegs(const uint8_t* files, const int64_t* begins,
@@ -104,8 +110,9 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_check_jpegs(const uint8_t* files, const 
 // library cannot be opened, or the GPU has no JPEG decoder in hardware.
 LENSBOX_KERNEL bool lensbox_cuda_open_nvjpeg(const char* library);
 
-// Decode with the decoder of the current device, which must be open; one call at a time. Return false if it
-// refuses. The files may go when the stream is done.
-LENSBOX_KERNEL bool lensbox_cuda_decode_luma(const JpegLuma* images, int64_t count, cudaStream_t stream);
+// Decode luma, or all planes as they are in the file, with the decoder of the current device, which must be
+// open; one call at a time. Return false if it refuses. The files may go when the stream is done.
+LENSBOX_KERNEL bool lensbox_cuda_decode_jpegs(const JpegPlanes* images, int64_t count, bool with_chroma,
+                                              cudaStream_t stream);
 
 }  // namespace lensbox

@@ -1,6 +1,6 @@
 // Decodes JPEG files with nvJPEG, which is opened when it is first needed.
 //
-// Only with the decoder in hardware: its luma is libjpeg-turbo's to the bit. nvJPEG's own CUDA kernels are
+// Only with the decoder in hardware: its planes are libjpeg-turbo's to the bit. nvJPEG's own CUDA kernels are
 // off by one level in almost every file, and slower.
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ namespace lensbox {
 namespace {
 
 // As nvJPEG's documentation declares them; the interface is the same in versions 12 and 13.
-constexpr int kSuccess = 0, kHardware = 3, kLuma = 2;
+constexpr int kSuccess = 0, kHardware = 3, kPlanes = 1, kLuma = 2;
 
 struct Planes {
   unsigned char* channel[4];
@@ -31,7 +31,8 @@ struct Library {
 
 struct Decoder {
   void *handle, *state;
-  int64_t batch_size;  // that `state` is initialized for
+  int64_t batch_size;  // that `state` is initialized for, as is the format
+  int format;
 };
 
 // Neither is ever closed: threads may decode until the process ends.
@@ -73,18 +74,21 @@ bool lensbox_cuda_open_nvjpeg(const char* name) {
   return true;
 }
 
-bool lensbox_cuda_decode_luma(const JpegLuma* images, int64_t count, cudaStream_t stream) {
+bool lensbox_cuda_decode_jpegs(const JpegPlanes* images, int64_t count, bool with_chroma,
+                               cudaStream_t stream) {
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return false;
   const auto found = decoders.find(device);
   if (found == decoders.end()) return false;
   Decoder& decoder = found->second;
-  if (decoder.batch_size != count) {
+  const int format = with_chroma ? kPlanes : kLuma;
+  if (decoder.batch_size != count || decoder.format != format) {
     decoder.batch_size = 0;
-    if (library.initialize(decoder.handle, decoder.state, static_cast<int>(count), 1, kLuma) != kSuccess) {
+    if (library.initialize(decoder.handle, decoder.state, static_cast<int>(count), 1, format) != kSuccess) {
       return false;
     }
     decoder.batch_size = count;
+    decoder.format = format;
   }
   std::vector<const unsigned char*> files;
   std::vector<size_t> sizes;
@@ -92,7 +96,12 @@ bool lensbox_cuda_decode_luma(const JpegLuma* images, int64_t count, cudaStream_
   for (int64_t i = 0; i < count; ++i) {
     files.push_back(images[i].file);
     sizes.push_back(images[i].size);
-    out.push_back({{images[i].plane}, {static_cast<size_t>(images[i].width)}});
+    Planes planes = {};
+    for (int j = 0; j < 3; ++j) {
+      planes.channel[j] = images[i].planes[j];
+      planes.pitch[j] = static_cast<size_t>(images[i].widths[j]);
+    }
+    out.push_back(planes);
   }
   const int status =
       library.decode(decoder.handle, decoder.state, files.data(), sizes.data(), out.data(), stream);

@@ -13,15 +13,18 @@ import pytest
 import torch
 from exif_files import exif, jpeg_with_exif
 from image_mutations import mutated
+from user_detectors import RedAndBlue
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import DeviceError, InputError
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.images.files import read_photo
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder, coded_photo, gpu_jpeg_decoder
 from lensbox.runtime.loading import load_artifact
 
 GRAY = Canvas(256, 256, 1)
+COLORS = Canvas(256, 256, 3)
 FULL = Reading(jpeg_oversampling=0)
 CPU = torch.device("cpu")
 
@@ -180,11 +183,19 @@ def test_who_decodes() -> None:
         gpu_jpeg_decoder(CPU, GRAY, FULL, "nvjpeg", 1)  # type: ignore[arg-type]
 
 
+@pytest.fixture(params=[GRAY, COLORS], ids=["gray", "colors"])
+def canvas(request: pytest.FixtureRequest) -> Canvas:
+    found: Canvas = request.param
+    return found
+
+
 @pytest.fixture
-def decoder() -> GpuJpegDecoder:
-    made = gpu_jpeg_decoder(torch.device("cuda", 0), GRAY, FULL, "auto", 32)
-    if made is None:
-        pytest.skip("needs nvJPEG and a GPU with a JPEG decoder in hardware")
+def decoder(canvas: Canvas) -> GpuJpegDecoder:
+    try:
+        made = gpu_jpeg_decoder(torch.device("cuda", 0), canvas, FULL, "gpu", 32)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    assert made is not None
     return made
 
 
@@ -193,10 +204,10 @@ def _coded(decoder: GpuJpegDecoder, files: list[bytes]) -> list[CodedPhoto]:
     return [one for one in coded if one is not None]
 
 
-def _assert_like_the_cpu(decoder: GpuJpegDecoder, files: list[bytes]) -> None:
+def _assert_like_the_cpu(decoder: GpuJpegDecoder, canvas: Canvas, files: list[bytes]) -> None:
     for file, photo in zip(files, decoder.decode(_coded(decoder, files)), strict=True):
         assert photo is not None
-        expected = read_photo(file, GRAY, FULL)
+        expected = read_photo(file, canvas, FULL)
         assert photo.pixels.is_cuda
         assert torch.equal(photo.pixels.cpu(), expected.pixels)
         assert photo.is_whole
@@ -206,24 +217,28 @@ def _assert_like_the_cpu(decoder: GpuJpegDecoder, files: list[bytes]) -> None:
 @pytest.mark.gpu
 def test_small_batches_stay_on_the_cpu(decoder: GpuJpegDecoder) -> None:
     assert gpu_jpeg_decoder(decoder.device, GRAY, FULL, "auto", 31) is None
+    assert gpu_jpeg_decoder(decoder.device, GRAY, FULL, "auto", 32) is not None
 
 
 @pytest.mark.gpu
-def test_pixels_are_those_of_the_cpu(decoder: GpuJpegDecoder) -> None:
-    _assert_like_the_cpu(decoder, SMALL)
+def test_pixels_are_those_of_the_cpu(decoder: GpuJpegDecoder, canvas: Canvas) -> None:
+    _assert_like_the_cpu(decoder, canvas, SMALL)
     large = list(_sound_files([(640, 480), (777, 1031)], noise=2))
-    _assert_like_the_cpu(decoder, large)
+    _assert_like_the_cpu(decoder, canvas, large)
     for file in large[:3]:
-        _assert_like_the_cpu(decoder, [file])
+        _assert_like_the_cpu(decoder, canvas, [file])
 
 
 @pytest.mark.gpu
-def test_photographs_are_turned_upright(decoder: GpuJpegDecoder) -> None:
-    _assert_like_the_cpu(decoder, [jpeg_with_exif(BASELINE, exif(orientation)) for orientation in range(10)])
+def test_photographs_are_turned_upright(decoder: GpuJpegDecoder, canvas: Canvas) -> None:
+    files = [jpeg_with_exif(BASELINE, exif(orientation)) for orientation in range(10)]
+    _assert_like_the_cpu(decoder, canvas, files)
 
 
 @pytest.mark.gpu
-def test_damaged_files_are_refused_and_others_of_the_batch_are_not(decoder: GpuJpegDecoder) -> None:
+def test_damaged_files_are_refused_and_others_of_the_batch_are_not(
+    decoder: GpuJpegDecoder, canvas: Canvas
+) -> None:
     chance = random.Random(28)
     damaged = [_damaged(chance.choice([*SMALL, *LARGE]), chance) for _ in range(400)]
     for begin in range(0, len(damaged), 50):
@@ -232,7 +247,7 @@ def test_damaged_files_are_refused_and_others_of_the_batch_are_not(decoder: GpuJ
             file = bytes(one.file.numpy())
             assert (photo is not None) == _is_sound(file)
             if photo is not None:
-                assert torch.equal(photo.pixels.cpu(), read_photo(file, GRAY, FULL).pixels)
+                assert torch.equal(photo.pixels.cpu(), read_photo(file, canvas, FULL).pixels)
 
 
 def _damaged(file: bytes, chance: random.Random) -> bytes:
@@ -243,7 +258,11 @@ def _damaged(file: bytes, chance: random.Random) -> bytes:
 
 
 @pytest.mark.gpu
-def test_detect_files_finds_the_same(decoder: GpuJpegDecoder, artifact_path: Path) -> None:
+@pytest.mark.usefixtures("decoder")
+def test_detect_files_finds_the_same(canvas: Canvas, artifact_path: Path, tmp_path: Path) -> None:
+    if canvas == COLORS:
+        artifact_path = tmp_path / "colors.pt"
+        save_artifact(RedAndBlue(), artifact_path, parity=False)
     artifact = load_artifact(artifact_path, "cuda")
     begin = _begin_of_data(BASELINE) + 50
     sources: list[str | Path | bytes] = [

@@ -18,6 +18,7 @@ from problems import problem_of
 from services import Encode, Start
 from user_detectors import Landmarks, RedAndBlue
 
+from lensbox.artifact.metadata import Canvas
 from lensbox.common.annotate import COLORS
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import load_artifact
@@ -87,7 +88,7 @@ def test_engine_decodes_the_jpeg_files_that_its_gpu_takes(
     }
     taken: list[bytes] = []
 
-    def decode(photos: Sequence[CodedPhoto], device: torch.device) -> list[Photo | None]:
+    def decode(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[Photo | None]:
         """Decode as the GPU does, which refuses damaged files."""
         contents = [photo.file.numpy().tobytes() for photo in photos]
         taken.extend(contents)
