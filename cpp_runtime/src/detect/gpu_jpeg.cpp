@@ -27,17 +27,18 @@ namespace fs = std::filesystem;
 constexpr size_t kLeastBatch = 32;
 constexpr uint64_t kMaxBytes = uint64_t{1} << 19;
 constexpr const char* kComparedArchitecture = "sm_90";  // H100, H200
+constexpr const char* kOpenNvjpeg = "lensbox_jpeg::open_nvjpeg";
 constexpr const char* kLibrary = "libnvjpeg.so.13";
 
-std::optional<c10::OperatorHandle> find_op(const char* name) {
-  return c10::Dispatcher::singleton().findSchema({std::string("lensbox_jpeg::") + name, ""});
+std::optional<c10::OperatorHandle> find_op(const std::string& name) {
+  return c10::Dispatcher::singleton().findSchema({name, ""});
 }
 
 // Call an op of the op library, which this library does not link.
 template <class... Arguments>
-c10::IValue call_op(const char* name, Arguments&&... arguments) {
+c10::IValue call_op(const std::string& name, Arguments&&... arguments) {
   const auto op = find_op(name);
-  TORCH_CHECK(op, "the op lensbox_jpeg::", name, " is not registered: load a newer op library");
+  TORCH_CHECK(op, "the op ", name, " is not registered: load a newer op library");
   torch::jit::Stack stack{c10::IValue(std::forward<Arguments>(arguments))...};
   op->callBoxed(stack);
   return stack.back();
@@ -70,7 +71,7 @@ bool open_nvjpeg(c10::Device device) {
   const auto [found, is_new] = opened.try_emplace(device.index(), false);
   if (is_new) {
     found->second = std::ranges::any_of(nvjpeg_libraries(), [&](const std::string& library) {
-      return call_op("open_nvjpeg", library, device).toBool();
+      return call_op(kOpenNvjpeg, library, device).toBool();
     });
   }
   return found->second;
@@ -85,7 +86,7 @@ std::string reason_against(c10::Device device, const Canvas& canvas) {
   if (const std::string gpu = gpu_architecture(device); gpu != kComparedArchitecture) {
     return "a GPU of architecture " + gpu + " is not known to decode as the CPU does";
   }
-  if (!find_op("open_nvjpeg")) return "the op library, which calls nvJPEG, is not loaded";
+  if (!find_op(kOpenNvjpeg)) return "the op library, which calls nvJPEG, is not loaded";
   if (!open_nvjpeg(device)) {
     return std::string("nvJPEG (") + kLibrary + ") was not found, or finds no JPEG decoder in the GPU";
   }
@@ -94,17 +95,18 @@ std::string reason_against(c10::Device device, const Canvas& canvas) {
 
 }  // namespace
 
-GpuJpegDecoder::GpuJpegDecoder(c10::Device device, const Reading& reading)
+GpuJpegDecoder::GpuJpegDecoder(c10::Device device, const Reading& reading, std::string ops)
     : device_(device),
       stream_(c10::impl::VirtualGuardImpl(device.type()).getStream(device)),
-      reading_(reading) {}
+      reading_(reading),
+      ops_(std::move(ops)) {}
 
 std::optional<CodedPhoto> GpuJpegDecoder::coded(const fs::path& path) const {
   try {
     const std::string bytes = read_file(path, kMaxBytes);
     at::Tensor file = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
     std::memcpy(file.mutable_data_ptr<uint8_t>(), bytes.data(), bytes.size());
-    if (!call_op("accepts", file).toBool()) return std::nullopt;
+    if (!call_op(ops_ + "::accepts", file).toBool()) return std::nullopt;
     const auto orientation = full_size_jpeg({file.const_data_ptr<uint8_t>(), bytes.size()}, reading_);
     if (!orientation) return std::nullopt;
     return CodedPhoto{path, std::move(file), *orientation};
@@ -123,7 +125,7 @@ std::vector<std::optional<Photo>> GpuJpegDecoder::decode(const std::vector<Coded
   for (const CodedPhoto& photo : photos) {
     files.push_back(photo.file);
   }
-  const auto planes = call_op("decode_luma", files, device_).toTensorVector();
+  const auto planes = call_op(ops_ + "::decode_luma", files, device_).toTensorVector();
   for (size_t i = 0; i < photos.size(); ++i) {
     if (planes.at(i).numel() == 0) continue;
     const at::Tensor pixels = planes[i].permute({1, 2, 0});

@@ -25,7 +25,8 @@ struct CodedPhoto {
 // The rules are those of runtime/images/gpu_jpeg.py.
 class GpuJpegDecoder {
  public:
-  GpuJpegDecoder(c10::Device device, const Reading& reading);
+  // ops: the namespace of accepts and decode_luma.
+  GpuJpegDecoder(c10::Device device, const Reading& reading, std::string ops = "lensbox_jpeg");
 
   // Return a file for decode(); nothing if the CPU must decode the file, or if the file cannot be read.
   std::optional<CodedPhoto> coded(const std::filesystem::path& path) const;
@@ -38,6 +39,7 @@ class GpuJpegDecoder {
   c10::Device device_;
   c10::Stream stream_;
   Reading reading_;
+  std::string ops_;
 };
 
 // Return the decoder to use for a detector on `device`, or null for the CPU. Throws DeviceError if
