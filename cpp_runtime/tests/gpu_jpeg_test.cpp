@@ -57,9 +57,10 @@ bool accepts(const at::Tensor& file) {
 }
 
 // Stand in for the GPU: planes of 0 to 5, and none for the last file.
-std::vector<at::Tensor> decode_luma(const std::vector<at::Tensor>& files, at::Device device) {
+template <int64_t kChannels>
+std::vector<at::Tensor> decode(const std::vector<at::Tensor>& files, at::Device device) {
   const auto plane = at::arange(6, at::TensorOptions().dtype(at::kByte).device(device)).view({1, 2, 3});
-  std::vector<at::Tensor> planes(files.size(), plane);
+  std::vector<at::Tensor> planes(files.size(), plane.expand({kChannels, 2, 3}));
   planes.back() = at::empty({0}, at::kByte);
   return planes;
 }
@@ -69,7 +70,8 @@ class GpuJpegTest : public TemporaryFolder {
   void SetUp() override {
     TemporaryFolder::SetUp();
     ops_.def("accepts(Tensor file) -> bool", accepts);
-    ops_.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", decode_luma);
+    ops_.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", decode<1>);
+    ops_.def("decode_rgb(Tensor[] files, Device device) -> Tensor[]", decode<3>);
   }
 
   lensbox::Reading reading_{.canvas = {.height = 64, .width = 64, .channels = 1, .fill = 0}};
@@ -104,6 +106,16 @@ TEST_F(GpuJpegTest, TurnsPhotographsUprightAndLeavesOutRefusedFiles) {
   EXPECT_EQ(photos[1]->width, 2);
   EXPECT_EQ(photos[1]->height, 3);
   EXPECT_TRUE(decoder.decode({}).empty());
+}
+
+TEST_F(GpuJpegTest, DecodesColorsForACanvasWithColors) {
+  reading_.canvas.channels = 3;
+  const GpuJpegDecoder decoder(kCpu, reading_, kOps);
+  const auto coded = decoder.coded(write("stored.jpg", jpeg_file(200, 100)));
+  ASSERT_TRUE(coded);
+  const auto photos = decoder.decode({*coded, *coded});
+  ASSERT_TRUE(photos.at(0));
+  EXPECT_EQ(photos[0]->pixels.sizes(), at::IntArrayRef({3, 2, 3}));
 }
 
 TEST(GpuJpegDecoders, AreForGpus) {

@@ -6,6 +6,9 @@ import PIL.Image
 import pytest
 from cpp_runtime.image_files import noise
 from cpp_runtime.running import Run
+from user_detectors import RedAndBlue
+
+from lensbox.export.pipeline import save_artifact
 
 ORIENTATION = 0x0112
 
@@ -46,8 +49,13 @@ def test_gpu_must_be_the_detectors_device(run: Run, artifact: Path, files: list[
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("batch", ["1", "5", "40"])
-def test_gpu_gives_the_answers_of_the_cpu(run: Run, artifact: Path, files: list[Path], batch: str) -> None:
+@pytest.mark.parametrize(("batch", "has_colors"), [("1", False), ("5", False), ("40", False), ("40", True)])
+def test_gpu_gives_the_answers_of_the_cpu(
+    run: Run, artifact: Path, files: list[Path], batch: str, has_colors: bool, tmp_path: Path
+) -> None:
+    if has_colors:
+        artifact = tmp_path / "colors.pt"
+        save_artifact(RedAndBlue(), artifact, parity=False)
     answers = [
         run(
             *("detect", "--artifact", artifact, "--device", "cuda", "--batch", batch),

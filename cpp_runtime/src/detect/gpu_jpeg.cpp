@@ -78,11 +78,8 @@ bool open_nvjpeg(c10::Device device) {
 }
 
 // Return why the GPU cannot decode, or "".
-std::string reason_against(c10::Device device, const Canvas& canvas) {
+std::string reason_against(c10::Device device) {
   if (!device.is_cuda()) return "the detector is on the device " + device.str();
-  if (canvas.channels != 1) {
-    return "the detector's canvas has colors, and only gray photographs are decoded there";
-  }
   if (const std::string gpu = gpu_architecture(device); gpu != kComparedArchitecture) {
     return "a GPU of architecture " + gpu + " is not known to decode as the CPU does";
   }
@@ -125,10 +122,11 @@ std::vector<std::optional<Photo>> GpuJpegDecoder::decode(const std::vector<Coded
   for (const CodedPhoto& photo : photos) {
     files.push_back(photo.file);
   }
-  const auto planes = call_op(ops_ + "::decode_luma", files, device_).toTensorVector();
+  const char* const decode = reading_.canvas.channels == 1 ? "::decode_luma" : "::decode_rgb";
+  const auto found = call_op(ops_ + decode, files, device_).toTensorVector();
   for (size_t i = 0; i < photos.size(); ++i) {
-    if (planes.at(i).numel() == 0) continue;
-    const at::Tensor pixels = planes[i].permute({1, 2, 0});
+    if (found.at(i).numel() == 0) continue;
+    const at::Tensor pixels = found[i].permute({1, 2, 0});
     decoded[i] = turn_upright({pixels, pixels.size(1), pixels.size(0), 1, photos[i].orientation},
                               reading_.orientation);
   }
@@ -137,8 +135,9 @@ std::vector<std::optional<Photo>> GpuJpegDecoder::decode(const std::vector<Coded
 
 std::unique_ptr<const GpuJpegDecoder> gpu_jpeg_decoder(c10::Device device, const Reading& reading,
                                                        Decode decode, size_t batch_size) {
-  if (decode == Decode::kCpu || (decode == Decode::kAuto && batch_size < kLeastBatch)) return nullptr;
-  const std::string reason = reason_against(device, reading.canvas);
+  if (decode == Decode::kCpu) return nullptr;
+  if (decode == Decode::kAuto && (batch_size < kLeastBatch || reading.canvas.channels != 1)) return nullptr;
+  const std::string reason = reason_against(device);
   if (reason.empty()) return std::make_unique<const GpuJpegDecoder>(device, reading);
   if (decode == Decode::kGpu) throw DeviceError("decode must be auto or cpu here, got gpu: " + reason);
   return nullptr;

@@ -11,7 +11,7 @@ namespace lensbox {
 
 // An image as its file stores it.
 struct StoredImage {
-  at::Tensor pixels;  // uint8 [h, w, C], contiguous; 1 / reduction of the full size, rounded up
+  at::Tensor pixels;  // uint8 [h, w, C], contiguous on the CPU; 1 / reduction of the full size, rounded up
   int64_t width;      // at full size
   int64_t height;
   int reduction;    // 1, 2, 4 or 8
