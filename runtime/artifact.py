@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import Thresholds
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.device import DeviceTimer
-from lensbox.runtime.images.files import decode_batches, read_batches, read_coded, read_photo
-from lensbox.runtime.images.gpu_jpeg import Decode, gpu_jpeg_decoder
+from lensbox.runtime.images.files import decode_batches, read_batches, read_photo
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, Decode, gpu_jpeg_decoder
 from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.pipeline import Pipeline
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
@@ -150,10 +149,9 @@ class Artifact:
         if decoder is None:
             batches = read_batches(files, read, batch_size, threads)
         else:
-            coded = partial(read_coded, canvas=canvas, reading=reading, decoder=decoder)
-            batches = decode_batches(
-                read_batches(files, coded, batch_size, threads, decoder.read), decoder, read
-            )
+            read_rest: Callable[[str | Path | bytes], Photo | CodedPhoto] = read
+            coded = read_batches(files, read_rest, batch_size, threads, decoder.read)
+            batches = decode_batches(coded, decoder, read)
         return self._detect_batches(batches, thresholds, spec)
 
     def detect(

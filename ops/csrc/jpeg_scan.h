@@ -32,8 +32,9 @@ struct JpegScan {
   uint8_t quant[4][64];
   JpegTable tables[2][2];  // DC and AC
   int32_t units;
-  int32_t restart_interval;  // in units; 0 for none
-  int32_t begin, end;        // of the coded data in the file
+  int32_t restart_interval;      // in units; 0 for none
+  int32_t begin, end;            // of the coded data in the copy without metadata
+  int32_t exif_begin, exif_end;  // of the first EXIF data in the file; 0 for none
 };
 
 constexpr int32_t kQuickBits = 11;

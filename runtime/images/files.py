@@ -54,23 +54,7 @@ def read_photo(
     JPEG files are decoded at a scale that suffices for the canvas, and without colors for a gray canvas.
     Without a canvas, decode at full size. Raise what `read_image` raises.
     """
-    return _decoded(source, _file_of(source), canvas, reading)
-
-
-def read_coded(
-    source: str | Path | bytes, canvas: Canvas, reading: Reading, decoder: GpuJpegDecoder
-) -> Photo | CodedPhoto:
-    """Read an image file as `read_photo` does, but do not decode files that `decoder` accepts."""
-    file = _file_of(source)
-    coded = decoder.coded(source, file)
-    return _decoded(source, file, canvas, reading) if coded is None else coded
-
-
-def _file_of(source: str | Path | bytes) -> bytes:
-    return source if isinstance(source, bytes) else _content(Path(source))
-
-
-def _decoded(source: str | Path | bytes, file: bytes, canvas: Canvas | None, reading: Reading) -> Photo:
+    file = source if isinstance(source, bytes) else _content(Path(source))
     name = "the image data" if isinstance(source, bytes) else str(source)
     try:
         return decode_photo(file, canvas, reading, ImageLimits(max_pieces=MAX_PIECES))

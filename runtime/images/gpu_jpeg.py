@@ -18,7 +18,7 @@ from torch import Tensor
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import DeviceError
 from lensbox.runtime.images.jpeg import jpeg_reduction, usual_header
-from lensbox.runtime.images.orientation import exif_orientation, upright_size, upright_tensor
+from lensbox.runtime.images.orientation import Size, exif_orientation, upright_size, upright_tensor
 from lensbox.runtime.images.photo import Photo
 
 Decode = Literal["auto", "cpu", "gpu"]
@@ -52,16 +52,30 @@ class CodedPhoto:
 def coded_photo(
     source: str | Path | bytes, file: bytes, canvas: Canvas, reading: Reading
 ) -> CodedPhoto | None:
-    """Return a file for `decode_on_gpu`; None if size or header show that the CPU must decode it."""
+    """Return a file for `decode_on_gpu`; None if size or header show that the CPU must decode it.
+
+    For front ends, which do not load the op library: `decode_on_gpu` rejects further files.
+    """
     header = usual_header(file) if len(file) <= _MAX_BYTES else None
     if header is None or header.has_more_scans:
         return None
-    orientation = exif_orientation(header.exif) if reading.orientation == "exif" else 1
-    width, height = upright_size((header.width, header.height), orientation)
+    size = header.width, header.height
+    return _if_at_full_size(source, _tensor(file), size, header.exif, canvas, reading)
+
+
+def _tensor(file: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(file), dtype=torch.uint8) if file else torch.empty(0, dtype=torch.uint8)
+
+
+def _if_at_full_size(
+    source: str | Path | bytes, file: Tensor, stored: Size, exif: bytes, canvas: Canvas, reading: Reading
+) -> CodedPhoto | None:
+    """Return a file unless the rule "Reading images" reduces it. stored: its size before it is turned."""
+    orientation = exif_orientation(exif) if reading.orientation == "exif" else 1
+    width, height = upright_size(stored, orientation)
     if jpeg_reduction(width, height, canvas.width, canvas.height, reading.jpeg_oversampling) != 1:
         return None
-    content = torch.frombuffer(bytearray(file), dtype=torch.uint8)
-    return CodedPhoto(source, content, orientation, width, height)
+    return CodedPhoto(source, file, orientation, width, height)
 
 
 def decode_on_gpu(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[Photo | None]:
@@ -91,25 +105,22 @@ class GpuJpegDecoder:
         self._canvas = canvas
         self._reading = reading
 
-    def coded(self, source: str | Path | bytes, file: bytes) -> CodedPhoto | None:
-        """Return a file for `decode`; None if the CPU must decode it."""
-        photo = coded_photo(source, file, self._canvas, self._reading)
-        return photo if photo is not None and torch.ops.lensbox_jpeg.accepts(photo.file) else None
-
     def read(self, sources: Sequence[str | Path | bytes]) -> list[CodedPhoto | None]:
-        """Read several files in one call without Python's lock; None for a file that `coded` must check."""
-        paths = [str(source) for source in sources if not isinstance(source, bytes)]
-        # torch takes no lone surrogates.
-        if len(paths) < len(sources) or not all(map(str.isprintable, paths)):
-            return [None] * len(sources)
-        files, sizes = torch.ops.lensbox_jpeg.read_files(paths)
-        canvas, oversampling = self._canvas, self._reading.jpeg_oversampling
-        return [
-            CodedPhoto(source, file, 1, width, height)
-            if width and jpeg_reduction(width, height, canvas.width, canvas.height, oversampling) == 1
-            else None
-            for source, file, (width, height) in zip(sources, files, sizes.tolist(), strict=True)
+        """Read several files in two calls without the GIL; None for each file that the CPU must decode."""
+        jpeg, canvas, reading = torch.ops.lensbox_jpeg, self._canvas, self._reading
+        # torch takes no lone surrogates. No file has an empty path.
+        paths = ["" if isinstance(one, bytes) or not str(one).isprintable() else str(one) for one in sources]
+        files = [
+            _tensor(source) if isinstance(source, bytes) else file
+            for source, file in zip(sources, jpeg.read_files(paths), strict=True)
         ]
+        coded: list[CodedPhoto | None] = []
+        for source, file, header in zip(sources, files, jpeg.headers(files).tolist(), strict=True):
+            width, height, begin, end = header
+            exif = bytes(file[begin:end].numpy()) if end else b""
+            size = width, height
+            coded.append(_if_at_full_size(source, file, size, exif, canvas, reading) if width else None)
+        return coded
 
     def decode(self, photos: Sequence[CodedPhoto]) -> list[Photo | None]:
         """Decode a batch as `decode_on_gpu` does."""

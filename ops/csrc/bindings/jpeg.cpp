@@ -14,8 +14,6 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "../backends.h"
@@ -33,10 +31,14 @@ const uint8_t* bytes_of(const Tensor& file) {
   return file.const_data_ptr<uint8_t>();
 }
 
-// Return whether lensbox_cpu_read_jpeg accepts a file.
+// Return whether lensbox_cpu_read_jpeg accepts a file, and fill `scan`.
+bool is_accepted(const Tensor& file, JpegScan& scan) {
+  return lensbox_cpu_read_jpeg(bytes_of(file), static_cast<size_t>(file.size(0)), nullptr, scan) > 0;
+}
+
 bool accepts(const Tensor& file) {
   JpegScan scan;
-  return lensbox_cpu_read_jpeg(bytes_of(file), static_cast<size_t>(file.size(0)), nullptr, scan) > 0;
+  return is_accepted(file, scan);
 }
 
 // Return whether a file is accepted and its coded data are sound, walked in `parts` parts.
@@ -96,29 +98,28 @@ Tensor to_rgb(const Tensor& luma, const Tensor& cb, const Tensor& cr, int64_t ac
   return out;
 }
 
-// Read files that are accepted and have no EXIF data: their contents, uint8 [N], and sizes, int64 [F, 2],
-// width and height. Other files, also those that cannot be read, are empty, with the size 0 x 0.
-std::tuple<std::vector<Tensor>, Tensor> read_files(const std::vector<std::string>& paths) {
-  constexpr std::string_view kExif("Exif\0\0", 6);
-  const Tensor sizes = at::zeros({static_cast<int64_t>(paths.size()), 2}, at::kLong);
-  auto* size = sizes.mutable_data_ptr<int64_t>();
+// Return the contents of files, uint8 [N]; empty for each file that cannot be read or is too large.
+std::vector<Tensor> read_files(const std::vector<std::string>& paths) {
   std::vector<Tensor> files;
-  for (const std::string& path : paths) {
-    Tensor file = content_of(path);
-    const std::string_view bytes(reinterpret_cast<const char*>(file.const_data_ptr<uint8_t>()),
-                                 static_cast<size_t>(file.size(0)));
+  for (const std::string& path : paths)
+    files.push_back(content_of(path));
+  return files;
+}
+
+// Return the headers of files, int64 [F, 4]: width, height, begin and end of the EXIF data in the file. The
+// row of a file that is not accepted holds zeros.
+Tensor headers(at::TensorList files) {
+  const Tensor out = at::zeros({static_cast<int64_t>(files.size()), 4}, at::kLong);
+  auto* header = out.mutable_data_ptr<int64_t>();
+  for (size_t i = 0; i < files.size(); ++i, header += 4) {
     JpegScan scan;
-    if (lensbox_cpu_read_jpeg(bytes_of(file), bytes.size(), nullptr, scan) > 0 &&
-        bytes.find(kExif) == std::string_view::npos) {
-      size[0] = scan.width;
-      size[1] = scan.height;
-    } else {
-      file = at::empty({0}, at::kByte);
-    }
-    files.push_back(file);
-    size += 2;
+    if (!is_accepted(files[i], scan)) continue;
+    header[0] = scan.width;
+    header[1] = scan.height;
+    header[2] = scan.exif_begin;
+    header[3] = scan.exif_end;
   }
-  return {files, sizes};
+  return out;
 }
 
 #ifdef LENSBOX_WITH_CUDA
@@ -322,7 +323,8 @@ std::vector<Tensor> decode_rgb(at::TensorList files, at::Device device) {
 TORCH_LIBRARY(lensbox_jpeg, m) {
   m.def("accepts(Tensor file) -> bool", lensbox::accepts);
   m.def("is_sound(Tensor file, int parts=1) -> bool", lensbox::is_sound);
-  m.def("read_files(str[] paths) -> (Tensor[] files, Tensor sizes)", lensbox::read_files);
+  m.def("read_files(str[] paths) -> Tensor[]", lensbox::read_files);
+  m.def("headers(Tensor[] files) -> Tensor", lensbox::headers);
   m.def("open_nvjpeg(str library, Device device) -> bool", lensbox::open_nvjpeg);
   m.def("to_rgb(Tensor luma, Tensor cb, Tensor cr, int across, int down) -> Tensor", lensbox::to_rgb);
   m.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_luma);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 #include <vector>
 
 #include "../jpeg_walk.h"
@@ -14,7 +15,8 @@ namespace {
 // Markers of ITU-T T.81, table B.1: each is the byte 0xFF and then one of these.
 constexpr uint8_t kBaselineFrame = 0xC0, kHuffmanTables = 0xC4, kRestart = 0xD0, kStart = 0xD8, kEnd = 0xD9,
                   kScan = 0xDA, kQuantTables = 0xDB, kRestartInterval = 0xDD, kApplication = 0xE0,
-                  kAdobe = 0xEE, kComment = 0xFE;
+                  kExif = 0xE1, kAdobe = 0xEE, kComment = 0xFE;
+constexpr std::string_view kExifHeader("Exif\0\0", 6);
 
 constexpr int32_t kMaxSide = 8192;
 constexpr int64_t kMaxPixels = int64_t{1} << 24;
@@ -27,7 +29,7 @@ int32_t big_endian16(const uint8_t* bytes) {
 class HeaderReader {
  public:
   HeaderReader(const uint8_t* file, size_t size, uint8_t* out, JpegScan& scan)
-      : at_(file), end_(file + size), out_(out), scan_(scan) {}
+      : file_(file), at_(file), end_(file + size), out_(out), scan_(scan) {}
 
   bool run() {
     if (end_ - at_ < 2 || at_[0] != 0xFF || at_[1] != kStart) return false;
@@ -41,6 +43,7 @@ class HeaderReader {
       if (marker == kComment || (marker >= kApplication && marker <= kApplication + 15)) {
         // Adobe's segment may say that the colors are not YCbCr.
         if (marker == kAdobe || (marker == kApplication && length < 16)) return false;
+        if (marker == kExif && scan_.exif_begin == 0) find_exif(length - 2);
         at_ += 2 + length;
       } else {
         if (!read_segment(marker, at_ + 4, length - 2)) return false;
@@ -57,6 +60,14 @@ class HeaderReader {
     if (out_ != nullptr) std::memcpy(out_ + kept_, at_, static_cast<size_t>(bytes));
     kept_ += bytes;
     at_ += bytes;
+  }
+
+  // EXIF data follow their header in the content of a segment.
+  void find_exif(int32_t size) {
+    const auto header = static_cast<int32_t>(kExifHeader.size());
+    if (size < header || std::memcmp(at_ + 4, kExifHeader.data(), kExifHeader.size()) != 0) return;
+    scan_.exif_begin = static_cast<int32_t>(at_ - file_) + 4 + header;
+    scan_.exif_end = static_cast<int32_t>(at_ - file_) + 4 + size;
   }
 
   bool read_segment(uint8_t marker, const uint8_t* content, int32_t size) {
@@ -183,7 +194,7 @@ class HeaderReader {
     return false;
   }
 
-  const uint8_t *at_, *end_;
+  const uint8_t *file_, *at_, *end_;
   uint8_t* out_;
   JpegScan& scan_;
   int64_t kept_ = 0;

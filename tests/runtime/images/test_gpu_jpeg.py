@@ -4,6 +4,7 @@ import io
 import itertools
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from user_detectors import RedAndBlue
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import DeviceError, InputError
+from lensbox.common.fields import Orientation
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.images.files import read_photo
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder, coded_photo, gpu_jpeg_decoder
@@ -47,7 +49,13 @@ def _sound_files(sizes: list[tuple[int, int]], noise: int = 12) -> Iterator[byte
         yield _encode(width, height, "RGB", noise, quality=quality, restart_marker_blocks=3)
 
 
-SMALL = list(_sound_files([(1, 1), (8, 8), (17, 33), (101, 67)]))
+def _with_byte(file: bytes, at: int, value: int) -> bytes:
+    return file[:at] + bytes((value,)) + file[at + 1 :]
+
+
+WIDE = _encode(48, 32, subsampling="4:2:2")
+TALL = _with_byte(WIDE, WIDE.index(b"\xff\xc0") + 11, 0x12)  # the same blocks as 4:4:0
+SMALL = [TALL, *_sound_files([(1, 1), (8, 8), (17, 33), (101, 67)])]
 LARGE = list(_sound_files([(300, 200)], noise=40))
 BASELINE = _encode(101, 67)
 RESTARTED = _encode(101, 67, restart_marker_blocks=2)
@@ -61,10 +69,6 @@ def _is_sound(file: bytes) -> bool:
     found = {bool(torch.ops.lensbox_jpeg.is_sound(_bytes(file), parts)) for parts in (1, 3, 40)}
     assert len(found) == 1  # a walk in parts finds what a walk from the begin does
     return found.pop()
-
-
-def _with_byte(file: bytes, at: int, value: int) -> bytes:
-    return file[:at] + bytes((value,)) + file[at + 1 :]
 
 
 def _begin_of_data(file: bytes) -> int:
@@ -128,12 +132,25 @@ def test_walks_in_parts_find_damage() -> None:
 
 
 def test_files_that_are_reduced_or_not_baseline_stay_on_the_cpu() -> None:
-    decoder = GpuJpegDecoder(CPU, GRAY, Reading())
-    assert isinstance(decoder.coded("a.jpg", BASELINE), CodedPhoto)
-    assert decoder.coded("a.jpg", _encode(1100, 1100)) is None
-    assert decoder.coded("a.jpg", _encode(101, 67, progressive=True)) is None
-    assert decoder.coded("a.png", b"\x89PNG") is None
-    assert GpuJpegDecoder(CPU, GRAY, FULL).coded("a.jpg", _encode(1100, 1100)) is not None
+    files = [BASELINE, _encode(1100, 1100), _encode(101, 67, progressive=True), b"\x89PNG", b""]
+    for reading, expected in ((Reading(), [True] + 4 * [False]), (FULL, 2 * [True] + 3 * [False])):
+        found = GpuJpegDecoder(CPU, GRAY, reading).read(files)
+        assert [isinstance(one, CodedPhoto) for one in found] == expected
+
+
+@pytest.mark.parametrize("orientation", ["exif", "stored"])
+def test_header_says_what_the_front_end_finds(orientation: Orientation) -> None:
+    """The service checks headers without the op library, `GpuJpegDecoder` with it."""
+    reading = replace(Reading(), orientation=orientation)
+    other_app1 = b"\xff\xe1\0\x0ahttp://x"
+    files = [BASELINE, BASELINE[:2] + other_app1 + jpeg_with_exif(BASELINE, exif(6))[2:]]
+    files += [jpeg_with_exif(file, exif(turn)) for turn in range(10) for file in files[:2]]
+    for file, found in zip(files, GpuJpegDecoder(CPU, GRAY, reading).read(files), strict=True):
+        expected = coded_photo(file, file, GRAY, reading)
+        assert found is not None
+        assert expected is not None
+        assert torch.equal(found.file, expected.file)
+        assert replace(found, file=expected.file) == expected
 
 
 def test_files_without_pixels_or_above_512_kib_are_not_handed_over() -> None:
@@ -146,11 +163,11 @@ def test_files_without_pixels_or_above_512_kib_are_not_handed_over() -> None:
         assert torch.ops.lensbox_jpeg.accepts(_bytes(file)) == is_taken
 
 
-def test_files_are_read_together_as_one_by_one(tmp_path: Path) -> None:
+def test_files_are_read_from_paths_and_from_memory(tmp_path: Path) -> None:
     contents = [
         BASELINE,
         RESTARTED,
-        jpeg_with_exif(BASELINE, exif(6)),  # left to `coded`, which turns the photograph
+        jpeg_with_exif(BASELINE, exif(6)),
         _encode(101, 67, progressive=True),
         _encode(1100, 1100),  # read at half its size
         _encode(1100, 1100, noise=120, quality=100),  # larger than 512 KiB
@@ -160,18 +177,16 @@ def test_files_are_read_together_as_one_by_one(tmp_path: Path) -> None:
     paths = [tmp_path / f"{index} ä.jpg" for index in range(len(contents))]
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
-    decoder = GpuJpegDecoder(CPU, GRAY, Reading())
-    found = decoder.read([*paths, tmp_path, tmp_path / "missing.jpg"])
-    assert [one is not None for one in found] == [True, True] + 8 * [False]
-    for photo, path in zip(found[:2], paths, strict=False):
-        one = decoder.coded(path, path.read_bytes())
-        assert photo is not None
-        assert one is not None
-        assert torch.equal(photo.file, one.file)
-        assert (photo.source, photo.orientation) == (path, one.orientation)
-        assert (photo.width, photo.height) == (one.width, one.height) == (101, 67)
-    assert decoder.read([paths[0], BASELINE]) == [None, None]
-    assert decoder.read([tmp_path / "\udcff.jpg"]) == [None]
+    others = [tmp_path, tmp_path / "missing.jpg", tmp_path / "\udcff.jpg"]
+    found = GpuJpegDecoder(CPU, GRAY, Reading()).read([*paths, *others, *contents])
+    assert [one is not None for one in found] == [*3 * [True], *8 * [False], *3 * [True], *5 * [False]]
+    for index, content in enumerate(contents[:3]):
+        for photo, source in ((found[index], paths[index]), (found[11 + index], content)):
+            assert photo is not None
+            assert bytes(photo.file.numpy()) == content
+            assert photo.source == source
+            expected = (6, 67, 101) if index == 2 else (1, 101, 67)
+            assert (photo.orientation, photo.width, photo.height) == expected
 
 
 def test_who_decodes() -> None:
@@ -200,8 +215,7 @@ def decoder(canvas: Canvas) -> GpuJpegDecoder:
 
 
 def _coded(decoder: GpuJpegDecoder, files: list[bytes]) -> list[CodedPhoto]:
-    coded = [decoder.coded(file, file) for file in files]
-    return [one for one in coded if one is not None]
+    return [one for one in decoder.read(files) if one is not None]
 
 
 def _assert_like_the_cpu(decoder: GpuJpegDecoder, canvas: Canvas, files: list[bytes]) -> None:
