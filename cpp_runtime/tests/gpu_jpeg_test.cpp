@@ -5,11 +5,14 @@
 #include <torch/library.h>
 
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 // clang-format off: jpeglib.h needs cstdio.
 #include <jpeglib.h>
 // clang-format on
 
 #include "helpers.h"
+#include "small_artifact.h"
 
 namespace {
 
@@ -52,8 +55,38 @@ std::string jpeg_file(JDIMENSION width, JDIMENSION height, char orientation = 0)
   return file;
 }
 
-bool accepts(const at::Tensor& file) {
-  return file.size(0) > 100;
+std::vector<at::Tensor> read_files(const std::vector<std::string>& paths) {
+  std::vector<at::Tensor> files;
+  for (const std::string& path : paths) {
+    TORCH_CHECK(!path.ends_with("broken.jpg"), "the file is broken");
+    std::ifstream stream(path, std::ios::binary);
+    const std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(stream), {}};
+    files.push_back(at::tensor(bytes, at::kByte));
+  }
+  return files;
+}
+
+int64_t big_endian16(std::string_view bytes) {
+  return static_cast<uint8_t>(bytes[0]) << 8 | static_cast<uint8_t>(bytes[1]);
+}
+
+// Accept files with the header of a baseline frame. EXIF data are those of jpeg_file().
+at::Tensor headers(const std::vector<at::Tensor>& files) {
+  std::vector<int64_t> numbers;
+  for (const at::Tensor& file : files) {
+    const std::string_view bytes(reinterpret_cast<const char*>(file.const_data_ptr<uint8_t>()), file.numel());
+    const size_t frame = bytes.find("\xFF\xC0");
+    const size_t exif = bytes.find("Exif");
+    if (frame == std::string_view::npos) {
+      numbers.insert(numbers.end(), 4, 0);
+    } else {
+      const auto begin = exif == std::string_view::npos ? 0 : static_cast<int64_t>(exif) + 6;
+      numbers.insert(numbers.end(),
+                     {big_endian16(bytes.substr(frame + 7)), big_endian16(bytes.substr(frame + 5)), begin,
+                      begin == 0 ? 0 : begin + 26});
+    }
+  }
+  return at::tensor(numbers, at::kLong).view({-1, 4});
 }
 
 // Stand in for the GPU: planes of 0 to 5, and none for the last file.
@@ -69,7 +102,8 @@ class GpuJpegTest : public TemporaryFolder {
  protected:
   void SetUp() override {
     TemporaryFolder::SetUp();
-    ops_.def("accepts(Tensor file) -> bool", accepts);
+    ops_.def("read_files(str[] paths) -> Tensor[]", read_files);
+    ops_.def("headers(Tensor[] files) -> Tensor", headers);
     ops_.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", decode<1>);
     ops_.def("decode_rgb(Tensor[] files, Device device) -> Tensor[]", decode<3>);
   }
@@ -80,23 +114,44 @@ class GpuJpegTest : public TemporaryFolder {
 
 TEST_F(GpuJpegTest, TakesFilesThatAreAcceptedAndNotReduced) {
   const GpuJpegDecoder decoder(kCpu, reading_, kOps);
-  const auto turned = decoder.coded(write("turned.jpg", jpeg_file(200, 100, 6)));
-  ASSERT_TRUE(turned);
-  EXPECT_EQ(turned->orientation, 6);
-  EXPECT_TRUE(decoder.coded(write("254.jpg", jpeg_file(254, 254))));
-  EXPECT_FALSE(decoder.coded(write("256.jpg", jpeg_file(256, 256))));
-  EXPECT_FALSE(decoder.coded(write("short.jpg", "\xFF\xD8\xFF")));
-  EXPECT_FALSE(decoder.coded(write("text.jpg", std::string(200, 'a'))));
-  EXPECT_FALSE(decoder.coded(write("large.jpg", jpeg_file(200, 100) + std::string(1 << 19, 'a'))));
-  EXPECT_FALSE(decoder.coded(folder_ / "absent.jpg"));
+  const std::vector<std::filesystem::path> paths{
+      write("turned.jpg", jpeg_file(200, 100, 6)), write("254.jpg", jpeg_file(254, 254)),
+      write("257x254.jpg", jpeg_file(257, 254)),   write("256.jpg", jpeg_file(256, 256)),
+      write("text.jpg", std::string(200, 'a')),    folder_ / "absent.jpg",
+  };
+  const auto photos = decoder.coded(paths);
+  ASSERT_EQ(photos.size(), paths.size());
+  for (size_t i = 0; i < paths.size(); ++i) {
+    EXPECT_EQ(photos[i].has_value(), i < 2) << paths[i];
+  }
+  EXPECT_EQ(photos[0]->orientation, 6);
+  EXPECT_EQ(photos[1]->orientation, 1);
+  EXPECT_EQ(photos[1]->path, paths[1]);
+  EXPECT_EQ(photos[1]->file.numel(), static_cast<int64_t>(std::filesystem::file_size(paths[1])));
+}
+
+// On a canvas of 64 x 128, a photograph of 200 x 300 is decoded in half the size, and at full size once
+// turned.
+TEST_F(GpuJpegTest, ReducesUprightPhotographs) {
+  reading_.canvas.width = 128;
+  const std::vector<std::filesystem::path> paths{write("stored.jpg", jpeg_file(300, 130)),
+                                                 write("turned.jpg", jpeg_file(300, 130, 6))};
+  const auto coded = [&] {
+    const auto photos = GpuJpegDecoder(kCpu, reading_, kOps).coded(paths);
+    return std::pair(photos[0].has_value(), photos[1].has_value());
+  };
+  EXPECT_EQ(coded(), std::pair(true, false));
+  reading_.orientation = lensbox::Orientation::kStored;
+  EXPECT_EQ(coded(), std::pair(true, true));
 }
 
 TEST_F(GpuJpegTest, TurnsPhotographsUprightAndLeavesOutRefusedFiles) {
   const GpuJpegDecoder decoder(kCpu, reading_, kOps);
-  const auto stored = decoder.coded(write("stored.jpg", jpeg_file(200, 100)));
-  const auto turned = decoder.coded(write("turned.jpg", jpeg_file(200, 100, 6)));
-  ASSERT_TRUE(stored && turned);
-  const auto photos = decoder.decode({*stored, *turned, *stored});
+  const std::vector<std::filesystem::path> paths{write("stored.jpg", jpeg_file(200, 100)),
+                                                 write("turned.jpg", jpeg_file(200, 100, 6))};
+  const auto coded = decoder.coded(paths);
+  ASSERT_TRUE(coded[0] && coded[1]);
+  const auto photos = decoder.decode({*coded[0], *coded[1], *coded[0]});
   ASSERT_EQ(photos.size(), 3);
   ASSERT_TRUE(photos[0] && photos[1]);
   EXPECT_FALSE(photos[2]);
@@ -111,11 +166,58 @@ TEST_F(GpuJpegTest, TurnsPhotographsUprightAndLeavesOutRefusedFiles) {
 TEST_F(GpuJpegTest, DecodesColorsForACanvasWithColors) {
   reading_.canvas.channels = 3;
   const GpuJpegDecoder decoder(kCpu, reading_, kOps);
-  const auto coded = decoder.coded(write("stored.jpg", jpeg_file(200, 100)));
-  ASSERT_TRUE(coded);
-  const auto photos = decoder.decode({*coded, *coded});
+  const std::vector<std::filesystem::path> paths(2, write("stored.jpg", jpeg_file(200, 100)));
+  const auto coded = decoder.coded(paths);
+  ASSERT_TRUE(coded[0] && coded[1]);
+  const auto photos = decoder.decode({*coded[0], *coded[1]});
   ASSERT_TRUE(photos.at(0));
   EXPECT_EQ(photos[0]->pixels.sizes(), at::IntArrayRef({3, 2, 3}));
+}
+
+// The plane that stands in for a decoded one is 3 pixels wide. The last plane of each batch is refused, and
+// the CPU decodes that file.
+TEST_F(GpuJpegTest, DecodesBatchesOfFiles) {
+  save_small_artifact(folder_ / "detector.pt");
+  const auto detector = lensbox::Detector::load(folder_ / "detector.pt");
+  const GpuJpegDecoder decoder(kCpu, reading_, kOps);
+  std::vector<std::filesystem::path> files;
+  for (JDIMENSION side = 100; side < 137; ++side) {
+    files.push_back(write(std::to_string(side) + ".jpg", jpeg_file(side, side)));
+  }
+  files[7] = folder_ / "absent.jpg";
+  for (const auto& [batch_size, threads] : {std::pair<size_t, size_t>{1, 1}, {5, 30}, {10, 1}, {40, 2}}) {
+    std::vector<int64_t> widths;
+    std::vector<int64_t> expected;
+    detect_files(detector, files, {.batch_size = batch_size, .decode_threads = threads}, reading_, &decoder,
+                 [&](size_t i, const lensbox::FileOutcome& outcome) {
+                   ASSERT_EQ(i, widths.size());
+                   const auto* const found = std::get_if<lensbox::FileDetections>(&outcome);
+                   widths.push_back(found == nullptr ? 0 : found->width);
+                   const bool is_last = (i + 1) % batch_size == 0 || i + 1 == files.size();
+                   expected.push_back(i == 7 ? 0 : is_last ? 100 + static_cast<int64_t>(i) : 3);
+                   if (found != nullptr) {
+                     EXPECT_EQ(found->detections.size(), is_last ? 1 : 0);
+                   }
+                 });
+    EXPECT_EQ(widths, expected);
+  }
+}
+
+// Batches before a failure are reported.
+TEST_F(GpuJpegTest, FailsAfterTheBatchesBefore) {
+  save_small_artifact(folder_ / "detector.pt");
+  const auto detector = lensbox::Detector::load(folder_ / "detector.pt");
+  const GpuJpegDecoder decoder(kCpu, reading_, kOps);
+  std::vector<std::filesystem::path> files(20, folder_ / "absent.jpg");
+  files[9] = folder_ / "broken.jpg";
+  size_t reported = 0;
+  expect_error<lensbox::Error>(
+      [&] {
+        detect_files(detector, files, {.batch_size = 4}, reading_, &decoder,
+                     [&](size_t, const lensbox::FileOutcome&) { ++reported; });
+      },
+      {"the file is broken"});
+  EXPECT_EQ(reported, 8);
 }
 
 TEST(GpuJpegDecoders, AreForGpus) {

@@ -1,10 +1,15 @@
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <exception>
+#include <functional>
 #include <future>
-#include <semaphore>
+#include <iterator>
+#include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -18,88 +23,87 @@ namespace lensbox {
 namespace {
 
 using Outcome = std::variant<Photo, CodedPhoto, InputError>;
+using Outcomes = std::vector<Outcome>;
+using Paths = std::span<const std::filesystem::path>;
+using FileReport = std::function<void(size_t, const FileOutcome&)>;
 
-// Reads files in order, in threads beside the caller, up to `most_ahead` files ahead of next().
-class ReadAhead {
- public:
-  // decoder: of the GPU, or null.
-  ReadAhead(std::span<const std::filesystem::path> files, const Reading& reading,
-            const GpuJpegDecoder* decoder, size_t most_ahead)
-      : files_(files),
-        reading_(reading),
-        decoder_(decoder),
-        room_(static_cast<ptrdiff_t>(most_ahead)),
-        places_(most_ahead) {}
-
-  // Wait for the files that are being read.
-  ~ReadAhead() {
-    for (std::jthread& thread : threads_) {
-      thread.request_stop();
-    }
-    room_.release(static_cast<ptrdiff_t>(threads_.size()));
+Outcome photo_or_error(const std::filesystem::path& file, const Reading& reading) {
+  try {
+    return read_photo(file, reading);
+  } catch (const InputError& error) {
+    return error;
   }
+}
 
-  ReadAhead(const ReadAhead&) = delete;
-  ReadAhead& operator=(const ReadAhead&) = delete;
+// Read a few files. decoder: of the GPU, or null.
+Outcomes read(Paths files, const Reading& reading, const GpuJpegDecoder* decoder) {
+  std::vector<std::optional<CodedPhoto>> coded(files.size());
+  if (decoder != nullptr) coded = decoder->coded(files);
+  Outcomes outcomes;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (coded[i]) {
+      outcomes.emplace_back(*std::move(coded[i]));
+    } else {
+      outcomes.push_back(photo_or_error(files[i], reading));
+    }
+  }
+  return outcomes;
+}
 
-  void start(size_t threads) {
+// Threads that run tasks in the order in which the tasks were added.
+class Readers {
+ public:
+  using Task = std::packaged_task<Outcomes()>;
+
+  explicit Readers(size_t threads) {
     for (size_t i = 0; i < threads; ++i) {
       threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
     }
   }
 
-  // Return the next file's photograph, or the reason if the file cannot be read. Rethrows any other
-  // exception, such as a lack of memory. Call this at most once for each file.
-  Outcome next() {
-    Place& place = places_[taken_++ % places_.size()];
-    Outcome outcome = place.future.get();
-    place = {};
-    room_.release();
-    return outcome;
+  // Wait for the tasks that have begun. The futures of the others are broken.
+  ~Readers() {
+    for (std::jthread& thread : threads_) {
+      thread.request_stop();
+    }
+  }
+
+  Readers(const Readers&) = delete;
+  Readers& operator=(const Readers&) = delete;
+
+  std::future<Outcomes> add(Task task) {
+    auto future = task.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+    return future;
   }
 
  private:
-  struct Place {
-    std::promise<Outcome> promise = {};
-    std::future<Outcome> future = promise.get_future();
-  };
-
-  Outcome read(const std::filesystem::path& file) const {
-    if (decoder_ != nullptr) {
-      if (auto coded = decoder_->coded(file)) return *std::move(coded);
-    }
-    return read_photo(file, reading_);
-  }
-
   void work(const std::stop_token& stop) {
     while (true) {
-      room_.acquire();
-      const size_t index = begun_++;
-      if (stop.stop_requested() || index >= files_.size()) return;
-      // Own the promise: next() renews the place as soon as the value is set.
-      std::promise<Outcome> promise = std::move(places_[index % places_.size()].promise);
-      try {
-        promise.set_value(read(files_[index]));
-      } catch (const InputError& error) {
-        promise.set_value(error);
-      } catch (...) {
-        promise.set_exception(std::current_exception());
+      Task task;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, stop, [this] { return !tasks_.empty(); });
+        if (stop.stop_requested()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
       }
+      task();
     }
   }
 
-  const std::span<const std::filesystem::path> files_;
-  const Reading reading_;
-  const GpuJpegDecoder* const decoder_;
-  std::counting_semaphore<> room_;  // files that may be begun
-  std::vector<Place> places_;       // file i has the place i % most_ahead
-  std::atomic<size_t> begun_ = 0;
-  size_t taken_ = 0;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Task> tasks_;
   std::vector<std::jthread> threads_;  // destroyed first: they use the members above
 };
 
 // Decode the files that the readers left to the GPU, and on the CPU those that the GPU refuses.
-void decode_coded(std::vector<Outcome>& files, const GpuJpegDecoder& decoder, const Reading& reading) {
+void decode_coded(Outcomes& files, const GpuJpegDecoder& decoder, const Reading& reading) {
   std::vector<CodedPhoto> coded;
   std::vector<Outcome*> places;
   for (Outcome& file : files) {
@@ -110,17 +114,67 @@ void decode_coded(std::vector<Outcome>& files, const GpuJpegDecoder& decoder, co
   }
   auto decoded = decoder.decode(coded);
   for (size_t i = 0; i < coded.size(); ++i) {
-    try {
-      *places[i] = decoded[i] ? *std::move(decoded[i]) : read_photo(coded[i].path, reading);
-    } catch (const InputError& error) {
-      *places[i] = error;
+    if (decoded[i]) {
+      *places[i] = *std::move(decoded[i]);
+    } else {
+      *places[i] = photo_or_error(coded[i].path, reading);
     }
   }
 }
 
-// The files of a batch of photographs, and the unreadable files between them.
+// A batch of files. What goes wrong on its way is thrown by finish(), after the batches before it were
+// reported.
 class Batch {
  public:
+  // Wait for the readers, then decode the files that the readers left to the GPU.
+  static Batch of(std::vector<std::future<Outcomes>> groups, const Reading& reading,
+                  const GpuJpegDecoder* decoder) {
+    Batch batch;
+    batch.attempt([&] {
+      Outcomes files;
+      for (auto& group : groups) {
+        std::ranges::move(group.get(), std::back_inserter(files));
+      }
+      if (decoder != nullptr) decode_coded(files, *decoder, reading);
+      for (Outcome& file : files) {
+        batch.add(std::move(file));
+      }
+    });
+    return batch;
+  }
+
+  // Start detecting. A GPU may go on after the return.
+  void start(const Detector& detector, const FilesOptions& options) {
+    if (failure_ || options.tiles || photos_.empty()) return;
+    attempt([&] { found_ = detect_tensors(detector, photos_, options.thresholds); });
+    photos_.clear();
+  }
+
+  // Return the outcomes of all files, in order.
+  std::vector<FileOutcome> finish(const Detector& detector, const FilesOptions& options) {
+    if (failure_) std::rethrow_exception(failure_);
+    if (options.tiles) detect_in_tiles(detector, options);
+    if (found_.boxes.defined()) {
+      auto found = collect(detector, found_);
+      auto next = found.begin();
+      for (FileOutcome& outcome : outcomes_) {
+        auto* const file = std::get_if<FileDetections>(&outcome);
+        if (file != nullptr) file->detections = std::move(*next++);
+      }
+    }
+    return std::move(outcomes_);
+  }
+
+ private:
+  template <class Function>
+  void attempt(Function function) {
+    try {
+      function();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+
   void add(Outcome read) {
     if (auto* const photo = std::get_if<Photo>(&read)) {
       outcomes_.emplace_back(FileDetections{photo->width, photo->height, {}});
@@ -130,21 +184,7 @@ class Batch {
     }
   }
 
-  // Return the outcomes of all files, in order, and empty the batch.
-  std::vector<FileOutcome> detect(const Detector& detector, const FilesOptions& options) {
-    if (options.tiles) return detect_in_tiles(detector, options);
-    auto found = detect_photos(detector, photos_, options.thresholds);
-    photos_.clear();
-    auto next = found.begin();
-    for (FileOutcome& outcome : outcomes_) {
-      auto* const file = std::get_if<FileDetections>(&outcome);
-      if (file != nullptr) file->detections = std::move(*next++);
-    }
-    return std::exchange(outcomes_, {});
-  }
-
- private:
-  std::vector<FileOutcome> detect_in_tiles(const Detector& detector, const FilesOptions& options) {
+  void detect_in_tiles(const Detector& detector, const FilesOptions& options) {
     auto next = photos_.begin();
     for (FileOutcome& outcome : outcomes_) {
       auto* const file = std::get_if<FileDetections>(&outcome);
@@ -158,13 +198,20 @@ class Batch {
       }
       file->detections = detect_views(detector, views, options.thresholds);
     }
-    photos_.clear();
-    return std::exchange(outcomes_, {});
   }
 
-  std::vector<Photo> photos_;
+  std::vector<Photo> photos_;  // of the readable files
   std::vector<FileOutcome> outcomes_;
+  Found found_;
+  std::exception_ptr failure_;
 };
+
+// Threads take a few files at a time, to save hand-overs; at least two groups for each thread and batch, so
+// that no thread waits long for another.
+size_t group_size(size_t batch_size, size_t threads) {
+  constexpr size_t kMost = 8;
+  return std::clamp<size_t>(batch_size / (2 * threads), 1, kMost);
+}
 
 void check_at_least_one(const char* option, size_t value) {
   if (value > 0) return;
@@ -173,8 +220,62 @@ void check_at_least_one(const char* option, size_t value) {
 
 }  // namespace
 
-void Detector::detect_files(std::span<const std::filesystem::path> files, const FilesOptions& options,
-                            const std::function<void(size_t, const FileOutcome&)>& report) const {
+void detect_files(const Detector& detector, Paths files, const FilesOptions& options, const Reading& reading,
+                  const GpuJpegDecoder* decoder, const FileReport& report) {
+  if (files.empty()) return;
+  const size_t threads = std::min(options.decode_threads, files.size());
+  const size_t batch_size = std::min(options.batch_size, files.size());
+  // Besides the batch that the detector has, one that is read as a whole, and one or more that are being
+  // read. The GPU checks one batch while it decodes another.
+  const size_t most_ahead = 1 + (threads + batch_size - 1) / batch_size + (decoder != nullptr ? 2 : 0);
+  std::deque<std::future<Batch>> coming;
+  // Destroyed first: batches wait for readers.
+  auto readers = guarded([&] { return Readers(threads); });
+  size_t begun = 0;
+  const auto begin_batches = [&] {
+    while (coming.size() < most_ahead && begun < files.size()) {
+      Paths rest = files.subspan(begun, std::min(batch_size, files.size() - begun));
+      begun += rest.size();
+      std::vector<std::future<Outcomes>> groups;
+      while (!rest.empty()) {
+        const Paths group = rest.first(std::min(group_size(batch_size, threads), rest.size()));
+        groups.push_back(
+            readers.add(Readers::Task([group, &reading, decoder] { return read(group, reading, decoder); })));
+        rest = rest.subspan(group.size());
+      }
+      // Photographs that the CPU decodes are ready when they are taken, and need no further thread.
+      coming.push_back(std::async(decoder != nullptr ? std::launch::async : std::launch::deferred, Batch::of,
+                                  std::move(groups), std::cref(reading), decoder));
+    }
+  };
+  size_t reported = 0;
+  const auto report_batch = [&](Batch& batch) {
+    const auto outcomes = guarded([&] { return batch.finish(detector, options); });
+    for (const FileOutcome& outcome : outcomes) {
+      report(reported++, outcome);
+    }
+  };
+  std::optional<Batch> started;
+  guarded(begin_batches);
+  while (started || !coming.empty()) {
+    // Let the GPU compute the next batch while this one is reported, unless it would wait for the next.
+    const bool is_ready =
+        !coming.empty() && coming.front().wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    if (started && !is_ready) {
+      report_batch(*started);
+      started.reset();
+    }
+    if (coming.empty()) continue;
+    Batch batch = guarded([&] { return coming.front().get(); });
+    coming.pop_front();
+    guarded(begin_batches);
+    batch.start(detector, options);
+    if (started) report_batch(*started);
+    started = std::move(batch);
+  }
+}
+
+void Detector::detect_files(Paths files, const FilesOptions& options, const FileReport& report) const {
   check_at_least_one("batch_size", options.batch_size);
   check_at_least_one("decode_threads", options.decode_threads);
   Reading reading = metadata().reading;
@@ -187,40 +288,7 @@ void Detector::detect_files(std::span<const std::filesystem::path> files, const 
   const auto decoder = options.tiles ? nullptr : guarded([&] {
     return gpu_jpeg_decoder(device, reading, options.decode, options.batch_size);
   });
-  // While the device works on one batch, the next may be read as a whole.
-  const size_t threads = std::min(options.decode_threads, files.size());
-  const size_t batch_size = std::min(options.batch_size, files.size());
-  ReadAhead photographs(files, reading, decoder.get(), batch_size + threads);
-  guarded([&] { photographs.start(threads); });
-  size_t taken = 0;
-  const auto read_batch = [&] {
-    std::vector<Outcome> read;
-    for (size_t photos = 0; photos < batch_size && taken < files.size(); ++taken) {
-      read.push_back(photographs.next());
-      if (!std::holds_alternative<InputError>(read.back())) ++photos;
-    }
-    if (decoder) decode_coded(read, *decoder, reading);
-    Batch batch;
-    for (Outcome& file : read) {
-      batch.add(std::move(file));
-    }
-    return batch;
-  };
-  // While the detector works on one batch, a thread lets the GPU decode the next. Photographs that the CPU
-  // decodes are ready when they are taken, and need no such thread.
-  const auto begin_batch = [&] {
-    return std::async(decoder ? std::launch::async : std::launch::deferred, read_batch);
-  };
-  size_t reported = 0;
-  auto next = guarded(begin_batch);
-  while (reported < files.size()) {
-    Batch batch = guarded([&] { return next.get(); });
-    next = guarded(begin_batch);
-    const auto outcomes = guarded([&] { return batch.detect(*this, options); });
-    for (const FileOutcome& outcome : outcomes) {
-      report(reported++, outcome);
-    }
-  }
+  lensbox::detect_files(*this, files, options, reading, decoder.get(), report);
 }
 
 }  // namespace lensbox

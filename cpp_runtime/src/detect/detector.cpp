@@ -117,8 +117,12 @@ Found detect_canvases(const Detector& detector, const at::Tensor& canvases, cons
 std::vector<std::vector<Detection>> detect_photos(const Detector& detector, const std::vector<Photo>& photos,
                                                   const Thresholds& thresholds) {
   if (photos.empty()) return {};
+  return collect(detector, detect_tensors(detector, photos, thresholds));
+}
+
+std::vector<std::vector<Detection>> collect(const Detector& detector, const Found& found) {
   const c10::InferenceMode inference_mode;
-  return collect(*detector.parts().module, detect_tensors(detector, photos, thresholds));
+  return collect(*detector.parts().module, found);
 }
 
 std::vector<Detection> detect_tiles(const Detector& detector, const Photo& photo, const TileSpec& tiles,

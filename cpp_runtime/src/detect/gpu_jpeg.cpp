@@ -9,12 +9,10 @@
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
 
-#include "file/files.h"
 #include "images/decoders.h"
 #include "model/machine.h"
 
@@ -25,7 +23,6 @@ namespace fs = std::filesystem;
 
 // As in runtime/images/gpu_jpeg.py.
 constexpr size_t kLeastBatch = 32;
-constexpr uint64_t kMaxBytes = uint64_t{1} << 19;
 constexpr const char* kComparedArchitecture = "sm_90";  // H100, H200
 constexpr const char* kOpenNvjpeg = "lensbox_jpeg::open_nvjpeg";
 constexpr const char* kLibrary = "libnvjpeg.so.13";
@@ -98,20 +95,28 @@ GpuJpegDecoder::GpuJpegDecoder(c10::Device device, const Reading& reading, std::
       reading_(reading),
       ops_(std::move(ops)) {}
 
-std::optional<CodedPhoto> GpuJpegDecoder::coded(const fs::path& path) const {
-  try {
-    const std::string bytes = read_file(path, kMaxBytes);
-    at::Tensor file = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
-    std::memcpy(file.mutable_data_ptr<uint8_t>(), bytes.data(), bytes.size());
-    if (!call_op(ops_ + "::accepts", file).toBool()) return std::nullopt;
-    const auto orientation = full_size_jpeg({file.const_data_ptr<uint8_t>(), bytes.size()}, reading_);
-    if (!orientation) return std::nullopt;
-    return CodedPhoto{path, std::move(file), *orientation};
-  } catch (const FileError&) {
-    return std::nullopt;
-  } catch (const InputError&) {
-    return std::nullopt;
+std::vector<std::optional<CodedPhoto>> GpuJpegDecoder::coded(std::span<const fs::path> paths) const {
+  std::vector<std::string> names;
+  for (const fs::path& path : paths) {
+    names.push_back(path.string());
   }
+  const auto files = call_op(ops_ + "::read_files", names).toTensorVector();
+  // int64 [F, 4]: width, height, begin and end of the EXIF data; zeros for a file that the CPU must decode
+  const at::Tensor headers = call_op(ops_ + "::headers", files).toTensor();
+  const int64_t* header = headers.const_data_ptr<int64_t>();
+  std::vector<std::optional<CodedPhoto>> photos(paths.size());
+  for (size_t i = 0; i < paths.size(); ++i, header += 4) {
+    const int64_t width = header[0];
+    const int64_t height = header[1];
+    if (width == 0) continue;
+    const uint8_t* const bytes = files[i].const_data_ptr<uint8_t>();
+    const int orientation = exif_orientation({bytes + header[2], bytes + header[3]});
+    const bool swap = reading_.orientation == Orientation::kExif && swaps_sides(orientation);
+    if (jpeg_reduction(swap ? height : width, swap ? width : height, reading_) == 1) {
+      photos[i] = CodedPhoto{paths[i], files[i], orientation};
+    }
+  }
+  return photos;
 }
 
 std::vector<std::optional<Photo>> GpuJpegDecoder::decode(const std::vector<CodedPhoto>& photos) const {

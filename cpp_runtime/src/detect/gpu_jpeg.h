@@ -6,6 +6,7 @@
 #include <lensbox/detector.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,11 +26,11 @@ struct CodedPhoto {
 // The rules are those of runtime/images/gpu_jpeg.py.
 class GpuJpegDecoder {
  public:
-  // ops: the namespace of accepts and decode_luma.
+  // ops: the namespace of read_files, headers, decode_luma and decode_rgb.
   GpuJpegDecoder(c10::Device device, const Reading& reading, std::string ops = "lensbox_jpeg");
 
-  // Return a file for decode(); nothing if the CPU must decode the file, or if the file cannot be read.
-  std::optional<CodedPhoto> coded(const std::filesystem::path& path) const;
+  // Read a few files for decode(); nothing for each file that the CPU must decode, or that cannot be read.
+  std::vector<std::optional<CodedPhoto>> coded(std::span<const std::filesystem::path> paths) const;
 
   // Decode a batch; nothing for each file that is damaged, or that the GPU refuses. Pixels are ready for the
   // stream that was current when this object was made.
@@ -46,5 +47,11 @@ class GpuJpegDecoder {
 // the GPU must decode but cannot.
 std::unique_ptr<const GpuJpegDecoder> gpu_jpeg_decoder(c10::Device device, const Reading& reading,
                                                        Decode decode, size_t batch_size);
+
+// Detect in files as Detector::detect_files does, with options that were checked. decoder: of the GPU, or
+// null.
+void detect_files(const Detector& detector, std::span<const std::filesystem::path> files,
+                  const FilesOptions& options, const Reading& reading, const GpuJpegDecoder* decoder,
+                  const std::function<void(size_t, const FileOutcome&)>& report);
 
 }  // namespace lensbox

@@ -38,6 +38,12 @@ Found restore(const DetectorModule& module, const Found& found, const at::Tensor
 // ArtifactError for counts outside of the slots and for labels without a class.
 std::vector<std::vector<Detection>> collect(const DetectorModule& module, const Found& found);
 
+// --- detector.cpp ---
+
+// Wait for the detections of detect_tensors, and return those of each photograph. Throws as the function
+// above.
+std::vector<std::vector<Detection>> collect(const Detector& detector, const Found& found);
+
 // --- tiles.cpp ---
 
 // Tiles of large photographs: docs/tiles.md has the rule, runtime/tiles.py the same in Python.

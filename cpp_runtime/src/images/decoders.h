@@ -30,9 +30,9 @@ at::Tensor new_pixels(int64_t width, int64_t height, int64_t channels);
 // size.
 StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading);
 
-// Return the EXIF orientation of a JPEG file that decode_jpeg decodes at full size; nothing if it reduces the
-// file. Throws InputError with the reason alone for a header that decode_jpeg refuses.
-std::optional<int> full_size_jpeg(std::span<const uint8_t> file, const Reading& reading);
+// Return the greatest of 8, 4, 2 and 1 by which decode_jpeg divides the sides of an upright image, so that
+// the image still has `jpeg_oversampling` times as many pixels a side as the image needs in the canvas.
+int jpeg_reduction(int64_t width, int64_t height, const Reading& reading);
 
 // Decode a PNG file with libpng. Gray, RGB and RGBA stay as they are; gray with alpha loses the alpha, 16
 // bits become 8, palettes become RGB, or RGBA if they have transparent colors. Throws InputError with the

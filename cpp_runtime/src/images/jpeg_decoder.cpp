@@ -36,19 +36,6 @@ int64_t allowed_scans(int64_t width, int64_t height) {
   return std::max(kScansAlwaysAllowed, kMaxScannedBlocks / blocks);
 }
 
-// Return the greatest of 8, 4, 2 and 1 by which an upright image may be divided and still have `oversampling`
-// times as many pixels a side as it needs in the canvas.
-int reduction(int64_t width, int64_t height, const Canvas& canvas, int64_t oversampling) {
-  if (oversampling == 0) return 1;
-  const Fit fit = fit_to_canvas(width, height, canvas.width, canvas.height);
-  for (const int divisor : {8, 4, 2}) {
-    const bool is_enough = (width + divisor - 1) / divisor >= oversampling * fit.width &&
-                           (height + divisor - 1) / divisor >= oversampling * fit.height;
-    if (is_enough) return divisor;
-  }
-  return 1;
-}
-
 // Return a * b / 255, rounded; exact for bytes.
 int multiply_bytes(int a, int b) {
   const int product = a * b + 128;
@@ -132,13 +119,6 @@ class JpegDecoder {
             orientation_};
   }
 
-  // Return the EXIF orientation, or nothing if the reading reduces the image.
-  std::optional<int> orientation_at_full_size(const Reading& reading) {
-    check_kind();
-    choose_output(reading);
-    return info_.scale_denom == 1 ? std::optional(orientation_) : std::nullopt;
-  }
-
  private:
   static JpegDecoder& of(j_common_ptr info) { return *static_cast<JpegDecoder*>(info->client_data); }
 
@@ -182,7 +162,7 @@ class JpegDecoder {
     const int64_t width = swap ? info_.image_height : info_.image_width;
     const int64_t height = swap ? info_.image_width : info_.image_height;
     info_.scale_num = 1;
-    info_.scale_denom = reduction(width, height, reading.canvas, reading.jpeg_oversampling);
+    info_.scale_denom = jpeg_reduction(width, height, reading);
     if (!guard_.run([&] { jpeg_calc_output_dimensions(&info_); })) fail_to_decode();
   }
 
@@ -222,12 +202,20 @@ class JpegDecoder {
 
 }  // namespace
 
-StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading) {
-  return JpegDecoder(file).decode(reading);
+int jpeg_reduction(int64_t width, int64_t height, const Reading& reading) {
+  const int64_t oversampling = reading.jpeg_oversampling;
+  if (oversampling == 0) return 1;
+  const Fit fit = fit_to_canvas(width, height, reading.canvas.width, reading.canvas.height);
+  for (const int divisor : {8, 4, 2}) {
+    const bool is_enough = (width + divisor - 1) / divisor >= oversampling * fit.width &&
+                           (height + divisor - 1) / divisor >= oversampling * fit.height;
+    if (is_enough) return divisor;
+  }
+  return 1;
 }
 
-std::optional<int> full_size_jpeg(std::span<const uint8_t> file, const Reading& reading) {
-  return JpegDecoder(file).orientation_at_full_size(reading);
+StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading) {
+  return JpegDecoder(file).decode(reading);
 }
 
 }  // namespace lensbox
