@@ -110,14 +110,24 @@ def article(options: "Options", batch: int | None) -> "Report":
     "--batch",
     callback=lambda _, __, text: None if text is None else batch_sizes(text),
     metavar="N,N...",
-    help="Canvases per call. Default: 1,8; on a GPU 1,8,32,128,256.",
+    help="Canvases per call. Default: 1,8; on a GPU 1, 2, 4 and so on to 256.",
 )
-def detector(options: "Options", weights: Path | None, batch: tuple[int, ...] | None) -> "Report":
+@click.option(
+    "--package",
+    "packages",
+    type=FILE,
+    multiple=True,
+    metavar="F...",
+    help="AOTInductor packages of the detector to time. Default: export them.",
+)
+def detector(
+    options: "Options", weights: Path | None, batch: tuple[int, ...] | None, packages: tuple[Path, ...]
+) -> "Report":
     """Time the detector by format, precision and batch size, on a GPU in CUDA graphs too."""
     from lensbox.bench.detector.benchmark import run
     from lensbox.model import load_detector
 
-    return run(load_detector(weights), options, batch)
+    return run(load_detector(weights), options, batch, packages)
 
 
 @_command

@@ -133,9 +133,11 @@ class Report:
         return cls(name, machine, options.say, options.output)
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Add the rows of a case."""
+        """Say the rows of a case, and add them to its table, which may have rows of an earlier call."""
         self.rows += rows
-        self.show(case_table(rows))
+        self.say(case_table(rows).text())
+        case = rows[0].case
+        self.show(case_table([row for row in self.rows if row.case == case]), aloud=False)
 
     def show(self, table: Table, aloud: bool = True) -> None:
         """Add a table, in place of an earlier one of the same title."""

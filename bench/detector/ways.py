@@ -1,7 +1,7 @@
 """The formats, precisions and runtimes in which the detector is timed."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lensbox.artifact.archive import open_file, read_file
 from lensbox.artifact.self_test import IOU_TOLERANCES, TOLERANCES
 from lensbox.bench.detections import require_same_detections
 from lensbox.bench.runner import MakeRun, UnavailableError, Way, WrongAnswerError, always
@@ -29,6 +30,7 @@ ONNX = "ONNX file, onnxruntime"
 TORCHSCRIPT_NETWORK = "TorchScript, the network alone"
 ONNXRUNTIME_NETWORK = "onnxruntime, the network alone"
 CAPTURED = ", captured"
+PRECISIONS = {"cpu": ("float32",), "cuda": ("float32", "tf32", "float16", "bfloat16")}  # of packages
 _OWN = (TORCHSCRIPT, TORCHSCRIPT + CAPTURED, ONNX, TORCHSCRIPT_NETWORK)
 
 _ROUNDED = Limits(boxes=3.0, scores=0.05, iou=0.1, extras={})  # for the 8 bits of mantissa of bfloat16
@@ -37,14 +39,24 @@ _ROUNDED = Limits(boxes=3.0, scores=0.05, iou=0.1, extras={})  # for the 8 bits 
 class Detectors:
     """The detector's files, each exported on first use.
 
-    detector: eager, on the CPU, in eval mode. folder: for the files. device: "cpu" or "cuda".
+    detector: eager, on the CPU, in eval mode. folder: for the files. device: "cpu" or "cuda". packages: take
+    these in place of exported ones. Raises ArtifactError if one is no package for the device, or if two have
+    the same precision.
     """
 
-    def __init__(self, detector: FaceDetector, folder: Path, device: str, threads: int) -> None:
+    def __init__(
+        self, detector: FaceDetector, folder: Path, device: str, threads: int, packages: Sequence[Path] = ()
+    ) -> None:
         self.detector, self.device, self.threads = detector, device, threads
         self._folder = folder
-        self._artifacts: dict[str, Artifact] = {}
-        self._failures: dict[str, str] = {}
+        self.packages: dict[str, Path] = {}  # by precision
+        for path in packages:
+            dtype = _precision_of(path, device)
+            if dtype in self.packages:
+                raise ArtifactError(f"{self.packages[dtype]} and {path} are both {dtype} packages; give one")
+            self.packages[dtype] = path
+        self._artifacts: dict[tuple[Path, str], Artifact] = {}
+        self._failures: dict[Path, str] = {}
 
     def canvases(self, artifact: Artifact, batch: int) -> tuple[Tensor, tuple[float, float]]:
         """Return copies of the self-test's picture as canvases, and its thresholds of score and IoU."""
@@ -56,17 +68,19 @@ class Detectors:
 
     def torchscript(self, dtype: str = "float32", copy: str = "") -> Artifact:
         """Return the TorchScript artifact. copy: a name for one that is loaded for itself."""
-        return self._loaded(f"detector.{dtype}.pt", copy, self._saving("torchscript", dtype))
+        path = self._folder / f"detector.{dtype}.pt"
+        return self._loaded(path, copy, self._saving("torchscript", dtype))
 
     def package(self, dtype: str, copy: str = "") -> Artifact:
         """Return the AOTInductor package. Raises UnavailableError, such as for a missing compiler."""
-        return self._loaded(f"detector.{dtype}.pt2", copy, self._saving("aoti", dtype))
+        path = self.packages.get(dtype, self._folder / f"detector.{dtype}.pt2")
+        return self._loaded(path, copy, self._saving("aoti", dtype))
 
     def onnx(self) -> Artifact:
         """Return the ONNX file. Raises UnavailableError."""
         with _packages_of_onnx():
             import lensbox.export.formats.onnx  # noqa: F401
-        return self._loaded("detector.onnx", "", partial(save_artifact, kind="onnx"))
+        return self._loaded(self._folder / "detector.onnx", "", partial(save_artifact, kind="onnx"))
 
     def network_session(self, canvases: Tensor) -> "onnxruntime.InferenceSession":
         """Return onnxruntime with the network alone, for as many canvases. Raises UnavailableError."""
@@ -84,59 +98,78 @@ class Detectors:
     def _saving(self, kind: str, dtype: str) -> Callable[..., object]:
         return partial(save_artifact, kind=kind, dtype=dtype, device=torch.device(self.device), tolerance=8.0)
 
-    def _loaded(self, file: str, copy: str, save: Callable[..., object]) -> Artifact:
-        key = f"{file} {copy}"
+    def _loaded(self, path: Path, copy: str, save: Callable[..., object]) -> Artifact:
+        key = path, copy
         if key not in self._artifacts:
-            path = self._folder / file
-            if file in self._failures:
-                raise UnavailableError(self._failures[file])
+            if path in self._failures:
+                raise UnavailableError(self._failures[path])
             try:
                 if not path.exists():
                     save(self.detector, path)
                 self._artifacts[key] = load_artifact(path, self.device)
             except ArtifactError as error:  # such as a missing compiler: a second attempt would be as slow
-                self._failures[file] = str(error)
+                self._failures[path] = str(error)
                 raise UnavailableError(str(error)) from error
         return self._artifacts[key]
 
 
-def all_ways(detectors: Detectors, batch: int) -> list[Way]:
-    """Return the ways to run a batch of canvases on the device of the detectors."""
+def groups_of_ways(detectors: Detectors, batch: int) -> list[list[Way]]:
+    """Return the ways to run a batch of canvases on the device of the detectors.
+
+    Ways of a group are timed in turns. On a GPU, a file without and with graphs is a group; on a CPU, where
+    other processes disturb more, all ways are one group.
+    """
     loaders: dict[str, Callable[..., Artifact]] = {TORCHSCRIPT: detectors.torchscript}
     if detectors.device == "cuda":
         loaders["TorchScript, TF32"] = partial(detectors.torchscript, "tf32")
-        for dtype in ("float32", "tf32", "float16", "bfloat16"):
-            loaders[f"package, {dtype}"] = partial(detectors.package, dtype)
-        ways = []
-        for name, load in loaders.items():
-            for capture in (False, True):
-                full_name = name + CAPTURED * capture
-                prepare = partial(_prepare_detect, full_name, load, detectors, batch, capture)
-                ways.append(_way(full_name, prepare, batch, "cuda"))
-        return ways
+        _add_packages(loaders, detectors)
+        return [
+            [_way(name, load, detectors, batch), _way(name + CAPTURED, load, detectors, batch, capture=True)]
+            for name, load in loaders.items()
+        ]
     loaders[ONNX] = detectors.onnx
-    loaders["package, float32"] = partial(detectors.package, "float32")
-    ways = [
-        _way(name, partial(_prepare_detect, name, load, detectors, batch), batch, "cpu")
-        for name, load in loaders.items()
-    ]
-    return [
-        *ways,
-        _way("eager PyTorch", partial(_prepare_eager, detectors, batch), batch, "cpu"),
-        _way(TORCHSCRIPT_NETWORK, partial(_prepare_network, detectors, batch, False), batch, "cpu"),
-        _way(ONNXRUNTIME_NETWORK, partial(_prepare_network, detectors, batch, True), batch, "cpu"),
-    ]
+    _add_packages(loaders, detectors)
+    ways = [_way(name, load, detectors, batch) for name, load in loaders.items()]
+    others = {
+        "eager PyTorch": partial(_prepare_eager, detectors, batch),
+        TORCHSCRIPT_NETWORK: partial(_prepare_network, detectors, batch, False),
+        ONNXRUNTIME_NETWORK: partial(_prepare_network, detectors, batch, True),
+    }
+    ways += [Way(name, prepare, images=batch, own=name in _OWN) for name, prepare in others.items()]
+    return [ways]
 
 
-def _way(name: str, prepare: Callable[[], MakeRun], batch: int, device: str) -> Way:
+def _add_packages(loaders: dict[str, Callable[..., Artifact]], detectors: Detectors) -> None:
+    """Add the given packages; if there are none, those that this device can be exported for."""
+    for dtype in detectors.packages or PRECISIONS[detectors.device]:
+        loaders[f"package, {dtype}"] = partial(detectors.package, dtype)
+
+
+def _way(
+    name: str, load: Callable[..., Artifact], detectors: Detectors, batch: int, capture: bool = False
+) -> Way:
     return Way(
         name,
-        prepare,
-        ("complete" if device == "cuda" else "call",),
+        partial(_prepare_detect, name, load, detectors, batch, capture),
+        ("complete" if detectors.device == "cuda" else "call",),
         images=batch,
         own=name in _OWN,
-        slow_to_start=name.startswith("package"),
+        slow_to_start=name.startswith("package") and not detectors.packages,
     )
+
+
+def _precision_of(path: Path, device: str) -> str:
+    """Return the precision of a package for the device, such as "float16". Raises ArtifactError."""
+    file = open_file(read_file(path), str(path))
+    compiled = file.metadata.compiled
+    if file.kind != "aoti" or compiled is None:
+        raise ArtifactError(f"expected an AOTInductor package (.pt2), got a file of kind {file.kind}: {path}")
+    if compiled.device != device:
+        raise ArtifactError(
+            f"expected a package compiled for {device}, got one for {compiled.device}: {path}; "
+            f"give --device {compiled.device}, or export one with --device {device}"
+        )
+    return file.metadata.precision.dtype if file.metadata.precision else "float32"
 
 
 def _prepare_detect(
