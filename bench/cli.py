@@ -18,6 +18,7 @@ from lensbox.common.reporting import start_reporting
 
 if TYPE_CHECKING:
     from lensbox.bench.report import Options, Report
+    from lensbox.runtime.images.gpu_jpeg import Decode
 
 Say = Callable[[str], None]
 
@@ -162,11 +163,13 @@ def _load_seconds(text: str) -> float:
 @click.option("--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="The file to serve.")
 @_only(SERVE_ROWS)
 @click.option("--seconds", "duration", type=_load_seconds, default=8.0, metavar="S", help="Of each load.")
+@click.option("--decode", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", help="JPEG files.")
 def serve(
     options: "Options",
     artifact: Path,
     only: tuple[str, ...],
     duration: float,
+    decode: "Decode",
 ) -> "Report":
     """Load the HTTP service from other processes, and LitServe around the same artifact if installed.
 
@@ -177,7 +180,7 @@ def serve(
     from lensbox.bench.serve.benchmark import Plan, run
 
     usual = tuple(row for row in SERVE_ROWS if not (options.quick and row in ("litserve", "memory")))
-    return run(options, Plan(artifact, only or usual, duration))
+    return run(options, Plan(artifact, only or usual, duration, decode))
 
 
 def _say(text: str) -> None:

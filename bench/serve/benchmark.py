@@ -20,6 +20,7 @@ from lensbox.bench.serve.answers import LOAD_HEADER, Loaded, Measured, Pair, fig
 from lensbox.bench.serve.in_process import InProcess
 from lensbox.bench.serve.load import Load
 from lensbox.bench.serve.services import Service, apply_load, load_cores, running, without
+from lensbox.runtime.images.gpu_jpeg import Decode
 
 CONNECTIONS = 64
 CANVASES = 32  # in a request of the Open Inference Protocol, over a quarter of the connections
@@ -36,12 +37,13 @@ class Plan(NamedTuple):
     """The rows to measure, and how.
 
     artifact: the file that is served, of any format. rows: of `SERVE_ROWS`. seconds: of each load but the
-    overload.
+    overload. decode: the service's and `detect_files`' option for JPEG files.
     """
 
     artifact: Path
     rows: tuple[str, ...]
     seconds: float
+    decode: Decode = "auto"
 
 
 def run(options: Options, plan: Plan) -> Report:
@@ -94,9 +96,11 @@ class _Run:
         """Run the requested rows, and those that they are divided by."""
         rows = set(self._plan.rows)
         artifact, options = str(self._plan.artifact), self._options
-        in_process = InProcess(artifact, options.device, options.threads, self._file)
+        decode = self._plan.decode
+        in_process = InProcess(artifact, options.device, options.threads, self._file, decode)
         command = [sys.executable, "-m", "lensbox.common", "serve", "--artifact", artifact]
         command += ["--device", options.device, "--log-level", "error", "--threads", str(options.threads)]
+        command += ["--decode", decode]
         with running([*command, "--port"], "/readyz") as service:
             if {"throughput", "overload", "litserve"} & rows:
                 self._measure_throughput(service, in_process)

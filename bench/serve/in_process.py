@@ -11,6 +11,7 @@ from lensbox.artifact.metadata import Canvas
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import load_artifact
 from lensbox.runtime.device import LARGEST_ON_GPU
+from lensbox.runtime.images.gpu_jpeg import Decode
 from lensbox.serve.engine.devices import batch_sizes
 
 _ON_CPU = (1, 2, 4, 8, 16)
@@ -20,12 +21,12 @@ _ON_GPU = (1, 32, 64, 256)
 class InProcess:
     """A loaded artifact, on a GPU with CUDA graphs of the service's batches and of those that are timed."""
 
-    def __init__(self, artifact: str, device: str, threads: int, file: bytes) -> None:
+    def __init__(self, artifact: str, device: str, threads: int, file: bytes, decode: Decode) -> None:
         torch.set_num_threads(threads)
         if device == "cpu":
             keep_freed_memory()  # as the service does
         self._artifact = load_artifact(artifact, torch.device(device))
-        self._file = file
+        self._file, self._decode = file, decode
         self._sizes = _ON_CPU if device == "cpu" else _ON_GPU
         self._artifact.capture({*self._sizes, *batch_sizes(LARGEST_ON_GPU)})
 
@@ -64,7 +65,7 @@ class InProcess:
         return _rate(lambda: self._artifact.detect(canvases)[0].cpu(), size, seconds)
 
     def _detect_files(self, files: list[bytes], batch: int) -> None:
-        for _ in self._artifact.detect_files(files, batch):
+        for _ in self._artifact.detect_files(files, batch, decode=self._decode):
             pass
 
 

@@ -209,7 +209,7 @@ def test_figures() -> None:
 
 def test_one_row_runs_alone_and_is_written(tmp_path: Path) -> None:
     artifact = save_random_artifact(tmp_path)
-    plan = Plan(artifact, ("latency",), seconds=0.4)
+    plan = Plan(artifact, ("latency",), seconds=0.4, decode="cpu")
     report = benchmark.run(Options("cpu", tmp_path), plan)
     assert [figure.name for figure in report.figures] == ["p50 of one connection / in process"]
     value = report.figures[0].value
