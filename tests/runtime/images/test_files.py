@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import PIL.Image
@@ -186,7 +187,8 @@ class Clock:
 def test_decoding_stops_at_the_deadline(file_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     file = encoded(PIL.Image.fromarray(RGB), file_format)
     clock = Clock()
-    monkeypatch.setattr("lensbox.runtime.images.limits.time.monotonic", clock)
+    for module in ("limits", "fast_jpeg"):
+        monkeypatch.setattr(f"lensbox.runtime.images.{module}.time", SimpleNamespace(monotonic=clock))
     decode(file, ImageLimits(deadline=1e9))
     calls = int(clock.now)
     assert calls >= 2

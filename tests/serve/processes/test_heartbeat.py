@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,7 +63,7 @@ def test_readyz_waits_for_all_front_ends(start: Start, fake: Any) -> None:
 
 def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr("lensbox.serve.processes.heartbeat.time", SimpleNamespace(monotonic=lambda: now))
     heartbeat = Heartbeat()
     now = 100.0
     assert heartbeat.silence() == 0  # before the first beat

@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -253,7 +252,7 @@ def test_a_lost_engine_fails_its_jobs(pair: Pair) -> None:
 def test_silent_engines_delay_the_start_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     timeouts: list[float] = []
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr("lensbox.serve.processes.remote_engine.time", SimpleNamespace(monotonic=lambda: now))
 
     class Silent:
         def start(self) -> None:

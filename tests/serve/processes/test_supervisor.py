@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -198,7 +197,7 @@ def test_retries_a_failed_start_with_back_off(
                 raise EOFError
 
     now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now))
     context: Any = SimpleNamespace(Process=Process, Pipe=multiprocessing.Pipe)
     child = supervisor.Child("an engine", "engine-0", print, (), Heartbeat(), lambda _: 1.0, reports=True)
     restarts: Any = None
