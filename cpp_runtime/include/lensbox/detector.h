@@ -73,8 +73,8 @@ struct FilesOptions {
   std::optional<Orientation> orientation = std::nullopt;  // by default the artifact's
   std::optional<TileSpec> tiles = std::nullopt;           // files are then decoded at full size
   size_t batch_size = 1;                                  // photographs per call of the detector, at least 1
-  size_t decode_threads = 1;     // threads that read files beside the detector, at least 1
-  Decode decode = Decode::kCpu;  // the GPU's decoder has not run on a GPU in C++ yet
+  size_t decode_threads = 1;  // threads that read files beside the detector, at least 1
+  Decode decode = Decode::kCpu;
 };
 
 // The result for one file: detections, or why the file cannot be read.
