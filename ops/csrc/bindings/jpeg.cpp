@@ -31,16 +31,6 @@ const uint8_t* bytes_of(const Tensor& file) {
   return file.const_data_ptr<uint8_t>();
 }
 
-// Return whether lensbox_cpu_read_jpeg accepts a file, and fill `scan`.
-bool is_accepted(const Tensor& file, JpegScan& scan) {
-  return lensbox_cpu_read_jpeg(bytes_of(file), static_cast<size_t>(file.size(0)), nullptr, scan) > 0;
-}
-
-bool accepts(const Tensor& file) {
-  JpegScan scan;
-  return is_accepted(file, scan);
-}
-
 // Return whether a file is accepted and its coded data are sound, walked in `parts` parts.
 bool is_sound(const Tensor& file, int64_t parts) {
   TORCH_CHECK_VALUE(parts >= 1 && parts <= 1024, "lensbox_jpeg: parts must be from 1 to 1024, got ", parts);
@@ -113,7 +103,8 @@ Tensor headers(at::TensorList files) {
   auto* header = out.mutable_data_ptr<int64_t>();
   for (size_t i = 0; i < files.size(); ++i, header += 4) {
     JpegScan scan;
-    if (!is_accepted(files[i], scan)) continue;
+    const auto size = static_cast<size_t>(files[i].size(0));
+    if (lensbox_cpu_read_jpeg(bytes_of(files[i]), size, nullptr, scan) == 0) continue;
     header[0] = scan.width;
     header[1] = scan.height;
     header[2] = scan.exif_begin;
@@ -321,7 +312,6 @@ std::vector<Tensor> decode_rgb(at::TensorList files, at::Device device) {
 }  // namespace lensbox
 
 TORCH_LIBRARY(lensbox_jpeg, m) {
-  m.def("accepts(Tensor file) -> bool", lensbox::accepts);
   m.def("is_sound(Tensor file, int parts=1) -> bool", lensbox::is_sound);
   m.def("read_files(str[] paths) -> Tensor[]", lensbox::read_files);
   m.def("headers(Tensor[] files) -> Tensor", lensbox::headers);
