@@ -138,7 +138,7 @@ def gpu_jpeg_decoder(
     """
     if decode not in get_args(Decode):
         raise ValueError(f"decode must be 'auto', 'cpu' or 'gpu', got {decode!r}")
-    # Colors were not measured yet, nor compared with the CPU's on a GPU.
+    # `detect_files` was not timed with colors yet.
     if decode == "cpu" or (decode == "auto" and (batch_size < _LEAST_BATCH or canvas.channels != 1)):
         return None
     reason = _reason_against(device)
