@@ -11,7 +11,6 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial
@@ -36,6 +35,10 @@ _FLUSH_TIMEOUT = 2.0  # seconds
 _BEAT = 0.5  # seconds
 _STUCK_CHECKS = 5  # in a row: after the whole process was suspended, the call may still return
 _PAUSE = 0.1  # seconds before a retry after a lack of file descriptors or memory
+
+Answer = tuple[int, Any, BaseException | None]  # number of the job; its result, or the error
+
+_EXPECTED = (OverloadError, NotReadyError, DeadlineError, CancelledError)
 
 
 def main(
@@ -127,6 +130,7 @@ class FrontEnd:
         self._memory = memory
         self._engine = engine
         self._futures: dict[int, Future[Any]] = {}
+        self._answers: list[Answer] = []
 
     def receive(self) -> bool:
         """Submit and cancel jobs as the received messages say. Return False if the front end is gone."""
@@ -136,6 +140,12 @@ class FrontEnd:
         for message in messages:
             self._handle(message)
         return True
+
+    def send_answers(self) -> None:
+        """Send the answers to all jobs that are done, as one message: each message may wake a process."""
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self.link.send(_packed_answers(answers))
 
     def forget(self) -> None:
         """Cancel the front end's jobs and close the connection."""
@@ -153,18 +163,15 @@ class FrontEnd:
             job = unpacked(data, [self._memory[begin : begin + length] for begin, length in blocks])
             future = self._engine.submit(job, deadline, asked)
         except Exception as error:
-            self.link.send(_reply(number, None, error))
+            self._answers.append((number, None, error))
             return
         self._futures[number] = future
-        future.add_done_callback(self._replying(number))
+        future.add_done_callback(partial(self._done, number))
 
-    def _replying(self, number: int) -> "Callable[[Future[Any]], None]":
-        def reply(done: "Future[Any]") -> None:
-            self._futures.pop(number, None)
-            error = CancelledError() if done.cancelled() else done.exception()
-            self.link.send(_reply(number, None if error else done.result(), error))
-
-        return reply
+    def _done(self, number: int, done: "Future[Any]") -> None:
+        self._futures.pop(number, None)
+        error = CancelledError() if done.cancelled() else done.exception()
+        self._answers.append((number, None if error else done.result(), error))
 
 
 class FrontEnds:
@@ -189,7 +196,8 @@ class FrontEnds:
         return list(self._by_file.values())
 
     def receive(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for a message, and handle all received messages."""
+        """Send the answers of done jobs, wait up to `timeout` seconds for a message, handle all messages."""
+        self._send_answers()
         for file, _ in self._wait.poll(self._epoll.poll, timeout):
             front_end = self._by_file[file]
             try:
@@ -201,27 +209,42 @@ class FrontEnds:
                 self._epoll.unregister(file)
                 del self._by_file[file]
                 front_end.forget()
+        self._send_answers()  # jobs that were refused or cancelled
+
+    def _send_answers(self) -> None:
+        for front_end in self.connected:
+            front_end.send_answers()
 
     def end(self, timeout: float) -> None:
-        """Send all replies, then end the connections. timeout: seconds per front end."""
+        """Send all answers, then end the connections. timeout: seconds per front end."""
         for front_end in self.connected:
+            front_end.send_answers()
             front_end.link.flush(timeout)
             # Explicitly: a process that hangs in a driver call keeps its sockets open.
             front_end.link.end()
 
 
-def _reply(number: int, result: Any, error: BaseException | None) -> bytes:
-    """Pickle the result of a job, or the error; log errors that are defects."""
-    if error is None:
-        try:
-            return packed_whole((number, result, None))
-        except Exception as failure:  # a result that cannot be pickled
+def _packed_answers(answers: list[Answer]) -> bytes:
+    """Pickle answers; log errors that are defects."""
+    for _, _, error in answers:
+        if error is not None and not isinstance(error, _EXPECTED):
+            _log.error("a request failed", exc_info=error)
+    with contextlib.suppress(Exception):
+        data = packed_whole(answers)
+        if any(error is not None for _, _, error in answers):
+            unpacked(data)  # some exceptions can be pickled but not unpickled
+        return data
+    return packed_whole([_packable(answer) for answer in answers])
+
+
+def _packable(answer: Answer) -> Answer:
+    """Return the answer, or an error in its place if it cannot be pickled."""
+    try:
+        unpacked(packed_whole(answer))
+    except Exception as failure:
+        number, _, error = answer
+        if error is None:
+            _log.error("a request failed", exc_info=failure)
             error = failure
-    if isinstance(error, (OverloadError, NotReadyError, DeadlineError)):
-        return packed_whole((number, None, error))
-    if not isinstance(error, CancelledError):
-        _log.error("a request failed", exc_info=error)
-    with contextlib.suppress(Exception):  # some exceptions cannot be pickled or unpickled
-        unpacked(exact := packed_whole((number, None, error)))
-        return exact
-    return packed_whole((number, None, RuntimeError(f"{type(error).__name__}: {error}")))
+        return number, None, RuntimeError(f"{type(error).__name__}: {error}")
+    return answer

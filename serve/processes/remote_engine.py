@@ -221,8 +221,11 @@ class RemoteEngine:
             ended.wait()
 
     def _take(self, message: bytes) -> None:
-        """Handle a message from the engine: the result of a job."""
-        number, result, error = unpacked(message)
+        """Handle a message from the engine: the answers to some jobs."""
+        for number, result, error in unpacked(message):
+            self._settle_job(number, result, error)
+
+    def _settle_job(self, number: int, result: Any, error: Exception | None) -> None:
         with self._lock:
             jobs = len(self._pending)
             pending = self._pending.pop(number, None)

@@ -111,14 +111,17 @@ class Pair:
         self.engine.jobs[-1].set_result("good")
         return bool(future.result(PATIENCE) == "good")
 
+    def stop_receiving(self) -> None:
+        self._closed = True
+        self._receiver.join(PATIENCE)
+
     def close(self) -> None:
         if self.remote.loaded:
             assert self.remote.stop(PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
-        self._closed = True
-        self._receiver.join(PATIENCE)
+        self.stop_receiving()
 
 
 @pytest.fixture
@@ -154,13 +157,36 @@ def test_a_jpeg_file_arrives_and_may_be_refused(pair: Pair, encode: Encode, arti
     wait_until(lambda: pair.arena.is_empty)
 
 
+def test_the_answers_of_a_batch_are_one_message(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.connect()
+    futures = [pair.submit() for _ in range(3)]
+    (front_end,) = pair.front_ends.connected
+    sent: list[bytes] = []
+    send = front_end.link.send
+
+    def record(message: bytes) -> None:
+        sent.append(message)
+        send(message)
+
+    monkeypatch.setattr(front_end.link, "send", record)
+    pair.stop_receiving()
+    for number, job in enumerate(pair.engine.jobs):
+        job.set_result(number)
+    pair.front_ends.receive(0)
+    assert [future.result(PATIENCE) for future in futures] == [0, 1, 2]
+    assert len(sent) == 1
+
+
 def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
-    failed = pair.submit()
-    pair.engine.jobs[0].set_result(threading.Lock())  # cannot be pickled
+    good, failed = pair.submit(), pair.submit()
+    pair.stop_receiving()  # so that both answers go together
+    pair.engine.jobs[0].set_result("good")
+    pair.engine.jobs[1].set_result(threading.Lock())  # cannot be pickled
+    pair.front_ends.receive(0)
+    assert good.result(PATIENCE) == "good"
     with pytest.raises(Exception, match="cannot pickle"):
         failed.result(PATIENCE)
-    assert pair.answers()
     wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
     assert "a request failed" in caplog.text
 
@@ -168,7 +194,7 @@ def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogC
 def test_an_unknown_result_is_logged_and_skipped(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
     future = pair.submit()
-    messages = packed_whole((99, None, None)), packed_whole((0, "good", None))
+    messages = packed_whole([(99, None, None)]), packed_whole([(0, "good", None)])
     with caplog.at_level(logging.ERROR):
         # Both messages in one piece.
         pieces = [len(message).to_bytes(8, "little") + message for message in messages]
