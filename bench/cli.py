@@ -12,13 +12,13 @@ from lensbox.bench import OPS_GROUPS, SERVE_ROWS
 from lensbox.client.bench import batch_sizes
 from lensbox.client.bench import bench as bench_file
 from lensbox.common.command import FILE, Command, seconds
+from lensbox.common.decode import DECODE, Decode
 from lensbox.common.errors import ExitCode
 from lensbox.common.files import require_writable_folder
 from lensbox.common.reporting import start_reporting
 
 if TYPE_CHECKING:
     from lensbox.bench.report import Options, Report
-    from lensbox.runtime.images.gpu_jpeg import Decode
 
 Say = Callable[[str], None]
 
@@ -163,13 +163,13 @@ def _load_seconds(text: str) -> float:
 @click.option("--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="The file to serve.")
 @_only(SERVE_ROWS)
 @click.option("--seconds", "duration", type=_load_seconds, default=8.0, metavar="S", help="Of each load.")
-@click.option("--decode", type=click.Choice(["auto", "cpu", "gpu"]), default="auto", help="JPEG files.")
+@click.option("--decode", type=click.Choice(DECODE), default="auto", help="JPEG files.")
 def serve(
     options: "Options",
     artifact: Path,
     only: tuple[str, ...],
     duration: float,
-    decode: "Decode",
+    decode: Decode,
 ) -> "Report":
     """Load the HTTP service from other processes, and LitServe around the same artifact if installed.
 

@@ -17,6 +17,7 @@ from lensbox.client.detector import Detector, Question, artifact_detector, servi
 from lensbox.client.file_list import ListedFile, is_folder, list_files
 from lensbox.client.output import FORMATS, check_drawings, draw, make_format, progress
 from lensbox.common.command import FILE, Command, CommandError, fraction, seconds
+from lensbox.common.decode import DECODE
 from lensbox.common.errors import ExitCode, InputError, LensboxError
 from lensbox.common.tile_spec import tile_spec
 
@@ -85,7 +86,7 @@ def _tiles(text: str) -> str:
 @click.option("--batch", type=_COUNT, show_default="8, and 64 on a GPU here", help="Images per batch.")
 @click.option(
     "--decode",
-    type=click.Choice(["auto", "cpu", "gpu"]),
+    type=click.Choice(DECODE),
     default="auto",
     help="Decoder of JPEG files; auto: an H100's or H200's hardware in batches of 32 or more.",
 )

@@ -6,20 +6,18 @@ import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from lensbox.client.answers import ImageDetections
 from lensbox.client.client import Client, Orientation
 from lensbox.client.images import BATCH_SIZE
+from lensbox.common.decode import Decode
 from lensbox.common.errors import ArtifactError, LensboxError, OutputError
 from lensbox.common.files import require_writable_folder
 from lensbox.common.machine import package_version
 from lensbox.common.tile_spec import tile_spec
-
-if TYPE_CHECKING:
-    from lensbox.runtime.images.gpu_jpeg import Decode
 
 Results = Generator[ImageDetections | LensboxError, None, None]
 
@@ -94,7 +92,7 @@ def artifact_detector(
     question: Question,
     device: str,
     batch_size: int | None,
-    decode: "Decode",
+    decode: Decode,
     decode_threads: int | None,
     public_key: Path | None,
 ) -> Detector:

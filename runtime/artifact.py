@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lensbox.artifact.metadata import ArtifactMetadata, Reading
+from lensbox.common.decode import Decode
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.common.tile_spec import Tiles, TileSpec, tile_spec
@@ -18,7 +19,7 @@ from lensbox.runtime.captured_detect import Thresholds
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.images.files import decode_batches, read_batches, read_photo
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto, Decode, gpu_jpeg_decoder
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, gpu_jpeg_decoder
 from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.pipeline import Pipeline
 from lensbox.runtime.self_test import SelfTestReport, run_self_test

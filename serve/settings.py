@@ -5,10 +5,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
+
+from lensbox.common.decode import Decode, check_decode
 
 MEBIBYTE = 1 << 20
-Decode = Literal["auto", "cpu", "gpu"]  # as in `lensbox.runtime`, without its import of torch
 # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
 PILLOW_MAX_PIXELS = 89_478_485
 DEVICES = ("auto", "cpu", "cuda")
@@ -148,8 +149,7 @@ class Settings:
                 if not _NUMBERED_DEVICE.fullmatch(name):
                     rule = "all, or a comma-separated list of cpu, cuda and cuda:N"
                     raise ValueError(f"devices must be {rule}, got {self.devices!r}")
-        if self.decode not in get_args(Decode):
-            raise ValueError(f"decode must be one of {', '.join(get_args(Decode))}, got {self.decode!r}")
+        check_decode(self.decode)
         for origin in self.cors_origins.split(",") if self.cors_origins not in ("", "*") else ():
             if not _ORIGIN.fullmatch(origin):
                 rule = "*, or a comma-separated list of origins such as https://shop.example"

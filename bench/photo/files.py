@@ -16,10 +16,10 @@ from lensbox.artifact.metadata import Canvas
 from lensbox.bench.photo import check, reference
 from lensbox.bench.photo.photographs import Photograph, small_photographs
 from lensbox.bench.runner import Case, MakeRun, Measure, UnavailableError, Way, WrongAnswerError, always
+from lensbox.common.decode import Decode
 from lensbox.common.errors import DeviceError, InputError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
-from lensbox.runtime.images.gpu_jpeg import Decode
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.runtime.transfer import to_device
 

@@ -20,7 +20,7 @@ from lensbox.bench.serve.answers import LOAD_HEADER, Loaded, Measured, Pair, fig
 from lensbox.bench.serve.in_process import InProcess
 from lensbox.bench.serve.load import Load
 from lensbox.bench.serve.services import Service, apply_load, load_cores, running, without
-from lensbox.runtime.images.gpu_jpeg import Decode
+from lensbox.common.decode import Decode
 
 CONNECTIONS = 64
 CANVASES = 32  # in a request of the Open Inference Protocol, over a quarter of the connections

@@ -8,10 +8,10 @@ from functools import partial
 import torch
 
 from lensbox.artifact.metadata import Canvas
+from lensbox.common.decode import Decode
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import load_artifact
 from lensbox.runtime.device import LARGEST_ON_GPU
-from lensbox.runtime.images.gpu_jpeg import Decode
 from lensbox.serve.engine.devices import batch_sizes
 
 _ON_CPU = (1, 2, 4, 8, 16)

@@ -10,18 +10,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.common.decode import Decode, check_decode
 from lensbox.common.errors import DeviceError
 from lensbox.runtime.images.jpeg import jpeg_reduction, usual_header
 from lensbox.runtime.images.orientation import Size, exif_orientation, upright_size, upright_tensor
 from lensbox.runtime.images.photo import Photo
-
-Decode = Literal["auto", "cpu", "gpu"]
 
 # An H200 decodes batches of 32 files 1.4 times as fast as 16 CPU cores. Smaller ones were not measured.
 _LEAST_BATCH = 32
@@ -136,8 +134,7 @@ def gpu_jpeg_decoder(
     faster than the CPU.
     Raises ValueError for another word, and DeviceError if the GPU must decode but cannot.
     """
-    if decode not in get_args(Decode):
-        raise ValueError(f"decode must be 'auto', 'cpu' or 'gpu', got {decode!r}")
+    check_decode(decode)
     # `detect_files` was not timed with colors yet.
     if decode == "cpu" or (decode == "auto" and (batch_size < _LEAST_BATCH or canvas.channels != 1)):
         return None
