@@ -20,6 +20,7 @@ from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.http import detect, info, loss, page, v2
 from lensbox.serve.http.admission import Admission
 from lensbox.serve.http.api_keys import KeyFile
+from lensbox.serve.http.direct import Direct
 from lensbox.serve.http.errors import add_error_handlers
 from lensbox.serve.http.middleware import Defects, Edge, Guard
 from lensbox.serve.http.openapi import require_keys
@@ -120,6 +121,7 @@ def create_app(
     for routes in (info, detect, loss, v2, *(() if settings.no_page else (page,))):
         app.include_router(routes.router)
     # The middleware added last is the outermost.
+    app.add_middleware(Direct, routes=[*detect.router.routes, *loss.router.routes])
     app.add_middleware(Defects)
     app.add_middleware(Admission, state=app)
     if key_file is not None:

@@ -1,4 +1,4 @@
-"""ASGI middleware, outermost first: `Edge`, `Guard`, `admission.Admission`, `Defects`.
+"""ASGI middleware, outermost first: `Edge`, `Guard`, `admission.Admission`, `Defects`, `direct.Direct`.
 
 `observability.middleware.Observed` encloses all of them. CORS is between `Edge` and `Guard`.
 """
