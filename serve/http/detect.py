@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -16,7 +16,7 @@ from lensbox.common.tile_spec import tile_spec
 from lensbox.runtime import Detections, Photo
 from lensbox.runtime.detection import detections_to_json
 from lensbox.runtime.device import largest_batch
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto, coded_photo
+from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.tiles import tile_windows
 from lensbox.serve.engine.errors import OverloadError
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job, TiledJob
@@ -32,15 +32,7 @@ from lensbox.serve.http.openapi import (
 from lensbox.serve.http.service import Service, deadline_of_request, service_of
 from lensbox.serve.requests.body import content_encoding, receive
 from lensbox.serve.requests.errors import ApiError, problem
-from lensbox.serve.requests.futures import (
-    Deadline,
-    chained,
-    completed,
-    followed,
-    outcome_of,
-    result_for,
-    settled,
-)
+from lensbox.serve.requests.futures import Deadline, chained, outcome_of, result_for, settled
 from lensbox.serve.requests.image_file import hint_of_form
 from lensbox.serve.requests.image_list import (
     DetectParameters,
@@ -121,6 +113,12 @@ async def detect(request: Request) -> Response:
     return await result_for(request, service.json_parser.submit(write), deadline)
 
 
+class Wait(Protocol):
+    """Wait for the result of a future."""
+
+    def __call__(self, future: "Future[Result]", /) -> Awaitable[Result]: ...
+
+
 class Found(NamedTuple):
     """Detections in a photograph of width x height pixels, upright."""
 
@@ -137,7 +135,7 @@ class _Finder:
     parameters: DetectParameters
     deadline: Deadline
 
-    def find(self, file: bytes, is_alone: bool = False) -> "Future[tuple[Photo | CodedPhoto, Detections]]":
+    async def find(self, file: bytes, wait: Wait, is_alone: bool = False) -> Found:
         """Decode a file and detect. is_alone: as for `Decoders.submit`. Raises NotReadyError.
 
         The engine decodes JPEG files that its GPU takes, unless the file is alone: a single file is decoded
@@ -148,28 +146,22 @@ class _Finder:
         artifact = service.engine.ready_artifact()
         metadata = artifact.metadata
         reading = artifact.reading(asked.orientation, full_size=asked.tiles is not None)
-
-        def infer(photo: Photo) -> "Future[Detections]":
-            return service.engine.submit(_job(photo, asked, metadata), deadline.at)
-
-        def decode_here() -> "Future[tuple[Photo | CodedPhoto, Detections]]":
-            decoding: Future[Any] = service.decoders.submit(
-                file, metadata.canvas, reading, deadline.at, is_alone
-            )
-            return chained(decoding, infer)
-
-        coded = None
         share = max(1, service.engine.places // (service.settings.frontends or 1))
         has_place = not is_alone and service.engine.waiting < share
         if artifact.decodes_jpeg and asked.tiles is None and has_place:
             coded = coded_photo("", file, metadata.canvas, reading)
-        if coded is None or coded.width * coded.height > service.settings.max_pixels:
-            return decode_here()
-        job = CodedJob(coded, asked.score_threshold, asked.iou_threshold)
-        return followed(
-            service.engine.submit(job, deadline.at),
-            lambda found: decode_here() if found is None else completed((coded, found)),
-        )
+            if coded is not None and coded.width * coded.height <= service.settings.max_pixels:
+                job = CodedJob(coded, asked.score_threshold, asked.iou_threshold)
+                detections = await wait(service.engine.submit(job, deadline.at))
+                if detections is not None:
+                    return Found(coded.width, coded.height, detections)
+
+        def infer(photo: Photo) -> "Future[Detections]":
+            return service.engine.submit(_job(photo, asked, metadata), deadline.at)
+
+        decoding = service.decoders.submit(file, metadata.canvas, reading, deadline.at, is_alone)
+        photo, found = await wait(chained(decoding, infer))
+        return Found(photo.width, photo.height, found)
 
     async def find_each(self, sources: Sequence[Source]) -> list[Found | ApiError]:
         """Return the detections in each image, or the error of an image that cannot be read.
@@ -181,8 +173,7 @@ class _Finder:
         async def find(source: Source) -> Found:
             if isinstance(source, ApiError):
                 raise source
-            photo, detections = await settled(self.find(source))
-            return Found(photo.width, photo.height, detections)
+            return await self.find(source, settled)
 
         return await of_each(sources, find, self._at_once())
 
@@ -246,14 +237,16 @@ async def of_each(
 
 async def _answer_one(request: Request, file: bytes, finder: _Finder, wanted: str) -> Response:
     service, deadline = finder.service, finder.deadline
-    finding = finder.find(file, is_alone=service.in_progress == 1)
-    photo, detections = await result_for(request, finding, deadline)
+
+    def wait(future: "Future[Result]") -> "Awaitable[Result]":
+        return result_for(request, future, deadline)
+
+    found = await finder.find(file, wait, is_alone=service.in_progress == 1)
     artifact = service.engine.ready_artifact()
-    answer = _answer(Found(photo.width, photo.height, detections), artifact.metadata.classes)
+    answer = _answer(found, artifact.metadata.classes)
     if wanted == _JSON:
         # Without validation by DetectAnswer, which would check each number of each embedding again.
         return JSONResponse(answer, headers=_VARY)
-    del photo
     reading = artifact.reading(finder.parameters.orientation)
     drawing = service.decoders.run(
         lambda until: picture(
@@ -261,7 +254,7 @@ async def _answer_one(request: Request, file: bytes, finder: _Finder, wanted: st
         ),
         deadline.at,
     )
-    return Response(await result_for(request, drawing, deadline), headers=_VARY, media_type=wanted)
+    return Response(await wait(drawing), headers=_VARY, media_type=wanted)
 
 
 def _answer(found: Found, classes: tuple[str, ...]) -> dict[str, Any]:

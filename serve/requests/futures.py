@@ -118,13 +118,6 @@ async def settled(future: "Future[Result]") -> Result:
         future.cancel()
 
 
-def completed(result: Result) -> "Future[Result]":
-    """Return a future that is done."""
-    future: Future[Result] = Future()
-    future.set_result(result)
-    return future
-
-
 def chained(
     first: "Future[First]", follow: Callable[[First], "Future[Second]"]
 ) -> "Future[tuple[First, Second]]":
@@ -133,21 +126,8 @@ def chained(
     `follow` starts the second step in the thread that ends the first, in the caller's context. The returned
     future raises the exception of a step or of `follow`. Cancelling the returned future cancels both steps.
     """
-    return _joined(first, follow, lambda one, other: (one, other))
-
-
-def followed(first: "Future[First]", follow: Callable[[First], "Future[Second]"]) -> "Future[Second]":
-    """Chain two futures as `chained` does. Return the result of the second."""
-    return _joined(first, follow, lambda _, other: other)
-
-
-def _joined(
-    first: "Future[First]",
-    follow: Callable[[First], "Future[Second]"],
-    join: Callable[[First, Second], Result],
-) -> "Future[Result]":
     context = contextvars.copy_context()
-    both: Future[Result] = Future()
+    both: Future[tuple[First, Second]] = Future()
     steps: list[Future[First] | Future[Second]] = [first]
 
     def go_on(done: "Future[First]") -> None:
@@ -166,13 +146,13 @@ def _joined(
 
     def finish(value: First, done: "Future[Second]") -> None:
         try:
-            both.set_result(join(value, done.result()))
+            both.set_result((value, done.result()))
         except InvalidStateError:  # cancelled
             pass
         except BaseException as error:
             _fail(both, error)
 
-    def end(done: "Future[Result]") -> None:
+    def end(done: "Future[tuple[First, Second]]") -> None:
         if done.cancelled():
             for step in steps:
                 step.cancel()
