@@ -18,6 +18,7 @@ from lensbox.serve.requests.errors import ApiError, HangUpError, shown
 
 DEADLINE_HEADER = "X-Request-Timeout-Ms"
 _MOST_MILLISECONDS = 86_400_000  # a day
+_UNWATCHED = 0.05  # seconds before a hang-up is looked for: most results come sooner, and a task takes time
 
 Result = TypeVar("Result")
 First = TypeVar("First")
@@ -187,18 +188,26 @@ async def _in_time(
         if not woken.done():
             woken.set_result(None)
 
+    timer: asyncio.TimerHandle
+    hang_up: asyncio.Task[None] | None = None
+
+    def watch_client() -> None:
+        nonlocal hang_up, timer
+        hang_up = loop.create_task(_hang_up(request))
+        hang_up.add_done_callback(lambda _: wake())
+        timer = loop.call_later(deadline.left, wake)
+
     watch(wake)
-    hang_up = asyncio.create_task(_hang_up(request))
-    hang_up.add_done_callback(lambda _: wake())
-    timer = loop.call_later(deadline.left, wake)
+    timer = loop.call_later(min(_UNWATCHED, deadline.left), watch_client)
     try:
         await woken
         if is_done():
             return
-        raise HangUpError if hang_up.done() else deadline.error()
+        raise HangUpError if hang_up is not None and hang_up.done() else deadline.error()
     finally:
         timer.cancel()
-        hang_up.cancel()
+        if hang_up is not None:
+            hang_up.cancel()
 
 
 async def _hang_up(request: Request) -> None:
