@@ -2,10 +2,12 @@
 
 import base64
 import binascii
-from typing import Annotated, NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from starlette.datastructures import QueryParams
 
 from lensbox.common.fields import Orientation
 from lensbox.common.tile_spec import tile_spec
@@ -106,8 +108,14 @@ def read_image_list(
 
 def query_parameters(request: Request, model: type[Parameters]) -> Parameters:
     """Return the query parameters of a request. Raises ApiError (422) for an unknown or repeated name."""
+    parameters: Parameters = _read_query(request.scope["query_string"], model)
+    return parameters
+
+
+@lru_cache(maxsize=64)  # clients repeat their queries, of at most 64 KiB
+def _read_query(query: bytes, model: type[Any]) -> Any:
     given: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
+    for name, value in QueryParams(query).multi_items():
         if name in given:
             raise _invalid_parameter(f"the query parameter {shown(name)} must be given once, got it twice")
         given[name] = value

@@ -59,6 +59,8 @@ def negotiated(accept: Sequence[str], offered: Sequence[str]) -> str:
     accept: the values of the client's Accept headers; without a valid range, all types are acceptable. For
     each type the most specific range counts. Raises ApiError (406) if no type is acceptable.
     """
+    if list(accept) in ([], ["*/*"], [offered[0]]):  # as most clients send
+        return offered[0]
     items = ",".join(accept).lower().split(",")
     ranges = dict(found for item in items if (found := _range(item)) is not None)
     if not ranges:
