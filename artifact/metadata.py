@@ -76,12 +76,14 @@ class Reading:
     jpeg_oversampling: Oversampling = 2
 
     def asked(self, orientation: Orientation | None, full_size: bool = False) -> "Reading":
-        """Return a copy with this orientation (unless None); full_size: decode without reduced scales.
+        """Return it with this orientation (unless None); full_size: decode without reduced scales.
 
         Raises ValueError for an orientation that is neither "exif" nor "stored".
         """
         if orientation not in (None, "exif", "stored"):
             raise ValueError(f"orientation must be 'exif' or 'stored', got {orientation!r}")
+        if orientation is None and not full_size:
+            return self
         return Reading(orientation or self.orientation, 0 if full_size else self.jpeg_oversampling)
 
 

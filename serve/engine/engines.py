@@ -139,7 +139,8 @@ class Engines:
         Raise the first OverloadError, or else the first NotReadyError.
         """
         failures: list[Exception] = []
-        for engine in sorted(self._engines, key=lambda engine: engine.waiting):
+        alone = len(self._engines) == 1
+        for engine in self._engines if alone else sorted(self._engines, key=lambda engine: engine.waiting):
             try:
                 return ask(engine)
             except (OverloadError, NotReadyError) as error:

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import logging
 import math
+import pickle
 import threading
 import time
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from lensbox.serve.engine.jobs import Job
 from lensbox.serve.processes.admission_window import AdmissionWindow
 from lensbox.serve.processes.child import EngineAddress
 from lensbox.serve.processes.link import BusyWait, Link
-from lensbox.serve.processes.shared_memory import Arena, aligned, packed, packed_whole, unpacked
+from lensbox.serve.processes.shared_memory import Arena, aligned, packed, unpacked
 
 _log = logging.getLogger(__name__)
 
@@ -130,10 +131,10 @@ class RemoteEngine:
 
         def tell_cancelled(done: "Future[Result]") -> None:
             if done.cancelled():
-                link.send(packed_whole((number, None, (), 0.0, 0.0)))
+                link.send(pickle.dumps((number, None, (), 0.0, 0.0)))
 
         future.add_done_callback(tell_cancelled)
-        link.send(packed_whole((number, data, blocks, time.monotonic(), deadline)))
+        link.send(pickle.dumps((number, data, blocks, time.monotonic(), deadline)))
         if self.is_lone and threading.get_ident() == self._loop_thread:
             self._wait.begin()
             self._stay_awake()
