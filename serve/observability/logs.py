@@ -3,7 +3,7 @@
 import json
 import logging
 import re
-import uuid
+import secrets
 from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import datetime, timezone
@@ -42,7 +42,7 @@ def request_ids(headers: Iterable[tuple[bytes, bytes]]) -> RequestIds:
     """Read the IDs from a request's headers. Ignore malformed and repeated ones."""
     ids = [value for name, value in headers if name == HEADER]
     parents = [value for name, value in headers if name == b"traceparent"]
-    request_id = ids[0].decode() if len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0]) else uuid.uuid4().hex
+    request_id = ids[0].decode() if len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0]) else secrets.token_hex(16)
     return RequestIds(request_id, _trace_id(parents[0]) if len(parents) == 1 else None)
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -105,7 +106,7 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self._stage_seconds = Histogram(
+        stage_seconds = Histogram(
             "lensbox_stage_seconds",
             "Time of each stage: decode, one image; queue, one job until its batch begins; letterbox, one "
             "batch of photographs; inference, one batch without letterbox",
@@ -127,18 +128,23 @@ class Metrics:
             "lensbox_build_info", "Versions; always 1", registry, labels=("version", "torch"), mode="max"
         )
         build.labels(version("lensbox"), version("torch")).set(1)
+        self._of_requests = lru_cache(self._labelled)
         self._samplers: list[Callable[[], None]] = []
-        for stage in ("decode", "queue", "letterbox", "inference"):  # present before the first request
-            self._stage_seconds.labels(stage)
+        stages = ("decode", "queue", "letterbox", "inference")  # present before the first request
+        self._stage_seconds = {stage: stage_seconds.labels(stage) for stage in stages}
 
     def request_answered(self, route: str, status: int, seconds: float) -> None:
         """Count a request. route: the endpoint's path as declared, to bound the number of labels."""
-        self._requests.labels(route, str(status)).inc()
-        self._request_seconds.labels(route).observe(seconds)
+        answered, took = self._of_requests(route, status)
+        answered.inc()
+        took.observe(seconds)
+
+    def _labelled(self, route: str, status: int) -> tuple[Counter, Histogram]:
+        return self._requests.labels(route, str(status)), self._request_seconds.labels(route)
 
     def image_decoded(self, seconds: float) -> None:
         """Observe the decoding of an image, successful or not."""
-        self._stage_seconds.labels("decode").observe(seconds)
+        self._stage_seconds["decode"].observe(seconds)
 
     def batch_computed(
         self, images: int, seconds: float, waited: Iterable[float], letterbox: float = 0.0
@@ -150,10 +156,10 @@ class Metrics:
         """
         self._batch_images.observe(images)
         if letterbox:
-            self._stage_seconds.labels("letterbox").observe(letterbox)
-        self._stage_seconds.labels("inference").observe(max(0.0, seconds - letterbox))
+            self._stage_seconds["letterbox"].observe(letterbox)
+        self._stage_seconds["inference"].observe(max(0.0, seconds - letterbox))
         for wait in waited:
-            self._stage_seconds.labels("queue").observe(wait)
+            self._stage_seconds["queue"].observe(wait)
 
     def watch(self, state: Callable[[], ServiceState]) -> None:
         """Sample the state of the service at each scrape; with several processes, every second.
