@@ -169,14 +169,14 @@ class RemoteEngine:
         """Copy buffers into one block. Return the block's offset, and offset and size of each buffer."""
         if not buffers:
             return None, []
-        sizes = [buffer.nbytes for buffer in buffers]
-        offset = self._arena.allocate(sum(map(aligned, sizes)))
+        offset = self._arena.allocate(sum(aligned(buffer.nbytes) for buffer in buffers))
         if offset is None:
             raise OverloadError("the shared memory is full of waiting images; try again later")
-        ends = itertools.accumulate(map(aligned, sizes), initial=offset)
-        blocks = [(begin, size) for begin, size in zip(ends, sizes, strict=False)]
-        for (begin, _), buffer in zip(blocks, buffers, strict=True):
+        begin, blocks = offset, []
+        for buffer in buffers:
             self._arena.write(begin, buffer)
+            blocks.append((begin, buffer.nbytes))
+            begin += aligned(buffer.nbytes)
         return offset, blocks
 
     def _free(self, offset: int | None) -> None:
