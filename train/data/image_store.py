@@ -162,6 +162,8 @@ def load_images(
     kept: list[int] = []
     problems: list[Problem] = []
     pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
+    # numpy copies in this thread. The threads of torch wait awake, and slow other runs on the same host.
+    rows = pixels.numpy()
     boxes, ignore, sizes = [], [], []
     with ThreadPoolExecutor(max(1, workers)) as pool:
         for index, decoded in enumerate(pool.map(lambda image: try_decode(image, trims or {}), images)):
@@ -171,7 +173,7 @@ def load_images(
             if decoded.problem is not None:
                 problems.append(decoded.problem)
             height, width = decoded.pixels.shape
-            pixels[len(kept), :height, :width] = torch.from_numpy(decoded.pixels.copy())
+            rows[len(kept), :height, :width] = decoded.pixels
             kept.append(index)
             boxes.append(torch.from_numpy(decoded.boxes))
             ignore.append(torch.from_numpy(decoded.ignore))
