@@ -3,7 +3,8 @@
 The model (weights, metadata) is loaded once and never changes. TorchScript's execution plans, cuDNN's handles
 and the queue belong to one thread: the model is loaded, warmed up and called in that thread alone. The event
 loop only submits jobs. A batch is whatever is queued when the model becomes free; `max_delay` makes a partial
-batch wait for more.
+batch wait for more. A second thread prepares the next batch, if its jobs have a preparation, while the model
+computes.
 """
 
 import contextlib
@@ -12,9 +13,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -39,6 +40,22 @@ class State(IntEnum):
     READY = 1
     STOPPED = 2
     FAILED = 3
+
+
+class _Batch(NamedTuple):
+    """A batch taken from the queue.
+
+    images: number of images of one call. running: number of images of its jobs. taken: time of
+    `time.monotonic`. waited: seconds in the queue of each job that has just begun. prepared: the jobs to run
+    in place of the entries' own, if those have a preparation.
+    """
+
+    entries: list[Entry]
+    images: int
+    running: int
+    taken: float
+    waited: list[float]
+    prepared: "Future[Sequence[Job[Any]]] | None"
 
 
 class Instance:
@@ -70,8 +87,9 @@ class Instance:
         self._state = State.LOADING
         self._state_lock = threading.Lock()
         self._failure = ""
-        self._batch: list[Entry] = []  # the batch being computed
-        self._running = 0  # images in the running batch
+        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="lensbox-prepare")
+        self._batches: list[_Batch] = []  # taken from the queue and not finished: at most two
+        self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
         self._largest = 1  # images per call, once the model is loaded
         self._call_limit = math.inf  # seconds
         self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
@@ -204,29 +222,62 @@ class Instance:
             # Without this thread, requests would wait for their deadlines while health checks succeed.
             _log.exception("the inference thread failed")
             self._fail(f"the inference thread failed ({type(error).__name__}: {error}); restart the service")
-            for entry in self._batch:
+            for entry in (entry for batch in self._batches for entry in batch.entries):
                 with contextlib.suppress(InvalidStateError):  # answered already
                     entry.future.set_exception(NotReadyError(self._unusable))
 
     def _compute(self, artifact: Artifact) -> None:
-        """Compute batches until the queue is closed and empty."""
-        while (batch := self._queue.take(self._largest, self._settings.max_delay / 1000)) is not None:
-            begun = time.monotonic()
-            self._batch = batch
-            self._running = sum(entry.left for entry in batch)
-            images = min(self._running, self._largest)
-            waited = [begun - entry.queued for entry in batch if not entry.results]
-            if batch[0].parts is None:
-                self._answer(artifact, batch)
-            else:
-                self._compute_part(artifact, batch[0], batch[0].parts)
-            # Release the images now instead of keeping them until the next batch.
-            self._batch = batch = []
-            seconds = time.monotonic() - begun
-            self._on_batch(images, seconds, waited)
-            weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
-            self.seconds_per_image += weight * (seconds / images - self.seconds_per_image)
-            self._running = 0
+        """Compute batches until the queue is closed and empty.
+
+        A prepared batch is computed after the next batch is taken, and while that one is prepared.
+        """
+        while True:
+            is_ahead = self._wait_for_preparation()
+            entries = self._queue.take(self._largest, self._settings.max_delay / 1000, blocks=not is_ahead)
+            if entries is None and not is_ahead:
+                return
+            if entries:
+                self._batches.append(self._begun(artifact, entries))
+            del entries  # release the images when they are computed
+            if is_ahead:
+                self._finish(artifact)
+            if self._batches and self._batches[0].prepared is None:
+                self._finish(artifact)
+
+    def _wait_for_preparation(self) -> bool:
+        """Wait until the batch that was taken last is prepared. Return whether there is such a batch."""
+        for batch in self._batches:  # one at most
+            self._queue.receive()  # sends the answers of the batch before it
+            if batch.prepared is not None:
+                with self._call():
+                    wait([batch.prepared])
+        return bool(self._batches)
+
+    def _begun(self, artifact: Artifact, entries: list[Entry]) -> _Batch:
+        """Return a batch, and begin its preparation."""
+        now = time.monotonic()
+        running = sum(entry.left for entry in entries)
+        waited = [now - entry.queued for entry in entries if not entry.results]
+        prepared = None
+        if (first := entries[0].job).prepares:
+            prepared = self._preparing.submit(first.prepare, artifact, [entry.job for entry in entries])
+        return _Batch(entries, min(running, self._largest), running, now, waited, prepared)
+
+    def _finish(self, artifact: Artifact) -> None:
+        """Compute the first batch."""
+        batch = self._batches[0]
+        first = batch.entries[0]
+        if first.parts is None:
+            self._answer(artifact, batch.entries, batch.prepared)
+        else:
+            self._compute_part(artifact, first, first.parts)
+        del self._batches[0]
+        now = time.monotonic()
+        seconds = now - max(batch.taken, self._finished)
+        self._finished = now
+        self._on_batch(batch.images, seconds, batch.waited)
+        weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
+        self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
 
     def _start_up(self) -> Artifact | None:
         begun = time.monotonic()
@@ -244,7 +295,7 @@ class Instance:
 
     def _check_time(self, deadline: float, images: int) -> None:
         """Raise OverloadError if a job of `images` images would wait for more than half of its time."""
-        before = self._queue.images + self._running
+        before = self._queue.images + sum(batch.running for batch in self._batches)
         if images <= self._largest:
             # A small job waits for small jobs, one part of a large job before each batch of them, and for
             # the running batch.
@@ -255,9 +306,15 @@ class Instance:
                 f"queued jobs take {expected:.2f} seconds, more than half of the time limit; try again later"
             )
 
-    def _answer(self, artifact: Artifact, batch: Sequence[Entry]) -> None:
+    def _answer(
+        self,
+        artifact: Artifact,
+        batch: Sequence[Entry],
+        prepared: "Future[Sequence[Job[Any]]] | None" = None,
+    ) -> None:
         try:
-            results = self._computed(artifact, [entry.job for entry in batch])
+            jobs = [entry.job for entry in batch] if prepared is None else prepared.result()
+            results = self._computed(artifact, jobs)
         except Exception as error:
             if self._check_model(artifact) and len(batch) > 1:
                 # A bad job, or too little memory: compute each job alone, so that only a bad job fails.

@@ -77,6 +77,11 @@ class JobQueue:
         """Number of images of queued small jobs. A new small job waits for all of them."""
         return self._images - self._images_in_parts
 
+    def receive(self) -> None:
+        """Put in the jobs that other processes have sent, if there is a `receive` function."""
+        if self._receive is not None:
+            self._receive(0.0)
+
     def check_room(self, nbytes: int = 1) -> None:
         """Raise OverloadError if there is no room for a job of that many bytes."""
         with self._changed:
@@ -106,12 +111,14 @@ class JobQueue:
             self._count(entry, 1)
             self._part_was_last = True
 
-    def take(self, most_images: int, delay: float) -> list[Entry] | None:
-        """Return the next batch; None when the queue is closed and empty. Blocks.
+    def take(self, most_images: int, delay: float, blocks: bool = True) -> list[Entry] | None:
+        """Return the next batch; None when the queue is closed and empty.
 
         A batch is jobs of one group with up to `most_images` images, marked as running, or one job in parts,
         for its next part. Wait up to `delay` seconds for more jobs before returning a partial batch, at most
         half of the time until any job's deadline, and not at all while a large job is queued.
+
+        blocks: wait for a batch; if False, return an empty list if there is none yet.
         """
         wait: float | None = 0.0
         while True:
@@ -125,13 +132,15 @@ class JobQueue:
                 if ready:
                     self._remove(batch)
                     self._part_was_last = False
-                elif not dropped and self._receive is None:  # otherwise fail the dropped jobs first
+                elif blocks and not dropped and self._receive is None:  # else fail the dropped jobs first
                     self._changed.wait(wait)
             _fail_late(dropped)
             if ready and not batch:
                 return None
             if ready and (running := [entry for entry in batch if entry.parts is not None or entry.begins()]):
                 return running
+            if not (ready or blocks):
+                return []
             if ready or dropped:
                 wait = 0.0
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,10 @@ class Job(Protocol[Result]):
 
     group: jobs of equal groups may share a batch; None, the default: the job runs alone. images: number of
     places in a batch, by default 1. nbytes: size of its tensors. A job of several images can be split.
+    prepares: whether the engine calls `prepare`.
     """
+
+    prepares: ClassVar[bool] = False
 
     @property
     def group(self) -> Hashable | None:
@@ -38,6 +41,11 @@ class Job(Protocol[Result]):
     def run(artifact: Artifact, jobs: Sequence[Any]) -> Sequence[Result]:
         """Return one result per job, in order, from one call of the model. All jobs are of one group."""
         ...
+
+    @staticmethod
+    def prepare(artifact: Artifact, jobs: Sequence[Any]) -> "Sequence[Job[Any]]":
+        """Return the jobs to run in place of these. Called in another thread, beside `run` of other jobs."""
+        return jobs
 
     def parts(self, largest: int) -> "Iterator[Job[Any]]":
         """Split into jobs of at most `largest` images."""
@@ -75,6 +83,7 @@ class DetectJob(Job[Detections]):
 class CodedJob(Job[Detections | None]):
     """Detect in a JPEG file that the GPU decodes. The result is None if the CPU must decode the file."""
 
+    prepares: ClassVar[bool] = True
     photo: CodedPhoto
     score_threshold: float | None
     iou_threshold: float | None
@@ -88,11 +97,35 @@ class CodedJob(Job[Detections | None]):
         return self.photo.file.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[Detections | None]:
+    def prepare(artifact: Artifact, jobs: "Sequence[CodedJob]") -> "list[_DecodedJob]":
         photos = decode_on_gpu([job.photo for job in jobs], artifact.device, artifact.metadata.canvas)
-        decoded = [photo for photo in photos if photo is not None]
-        found = iter(artifact.detect_images(decoded, jobs[0].score_threshold, jobs[0].iou_threshold))
-        return [None if photo is None else next(found) for photo in photos]
+        return [
+            _DecodedJob(photo, job.score_threshold, job.iou_threshold)
+            for photo, job in zip(photos, jobs, strict=True)
+        ]
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[Detections | None]:
+        return _DecodedJob.run(artifact, CodedJob.prepare(artifact, jobs))
+
+
+@dataclass(frozen=True)
+class _DecodedJob(Job[Detections | None]):
+    """A `CodedJob` whose file is decoded; None if the GPU did not decode the file."""
+
+    photo: Photo | None
+    score_threshold: float | None
+    iou_threshold: float | None
+
+    @property
+    def nbytes(self) -> int:
+        return 0  # on the GPU
+
+    @staticmethod
+    def run(artifact: Artifact, jobs: "Sequence[_DecodedJob]") -> list[Detections | None]:
+        photos = [job.photo for job in jobs if job.photo is not None]
+        found = iter(artifact.detect_images(photos, jobs[0].score_threshold, jobs[0].iou_threshold))
+        return [None if job.photo is None else next(found) for job in jobs]
 
 
 @dataclass(frozen=True)

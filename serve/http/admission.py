@@ -53,7 +53,7 @@ class Admission:
             deadline = deadline_of(texts[0].decode("latin-1") if texts else None)
             scope["lensbox.deadline"] = deadline
             _check_room(service, deadline)
-            service.in_progress += 1
+            service.begin_request()
             try:
                 await self._app(scope, receive, answer.send)
             finally:

@@ -241,7 +241,7 @@ async def _answer_one(request: Request, file: bytes, finder: _Finder, wanted: st
     def wait(future: "Future[Result]") -> "Awaitable[Result]":
         return result_for(request, future, deadline)
 
-    found = await finder.find(file, wait, is_alone=service.in_progress == 1)
+    found = await finder.find(file, wait, is_alone=service.is_calm)
     artifact = service.engine.ready_artifact()
     answer = _answer(found, artifact.metadata.classes)
     if wanted == _JSON:

@@ -27,8 +27,9 @@ class Peers(Protocol):
 class Service:
     """Settings, engine, threads and state of one app.
 
-    peers: the other front ends, or None. in_progress: number of admitted requests. draining: True once the
-    service is shutting down. inferences: number of requests of protocol v2 in this process, by success.
+    peers: the other front ends, or None. in_progress: number of admitted requests. lone: number of admitted
+    requests since two overlapped. draining: True once the service is shutting down. inferences: number of
+    requests of protocol v2 in this process, by success.
     """
 
     settings: Settings
@@ -38,8 +39,23 @@ class Service:
     metrics: Metrics
     peers: Peers | None = None
     in_progress: int = 0
+    lone: int = 1
     draining: bool = False
     inferences: Counter[bool] = field(default_factory=Counter)
+
+    def begin_request(self) -> None:
+        """Count an admitted request."""
+        self.in_progress += 1
+        self.lone = self.lone + 1 if self.in_progress == 1 else 0
+
+    @property
+    def is_calm(self) -> bool:
+        """True if the latest request and the one before it began with no other request in progress.
+
+        One request is not enough: an engine answers a batch at once, and the first of the next requests then
+        finds no other in progress.
+        """
+        return self.lone > 1
 
     def check_ready(self) -> None:
         """Raise NotReadyError unless the service can take images."""

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from services import Start
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.box_loss import BoxPairs, Losses
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.engine.instance import Instance, State
-from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
+from lensbox.serve.engine.jobs import CanvasJob, CodedJob, DetectJob, LossJob
 from lensbox.serve.settings import Settings
 
 _LOSS = LossJob(BoxPairs(torch.zeros(2, 4), torch.zeros(2, 4)), False, False, 100)
@@ -151,6 +152,122 @@ def test_a_bad_image_does_not_fail_its_batch(make: Make, fake: Any, begin: Begin
         bad.result(PATIENCE)
     assert good.result(PATIENCE).scores.tolist() == other.result(PATIENCE).scores.tolist() == [0.5]
     assert instance.state is State.READY
+
+
+class _Decoder:
+    """Stands in for the GPU's decoder. Refuses files that begin with 0.
+
+    batches: files per call, by their first byte. holds: batches that begin with this byte block while `gate`
+    is closed; None: all batches. bad: a first byte that makes its batch fail.
+    """
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches: list[list[int]] = []
+        self.holds: int | None = None
+        self.bad = -1
+
+    def __call__(self, photos: Sequence[CodedPhoto], *_: object) -> list[Photo | None]:
+        self.batches.append([int(photo.file[0]) for photo in photos])
+        firsts = self.batches[-1]
+        if self.holds in (None, firsts[0]):
+            assert self.gate.wait(PATIENCE)
+        if self.bad in firsts:
+            raise ValueError("a bad file")
+        pixels = torch.zeros(1, 2, 3, dtype=torch.uint8)
+        return [Photo.of(pixels) if first else None for first in firsts]
+
+
+@pytest.fixture
+def decoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Decoder]:
+    decoder = _Decoder()
+    monkeypatch.setattr("lensbox.serve.engine.jobs.decode_on_gpu", decoder)
+    yield decoder
+    decoder.gate.set()
+
+
+def _coded(first: int) -> CodedJob:
+    return CodedJob(CodedPhoto("", torch.tensor([first], dtype=torch.uint8), 1, 3, 2), None, None)
+
+
+def test_decodes_the_next_batch_while_the_model_computes(
+    make: Make, fake: Any, begin: Begin, decoder: _Decoder
+) -> None:
+    instance = make(queue_size=20, max_batch=2)
+    running = begin(instance)
+    futures = [instance.submit(_coded(first)) for first in (1, 2, 0, 3, 4)]
+    other = instance.submit(_photo(1, 4, 4))
+    decoder.gate.clear()
+    fake.gate.set()
+    assert running.result(PATIENCE) == _ANSWER
+    fake.gate.clear()
+    decoder.gate.set()
+    wait_until(lambda: fake.batches == [1, 2])  # the first two files are in the model
+    wait_until(lambda: decoder.batches == [[1, 2], [0, 3]])
+    assert not any(future.done() for future in futures)
+    fake.gate.set()
+    found = _results(*futures, other)
+    assert [None if one is None else one.scores.tolist() for one in found] == [
+        [0.5],
+        [0.5],
+        None,
+        *[[0.5]] * 3,
+    ]
+    assert decoder.batches == [[1, 2], [0, 3], [4]]
+    assert fake.batches == [1, 2, 1, 1, 1]
+    assert len(fake.threads) == 1
+
+
+def test_receives_while_the_next_batch_is_decoded(fake: Any, decoder: _Decoder) -> None:
+    """To receive is also to send the answers of the batch before."""
+    futures: list[Future[Any]] = []
+    first_was_done: list[bool] = []
+
+    def receive(timeout: float) -> None:
+        if not futures:
+            futures.extend(instance.submit(_coded(first)) for first in (1, 2))
+        first_was_done.append(futures[0].done())
+        time.sleep(min(timeout, 0.01))
+
+    instance = Instance(lambda: fake, Settings(Path("unused"), max_batch=1), lambda _: None, receive=receive)
+    decoder.holds = 2
+    decoder.gate.clear()
+    instance.start()
+    wait_until(lambda: True in first_was_done)
+    assert not futures[1].done()
+    decoder.gate.set()
+    assert [one.scores.tolist() for one in _results(*futures)] == [[0.5]] * 2
+    assert instance.stop(PATIENCE)
+
+
+def test_a_file_that_cannot_be_decoded_fails_alone(
+    make: Make, begin: Begin, fake: Any, decoder: _Decoder
+) -> None:
+    instance = make(queue_size=20)
+    decoder.bad = 2
+    running = begin(instance)
+    good, bad, other = [instance.submit(_coded(first)) for first in (1, 2, 3)]
+    fake.gate.set()
+    assert running.result(PATIENCE) == _ANSWER
+    with pytest.raises(ValueError, match="a bad file"):
+        bad.result(PATIENCE)
+    assert [one.scores.tolist() for one in _results(good, other)] == [[0.5]] * 2
+    assert decoder.batches == [[1, 2, 3], [1], [2], [3]]
+    assert instance.state is State.READY
+
+
+def test_stop_finishes_a_batch_that_is_being_decoded(
+    make: Make, fake: Any, begin: Begin, decoder: _Decoder
+) -> None:
+    instance = make()
+    decoder.gate.clear()
+    future: Future[Any] = instance.submit(_coded(1))
+    wait_until(lambda: decoder.batches == [[1]])
+    assert not instance.stop(0.01)
+    decoder.gate.set()
+    assert instance.stop(PATIENCE)
+    assert future.result(0).scores.tolist() == [0.5]
 
 
 @pytest.mark.parametrize("failures", [["boxes differ"], None])

@@ -56,6 +56,16 @@ def test_waits_for_the_first_job() -> None:
     assert source.timeouts == [0.0, 1.0, 1.0]  # checks each second whether the queue was closed
 
 
+def test_does_not_wait_if_it_must_not_block() -> None:
+    late = _entry(deadline=0.0)
+    source = Source(_nothing, _come(late), _come(entry := _entry()))
+    assert source.queue.take(4, 0.0, blocks=False) == []
+    assert source.queue.take(4, 0.0, blocks=False) == []
+    assert late.future.exception() is not None
+    assert source.queue.take(4, 0.0, blocks=False) == [entry]
+    assert source.timeouts == [0.0] * 3
+
+
 def test_waits_for_more_jobs_up_to_the_delay() -> None:
     entries = [_entry(), _entry()]
     source = Source(_come(entries[0]), _come(entries[1]))
