@@ -61,6 +61,14 @@ class Artifact:
     def on_letterbox(self, report: Callable[[DeviceTimer], None] | None) -> None:
         self._pipeline.on_letterbox = report
 
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        """Set torch's precision of float32 on a GPU once for all calls within the context.
+
+        Otherwise each call sets it, and puts it back. Calls of artifacts with another precision wait until
+        the context ends, so only a process with a single artifact may use this.
+        """
+        return self._pipeline.precision()
+
     @property
     def classes(self) -> tuple[str, ...]:
         """Return the names of the classes by label; empty for a detector without labels."""

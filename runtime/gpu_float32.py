@@ -96,7 +96,8 @@ def gpu_float32(device: torch.device, tf32: bool) -> Iterator[None]:
 
     Tensor cores round factors to TF32; if two boxes nearly tie, NMS may then keep another box than on the
     CPU. torch's switches belong to the process: the first call sets them, the last call restores them, and
-    calls with the other precision wait meanwhile. Do not nest calls in one thread: they would deadlock.
+    calls with the other precision wait meanwhile. Do not nest calls in one thread where calls with both
+    precisions may come: they would deadlock.
     """
     if device.type != "cuda":
         yield

@@ -58,8 +58,12 @@ class Pipeline:
     @contextlib.contextmanager
     def calls(self) -> Iterator[None]:
         """Prepare the thread for calls of the module: no gradients, no compilation, the right precision."""
-        with torchscript_call(), gpu_float32(self._device, self._tf32):
+        with torchscript_call(), self.precision():
             yield
+
+    def precision(self) -> contextlib.AbstractContextManager[None]:
+        """Set the precision of float32 on a GPU within the context. See `gpu_float32`."""
+        return gpu_float32(self._device, self._tf32)
 
     def detect(self, canvases: Tensor, thresholds: Thresholds) -> Outputs:
         """Return the tensors named `outputs` for canvases on the device. Call it within `calls`."""

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, Listener, answer_challenge, d
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
+from lensbox.runtime import Artifact
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.loading import load_model, observed_instance
@@ -57,10 +58,15 @@ def main(
         failures.extend([failure] if failure is not None else [])
         started.set()
 
+    held = contextlib.ExitStack()
+
+    def load() -> Artifact:
+        artifact = load_model(settings)
+        held.enter_context(artifact.precision())
+        return artifact
+
     front_ends = FrontEnds((settings.busy_poll or 0) / 1000)
-    engine = observed_instance(
-        partial(load_model, settings), settings, on_started, Metrics(), front_ends.receive
-    )
+    engine = observed_instance(load, settings, on_started, Metrics(), front_ends.receive)
     engine.start()
     started.wait()
     if failures:

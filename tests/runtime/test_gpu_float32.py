@@ -130,3 +130,7 @@ def test_an_artifact_uses_the_precision_of_its_metadata(
     artifact.self_test()
     assert module.seen["detect"] == (tf32, tf32)
     assert rounds() == (before, before)
+    with artifact.precision():
+        artifact.loss(torch.ones(1, 4), torch.ones(1, 4))
+        assert rounds() == (tf32, tf32)  # the call did not put them back
+    assert rounds() == (before, before)
