@@ -299,7 +299,7 @@ _SOONER = "import lensbox.serve.processes.supervisor as supervisor\nsupervisor."
 
 @pytest.mark.exhaustive
 def test_a_stuck_front_end_is_replaced(artifact_path: Path) -> None:
-    with ServeProcess(artifact_path, "--frontends", "1", before=f"{_SOONER}SILENCE = 3.0") as process:
+    with ServeProcess(artifact_path, "--frontends", "1", before=f"{_SOONER}SILENCE = 8.0") as process:
         url = process.ready()
         with httpx.Client(base_url=url, timeout=PATIENCE) as client:
             assert client.get("/healthz").status_code == 200
@@ -308,7 +308,7 @@ def test_a_stuck_front_end_is_replaced(artifact_path: Path) -> None:
             with pytest.raises(httpx.TransportError):  # the request does not hang
                 client.get("/healthz")
         process.ready()
-        assert "front end 1 had no heartbeat for 3 s and is killed" in process.log
+        assert "front end 1 had no heartbeat for 8 s and is killed" in process.log
         assert process.end(signal.SIGTERM) == 0
 
 
