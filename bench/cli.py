@@ -165,11 +165,7 @@ def _load_seconds(text: str) -> float:
 @click.option("--seconds", "duration", type=_load_seconds, default=8.0, metavar="S", help="Of each load.")
 @click.option("--decode", type=click.Choice(DECODE), default="auto", help="JPEG files.")
 def serve(
-    options: "Options",
-    artifact: Path,
-    only: tuple[str, ...],
-    duration: float,
-    decode: Decode,
+    options: "Options", artifact: Path, only: tuple[str, ...], duration: float, decode: Decode
 ) -> "Report":
     """Load the HTTP service from other processes, and LitServe around the same artifact if installed.
 

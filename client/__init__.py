@@ -6,12 +6,4 @@ Importing this package does not import torch.
 from lensbox.client.answers import Detection, ImageDetections, Limits, LossAnswer, Model, ServiceError
 from lensbox.client.client import Client
 
-__all__ = [
-    "Client",
-    "Detection",
-    "ImageDetections",
-    "Limits",
-    "LossAnswer",
-    "Model",
-    "ServiceError",
-]
+__all__ = ["Client", "Detection", "ImageDetections", "Limits", "LossAnswer", "Model", "ServiceError"]

@@ -166,10 +166,7 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
         return
     try:
         client = Client(
-            options["url"],
-            options["api_key"] or None,
-            options["timeout"],
-            connections=options["connections"],
+            options["url"], options["api_key"] or None, options["timeout"], connections=options["connections"]
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error

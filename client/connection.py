@@ -113,13 +113,7 @@ class Connection:
             wait = _FIRST_WAIT * 2**attempt
             try:
                 response = self._http.request(
-                    method,
-                    path,
-                    content=content,
-                    json=json,
-                    files=files,
-                    params=parameters,
-                    headers=headers,
+                    method, path, content=content, json=json, files=files, params=parameters, headers=headers
                 )
             except _NO_ANSWER as error:
                 failure = self._no_answer(error)

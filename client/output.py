@@ -88,10 +88,7 @@ class _Table:
         elif result.detections:
             rows = [
                 self._row(
-                    str(file),
-                    one.label or "",
-                    _fixed(one.score, 3),
-                    *(_fixed(value, 1) for value in one.box),
+                    str(file), one.label or "", _fixed(one.score, 3), *(_fixed(value, 1) for value in one.box)
                 )
                 for one in result.detections
             ]

@@ -26,10 +26,7 @@ from lensbox.common.files import atomic_write
 Pixels = npt.NDArray[np.uint8]
 
 # The face in each portrait, xyxy in pixels: forehead to chin, without hair, hat and ears; drawn by hand.
-DRAWN_BOXES = {
-    "grace_hopper.jpg": [180, 133, 355, 330],
-    "astronaut.png": [181, 75, 272, 178],
-}
+DRAWN_BOXES = {"grace_hopper.jpg": [180, 133, 355, 330], "astronaut.png": [181, 75, 272, 178]}
 # Files of scikit-image by name. `camera.png` and `coins.png` show faces.
 FACE_FREE = {
     "brick": "brick.png",

@@ -55,12 +55,7 @@ class TensorThresholds(TorchFunctionMode):
 
 
 def _with_tensor_thresholds(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: Any,
-    score_threshold: Any,
-    *others: Any,
-    **keywords: Any,
+    boxes: Tensor, scores: Tensor, iou_threshold: Any, score_threshold: Any, *others: Any, **keywords: Any
 ) -> Kept:
     iou, score = (
         value.double() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)

@@ -11,12 +11,7 @@ from lensbox.common.command import require_runner
 from lensbox.common.files import require_writable_file, require_writable_folder
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
-SUFFIXES = {
-    "torchscript": ".pt",
-    "aoti": ".pt2",
-    "onnx": ".onnx",
-    "triton": ".triton",
-}
+SUFFIXES = {"torchscript": ".pt", "aoti": ".pt2", "onnx": ".onnx", "triton": ".triton"}
 
 
 @dataclass(frozen=True)

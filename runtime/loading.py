@@ -13,10 +13,7 @@ _logger = logging.getLogger(__name__)
 
 
 def load_artifact(
-    path: str | Path,
-    device: str | torch.device = "cpu",
-    *,
-    public_key: str | Path | None = None,
+    path: str | Path, device: str | torch.device = "cpu", *, public_key: str | Path | None = None
 ) -> Artifact:
     """Load an artifact onto a device: "cpu", "cuda", "cuda:1", or "auto" for the device that suits the file.
 
@@ -47,11 +44,7 @@ def load_artifact(
 
 
 def load_artifact_bytes(
-    data: bytes,
-    name: str,
-    device: str | torch.device = "cpu",
-    *,
-    verified: bool = False,
+    data: bytes, name: str, device: str | torch.device = "cpu", *, verified: bool = False
 ) -> Artifact:
     """Load an artifact from the content of its file. Raise what `load_artifact` raises.
 

@@ -57,14 +57,7 @@ def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTest
     box_error = max([*difference.boxes, difference.moved if failures else 0.0])
     score_error = max(difference.scores, difference.score_moved if failures else 0.0)
     failures += tolerance_failures([("loss", "", loss_error, tolerance.loss)])
-    return SelfTestReport(
-        not failures,
-        failures,
-        box_error,
-        score_error,
-        loss_error,
-        difference.exchanged,
-    )
+    return SelfTestReport(not failures, failures, box_error, score_error, loss_error, difference.exchanged)
 
 
 def _find(module: Any, test: SelfTest, device: torch.device) -> Found:

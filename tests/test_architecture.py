@@ -37,11 +37,7 @@ FLOORS: dict[str, set[str]] = {
     "runtime": {"runtime", "runtime/images"},
     "runtime/formats": {"runtime", "runtime/images", "runtime/formats"},
     "runtime/loading.py": {"runtime", "runtime/formats"},
-    "runtime/__init__.py": {
-        "runtime",
-        "runtime/images",
-        "runtime/loading.py",
-    },
+    "runtime/__init__.py": {"runtime", "runtime/images", "runtime/loading.py"},
     "serve/settings.py": set(),
     "serve/shutdown.py": set(),
     "serve/engine": {"serve/engine", "serve/settings.py"},

@@ -14,12 +14,7 @@ import torch
 from lensbox.common.files import require_writable_file, require_writable_folder
 from lensbox.model import read_metadata
 from lensbox.runtime.device import choose_device
-from lensbox.train.choices import (
-    given_settings,
-    load_labelled,
-    report_problems,
-    use_fast_kernels,
-)
+from lensbox.train.choices import given_settings, load_labelled, report_problems, use_fast_kernels
 from lensbox.train.cli import TrainArguments
 from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
 from lensbox.train.data.image_store import ImageStore, load_images, unknown_sources

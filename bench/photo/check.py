@@ -81,10 +81,7 @@ def _found(detections: Detections) -> Found:
 
 def require_same_faces(actual: Detections, expected: Detections) -> None:
     """Raise WrongAnswerError if a face with a clear score has no counterpart."""
-    for found, others, what in (
-        (expected, actual, "is not found"),
-        (actual, expected, "was not expected"),
-    ):
+    for found, others, what in ((expected, actual, "is not found"), (actual, expected, "was not expected")):
         clear = found.scores > _CLEAR_SCORE
         overlap = box_iou(found.boxes[clear], others.boxes)
         best = overlap.max(1).values if len(others.boxes) else torch.zeros(int(clear.sum()))

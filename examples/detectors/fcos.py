@@ -30,11 +30,7 @@ class Dense(nn.Module):
     """
 
     def __init__(
-        self,
-        network: FCOS | RetinaNet,
-        decode: Callable[[Tensor, Tensor], Tensor],
-        size: int,
-        classes: int,
+        self, network: FCOS | RetinaNet, decode: Callable[[Tensor, Tensor], Tensor], size: int, classes: int
     ) -> None:
         super().__init__()
         names = [f"class {index}" for index in range(classes)]

@@ -33,13 +33,7 @@ class RunnerTrial:
     """
 
     def __init__(
-        self,
-        runner: Path,
-        content: bytes,
-        name: str,
-        device: str,
-        canvases: Tensor,
-        ops: Sequence[Path] = (),
+        self, runner: Path, content: bytes, name: str, device: str, canvases: Tensor, ops: Sequence[Path] = ()
     ) -> None:
         self.device = device
         self._ops = [library_path(), *(path.absolute() for path in ops)]

@@ -95,10 +95,7 @@ def verify(
 
 
 def verify_fixed(
-    detect: Callable[[Tensor], Answer],
-    metadata: ArtifactMetadata,
-    reference: Reference,
-    name: str,
+    detect: Callable[[Tensor], Answer], metadata: ArtifactMetadata, reference: Reference, name: str
 ) -> None:
     """Compare a model, fixed to the thresholds of the metadata, with its detector in all batch sizes.
 

@@ -56,11 +56,7 @@ _SUPPORTED = ", ".join(signature.format for signature in _SIGNATURES if signatur
 
 
 def photo_from_file(
-    file: bytes,
-    canvas: Canvas | None,
-    reading: Reading,
-    max_pixels: int,
-    deadline: float | None = None,
+    file: bytes, canvas: Canvas | None, reading: Reading, max_pixels: int, deadline: float | None = None
 ) -> Photo:
     """Return the photograph in a file, decoded for a canvas as `decode_photo` does.
 

@@ -12,10 +12,7 @@ from lensbox.artifact.archive import FileKind, open_file, read_file
 from lensbox.common.errors import ArtifactError
 
 
-@pytest.mark.parametrize(
-    ("fixture", "kind"),
-    [("artifact_path", "torchscript"), ("onnx_path", "onnx")],
-)
+@pytest.mark.parametrize(("fixture", "kind"), [("artifact_path", "torchscript"), ("onnx_path", "onnx")])
 def test_opens_each_kind(fixture: str, kind: FileKind, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(fixture)
     file = open_file(read_file(path), "a file")

@@ -40,12 +40,7 @@ def test_detects_each_flipped_byte_of_the_seal(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda data: b"",
-        lambda data: data[-64:],
-        lambda data: data[:-64] + data[-64:].upper(),
-    ],
+    "change", [lambda data: b"", lambda data: data[-64:], lambda data: data[:-64] + data[-64:].upper()]
 )
 def test_detects_files_without_content(change: Callable[[bytes], bytes]) -> None:
     with pytest.raises(ValueError, match="seal"):

@@ -4,14 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lensbox.bench.timing import (
-    Series,
-    call_sampler,
-    complete_sampler,
-    find_pace,
-    interleave,
-    summarize,
-)
+from lensbox.bench.timing import Series, call_sampler, complete_sampler, find_pace, interleave, summarize
 
 
 class FakeDevice:

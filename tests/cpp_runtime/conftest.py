@@ -30,10 +30,7 @@ def run(runner: Path) -> Run:
     """Runs the program. `ops` is the value of LENSBOX_OPS_LIBRARY, None for a process without it."""
 
     def run_program(
-        *arguments: str | Path,
-        ops: str | Path | None = OPS_LIBRARY,
-        stdin: str = "",
-        program: Path = runner,
+        *arguments: str | Path, ops: str | Path | None = OPS_LIBRARY, stdin: str = "", program: Path = runner
     ) -> Completed:
         environment = {key: value for key, value in os.environ.items() if key != "LENSBOX_OPS_LIBRARY"}
         if ops is not None:

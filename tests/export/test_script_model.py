@@ -109,8 +109,7 @@ def test_full_disk_leaves_the_old_artifact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["choosing a self-test", pytest.param("loading the file back", marks=pytest.mark.exhaustive)],
+    "line", ["choosing a self-test", pytest.param("loading the file back", marks=pytest.mark.exhaustive)]
 )
 def test_sigterm_leaves_no_file(line: str, tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--output", str(tmp_path / "a.pt")]

@@ -49,10 +49,7 @@ def line_of(comment: str, after: str) -> str:
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [
-        (UsesNumpy, "has no attribute or method 'numpy'"),
-        (Nested, "Comprehension ifs are not supported yet"),
-    ],
+    [(UsesNumpy, "has no attribute or method 'numpy'"), (Nested, "Comprehension ifs are not supported yet")],
 )
 def test_names_reason_and_lines(kind: type[Brightest], reason: str, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError) as caught:

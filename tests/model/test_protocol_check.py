@@ -104,10 +104,7 @@ class Failing(Brightest):
 
 @pytest.mark.parametrize(
     ("threshold", "call"),
-    [
-        (0.0, "detect(canvases, 0.0, 0.5) with"),
-        (1.0, "detect(canvases, 1.0, 0.5), which must find nothing,"),
-    ],
+    [(0.0, "detect(canvases, 0.0, 0.5) with"), (1.0, "detect(canvases, 1.0, 0.5), which must find nothing,")],
 )
 def test_names_the_error_of_detect_with_its_line(threshold: float, call: str) -> None:
     (fault,) = missing(Failing(threshold))

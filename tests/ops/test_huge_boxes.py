@@ -173,12 +173,7 @@ def test_a_huge_box_leaves_others_alone(
 @pytest.mark.parametrize("dtype", HUGE_DTYPES)
 @pytest.mark.parametrize("with_categories", [False, True])
 def test_nms_of_huge_boxes(
-    device: torch.device,
-    images: int,
-    count: int,
-    threshold: float,
-    dtype: torch.dtype,
-    with_categories: bool,
+    device: torch.device, images: int, count: int, threshold: float, dtype: torch.dtype, with_categories: bool
 ) -> None:
     boxes = random_boxes(count, size=60.0).round().to(dtype)
     boxes[::9] = huge_boxes(len(boxes[::9]), dtype).trunc()

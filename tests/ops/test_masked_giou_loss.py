@@ -5,14 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from box_reference import (
-    BOX_DTYPES,
-    FLOAT_DTYPES,
-    TOLERANCE,
-    extreme_boxes,
-    loss_reference,
-    random_boxes,
-)
+from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, extreme_boxes, loss_reference, random_boxes
 from torch import Tensor
 
 from lensbox.bench.ops.reference import giou_reference

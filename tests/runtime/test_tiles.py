@@ -83,11 +83,7 @@ TWICE, BETTER = (250.0, 10.0, 300.0, 60.0, 0.5), (250.0, 10.0, 301.0, 60.0, 0.7)
     [
         ([PART], [WHOLE], [WHOLE]),  # a whole box replaces its cut part
         ([PART], [(*WHOLE[:4], 0.4)], [PART]),  # unless its score is too low; NMS drops the whole box
-        (
-            [(260.0, 50.0, 320.0, 90.0, 0.9)],
-            [LARGER_PART],
-            [LARGER_PART],
-        ),  # the larger part stays
+        ([(260.0, 50.0, 320.0, 90.0, 0.9)], [LARGER_PART], [LARGER_PART]),  # the larger part stays
         ([PART], [], [PART]),  # nothing covers the part
         ([PART], [SHIFTED], [PART, SHIFTED]),  # covered by 40 %
         ([PART], [SMALLER], [PART]),  # a smaller box replaces nothing; NMS drops it

@@ -35,10 +35,7 @@ def test_both_refuse_a_package_for_another_machine(
 
 @pytest.fixture(scope="module")
 def client(package_path: Path) -> Iterator[httpx.Client]:
-    with (
-        running_service(package_path) as url,
-        httpx.Client(base_url=url, timeout=PATIENCE) as client,
-    ):
+    with running_service(package_path) as url, httpx.Client(base_url=url, timeout=PATIENCE) as client:
         yield client
 
 

@@ -26,10 +26,7 @@ def test_values_are_converted_to_the_type_of_their_key() -> None:
     ("values", "words"),
     [
         ({3: 1.0}, "unknown configuration key 3"),
-        (
-            {"learning_rat": 1.0},
-            "did you mean 'learning_rate'\\?\\); known keys: model, seed",
-        ),
+        ({"learning_rat": 1.0}, "did you mean 'learning_rate'\\?\\); known keys: model, seed"),
         ({"steps": "many"}, "steps: must be a valid integer, got 'many'"),
         ({"steps": True}, "steps: must be a valid integer, got True"),
         ({"learning_rate": float("nan")}, "learning_rate: must be a finite number, got nan"),

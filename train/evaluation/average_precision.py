@@ -167,9 +167,7 @@ class Evaluation:
 
     @staticmethod
     def _match(
-        overlaps: dict[int, list[int]],
-        care: npt.NDArray[np.bool_],
-        count: int,
+        overlaps: dict[int, list[int]], care: npt.NDArray[np.bool_], count: int
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Match greedily by falling score.
 

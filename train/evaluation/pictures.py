@@ -14,13 +14,7 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from lensbox.common.files import atomic_write
-from lensbox.train.evaluation.average_precision import (
-    BANDS,
-    Curve,
-    Evaluation,
-    ImageDetections,
-    ImageLabels,
-)
+from lensbox.train.evaluation.average_precision import BANDS, Curve, Evaluation, ImageDetections, ImageLabels
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
 TARGET_COLOR = (60, 255, 90)
@@ -36,12 +30,7 @@ class BoxSet(NamedTuple):
     names: Sequence[Sequence[str]] = ()
 
 
-def contact_sheet(
-    images: Tensor,
-    box_sets: Sequence[BoxSet],
-    columns: int = 8,
-    zoom: int = 1,
-) -> Image.Image:
+def contact_sheet(images: Tensor, box_sets: Sequence[BoxSet], columns: int = 8, zoom: int = 1) -> Image.Image:
     """Return a picture of all views in a grid.
 
     Args:

@@ -23,11 +23,7 @@ from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
-from lensbox.train.run.checkpoint import (
-    load_checkpoint,
-    save_checkpoint,
-    set_aside,
-)
+from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint, set_aside
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.delivery import Delivery
 from lensbox.train.run.optimizer import Clock
@@ -147,11 +143,7 @@ class TrainingRun:
         return Outcome(figures, self.step.step, options.seconds())
 
     def _do_steps(
-        self,
-        clock: Clock,
-        log: RunLog,
-        delivery: Delivery,
-        validation: EvaluationSet | None,
+        self, clock: Clock, log: RunLog, delivery: Delivery, validation: EvaluationSet | None
     ) -> None:
         count = self.config.evaluations
         shares = [(i + 1) / (count + 1) for i in range(count)]

@@ -303,10 +303,7 @@ def other_threshold(plan: Plan, kind: str, name: str, forward: str = "") -> Any:
 
 @pytest.mark.parametrize(
     ("model", "module", "function", "wrong"),
-    [
-        ("onnx", onnx, "load_from_string", other_bias),
-        ("pt", triton_format, "make_artifact", other_threshold),
-    ],
+    [("onnx", onnx, "load_from_string", other_bias), ("pt", triton_format, "make_artifact", other_threshold)],
 )
 def test_rejects_models_with_other_detections(
     model: str,

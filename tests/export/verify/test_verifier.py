@@ -81,8 +81,7 @@ def without_the_best(found: Answer, images: Tensor) -> Answer:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [lambda found, images: {**found, "boxes": found["boxes"] + 3}, without_the_best],
+    "change", [lambda found, images: {**found, "boxes": found["boxes"] + 3}, without_the_best]
 )
 def test_rejects_errors_in_one_batch_size(
     change: Callable[[Answer, Tensor], Answer],

@@ -31,11 +31,7 @@ class TestUnusableFiles:
         ],
     )
     def test_rejects_changed_packages(
-        self,
-        package_path: Path,
-        tmp_path: Path,
-        change: Change,
-        message: str,
+        self, package_path: Path, tmp_path: Path, change: Change, message: str
     ) -> None:
         path = tmp_path / "changed.pt2"
         path.write_bytes(rewritten(package_path.read_bytes(), change))

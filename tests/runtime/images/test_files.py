@@ -131,8 +131,7 @@ def test_rejects_decompression_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
 _YCBCR = pytest.param(
     "YCbCr",
     marks=pytest.mark.skipif(
-        int(PIL.__version__.split(".")[0]) < 13,
-        reason="this Pillow cannot read its own YCbCr TIFF",
+        int(PIL.__version__.split(".")[0]) < 13, reason="this Pillow cannot read its own YCbCr TIFF"
     ),
 )
 

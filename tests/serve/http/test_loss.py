@@ -106,11 +106,7 @@ def test_the_largest_finite_numbers_give_a_finite_loss(client: httpx.Client) -> 
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "code"),
-    [
-        (b"", 400, "empty_body"),
-        (b" " * ((1 << 20) + 1), 413, "body_too_large"),
-    ],
+    ("body", "status", "code"), [(b"", 400, "empty_body"), (b" " * ((1 << 20) + 1), 413, "body_too_large")]
 )
 def test_bad_bodies(client: httpx.Client, body: bytes, status: int, code: str) -> None:
     response = client.post("/v1/loss", content=body)

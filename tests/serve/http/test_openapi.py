@@ -15,12 +15,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from v2_requests import MODEL
 
-_CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
+_CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 _SETTINGS = settings(
     max_examples=15,
     deadline=None,

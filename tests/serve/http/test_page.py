@@ -250,10 +250,7 @@ def test_asks_for_an_api_key_after_401(browser: "Browser", guarded_url: str, pho
         field = page.get_by_label("This service requires an API key.")
         expect(field).to_be_focused()
         choose(page, photos[HOPPER])
-        for key, message in (
-            ("the-wrong-key", "got an unknown key"),
-            ("the-right-key-of-a-browser", "face"),
-        ):
+        for key, message in (("the-wrong-key", "got an unknown key"), ("the-right-key-of-a-browser", "face")):
             field.fill(key)
             page.keyboard.press("Enter")
             expect(page.locator("#about")).to_contain_text(message)

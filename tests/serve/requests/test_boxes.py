@@ -96,10 +96,7 @@ _INVALID = [
     (b'{"predictions": [], "targets": [], "gradient": 1}', "gradient must be a valid boolean, got 1"),
     (_body("abc"), "predictions must be a valid array, got 'abc'"),
     (_body([1, 2, 3, 4]), "predictions[0] must be a valid array, got 1"),
-    (
-        _body([_BOX, [1, 2, 3]]),
-        "predictions[1] must have at least 4 items after validation, not 3, got [1",
-    ),
+    (_body([_BOX, [1, 2, 3]]), "predictions[1] must have at least 4 items after validation, not 3, got [1"),
     (_body([_BOX, [_BOX]]), "predictions[1][0] must be a valid number, got [1, 2, 3.5, 4]"),
     (_body([_BOX], [[1, 2, "3", 4]]), "targets[0][2] must be a valid number, got '3'"),
     (_body([[1, 2, 3, True]]), "predictions[0][3] must be a valid number, got True"),

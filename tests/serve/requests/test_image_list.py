@@ -115,10 +115,7 @@ _INVALID = [
     ({"images": {}}, "images must be a valid array, got {}"),
     ({"images": []}, "images must have at least 1 item after validation, not 0, got []"),
     ({"images": [{}]}, "images[0].data must be given, got the keys []"),
-    (
-        {"images": [{**_data(b"x"), "url": "x"}]},
-        "unknown key of the body 'images[0].url', got the value 'x'",
-    ),
+    ({"images": [{**_data(b"x"), "url": "x"}]}, "unknown key of the body 'images[0].url', got the value 'x'"),
     ({"images": [{"data": 7}]}, "images[0].data must be a valid string, got 7"),
     (
         {"images": [_data(b"x")], "score_treshold": 0.5},

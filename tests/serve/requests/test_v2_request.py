@@ -111,10 +111,7 @@ _PIXELS = "data of 'images' must be"
         ({}, "inputs must be given, got the keys []"),
         ({"inputs": []}, "the input 'images' must be given, got []"),
         ({"inputs": [{}]}, "inputs[0].name must be given, got the keys []"),
-        (
-            {"inputs": [{**_images([]), "name": "x"}]},
-            "must be named one of images, score_threshold, iou",
-        ),
+        ({"inputs": [{**_images([]), "name": "x"}]}, "must be named one of images, score_threshold, iou"),
         ({"inputs": [_images([0] * 6)] * 2}, "the input 'images' must be given once, got it twice"),
         ({"inputs": [_images([True] + [0] * 5)]}, f"{_PIXELS} integers from 0 to 255, got True"),
         ({"inputs": [_images([256] + [0] * 5)]}, f"{_PIXELS} integers from 0 to 255, got 256"),

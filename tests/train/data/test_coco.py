@@ -79,10 +79,7 @@ def test_missing_photographs_are_named_by_id(tmp_path: Path) -> None:
         ('{"images": [],\n "annotations": [}', ":2: expected JSON"),
         ("[]", "must hold lists of objects: images, annotations, categories"),
         ('{"images": [1], "annotations": [], "categories": []}', "must hold lists of objects"),
-        (
-            '{"images": [{"id": 1}, {"id": 1}], "annotations": [], "categories": []}',
-            "must have an integer",
-        ),
+        ('{"images": [{"id": 1}, {"id": 1}], "annotations": [], "categories": []}', "must have an integer"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 from scored_boxes import found, labels, random_case
 
-from lensbox.train.evaluation.average_precision import (
-    BANDS,
-    Curve,
-    Evaluation,
-    threshold_of_best_f1,
-)
+from lensbox.train.evaluation.average_precision import BANDS, Curve, Evaluation, threshold_of_best_f1
 
 BOX, OTHER, LARGE = (0, 0, 10, 10), (50, 50, 60, 60), (0, 0, 40, 40)
 
