@@ -90,25 +90,25 @@ class Sample:
         """Return whether the output of CPU and CUDA may differ by rounding."""
         return self.name_of_op not in EXACT
 
-    def leaves(self, inputs: Inputs) -> list[Any]:
-        """Return the arguments; those that train are leaves."""
-        return [
-            value.detach().requires_grad_() if position in self.trains else value
-            for position, value in enumerate(self.arguments(inputs))
-        ]
-
-    def run(self, inputs: Inputs, layout: Callable[[Tensor], Tensor] = torch.detach) -> list[Tensor]:
-        """Return the outputs and the gradients. layout: changes the strides of all tensors."""
+    def leaves(self, inputs: Inputs, layout: Callable[[Tensor], Tensor] = torch.detach) -> list[Any]:
+        """Return the arguments; those that train are leaves. layout: changes the strides of all tensors."""
         arguments = [map_tensors(value, layout) for value in self.arguments(inputs)]
         for position in self.trains:
             arguments[position].requires_grad_()
-        outputs = as_list(self.overload(*arguments))
+        return arguments
+
+    def with_gradients(self, outputs: list[Tensor], arguments: list[Any]) -> list[Tensor]:
+        """Return the outputs of a call, and the gradients of its leaves."""
         if not self.trains:
             return outputs
         (output,) = outputs
-        upstream = torch.ones_like(output) * 2.5
         leaves = [arguments[position] for position in self.trains]
-        return [output.detach(), *torch.autograd.grad(output, leaves, upstream)]
+        return [output.detach(), *torch.autograd.grad(output, leaves, torch.full_like(output, 2.5))]
+
+    def run(self, inputs: Inputs, layout: Callable[[Tensor], Tensor] = torch.detach) -> list[Tensor]:
+        """Return the outputs and the gradients. layout: as for `leaves`."""
+        arguments = self.leaves(inputs, layout)
+        return self.with_gradients(as_list(self.overload(*arguments)), arguments)
 
 
 def holds_tensors(value: Any) -> TypeGuard[Tensor | list[Tensor]]:

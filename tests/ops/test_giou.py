@@ -70,15 +70,13 @@ def check_gradients(
     op: Giou, reference: Giou, boxes1: Tensor, boxes2: Tensor, upstream: Tensor, device: torch.device
 ) -> None:
     exact = [boxes.detach().double().requires_grad_() for boxes in (boxes1, boxes2)]
-    reference(*exact).backward(upstream.double())
+    expected = torch.autograd.grad(reference(*exact), exact, upstream.double())
     inputs = [boxes.detach().to(device).requires_grad_() for boxes in (boxes1, boxes2)]
-    op(*inputs).backward(upstream.to(device))
-    for ours, theirs in zip(inputs, exact, strict=True):
-        assert ours.grad is not None
-        assert theirs.grad is not None
-        assert ours.grad.dtype == ours.dtype
-        scale = theirs.grad.abs().max().item()
-        error = (ours.grad.cpu().double() - theirs.grad).abs().max().item()
+    grads = torch.autograd.grad(op(*inputs), inputs, upstream.to(device))
+    for boxes, ours, theirs in zip(inputs, grads, expected, strict=True):
+        assert ours.dtype == boxes.dtype
+        scale = theirs.abs().max().item()
+        error = (ours.cpu().double() - theirs).abs().max().item()
         assert error <= (TOLERANCE[ours.dtype]["rtol"] + TOLERANCE[ours.dtype]["atol"]) * scale
 
 
@@ -88,22 +86,14 @@ def test_sums_of_gradients_too_large_for_their_dtype_saturate(
 ) -> None:
     box = torch.tensor([[[0, 0, 0.001, 0.001]]], dtype=torch.float16, device=device, requires_grad=True)
     others = torch.tensor([0, 0, 0.002, 0.0015], dtype=torch.float16, device=device).expand(1000, 1, 4)
-    function(box, others).sum().backward()
-    assert box.grad is not None
-    assert box.grad.isfinite().all()
-    assert box.grad.max() == torch.finfo(torch.float16).max
+    (grad,) = torch.autograd.grad(function(box, others).sum(), box)
+    assert grad.isfinite().all()
+    assert grad.max() == torch.finfo(torch.float16).max
 
 
 def test_shapes_broadcast(device: torch.device) -> None:
-    for shape1, shape2 in [
-        ((4,), (4,)),
-        ((7, 1, 4), (5, 4)),
-        ((2, 1, 3, 4), (4, 1, 4)),
-        ((0, 4), (4,)),
-        ((0, 4), (1, 4)),
-    ]:
-        boxes1 = random_boxes(*shape1[:-1]).requires_grad_()
-        boxes2 = random_boxes(*shape2[:-1]).requires_grad_()
+    for shape1, shape2 in [((), ()), ((7, 1), (5,)), ((2, 1, 3), (4, 1)), ((0,), ()), ((0,), (1,))]:
+        boxes1, boxes2 = random_boxes(*shape1).requires_grad_(), random_boxes(*shape2).requires_grad_()
         exact = giou_reference(boxes1, boxes2)
         grads = torch.autograd.grad(exact.sum(), [boxes1, boxes2])
         out = giou(boxes1.to(device), boxes2.to(device))
@@ -115,15 +105,15 @@ def test_shapes_broadcast(device: torch.device) -> None:
 
 def test_pairwise_shapes(device: torch.device) -> None:
     shapes = [
-        ((3, 4), (5, 4)),
-        ((2, 3, 4), (5, 4)),
-        ((6, 1, 17, 4), (2, 131, 4)),
-        ((0, 4), (3, 4)),
-        ((3, 4), (0, 4)),
-        ((0, 2, 4), (3, 4)),
+        ((3,), (5,)),
+        ((2, 3), (5,)),
+        ((6, 1, 17), (2, 131)),
+        ((0,), (3,)),
+        ((3,), (0,)),
+        ((0, 2), (3,)),
     ]
     for shape1, shape2 in shapes:
-        boxes1, boxes2 = random_boxes(*shape1[:-1]), random_boxes(*shape2[:-1])
+        boxes1, boxes2 = random_boxes(*shape1), random_boxes(*shape2)
         exact = pairwise_reference(boxes1, boxes2)
         out = pairwise_giou(boxes1.to(device), boxes2.to(device))
         assert out.shape == exact.shape
@@ -137,11 +127,8 @@ def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dty
     out = giou(boxes1, boxes2)
     assert out.isfinite().all()
     assert out.abs().max() <= 1 + 1e-5
-    out.sum().backward()
-    assert boxes1.grad is not None
-    assert boxes1.grad.isfinite().all()
-    assert boxes2.grad is not None
-    assert boxes2.grad.isfinite().all()
+    for grad in torch.autograd.grad(out.sum(), (boxes1, boxes2)):
+        assert grad.isfinite().all()
 
 
 def test_nan_is_not_hidden(device: torch.device) -> None:
@@ -163,9 +150,8 @@ def test_numeric_gradients(device: torch.device) -> None:
 def test_identical_boxes_have_no_gradient(device: torch.device) -> None:
     boxes = random_boxes(50).to(device)
     pred = boxes.clone().requires_grad_()
-    giou(pred, boxes).sum().backward()
-    assert pred.grad is not None
-    assert pred.grad.abs().max() < 1e-6
+    (grad,) = torch.autograd.grad(giou(pred, boxes).sum(), pred)
+    assert grad.abs().max() < 1e-6
 
 
 ZEROS = torch.zeros(3, 4)

@@ -91,23 +91,14 @@ def test_categories(device: torch.device) -> None:
 @pytest.mark.parametrize("score_dtype", FLOAT_DTYPES)
 def test_dtypes(device: torch.device, box_dtype: torch.dtype, score_dtype: torch.dtype) -> None:
     for count, candidates in ((300, 300), (1300, 400), (1300, 1300)):
-        check(
-            crowd(2, count).to(box_dtype),
-            torch.rand(2, count).to(score_dtype),
-            device,
-            0.5,
-            0.25,
-            candidates,
-            64,
-        )
+        boxes, scores = crowd(2, count).to(box_dtype), torch.rand(2, count).to(score_dtype)
+        check(boxes, scores, device, 0.5, 0.25, candidates, 64)
 
 
 def test_float64_scores_are_ordered_in_float64(device: torch.device) -> None:
     # In float32 all these scores would be equal, and index order would decide.
     scores = 0.5 + torch.arange(50, dtype=torch.float64)[None] * 1e-12
-    boxes = (
-        torch.arange(50, dtype=torch.float64)[None, :, None] * 100 + torch.tensor([0.0, 0, 10, 10]).double()
-    )
+    boxes = (torch.arange(50)[None, :, None] * 100 + torch.tensor([0.0, 0, 10, 10])).double()
     out = padded_nms(boxes.to(device), scores.to(device), 0.5, 0.0, 50, 50)
     assert out.indices[0].tolist() == list(range(49, -1, -1))
 
@@ -145,14 +136,8 @@ def test_a_removed_box_removes_nothing(device: torch.device) -> None:
 
 @pytest.mark.parametrize(("batch", "count"), [(0, 5), (2, 0), (0, 0), (0, 2000)])
 def test_nothing_to_do(device: torch.device, batch: int, count: int) -> None:
-    out = padded_nms(
-        torch.zeros(batch, count, 4, device=device),
-        torch.zeros(batch, count, device=device),
-        0.5,
-        0.1,
-        1500,
-        7,
-    )
+    boxes, scores = torch.zeros(batch, count, 4, device=device), torch.zeros(batch, count, device=device)
+    out = padded_nms(boxes, scores, 0.5, 0.1, 1500, 7)
     assert out.boxes.shape == (batch, 7, 4)
     assert (out.indices == -1).all()
     assert (out.counts == 0).all()
@@ -177,12 +162,7 @@ def test_nothing_to_do(device: torch.device, batch: int, count: int) -> None:
     ],
 )
 def test_rejects_bad_arguments(change: dict[str, Any], error: type[Exception], message: str) -> None:
-    good: dict[str, Any] = {
-        "boxes": torch.zeros(1, 3, 4),
-        "scores": torch.zeros(1, 3),
-        "iou_threshold": 0.5,
-        "score_threshold": 0.1,
-    }
-    good |= {"max_candidates": 3, "max_detections": 3}
+    good: dict[str, Any] = {"boxes": torch.zeros(1, 3, 4), "scores": torch.zeros(1, 3)}
+    good |= {"iou_threshold": 0.5, "score_threshold": 0.1, "max_candidates": 3, "max_detections": 3}
     with pytest.raises(error, match=message):
         padded_nms(**(good | change))
