@@ -77,7 +77,7 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
     elif name == "device":
         how |= {"type": _device, "metavar": "[auto|cpu|cuda|cuda:N]"}
     elif isinstance(default, str):
-        how["metavar"] = setting.metadata.get("metavar", "NAMES")
+        how["metavar"] = setting.metadata["metavar"]
     elif isinstance(default, bool):
         how["is_flag"] = True
     elif name.endswith("_bytes"):

@@ -19,24 +19,14 @@ _URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
 _DAY = 86_400  # seconds: far above any use, and below what timers overflow at
 
 
-def _count(default: int | None, most: int, summary: str) -> Any:
-    """Return a field for an integer from 1 to `most`. summary: help text of its option."""
-    return field(default=default, metadata={"least": 1, "most": most, "summary": summary})
+def _number(default: float | None, most: int, summary: str, least: int = 1) -> Any:
+    """Return a field that holds a number from `least` to `most`. summary: help text of its option."""
+    return field(default=default, metadata={"least": least, "most": most, "summary": summary})
 
 
 def _seconds(default: float, summary: str) -> Any:
     """Return a field that holds a time above 0, at most a day."""
     return field(default=default, metadata={"above": 0, "most": _DAY, "summary": summary})
-
-
-def _delay(default: float, summary: str) -> Any:
-    """Return a field that holds a time from 0 to an hour."""
-    return field(default=default, metadata={"least": 0, "most": 3600, "summary": summary})
-
-
-def _milliseconds(default: float, summary: str) -> Any:
-    """Return a field that holds a time from 0 to a second."""
-    return field(default=default, metadata={"least": 0, "most": 1000, "summary": summary})
 
 
 def _text(summary: str, metavar: str = "NAMES") -> Any:
@@ -67,21 +57,11 @@ class Settings:
     artifact: Path = field(metadata={"summary": "the file that `lensbox export` wrote"})
     device: str = field(default="auto", metadata={"summary": "auto: cuda if torch finds a GPU, else cpu"})
     devices: str = _text("one engine per device, instead of --device: all, or cuda:0,cuda:1")
-    frontends: int | None = field(
-        default=None,
-        metadata={
-            "least": 0,
-            "most": 256,
-            "summary": "processes that speak HTTP; None: 0 on a CPU, 3 for every 4 CPUs beside a GPU",
-        },
+    frontends: int | None = _number(
+        None, 256, "processes that speak HTTP; None: 0 on a CPU, 3 for every 4 CPUs beside a GPU", least=0
     )
-    busy_poll: int | None = field(
-        default=None,
-        metadata={
-            "least": 0,
-            "most": 100,
-            "summary": "milliseconds for which an idle process busy-polls before it sleeps",
-        },
+    busy_poll: int | None = _number(
+        None, 100, "milliseconds for which an idle process busy-polls before it sleeps", least=0
     )
     public_key: Path | None = field(
         default=None, metadata=_file("accept only artifacts signed with this key: a PEM file")
@@ -97,8 +77,8 @@ class Settings:
     tls_key: Path | None = field(default=None, metadata=_file("the key of --tls-certificate: a PEM file"))
     otel_endpoint: str = _text("send traces to this OpenTelemetry collector", "URL")
     no_page: bool = field(default=False, metadata={"summary": "disable the web pages / and /docs"})
-    threads: int | None = _count(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
-    decode_threads: int = _count(2, 1024, "images decoded at a time")
+    threads: int | None = _number(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
+    decode_threads: int = _number(2, 1024, "images decoded at a time")
     decode: Decode = field(
         default="auto",
         metadata={
@@ -106,28 +86,32 @@ class Settings:
             "summary": "decode JPEG files of concurrent requests on the GPU; auto: where the GPU can",
         },
     )
-    max_body_bytes: int = _count(16 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest image request")
-    max_json_bytes: int = _count(4 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest JSON request")
-    max_pixels: int = _count(50_400_000, PILLOW_MAX_PIXELS, "most pixels of an image")
-    max_boxes: int = _count(16_384, 1 << 24, "most boxes in predictions, and in targets")
-    max_images: int = _count(32, 1024, "most images of one request")
-    max_requests: int = _count(64, 1 << 20, "requests in progress at a time")
-    max_connections: int = _count(1000, 1 << 20, "connections; above this number, requests get 503")
-    max_batch: int | None = _count(None, 4096, "most images of one inference; None: 8 on CPUs, 64 on GPUs")
-    max_delay: float = _milliseconds(0.0, "milliseconds to wait for more images before a partial batch runs")
-    queue_size: int = _count(64, 1 << 20, "jobs that may wait for the model")
-    queue_bytes: int = _count(
+    max_body_bytes: int = _number(16 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest image request")
+    max_json_bytes: int = _number(4 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest JSON request")
+    max_pixels: int = _number(50_400_000, PILLOW_MAX_PIXELS, "most pixels of an image")
+    max_boxes: int = _number(16_384, 1 << 24, "most boxes in predictions, and in targets")
+    max_images: int = _number(32, 1024, "most images of one request")
+    max_requests: int = _number(64, 1 << 20, "requests in progress at a time")
+    max_connections: int = _number(1000, 1 << 20, "connections; above this number, requests get 503")
+    max_batch: int | None = _number(None, 4096, "most images of one inference; None: 8 on CPUs, 64 on GPUs")
+    max_delay: float = _number(
+        0.0, 1000, "milliseconds to wait for more images before a partial batch runs", least=0
+    )
+    queue_size: int = _number(64, 1 << 20, "jobs that may wait for the model")
+    queue_bytes: int = _number(
         512 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "size of the images that may wait for the model"
     )
     body_timeout: float = _seconds(30.0, "seconds for receiving a body")
     send_timeout: float = _seconds(60.0, "seconds for sending an answer")
     answer_timeout: float = _seconds(30.0, "seconds from the end of a body to its answer")
-    engine_timeout: float = _delay(60.0, "seconds after which a call of the model counts as stuck; 0: never")
-    shutdown_delay: float = _delay(
-        1.0, "seconds after SIGTERM in which requests are still accepted; /readyz answers 503"
+    engine_timeout: float = _number(
+        60.0, 3600, "seconds after which a call of the model counts as stuck; 0: never", least=0
     )
-    shutdown_timeout: int = _count(30, _DAY, "seconds from SIGTERM until the process is killed")
-    keep_alive_timeout: int = _count(75, _DAY, "seconds that an idle connection stays open")
+    shutdown_delay: float = _number(
+        1.0, 3600, "seconds after SIGTERM in which requests are still accepted; /readyz answers 503", least=0
+    )
+    shutdown_timeout: int = _number(30, _DAY, "seconds from SIGTERM until the process is killed")
+    keep_alive_timeout: int = _number(75, _DAY, "seconds that an idle connection stays open")
 
     def call_limit(self, loading: float) -> float:
         """Return the seconds after which a call of the model counts as stuck.
