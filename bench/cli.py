@@ -20,8 +20,6 @@ from lensbox.common.reporting import start_reporting
 if TYPE_CHECKING:
     from lensbox.bench.report import Options, Report
 
-Say = Callable[[str], None]
-
 
 class _FileOrCommand(click.Group):
     """Pass arguments that do not begin with the name of a command to `lensbox bench FILE`."""

@@ -175,11 +175,11 @@ class ServiceError(LensboxError):
         return self.status in _OF_ONE_IMAGE
 
 
-def unexpected(answer: object, status: int = 200) -> ServiceError:
+def unexpected(answer: object) -> ServiceError:
     """Return the error for an answer that does not come from a Lensbox service."""
     text = (answer if isinstance(answer, str) else repr(answer))[:SHOWN]
     detail = f"the answer does not come from a Lensbox service: {text!r}"
-    return ServiceError(status, "unexpected_answer", detail)
+    return ServiceError(200, "unexpected_answer", detail)
 
 
 def _number(value: Any) -> float:

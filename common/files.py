@@ -23,8 +23,7 @@ def atomic_write(path: str | Path, content: bytes) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file() and not path.is_dir():
-            with path.open("wb") as device:
-                device.write(content)
+            path.write_bytes(content)
         else:
             _replace(Path(os.path.realpath(path)) if path.is_symlink() else path, content)
     except OSError as error:

@@ -78,9 +78,9 @@ def run_exercise(device_type: str, quick: bool) -> list[Point]:
     return points
 
 
-def valid_slots(slots: int, fill: float, warps: Warps, seed: int = 0) -> Tensor:
+def valid_slots(slots: int, fill: float, warps: Warps) -> Tensor:
     """Return which slots hold a box: bool `[slots]`, true for a share `fill`."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     if warps == "mixed":
         return torch.rand(slots, generator=generator) < fill
     return (torch.rand(slots // WARP, generator=generator) < fill).repeat_interleave(WARP)

@@ -18,7 +18,6 @@ from lensbox.export.verify.verifier import compare, faults_of
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.detection_sets import found_in
 
-DTYPES = ("float32", "tf32", "float16", "bfloat16")
 # Bits in the coarsest arithmetic of each export.
 MANTISSA_BITS = {"float32": 10, "tf32": 10, "float16": 10, "bfloat16": 7}
 TF32_MANTISSA_BITS = 10  # float32 has 23
@@ -88,7 +87,7 @@ def measure_precision(
         expected = reference.found(reference.thresholds)[:count]
         change = compare(expected, found, reference.thresholds, tolerance)
     precision = Precision(
-        dtype=dtype,  # type: ignore[arg-type]  # (one of DTYPES, and not float32)
+        dtype=dtype,  # type: ignore[arg-type]  # (not float32)
         device=device,
         pictures=count,
         detections=len(change.boxes),

@@ -44,7 +44,7 @@ def test_batch_norm_is_folded(artifact_path: Path) -> None:
 
 
 def test_failed_export_leaves_the_old_artifact(
-    detector: FaceDetector, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    detector: FaceDetector, artifact_path: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "detector.pt"
     shutil.copy(artifact_path, path)

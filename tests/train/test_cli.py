@@ -95,17 +95,15 @@ def test_an_artifact_must_be_signed_if_asked_to(faces_shard: Path, tmp_path: Pat
 COLORS = {"red": (250, 10, 10), "blue": (10, 10, 240)}
 
 
-def write_squares(
-    folder: Path, width: int, height: int, photos: list[list[tuple[str, int, int, int]]]
-) -> None:
-    """Write gray photographs with colored things (name, x, y, height), 24 wide, and their labels.
+def write_squares(folder: Path, height: int, photos: list[list[tuple[str, int, int, int]]]) -> None:
+    """Write gray photographs, 320 wide, with colored things (name, x, y, height), 24 wide, and their labels.
 
     A thing named "wrong" is bluest and labelled red.
     """
     (folder / "images").mkdir()
     lines = []
     for index, things in enumerate(photos):
-        pixels = np.full((height, width, 3), 110, np.uint8)
+        pixels = np.full((height, 320, 3), 110, np.uint8)
         lines += [f"{index}.png", str(len(things))]
         for name, x, y, tall in things:
             pixels[y : y + tall, x : x + 24] = COLORS.get(name, (0, 0, 255))
@@ -118,7 +116,7 @@ def test_average_precision_of_each_class(tmp_path: Path, lensbox: Lensbox) -> No
     photos = [[("red", 20 + 24 * index, 40, 24)] for index in range(6)]
     for index, name in ((1, "blue"), (3, "blue"), (5, "wrong")):
         photos[index].append((name, 200, 20 + 20 * index, 24))
-    write_squares(tmp_path, 320, 192, photos)
+    write_squares(tmp_path, 192, photos)
     save_artifact(RedAndBlue(), tmp_path / "colors.pt")
     report, result = tmp_path / "report", tmp_path / "figures.json"
     arguments = ["--data", tmp_path, "--artifact", tmp_path / "colors.pt", "--coco"]
@@ -172,7 +170,7 @@ class Squeezed(RedAndBlue):
 
 def test_a_detector_with_a_preprocess_of_its_own(tmp_path: Path, lensbox: Lensbox) -> None:
     # Things of 24 x 48 are squares on the canvas.
-    write_squares(tmp_path, 320, 384, [[("red", 40, 80, 48), ("blue", 200, 240, 48)]])
+    write_squares(tmp_path, 384, [[("red", 40, 80, 48), ("blue", 200, 240, 48)]])
     artifact, result = tmp_path / "a.pt", tmp_path / "figures.json"
     save_artifact(Squeezed(), artifact)
     lensbox("evaluate", "--data", tmp_path, "--artifact", artifact, "--json", result)

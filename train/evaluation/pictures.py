@@ -56,12 +56,10 @@ def contact_sheet(images: Tensor, box_sets: Sequence[BoxSet], columns: int = 8, 
     return sheet
 
 
-def save_contact_sheet(images: Tensor, targets: Tensor, ignored: Tensor, path: Path, zoom: int = 1) -> None:
+def save_contact_sheet(images: Tensor, targets: Tensor, ignored: Tensor, path: Path) -> None:
     """Write a sheet of training views: targets green, ignored boxes red."""
-    save_picture(
-        contact_sheet(images, [BoxSet(ignored, IGNORED_COLOR), BoxSet(targets, TARGET_COLOR)], zoom=zoom),
-        path,
-    )
+    sets = [BoxSet(ignored, IGNORED_COLOR), BoxSet(targets, TARGET_COLOR)]
+    save_picture(contact_sheet(images, sets), path)
 
 
 def save_picture(picture: Image.Image, path: Path) -> None:

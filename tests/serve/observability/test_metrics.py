@@ -95,7 +95,7 @@ def test_letterbox_is_a_stage_of_its_own(client: httpx.Client, png: bytes) -> No
     assert _value(_samples(client), "lensbox_stage_seconds_sum", stage="letterbox") > 0
 
 
-def test_reports_queued_jobs(start: Start, fake: Any, png: bytes) -> None:
+def test_reports_queued_jobs(start: Start, fake: Any) -> None:
     running = start()
     fake.gate.clear()
     for _ in range(3):

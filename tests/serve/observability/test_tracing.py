@@ -93,7 +93,7 @@ def test_nothing_is_imported_without_a_collector() -> None:
 
 
 def test_a_missing_package_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(choice, "_is_installed", lambda: False)
     with pytest.raises(choice.TracingError, match=r"pip install 'lensbox\[otel\]'$"):

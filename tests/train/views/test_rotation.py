@@ -20,9 +20,9 @@ CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, ro
 BOXES = [[98.0, 78.0, 158.0, 178.0], [60.0, 30.0, 90.0, 80.0], [150.0, 140.0, 220.0, 160.0]]
 
 
-def turn_by(degrees: float, views: int = 1) -> Turn:
-    angle = torch.full((views,), math.radians(degrees))
-    return Turn(torch.ones(views).bool(), angle.cos(), angle.sin())
+def turn_by(degrees: float) -> Turn:
+    angle = torch.tensor([math.radians(degrees)])
+    return Turn(torch.ones(1).bool(), angle.cos(), angle.sin())
 
 
 def turned(box: Sequence[float], clipped: Sequence[float], turn: Turn, visible: float = 1.0) -> Any:
@@ -106,16 +106,14 @@ def test_padding_stays_black_and_edges_stay_bright(degrees: float) -> None:
     assert ((inside[0] == 1) != expected).float().mean() < 0.005
 
 
-def ellipse_store(
-    boxes: Sequence[Sequence[Sequence[float]]], width: int = 400, height: int = 400
-) -> StoreTensors:
-    """Photographs of one or more white ellipses each."""
+def ellipse_store(boxes: Sequence[Sequence[Sequence[float]]]) -> StoreTensors:
+    """Photographs of 400 x 400 pixels, of one or more white ellipses each."""
     pixels = torch.zeros(len(boxes), SIDE, SIDE, dtype=torch.uint8)
     for index, group in enumerate(boxes):
         for box in group:
-            drawn = ellipse(box, width, height).byte()
-            pixels[index, :height, :width] = torch.maximum(pixels[index, :height, :width], drawn)
-    sizes = torch.tensor([[width, height]] * len(boxes))
+            drawn = ellipse(box, 400, 400).byte()
+            pixels[index, :400, :400] = torch.maximum(pixels[index, :400, :400], drawn)
+    sizes = torch.tensor([[400, 400]] * len(boxes))
     groups = [torch.tensor(group) for group in boxes]
     flags = [torch.zeros(len(group)).bool() for group in boxes]
     return store_tensors(pixels, sizes, groups, flags, torch.ones(len(boxes)), 8)

@@ -54,11 +54,11 @@ def test_whole_views_equal_preprocess(size: tuple[int, int]) -> None:
     assert torch.equal(content[0], white[0, 0] != 0)
 
 
-def boxes_store(boxes: Tensor, ignore: Tensor | None = None, side: int = 400) -> StoreTensors:
-    """One black photograph with these boxes."""
+def boxes_store(boxes: Tensor, ignore: Tensor | None = None) -> StoreTensors:
+    """One black photograph of 400 x 400 pixels with these boxes."""
     flags = torch.zeros(len(boxes)).bool() if ignore is None else ignore
     pixels = torch.zeros(1, SIDE, SIDE, dtype=torch.uint8)
-    return store_tensors(pixels, torch.tensor([[side, side]]), [boxes], [flags], torch.ones(1), 16)
+    return store_tensors(pixels, torch.tensor([[400, 400]]), [boxes], [flags], torch.ones(1), 16)
 
 
 FACE, LOW = (0.0, 10.0, 100.0, 90.0), (0.0, 0.0, 40.0, 44.0)
