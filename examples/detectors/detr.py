@@ -84,9 +84,6 @@ class Detr(nn.Module):
             query, labels = pair // classes, pair % classes
         center, extent = (found.pred_boxes * self.size).split(2, dim=2)
         boxes = torch.cat([center - extent / 2, center + extent / 2], dim=2)
-        return {
-            "boxes": boxes.gather(1, query[:, :, None].expand(-1, -1, 4)),
-            "scores": scores,
-            "counts": (scores > score_threshold).sum(dim=1),
-            "labels": labels,
-        }
+        boxes = boxes.gather(1, query[:, :, None].expand(-1, -1, 4))
+        counts = (scores > score_threshold).sum(dim=1)
+        return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels}

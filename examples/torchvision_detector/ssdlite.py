@@ -77,12 +77,8 @@ class SsdLite(nn.Module):
             max_detections=self.detections,
             categories=labels,
         )
-        return {
-            "boxes": boxes,
-            "scores": scores,
-            "counts": counts,
-            "labels": labels.gather(1, kept.clamp(min=0)),
-        }
+        labels = labels.gather(1, kept.clamp(min=0))
+        return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels}
 
     def decode(self, codes: Tensor) -> Tensor:
         """Return boxes [B, A, 4] of SSD's codes, center and size relative to the anchors, times 10 and 5."""

@@ -27,12 +27,8 @@ def ours(*images: list[list[float]], score: float = 0.9) -> dict[str, Tensor]:
     for index, image in enumerate(images):
         boxes[index, : len(image)] = torch.tensor(image).view(len(image), 4)
     scores, labels = torch.full([len(images), 2], score), torch.zeros(len(images), 2, dtype=torch.long)
-    return {
-        "boxes": boxes,
-        "scores": scores,
-        "labels": labels,
-        "counts": torch.tensor(list(map(len, images))),
-    }
+    counts = torch.tensor(list(map(len, images)))
+    return {"boxes": boxes, "scores": scores, "labels": labels, "counts": counts}
 
 
 @pytest.mark.parametrize(

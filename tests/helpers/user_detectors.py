@@ -52,12 +52,8 @@ class RedAndBlue(nn.Module):
             boxes, scores, iou_threshold, score_threshold, 500, 30, labels
         )
         kept = kept.clamp(min=0).long()
-        return {
-            "boxes": boxes.gather(1, kept[:, :, None].expand(-1, -1, 4)),
-            "scores": scores,
-            "counts": counts,
-            "labels": labels.gather(1, kept),
-        }
+        boxes = boxes.gather(1, kept[:, :, None].expand(-1, -1, 4))
+        return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels.gather(1, kept)}
 
     def boxes(self, rows: int, columns: int, like: Tensor) -> Tensor:
         """Return [rows * columns, 4], the receptive fields of the convolution."""

@@ -97,13 +97,6 @@ def score(
         if classes
         else matched.table()
     )
-    figures = Figures(
-        precision,
-        len(data.names),
-        curve.total,
-        threshold,
-        f1,
-        mean_precision(by_class) if by_class else None,
-        classes,
-    )
+    coco_means = mean_precision(by_class) if by_class else None
+    figures = Figures(precision, len(data.names), curve.total, threshold, f1, coco_means, classes)
     return figures, matched

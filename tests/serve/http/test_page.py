@@ -418,15 +418,8 @@ def test_fits_the_screen_with_readable_contrast(
     expect(summary(page, HOPPER)).to_contain_text("1 found")
     expect(alert(page, "a_name")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for selector in (
-        "h1",
-        "#about",
-        ".hint >> visible=true",
-        "label[for=files]",
-        "#camera",
-        ".summary",
-        ".error",
-    ):
+    texts = ("h1", "#about", ".hint >> visible=true", "label[for=files]", "#camera", ".summary", ".error")
+    for selector in texts:
         contrast = _contrast(page.locator(selector).locator("visible=true").first)
         assert contrast >= 4.5, (selector, contrast)  # WCAG 2, level AA
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -58,14 +58,8 @@ def test_a_curve_tells_which_box_each_detection_took() -> None:
 
 
 def test_threshold_of_best_f1_maximises_f1() -> None:
-    curve = Curve(
-        np.array([0.9, 0.8, 0.7, 0.6]),
-        np.array([True, True, False, True]),
-        4,
-        np.zeros(4, int),
-        np.zeros(4, int),
-        np.array([2, 0, -1, 1]),
-    )
+    scores, hits = np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, True, False, True])
+    curve = Curve(scores, hits, 4, np.zeros(4, int), np.zeros(4, int), np.array([2, 0, -1, 1]))
     # F1 by cut: 2/5, 4/6, 4/7, 6/8
     threshold, f1 = threshold_of_best_f1(curve)
     assert f1 == 0.75
