@@ -29,9 +29,7 @@ def check(
     given = [pred, target] if weight is None else [pred, target, weight]
     exact = [t.detach().double().requires_grad_() for t in given]
     expected = loss_reference(exact[0], exact[1], None if weight is None else exact[2])
-    wanted = [i for i, t in enumerate(given) if t.is_floating_point()]
-    if only_pred:
-        wanted = [0]
+    wanted = [0] if only_pred else [i for i, t in enumerate(given) if t.is_floating_point()]
     expected_grads = torch.autograd.grad(
         expected, [exact[i] for i in wanted], torch.tensor(-2.5).double(), allow_unused=True
     )
