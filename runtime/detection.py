@@ -69,14 +69,14 @@ def concatenate(found: Sequence[Detections]) -> Detections:
 
 def _at(fetched: Fetched, index: Any, width: int = 0, height: int = 0) -> Detections:
     """Return copies of the detections at an index into [B, K]: views would keep the whole batch in memory."""
+    boxes, scores = _copied(fetched.boxes, index), _copied(fetched.scores, index)
+    further = {name: _copied(values, index) for name, values in fetched.further.items()}
+    return Detections(boxes, scores, further.pop("labels", None), further, width, height)
 
-    def copied(values: NDArray[Any]) -> Tensor:
-        # numpy copies without releasing the GIL, which the threads that decode images compete for.
-        return torch.from_numpy(values[index].copy())
 
-    further = {name: copied(values) for name, values in fetched.further.items()}
-    labels = further.pop("labels", None)
-    return Detections(copied(fetched.boxes), copied(fetched.scores), labels, further, width, height)
+def _copied(values: NDArray[Any], index: Any) -> Tensor:
+    # numpy copies without releasing the GIL, which the threads that decode images compete for.
+    return torch.from_numpy(values[index].copy())
 
 
 def _used_slots(counts: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
