@@ -26,7 +26,13 @@ from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.processes.child import EngineAddress
 from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.link import BusyWait, Link
-from lensbox.serve.processes.shared_memory import packed_whole, unpacked
+from lensbox.serve.processes.messages import (
+    Answer,
+    packed_answers,
+    read_request,
+    unpacked,
+    unpacked_answers,
+)
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import end_process
 
@@ -36,8 +42,6 @@ _FLUSH_TIMEOUT = 2.0  # seconds
 _BEAT = 0.5  # seconds
 _STUCK_CHECKS = 5  # in a row: after the whole process was suspended, the call may still return
 _PAUSE = 0.1  # seconds before a retry after a lack of file descriptors or memory
-
-Answer = tuple[int, Any, BaseException | None]  # number of the job; its result, or the error
 
 _EXPECTED = (OverloadError, NotReadyError, DeadlineError, CancelledError)
 
@@ -160,7 +164,7 @@ class FrontEnd:
         self.link.close()
 
     def _handle(self, message: bytes) -> None:
-        number, data, blocks, asked, deadline = unpacked(message)
+        number, data, blocks, asked, deadline = read_request(message)
         if data is None:
             if (future := self._futures.get(number)) is not None:
                 future.cancel()
@@ -236,17 +240,17 @@ def _packed_answers(answers: list[Answer]) -> bytes:
         if error is not None and not isinstance(error, _EXPECTED):
             _log.error("a request failed", exc_info=error)
     with contextlib.suppress(Exception):
-        data = packed_whole(answers)
+        data = packed_answers(answers)
         if any(error is not None for _, _, error in answers):
-            unpacked(data)  # some exceptions can be pickled but not unpickled
+            unpacked_answers(data)  # some exceptions can be pickled but not unpickled
         return data
-    return packed_whole([_packable(answer) for answer in answers])
+    return packed_answers([_packable(answer) for answer in answers])
 
 
 def _packable(answer: Answer) -> Answer:
     """Return the answer, or an error in its place if it cannot be pickled."""
     try:
-        unpacked(packed_whole(answer))
+        unpacked_answers(packed_answers([answer]))
     except Exception as failure:
         number, _, error = answer
         if error is None:

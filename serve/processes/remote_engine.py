@@ -5,7 +5,6 @@ import contextlib
 import itertools
 import logging
 import math
-import pickle
 import threading
 import time
 from collections.abc import Sequence
@@ -23,7 +22,8 @@ from lensbox.serve.engine.jobs import Job
 from lensbox.serve.processes.admission_window import AdmissionWindow
 from lensbox.serve.processes.child import EngineAddress
 from lensbox.serve.processes.link import BusyWait, Link
-from lensbox.serve.processes.shared_memory import Arena, aligned, packed, unpacked
+from lensbox.serve.processes.messages import cancellation, job_message, packed, unpacked_answers
+from lensbox.serve.processes.shared_memory import Arena, aligned
 
 _log = logging.getLogger(__name__)
 
@@ -131,10 +131,10 @@ class RemoteEngine:
 
         def tell_cancelled(done: "Future[Result]") -> None:
             if done.cancelled():
-                link.send(pickle.dumps((number, None, (), 0.0, 0.0)))
+                link.send(cancellation(number))
 
         future.add_done_callback(tell_cancelled)
-        link.send(pickle.dumps((number, data, blocks, time.monotonic(), deadline)))
+        link.send(job_message(number, data, blocks, deadline))
         if self.is_lone and threading.get_ident() == self._loop_thread:
             self._wait.begin()
             self._stay_awake()
@@ -223,10 +223,10 @@ class RemoteEngine:
 
     def _take(self, message: bytes) -> None:
         """Handle a message from the engine: the answers to some jobs."""
-        for number, result, error in unpacked(message):
+        for number, result, error in unpacked_answers(message):
             self._settle_job(number, result, error)
 
-    def _settle_job(self, number: int, result: Any, error: Exception | None) -> None:
+    def _settle_job(self, number: int, result: Any, error: BaseException | None) -> None:
         with self._lock:
             jobs = len(self._pending)
             pending = self._pending.pop(number, None)
@@ -273,7 +273,7 @@ class RemoteEngines(Engines):
             engine.wait_for_first_attempt(max(0.0, until - time.monotonic()))
 
 
-def _settle(future: "Future[Any]", result: Any, error: Exception | None) -> None:
+def _settle(future: "Future[Any]", result: Any, error: BaseException | None) -> None:
     with contextlib.suppress(InvalidStateError):  # cancelled
         if error is None:
             future.set_result(result)

@@ -1,19 +1,8 @@
-"""Pass jobs between processes: tensors in shared memory, everything else as pickled bytes.
+"""Shared memory, in which the tensors of jobs pass from front ends to engines."""
 
-pickle is safe here: both ends are processes of one service and authenticate with a random key.
-"""
-
-import copyreg
-import io
 import mmap
 import os
-import pickle
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import numpy as np
-import torch
 
 _ALIGNMENT = 64
 
@@ -69,46 +58,3 @@ class Arena:
 def aligned(nbytes: int) -> int:
     """Round up to a multiple of 64."""
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-
-
-def packed(value: Any) -> tuple[bytes, list[memoryview]]:
-    """Pickle a value; return its bytes and, separately and in order, the bytes of its CPU tensors."""
-    buffers: list[pickle.PickleBuffer] = []
-    stream = io.BytesIO()
-    _pickler(stream, buffers.append).dump(value)
-    return stream.getvalue(), [buffer.raw() for buffer in buffers]
-
-
-def packed_whole(value: Any) -> bytes:
-    """Pickle a value with its tensors."""
-    stream = io.BytesIO()
-    _pickler(stream).dump(value)
-    return stream.getvalue()
-
-
-def unpacked(data: bytes, buffers: Sequence[memoryview] = ()) -> Any:
-    """Return the pickled value. Its tensors share the memory of `buffers`."""
-    return pickle.loads(data, buffers=buffers)
-
-
-def _pickler(stream: io.BytesIO, on_buffer: Callable[[pickle.PickleBuffer], object] | None = None) -> Any:
-    pickler = pickle.Pickler(stream, 5, buffer_callback=on_buffer)
-    pickler.dispatch_table = {**copyreg.dispatch_table, torch.Tensor: _reduced}
-    return pickler
-
-
-def _reduced(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Reduce a tensor for pickle, in half the time and bytes of numpy's own reduction."""
-    if tensor.dim() == 3 and not tensor.is_contiguous():  # an interleaved image: keep its memory layout
-        make, array = _interleaved, tensor.permute(1, 2, 0).contiguous().numpy()
-    else:
-        make, array = _tensor, tensor.contiguous().numpy()
-    return make, (pickle.PickleBuffer(array.data), array.dtype.str, array.shape)
-
-
-def _tensor(content: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.from_numpy(np.ndarray(shape, dtype, content))
-
-
-def _interleaved(content: Any, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
-    return torch.from_numpy(np.ndarray(shape, dtype, content).transpose(2, 0, 1))

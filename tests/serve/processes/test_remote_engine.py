@@ -22,7 +22,7 @@ from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job
 from lensbox.serve.processes.child import EngineAddress, new_address
-from lensbox.serve.processes.shared_memory import packed_whole
+from lensbox.serve.processes.messages import packed_answers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
@@ -194,7 +194,7 @@ def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogC
 def test_an_unknown_result_is_logged_and_skipped(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.connect()
     future = pair.submit()
-    messages = packed_whole([(99, None, None)]), packed_whole([(0, "good", None)])
+    messages = packed_answers([(99, None, None)]), packed_answers([(0, "good", None)])
     with caplog.at_level(logging.ERROR):
         # Both messages in one piece.
         pieces = [len(message).to_bytes(8, "little") + message for message in messages]

@@ -1,0 +1,93 @@
+"""Jobs and answers as messages."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from lensbox.runtime.box_loss import BoxPairs, Losses
+from lensbox.runtime.detection import Detections
+from lensbox.runtime.images.photo import Photo
+from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob, DetectJob, LossJob, TiledJob
+from lensbox.serve.processes.messages import Answer, packed, packed_answers, unpacked, unpacked_answers
+
+
+def _round_trip(value: Any) -> Any:
+    data, buffers = packed(value)
+    return unpacked(data, [memoryview(bytearray(buffer)) for buffer in buffers])
+
+
+@pytest.mark.parametrize("interleaved", [True, False])
+def test_photographs_round_trip(interleaved: bool) -> None:
+    pixels = torch.randint(0, 256, [5, 7, 3], dtype=torch.uint8).permute(2, 0, 1)
+    photo = Photo(pixels if interleaved else pixels.contiguous(), 14, 10, (0, 0, 14, 10))
+    data, buffers = packed(DetectJob(photo, 0.5, None))
+    assert [buffer.nbytes for buffer in buffers] == [105]
+    assert len(data) < 1000  # without the pixels
+    shared = bytearray(buffers[0])
+    job = unpacked(data, [memoryview(shared)])
+    assert job.photo.pixels.stride() == photo.pixels.stride()
+    assert torch.equal(job.photo.pixels, pixels)
+    assert (job.photo.window, job.score_threshold) == (photo.window, 0.5)
+    shared[:] = bytes(105)
+    assert not job.photo.pixels.any()  # shares the memory
+
+
+def test_other_jobs_round_trip() -> None:
+    canvases = torch.randint(0, 256, [6, 1, 4, 4], dtype=torch.uint8)
+    for part in (canvases, canvases[1::2]):
+        assert torch.equal(_round_trip(CanvasJob(part, None, 0.5)).canvases, part)
+    boxes = torch.zeros(0, 4, dtype=torch.float64)
+    job = _round_trip(LossJob(BoxPairs(boxes, boxes + 1, (0, 0)), True, False, 7))
+    assert (job.pairs.sizes, job.per_image, job.gradient, job.most_slots) == ((0, 0), True, False, 7)
+    assert job.pairs.predictions.shape == job.pairs.targets.shape == (0, 4)
+    assert job.pairs.targets.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    "values",
+    [torch.rand(2, 3, 4).permute(2, 0, 1), torch.zeros(0, 4), torch.tensor(3), torch.tensor([True, False])],
+    ids=["permuted", "empty", "number", "bool"],
+)
+def test_tensors_round_trip(values: torch.Tensor) -> None:
+    canvases = CanvasDetections(values, values, values, None, {"mask": values})
+    ((_, answer, _),) = unpacked_answers(packed_answers([(1, canvases, None)]))
+    for found in (_round_trip(values), answer.boxes, answer.extras["mask"]):
+        assert (found.dtype, found.shape) == (values.dtype, values.shape)
+        assert found.is_contiguous() is values.is_contiguous()
+        assert torch.equal(found, values)
+        found.zero_()  # writable
+
+
+def test_a_list_of_windows_round_trips() -> None:
+    photo = Photo.of(torch.zeros([1, 4, 8], dtype=torch.uint8))
+    job = _round_trip(TiledJob(photo, [(0, 0, 4, 4), (4, 0, 8, 4)], None, 0.5))
+    assert job.windows == [(0, 0, 4, 4), (4, 0, 8, 4)]
+    assert job.photo.window == (0, 0, 8, 4)
+
+
+def _detections(count: int, named: bool) -> Detections:
+    labels = torch.arange(count) if named else None
+    extras = {"points": torch.rand(count, 5, 2).transpose(1, 2)} if named else {}
+    return Detections(torch.rand(count, 4), torch.rand(count), labels, extras, 10 + count, 20)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_answers_round_trip(named: bool) -> None:
+    sent: list[Any] = [_detections(count, named) for count in (3, 0, 1)]
+    others = [None, Losses(0.5, [0.5], None)]
+    answers: list[Answer] = [(number, result, None) for number, result in enumerate([*sent, *others])]
+    answers.append((9, None, NotReadyError("ended")))
+    found = {number: (result, error) for number, result, error in unpacked_answers(packed_answers(answers))}
+    assert isinstance(found[9][1], NotReadyError)
+    assert [found[number] for number in (3, 4)] == [(other, None) for other in others]
+    for number, one in enumerate(sent):
+        result = found[number][0]
+        assert (result.width, result.height, result.extras.keys()) == (one.width, 20, one.extras.keys())
+        assert torch.equal(result.boxes, one.boxes)
+        assert torch.equal(result.scores, one.scores)
+        assert result.labels is None if one.labels is None else torch.equal(result.labels, one.labels)
+        assert all(torch.equal(result.extras[name], one.extras[name]) for name in one.extras)
+        assert result.boxes.dtype == torch.float32
+        result.boxes.zero_()  # writable
