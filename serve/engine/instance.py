@@ -22,7 +22,7 @@ import torch
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import largest_batch
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
-from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue
+from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue, Promise
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.settings import Settings
 
@@ -191,26 +191,28 @@ class Instance:
         self._check_time(deadline, 1)
         self._queue.check_room()
 
-    def submit(
-        self, job: Job[Result], deadline: float = math.inf, asked: float | None = None
-    ) -> "Future[Result]":
+    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """Queue a job. Cancel the future before its turn to drop the job.
 
         A job of more images than one call takes is computed in parts, and can be cancelled until the last
         part. deadline: on the clock of `time.monotonic`; the future of a job that starts later raises
-        DeadlineError. asked: time at which the job was requested; None: now. Raise NotReadyError, or
-        OverloadError if the queue is full.
+        DeadlineError. Raise NotReadyError, or OverloadError if the queue is full.
         """
-        self.ready_artifact()
-        self._check_time(deadline, job.images)
         future: Future[Result] = Future()
-        parts = job.parts(self._largest) if job.images > self._largest else None
+        self.enqueue(job, future, deadline, time.monotonic())
+        return future
+
+    def enqueue(self, job: Job[Any], future: Promise, deadline: float, asked: float) -> None:
+        """Queue a job as `submit` does. asked: time at which the job was requested."""
+        self.ready_artifact()
+        images = job.images
+        self._check_time(deadline, images)
+        parts = job.parts(self._largest) if images > self._largest else None
         try:
-            self._queue.put(Entry(job, future, deadline, parts, time.monotonic() if asked is None else asked))
+            self._queue.put(Entry(job, future, deadline, parts, asked))
         except ClosedError:
             self.ready_artifact()
             raise
-        return future
 
     def _run(self) -> None:
         try:

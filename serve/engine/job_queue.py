@@ -4,9 +4,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from lensbox.serve.engine.errors import DeadlineError, OverloadError
 from lensbox.serve.engine.jobs import Job
@@ -18,24 +17,37 @@ class ClosedError(Exception):
     """The queue takes no more jobs."""
 
 
+class Promise(Protocol):
+    """What a queue and an engine need of a `Future`."""
+
+    def cancelled(self) -> bool: ...
+
+    def set_running_or_notify_cancel(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
 @dataclass(eq=False, slots=True)
 class Entry:
     """A queued job with its future and deadline; times are of `time.monotonic`.
 
     parts: remaining parts of a job that is too large for one call, else None. left: number of images still to
-    compute. results: results of the parts computed so far.
+    compute. results: results of the parts computed so far. nbytes: of the job.
     """
 
     job: Job[Any]
-    future: "Future[Any]"
+    future: Promise
     deadline: float
     parts: Iterator[Job[Any]] | None = None
     queued: float = field(default_factory=time.monotonic)
     results: list[Any] = field(default_factory=list)
     left: int = field(init=False)
+    nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.left = self.job.images
+        self.left, self.nbytes = self.job.images, self.job.nbytes
 
     def begins(self) -> bool:
         """Mark the job as running (a job in parts: before its result is set). Return False if cancelled."""
@@ -62,7 +74,8 @@ class JobQueue:
         self._part_was_last = False
         self._closed = False
         self._receive = receive
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -84,7 +97,7 @@ class JobQueue:
 
     def check_room(self, nbytes: int = 1) -> None:
         """Raise OverloadError if there is no room for a job of that many bytes."""
-        with self._changed:
+        with self._lock:
             reason, dropped = self._make_room(nbytes)
         _fail_late(dropped)
         if reason:
@@ -92,21 +105,22 @@ class JobQueue:
 
     def put(self, entry: Entry) -> None:
         """Append a job. Raise OverloadError or ClosedError."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise ClosedError
-            reason, dropped = self._make_room(entry.job.nbytes)
+            reason, dropped = self._make_room(entry.nbytes)
             if not reason:
                 self._entries.append(entry)
                 self._count(entry, 1)
-                self._changed.notify()
+                if self._receive is None:  # else no thread waits
+                    self._changed.notify()
         _fail_late(dropped)
         if reason:
             raise _overloaded(reason)
 
     def put_back(self, entry: Entry) -> None:
         """Put a job back after one of its parts, even into a full or closed queue."""
-        with self._changed:
+        with self._lock:
             self._entries.appendleft(entry)
             self._count(entry, 1)
             self._part_was_last = True
@@ -124,7 +138,7 @@ class JobQueue:
         while True:
             if self._receive is not None:
                 self._receive(_LOOK if wait is None else wait)
-            with self._changed:
+            with self._lock:
                 dropped = self._drop_given_up()
                 batch = self._batch(most_images)
                 wait = self._time_to_wait(batch, most_images, delay)
@@ -146,13 +160,13 @@ class JobQueue:
 
     def close(self) -> None:
         """Refuse new jobs with ClosedError. `take` returns the queued jobs, then None."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
 
     def take_all(self) -> list[Entry]:
         """Return all queued jobs, marked as running."""
-        with self._changed:
+        with self._lock:
             entries = list(self._entries)
             self._remove(entries)
         return [entry for entry in entries if entry.begins()]
@@ -208,7 +222,7 @@ class JobQueue:
             self._count(entry, -1)
 
     def _count(self, entry: Entry, sign: int) -> None:
-        self._bytes += sign * entry.job.nbytes
+        self._bytes += sign * entry.nbytes
         self._images += sign * entry.left
         if entry.parts is not None:
             self._images_in_parts += sign * entry.left
@@ -217,13 +231,15 @@ class JobQueue:
 def _of_one_group(entries: Iterable[Entry], most_images: int) -> list[Entry]:
     """Return the first entry and later ones of its group, as long as there is room in the batch."""
     batch: list[Entry] = []
-    room = most_images
+    group, room = None, most_images
     for entry in entries:
-        if batch and (entry.job.group != batch[0].job.group or entry.job.images > room):
+        if not batch:
+            group = entry.job.group
+        elif entry.job.group != group or entry.job.images > room:
             continue
         batch.append(entry)
         room -= entry.job.images
-        if room <= 0 or entry.job.group is None:
+        if room <= 0 or group is None:
             break
     return batch
 

@@ -11,9 +11,9 @@ import os
 import select
 import threading
 import time
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable
+from concurrent.futures import CancelledError
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from multiprocessing.reduction import recv_handle
 from typing import Any
@@ -132,6 +132,40 @@ def _handshake(
     front_ends.add(FrontEnd(Link(connection, "lensbox-front-end"), memory, engine))
 
 
+class Reply:
+    """The future of a front end's job, without locks: only the inference thread uses it.
+
+    answer: called with the job's number, its result and its error.
+    """
+
+    __slots__ = ("_answer", "_is_cancelled", "_is_waiting", "_number")
+
+    def __init__(self, number: int, answer: Callable[[int, Any, BaseException | None], None]) -> None:
+        self._number = number
+        self._answer = answer
+        self._is_waiting = True
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """Cancel the job unless it is running."""
+        if self._is_waiting:
+            self._is_waiting, self._is_cancelled = False, True
+            self._answer(self._number, None, CancelledError())
+
+    def cancelled(self) -> bool:
+        return self._is_cancelled
+
+    def set_running_or_notify_cancel(self) -> bool:
+        self._is_waiting = False
+        return not self._is_cancelled
+
+    def set_result(self, result: Any) -> None:
+        self._answer(self._number, result, None)
+
+    def set_exception(self, exception: BaseException) -> None:
+        self._answer(self._number, None, exception)
+
+
 class FrontEnd:
     """A connected front end. memory: shared memory with the tensors of the front end's jobs."""
 
@@ -139,7 +173,7 @@ class FrontEnd:
         self.link = link
         self._memory = memory
         self._engine = engine
-        self._futures: dict[int, Future[Any]] = {}
+        self._replies: dict[int, Reply] = {}
         self._answers: list[Answer] = []
 
     def receive(self) -> bool:
@@ -159,29 +193,26 @@ class FrontEnd:
 
     def forget(self) -> None:
         """Cancel the front end's jobs and close the connection."""
-        for future in list(self._futures.values()):
-            future.cancel()
+        for reply in list(self._replies.values()):
+            reply.cancel()
         self.link.close()
 
     def _handle(self, message: bytes) -> None:
         number, data, blocks, asked, deadline = read_request(message)
         if data is None:
-            if (future := self._futures.get(number)) is not None:
-                future.cancel()
+            if (reply := self._replies.get(number)) is not None:
+                reply.cancel()
             return
+        reply = self._replies[number] = Reply(number, self._answer)
         try:
             job = unpacked(data, [self._memory[begin : begin + length] for begin, length in blocks])
-            future = self._engine.submit(job, deadline, asked)
+            self._engine.enqueue(job, reply, deadline, asked)
         except Exception as error:
-            self._answers.append((number, None, error))
-            return
-        self._futures[number] = future
-        future.add_done_callback(partial(self._done, number))
+            reply.set_exception(error)
 
-    def _done(self, number: int, done: "Future[Any]") -> None:
-        self._futures.pop(number, None)
-        error = CancelledError() if done.cancelled() else done.exception()
-        self._answers.append((number, None if error else done.result(), error))
+    def _answer(self, number: int, result: Any, error: BaseException | None) -> None:
+        if self._replies.pop(number, None) is not None:  # else answered before
+            self._answers.append((number, result, error))
 
 
 class FrontEnds:

@@ -31,7 +31,7 @@ if hasattr(os, "memfd_create"):
     from multiprocessing.reduction import send_handle
 
     from lensbox.serve.processes import remote_engine
-    from lensbox.serve.processes.engine_process import FrontEnds, accept
+    from lensbox.serve.processes.engine_process import FrontEnds, Reply, accept
     from lensbox.serve.processes.link import Link
     from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
     from lensbox.serve.processes.shared_memory import Arena
@@ -41,10 +41,10 @@ PLAIN = DetectJob(Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8)), None, Non
 
 
 class FakeEngine:
-    """Accept jobs. A test sets their results."""
+    """Accept jobs. A test answers them."""
 
     def __init__(self, artifact: Artifact) -> None:
-        self.jobs: list[Future[Any]] = []
+        self.jobs: list[Reply] = []
         self.last: Any = None
         self._model = SimpleNamespace(
             metadata=artifact.metadata, device=torch.device("cpu"), decodes_jpeg=True
@@ -53,10 +53,9 @@ class FakeEngine:
     def ready_artifact(self) -> Any:
         return self._model
 
-    def submit(self, job: Any, deadline: float, asked: float) -> "Future[Any]":
+    def enqueue(self, job: Any, reply: Reply, deadline: float, asked: float) -> None:
         self.last = job
-        self.jobs.append(Future())
-        return self.jobs[-1]
+        self.jobs.append(reply)
 
 
 class Pair:
