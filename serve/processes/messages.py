@@ -27,7 +27,7 @@ _RECORDS: tuple[Any, ...] = (
     *(Detections, CanvasDetections, Losses),
 )
 _NUMBERS = {record: number for number, record in enumerate(_RECORDS)}
-_LIST, _TENSOR, _INTERLEAVED = -1, -2, -3
+_LIST, _DICT, _TENSOR, _INTERLEAVED = -1, -2, -3, -4
 
 
 def job_message(number: int, data: bytes, blocks: Sequence[tuple[int, int]], deadline: float) -> bytes:
@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:
         fields = value if isinstance(value, tuple) else vars(value).values()
         return [number, *map(_plain, fields)]
     if kind is dict:
-        return {name: _plain(one) for name, one in value.items()}
+        return [_DICT, {name: _plain(one) for name, one in value.items()}]
     return [_LIST, value] if kind is list else value
 
 
@@ -122,15 +122,15 @@ def _plain_tensor(tensor: torch.Tensor) -> list[Any]:
 
 def _rebuilt(plain: Any) -> Any:
     """Return the value that `_plain` has taken apart."""
-    kind = type(plain)
-    if kind is dict:
-        return {name: _rebuilt(one) for name, one in plain.items()}
-    if kind is not list:
+    if type(plain) is not list:
         return plain
     number, *fields = plain
     if number >= 0:
-        return _RECORDS[number](*map(_rebuilt, fields))
+        # Most fields are numbers: a call for each would take longer than the rest.
+        return _RECORDS[number](*[_rebuilt(one) if type(one) is list else one for one in fields])
     if number == _LIST:
         return fields[0]
+    if number == _DICT:
+        return {name: _rebuilt(one) for name, one in fields[0].items()}
     array = np.ndarray(*fields)
     return torch.from_numpy(array.transpose(2, 0, 1) if number == _INTERLEAVED else array)
