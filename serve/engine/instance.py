@@ -2,9 +2,7 @@
 
 The model (weights, metadata) is loaded once and never changes. TorchScript's execution plans, cuDNN's handles
 and the queue belong to one thread: the model is loaded, warmed up and called in that thread alone. The event
-loop only submits jobs. A batch is whatever is queued when the model becomes free; `max_delay` makes a partial
-batch wait for more. A second thread prepares the next batch, if its jobs have a preparation, while the model
-computes.
+loop only submits jobs.
 """
 
 import contextlib
@@ -12,23 +10,22 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import largest_batch
+from lensbox.serve.engine.batches import Batches
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue, Promise
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
-
-_PACE_WEIGHT = 0.1
 
 Result = TypeVar("Result")
 
@@ -40,22 +37,6 @@ class State(IntEnum):
     READY = 1
     STOPPED = 2
     FAILED = 3
-
-
-class _Batch(NamedTuple):
-    """A batch taken from the queue.
-
-    images: number of images of one call. running: number of images of its jobs. taken: time of
-    `time.monotonic`. waited: seconds in the queue of each job that has just begun. prepared: the jobs to run
-    in place of the entries' own, if those have a preparation.
-    """
-
-    entries: list[Entry]
-    images: int
-    running: int
-    taken: float
-    waited: list[float]
-    prepared: "Future[Sequence[Job[Any]]] | None"
 
 
 class Instance:
@@ -79,22 +60,18 @@ class Instance:
     ) -> None:
         self._load = load
         self._on_started = on_started
-        self._on_batch = on_batch
         self._settings = settings
         self._queue = JobQueue(settings.queue_size, settings.queue_bytes, receive)
+        delay = settings.max_delay / 1000
+        self.batches = Batches(self._queue, delay, on_batch, self._call, self._check_model)
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._state = State.LOADING
         self._state_lock = threading.Lock()
         self._failure = ""
-        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="lensbox-prepare")
-        self._batches: list[_Batch] = []  # taken from the queue and not finished: at most two
-        self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
-        self._largest = 1  # images per call, once the model is loaded
         self._call_limit = math.inf  # seconds
         self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
         self._logged_call = math.inf  # start of the last call that was logged as stuck
-        self.seconds_per_image = 0.0  # exponential moving average over about ten batches
         self._artifact: Artifact | None = None
 
     def start(self) -> None:
@@ -205,9 +182,9 @@ class Instance:
     def enqueue(self, job: Job[Any], future: Promise, deadline: float, asked: float) -> None:
         """Queue a job as `submit` does. asked: time at which the job was requested."""
         self.ready_artifact()
-        images = job.images
+        images, largest = job.images, self.batches.largest
         self._check_time(deadline, images)
-        parts = job.parts(self._largest) if images > self._largest else None
+        parts = job.parts(largest) if images > largest else None
         try:
             self._queue.put(Entry(job, future, deadline, parts, asked))
         except ClosedError:
@@ -219,67 +196,12 @@ class Instance:
             with torch.inference_mode():
                 artifact = self._start_up()
                 if artifact is not None:
-                    self._compute(artifact)
+                    self.batches.compute(artifact)
         except BaseException as error:
             # Without this thread, requests would wait for their deadlines while health checks succeed.
             _log.exception("the inference thread failed")
             self._fail(f"the inference thread failed ({type(error).__name__}: {error}); restart the service")
-            for entry in (entry for batch in self._batches for entry in batch.entries):
-                with contextlib.suppress(InvalidStateError):  # answered already
-                    entry.future.set_exception(NotReadyError(self._unusable))
-
-    def _compute(self, artifact: Artifact) -> None:
-        """Compute batches until the queue is closed and empty.
-
-        A prepared batch is computed after the next batch is taken, and while that one is prepared.
-        """
-        while True:
-            is_ahead = self._wait_for_preparation()
-            entries = self._queue.take(self._largest, self._settings.max_delay / 1000, blocks=not is_ahead)
-            if entries is None and not is_ahead:
-                return
-            if entries:
-                self._batches.append(self._begun(artifact, entries))
-            del entries  # release the images when they are computed
-            if is_ahead:
-                self._finish(artifact)
-            if self._batches and self._batches[0].prepared is None:
-                self._finish(artifact)
-
-    def _wait_for_preparation(self) -> bool:
-        """Wait until the batch that was taken last is prepared. Return whether there is such a batch."""
-        for batch in self._batches:  # one at most
-            self._queue.receive()  # sends the answers of the batch before it
-            if batch.prepared is not None:
-                with self._call():
-                    wait([batch.prepared])
-        return bool(self._batches)
-
-    def _begun(self, artifact: Artifact, entries: list[Entry]) -> _Batch:
-        """Return a batch, and begin its preparation."""
-        now = time.monotonic()
-        running = sum(entry.left for entry in entries)
-        waited = [now - entry.queued for entry in entries if not entry.results]
-        prepared = None
-        if (first := entries[0].job).prepares:
-            prepared = self._preparing.submit(first.prepare, artifact, [entry.job for entry in entries])
-        return _Batch(entries, min(running, self._largest), running, now, waited, prepared)
-
-    def _finish(self, artifact: Artifact) -> None:
-        """Compute the first batch."""
-        batch = self._batches[0]
-        first = batch.entries[0]
-        if first.parts is None:
-            self._answer(artifact, batch.entries, batch.prepared)
-        else:
-            self._compute_part(artifact, first, first.parts)
-        del self._batches[0]
-        now = time.monotonic()
-        seconds = now - max(batch.taken, self._finished)
-        self._finished = now
-        self._on_batch(batch.images, seconds, batch.waited)
-        weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
-        self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
+            self.batches.fail(NotReadyError(self._unusable))
 
     def _start_up(self) -> Artifact | None:
         begun = time.monotonic()
@@ -289,7 +211,7 @@ class Instance:
             self._fail(str(error) or type(error).__name__)
             self._on_started(error)
             return None
-        self._largest = self._settings.max_batch or largest_batch(self._artifact.device)
+        self.batches.largest = self._settings.max_batch or largest_batch(self._artifact.device)
         self._call_limit = self._settings.call_limit(time.monotonic() - begun)
         self._advance(State.READY)
         self._on_started(None)
@@ -297,62 +219,17 @@ class Instance:
 
     def _check_time(self, deadline: float, images: int) -> None:
         """Raise OverloadError if a job of `images` images would wait for more than half of its time."""
-        before = self._queue.images + sum(batch.running for batch in self._batches)
-        if images <= self._largest:
+        batches = self.batches
+        before = self._queue.images + batches.running
+        if images <= batches.largest:
             # A small job waits for small jobs, one part of a large job before each batch of them, and for
             # the running batch.
-            before = min(before, 2 * (self._queue.images_before_small + self._largest))
-        expected = self.seconds_per_image * before
+            before = min(before, 2 * (self._queue.images_before_small + batches.largest))
+        expected = batches.seconds_per_image * before
         if 0 < deadline - time.monotonic() < 2 * expected:
             raise OverloadError(
                 f"queued jobs take {expected:.2f} seconds, more than half of the time limit; try again later"
             )
-
-    def _answer(
-        self,
-        artifact: Artifact,
-        batch: Sequence[Entry],
-        prepared: "Future[Sequence[Job[Any]]] | None" = None,
-    ) -> None:
-        try:
-            jobs = [entry.job for entry in batch] if prepared is None else prepared.result()
-            results = self._computed(artifact, jobs)
-        except Exception as error:
-            if self._check_model(artifact) and len(batch) > 1:
-                # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
-                for entry in batch:
-                    self._answer(artifact, [entry])
-                return
-            for entry in batch:
-                entry.future.set_exception(error)
-        else:
-            for entry, result in zip(batch, results, strict=True):
-                entry.future.set_result(result)
-
-    def _compute_part(self, artifact: Artifact, entry: Entry, parts: Iterator[Job[Any]]) -> None:
-        """Compute one part of a large job. Finish the job, or put it back into the queue."""
-        try:
-            part = next(parts)
-            entry.results += self._computed(artifact, [part])
-            entry.left -= part.images
-            if entry.left:
-                self._queue.put_back(entry)
-                return
-            result = entry.job.joined(entry.results)
-        except Exception as error:
-            self._check_model(artifact)
-            if entry.begins():
-                entry.future.set_exception(error)
-        else:
-            if entry.begins():
-                entry.future.set_result(result)
-
-    def _computed(self, artifact: Artifact, jobs: Sequence[Job[Any]]) -> Sequence[Any]:
-        with self._call():
-            results = jobs[0].run(artifact, jobs)
-        if len(results) != len(jobs):
-            raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
-        return results
 
     @contextlib.contextmanager
     def _call(self) -> Iterator[None]:

@@ -7,6 +7,6 @@
 | front ends          | `child.frontend_main`, `http.server`   | `remote_engine`, `admission_window` |
 | engine, per device  | `engine_process.main`                  | `engine.instance`                   |
 
-Front ends and engines talk over a `link`; images lie in `shared_memory`. Nothing is imported here: the
-supervisor does not need torch.
+Front ends and engines send `messages` over a `link`; images lie in `shared_memory`. Nothing is imported
+here: the supervisor does not need torch.
 """

@@ -1,0 +1,171 @@
+"""Take batches of jobs from a queue, prepare them, compute them, and answer the jobs.
+
+A batch is whatever is queued when the model becomes free; a delay makes a partial batch wait for more. A
+second thread prepares the next batch, if its jobs have a preparation, while the model computes.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from lensbox.runtime import Artifact
+from lensbox.serve.engine.job_queue import Entry, JobQueue
+from lensbox.serve.engine.jobs import Job
+
+_PACE_WEIGHT = 0.1
+
+
+class _Batch(NamedTuple):
+    """A batch taken from the queue.
+
+    images: number of images of one call. running: number of images of its jobs. taken: time of
+    `time.monotonic`. waited: seconds in the queue of each job that has just begun. prepared: the jobs to run
+    in place of the entries' own, if those have a preparation.
+    """
+
+    entries: list[Entry]
+    images: int
+    running: int
+    taken: float
+    waited: list[float]
+    prepared: "Future[Sequence[Job[Any]]] | None"
+
+
+class Batches:
+    """The batches of one model, computed in one thread.
+
+    delay: seconds that a partial batch waits for more jobs. on_batch: see `Instance`. call: a context for
+    each call of the model. check: called after a failure; returns whether the model can still be used.
+    """
+
+    def __init__(
+        self,
+        queue: JobQueue,
+        delay: float,
+        on_batch: Callable[[int, float, list[float]], None],
+        call: Callable[[], AbstractContextManager[None]],
+        check: Callable[[Artifact], bool],
+    ) -> None:
+        self._queue = queue
+        self._delay = delay
+        self._on_batch = on_batch
+        self._call = call
+        self._check = check
+        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="lensbox-prepare")
+        self._taken: list[_Batch] = []  # and not finished: at most two
+        self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
+        self.largest = 1  # images per call; set it once the model is loaded
+        self.seconds_per_image = 0.0  # exponential moving average over about ten batches
+
+    @property
+    def running(self) -> int:
+        """Number of images of the jobs that are taken and not finished."""
+        return sum(batch.running for batch in self._taken)
+
+    def fail(self, error: Exception) -> None:
+        """Fail the jobs that are taken and not answered."""
+        for entry in (entry for batch in self._taken for entry in batch.entries):
+            with contextlib.suppress(InvalidStateError):  # answered already
+                entry.future.set_exception(error)
+
+    def compute(self, artifact: Artifact) -> None:
+        """Compute batches until the queue is closed and empty.
+
+        A prepared batch is computed after the next batch is taken, and while that one is prepared.
+        """
+        while True:
+            is_ahead = self._wait_for_preparation()
+            entries = self._queue.take(self.largest, self._delay, blocks=not is_ahead)
+            if entries is None and not is_ahead:
+                return
+            if entries:
+                self._taken.append(self._begun(artifact, entries))
+            del entries  # release the images when they are computed
+            if is_ahead:
+                self._finish(artifact)
+            if self._taken and self._taken[0].prepared is None:
+                self._finish(artifact)
+
+    def _wait_for_preparation(self) -> bool:
+        """Wait until the batch that was taken last is prepared. Return whether there is such a batch."""
+        for batch in self._taken:  # one at most
+            self._queue.receive()  # sends the answers of the batch before it
+            if batch.prepared is not None:
+                with self._call():
+                    wait([batch.prepared])
+        return bool(self._taken)
+
+    def _begun(self, artifact: Artifact, entries: list[Entry]) -> _Batch:
+        """Return a batch, and begin its preparation."""
+        now = time.monotonic()
+        running = sum(entry.left for entry in entries)
+        waited = [now - entry.queued for entry in entries if not entry.results]
+        prepared = None
+        if (first := entries[0].job).prepares:
+            prepared = self._preparing.submit(first.prepare, artifact, [entry.job for entry in entries])
+        return _Batch(entries, min(running, self.largest), running, now, waited, prepared)
+
+    def _finish(self, artifact: Artifact) -> None:
+        """Compute the first batch."""
+        batch = self._taken[0]
+        first = batch.entries[0]
+        if first.parts is None:
+            self._answer(artifact, batch.entries, batch.prepared)
+        else:
+            self._compute_part(artifact, first, first.parts)
+        del self._taken[0]
+        now = time.monotonic()
+        seconds = now - max(batch.taken, self._finished)
+        self._finished = now
+        self._on_batch(batch.images, seconds, batch.waited)
+        weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
+        self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
+
+    def _answer(
+        self,
+        artifact: Artifact,
+        batch: Sequence[Entry],
+        prepared: "Future[Sequence[Job[Any]]] | None" = None,
+    ) -> None:
+        try:
+            jobs = [entry.job for entry in batch] if prepared is None else prepared.result()
+            results = self._computed(artifact, jobs)
+        except Exception as error:
+            if self._check(artifact) and len(batch) > 1:
+                # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
+                for entry in batch:
+                    self._answer(artifact, [entry])
+                return
+            for entry in batch:
+                entry.future.set_exception(error)
+        else:
+            for entry, result in zip(batch, results, strict=True):
+                entry.future.set_result(result)
+
+    def _compute_part(self, artifact: Artifact, entry: Entry, parts: Iterator[Job[Any]]) -> None:
+        """Compute one part of a large job. Finish the job, or put it back into the queue."""
+        try:
+            part = next(parts)
+            entry.results += self._computed(artifact, [part])
+            entry.left -= part.images
+            if entry.left:
+                self._queue.put_back(entry)
+                return
+            result = entry.job.joined(entry.results)
+        except Exception as error:
+            self._check(artifact)
+            if entry.begins():
+                entry.future.set_exception(error)
+        else:
+            if entry.begins():
+                entry.future.set_result(result)
+
+    def _computed(self, artifact: Artifact, jobs: Sequence[Job[Any]]) -> Sequence[Any]:
+        with self._call():
+            results = jobs[0].run(artifact, jobs)
+        if len(results) != len(jobs):
+            raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
+        return results

@@ -1,0 +1,234 @@
+"""The batches of an engine: which jobs share one, preparation, parts of large jobs, bad jobs."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from engine_jobs import ANSWER, LOSS, Begin, Make, large_job, photo_job, results
+from waiting import PATIENCE, wait_until
+
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto
+from lensbox.runtime.images.photo import Photo
+from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.engine.instance import Instance, State
+from lensbox.serve.engine.jobs import CanvasJob, CodedJob, DetectJob
+from lensbox.serve.settings import Settings
+
+
+def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(make: Make, fake: Any, begin: Begin) -> None:
+    instance = make(queue_size=20)
+    running = begin(instance)
+    photo = Photo.of(torch.zeros(1, 2, 3, dtype=torch.uint8))
+    jobs: list[Any] = [DetectJob(photo, threshold, None) for threshold in (0.5, None, 0.5)]
+    jobs += [CanvasJob(torch.zeros(2, 1, 4, 4, dtype=torch.uint8)), DetectJob(photo, None, None)]
+    futures = [instance.submit(job) for job in jobs]
+    fake.gate.set()
+    results(running, *futures)
+    # The oldest queued job decides the group of the next batch.
+    assert [(name, rest[1:]) for name, rest in fake.calls[1:]] == [
+        *[("detect", (0.5, None))] * 2,
+        *[("detect", (None, None))] * 2,
+        ("canvases", (None, None)),
+    ]
+    assert fake.batches == [1, 2, 2, 1]
+
+
+def test_a_bad_image_does_not_fail_its_batch(make: Make, fake: Any, begin: Begin) -> None:
+    instance = make(queue_size=20)
+    fake.bad_shape = (3, 9, 9)
+    running = begin(instance)
+    good, bad, other = (instance.submit(photo_job(*shape)) for shape in ((1, 2, 2), (3, 9, 9), (1, 3, 3)))
+    fake.gate.set()
+    assert running.result(PATIENCE) == ANSWER
+    with pytest.raises(ValueError, match="a bad image"):
+        bad.result(PATIENCE)
+    assert good.result(PATIENCE).scores.tolist() == other.result(PATIENCE).scores.tolist() == [0.5]
+    assert instance.state is State.READY
+
+
+class _Decoder:
+    """Stands in for the GPU's decoder. Refuses files that begin with 0.
+
+    batches: files per call, by their first byte. holds: batches that begin with this byte block while `gate`
+    is closed; None: all batches. bad: a first byte that makes its batch fail.
+    """
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches: list[list[int]] = []
+        self.holds: int | None = None
+        self.bad = -1
+
+    def __call__(self, photos: Sequence[CodedPhoto], *_: object) -> list[Photo | None]:
+        self.batches.append([int(photo.file[0]) for photo in photos])
+        firsts = self.batches[-1]
+        if self.holds in (None, firsts[0]):
+            assert self.gate.wait(PATIENCE)
+        if self.bad in firsts:
+            raise ValueError("a bad file")
+        pixels = torch.zeros(1, 2, 3, dtype=torch.uint8)
+        return [Photo.of(pixels) if first else None for first in firsts]
+
+
+@pytest.fixture
+def decoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Decoder]:
+    decoder = _Decoder()
+    monkeypatch.setattr("lensbox.serve.engine.jobs.decode_on_gpu", decoder)
+    yield decoder
+    decoder.gate.set()
+
+
+def _coded(first: int) -> CodedJob:
+    return CodedJob(CodedPhoto("", torch.tensor([first], dtype=torch.uint8), 1, 3, 2), None, None)
+
+
+def test_decodes_the_next_batch_while_the_model_computes(
+    make: Make, fake: Any, begin: Begin, decoder: _Decoder
+) -> None:
+    instance = make(queue_size=20, max_batch=2)
+    running = begin(instance)
+    futures = [instance.submit(_coded(first)) for first in (1, 2, 0, 3, 4)]
+    other = instance.submit(photo_job(1, 4, 4))
+    decoder.gate.clear()
+    fake.gate.set()
+    assert running.result(PATIENCE) == ANSWER
+    fake.gate.clear()
+    decoder.gate.set()
+    wait_until(lambda: fake.batches == [1, 2])  # the first two files are in the model
+    wait_until(lambda: decoder.batches == [[1, 2], [0, 3]])
+    assert not any(future.done() for future in futures)
+    fake.gate.set()
+    found = results(*futures, other)
+    assert [None if one is None else one.scores.tolist() for one in found] == [
+        [0.5],
+        [0.5],
+        None,
+        *[[0.5]] * 3,
+    ]
+    assert decoder.batches == [[1, 2], [0, 3], [4]]
+    assert fake.batches == [1, 2, 1, 1, 1]
+    assert len(fake.threads) == 1
+
+
+def test_receives_while_the_next_batch_is_decoded(fake: Any, decoder: _Decoder) -> None:
+    """To receive is also to send the answers of the batch before."""
+    futures: list[Future[Any]] = []
+    first_was_done: list[bool] = []
+
+    def receive(timeout: float) -> None:
+        if not futures:
+            futures.extend(instance.submit(_coded(first)) for first in (1, 2))
+        first_was_done.append(futures[0].done())
+        time.sleep(min(timeout, 0.01))
+
+    instance = Instance(lambda: fake, Settings(Path("unused"), max_batch=1), lambda _: None, receive=receive)
+    decoder.holds = 2
+    decoder.gate.clear()
+    instance.start()
+    wait_until(lambda: True in first_was_done)
+    assert not futures[1].done()
+    decoder.gate.set()
+    assert [one.scores.tolist() for one in results(*futures)] == [[0.5]] * 2
+    assert instance.stop(PATIENCE)
+
+
+def test_a_file_that_cannot_be_decoded_fails_alone(
+    make: Make, begin: Begin, fake: Any, decoder: _Decoder
+) -> None:
+    instance = make(queue_size=20)
+    decoder.bad = 2
+    running = begin(instance)
+    good, bad, other = [instance.submit(_coded(first)) for first in (1, 2, 3)]
+    fake.gate.set()
+    assert running.result(PATIENCE) == ANSWER
+    with pytest.raises(ValueError, match="a bad file"):
+        bad.result(PATIENCE)
+    assert [one.scores.tolist() for one in results(good, other)] == [[0.5]] * 2
+    assert decoder.batches == [[1, 2, 3], [1], [2], [3]]
+    assert instance.state is State.READY
+
+
+def test_stop_finishes_a_batch_that_is_being_decoded(
+    make: Make, fake: Any, begin: Begin, decoder: _Decoder
+) -> None:
+    instance = make()
+    decoder.gate.clear()
+    future: Future[Any] = instance.submit(_coded(1))
+    wait_until(lambda: decoder.batches == [[1]])
+    assert not instance.stop(0.01)
+    decoder.gate.set()
+    assert instance.stop(PATIENCE)
+    assert future.result(0).scores.tolist() == [0.5]
+
+
+def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: Begin) -> None:
+    instance = make(queue_size=20, max_batch=4)
+    running = begin(instance)
+    canvases = torch.arange(14, dtype=torch.uint8).reshape(14, 1, 1, 1).expand(14, 1, 2, 2)
+    futures = [instance.submit(CanvasJob(part)) for part in canvases.split([1, 2, 9, 1, 1])]
+    fake.gate.set()
+    running.result(PATIENCE)
+    found = results(*futures)
+    assert [len(part.boxes) for part in found] == [1, 2, 9, 1, 1]
+    assert torch.cat([part.boxes for part in found])[:, 0, 0].tolist() == list(range(14))
+    assert all(part.counts.tolist() == [1] * len(part.boxes) and part.labels is None for part in found)
+    assert found[2].counts.dtype == torch.int64
+    # Jobs of 1, 2 and 1 images share a batch. The job of 9 runs in three parts; a small job runs between.
+    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 4, 1, 4, 1]
+
+
+def test_small_jobs_run_between_the_parts_of_large_jobs(make: Make, fake: Any, begin: Begin) -> None:
+    instance = make(queue_size=20, max_batch=2)
+    first = begin(instance, large_job())
+    second = instance.submit(large_job(7))
+    small: list[Future[Any]] = [instance.submit(LOSS), *(instance.submit(photo_job()) for _ in range(3))]
+    fake.gate.set()
+    results(first, second, *small)
+    assert first.result().boxes[:, 0, 0].tolist() == [0] * 10
+    assert second.result().boxes[:, 0, 0].tolist() == [7] * 10
+    turns = ["canvases", "loss", "canvases", "detect", "detect", "canvases", "detect", *["canvases"] * 7]
+    assert [name for name, _ in fake.calls] == turns
+
+
+def test_a_bad_part_fails_its_job_alone(make: Make, fake: Any, begin: Begin) -> None:
+    instance = make(max_batch=2, queue_size=9)
+    large = begin(instance, large_job())
+    fake.error = ValueError("a bad canvas")
+    fake.gate.set()
+    with pytest.raises(ValueError, match="a bad canvas"):
+        large.result(PATIENCE)
+    fake.error = None
+    assert instance.submit(LOSS).result(PATIENCE) == ANSWER
+    assert [name for name, _ in fake.calls] == ["canvases", "loss"]
+    assert len(instance.submit(large_job()).result(PATIENCE).boxes) == 10
+
+
+def test_answers_a_large_job_when_the_model_fails(make: Make, fake: Any, begin: Begin) -> None:
+    instance = make(max_batch=2, queue_size=9)
+    large = begin(instance, large_job())
+    fake.bad_shape = (3, 9, 9)
+    fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
+    other = instance.submit(photo_job(3, 9, 9))  # runs after the first part
+    fake.gate.set()
+    with pytest.raises(ValueError, match="a bad image"):
+        other.result(PATIENCE)
+    with pytest.raises(NotReadyError, match="self-test fails after an error"):
+        large.result(PATIENCE)
+    assert len(fake.calls) == 2
+
+
+def test_too_few_results_fail_their_jobs_alone(
+    make: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = make()
+    monkeypatch.setattr(fake, "detect_images", lambda *_: [])
+    with pytest.raises(RuntimeError, match="the detector must return 1 results, got 0"):
+        instance.submit(photo_job()).result(PATIENCE)
+    monkeypatch.undo()
+    assert instance.submit(photo_job()).result(PATIENCE).scores.tolist() == [0.5]
