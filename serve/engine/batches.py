@@ -92,7 +92,6 @@ class Batches:
     def _wait_for_preparation(self) -> bool:
         """Wait until the batch that was taken last is prepared. Return whether there is such a batch."""
         for batch in self._taken:  # one at most
-            self._queue.receive()  # sends the answers of the batch before it
             if batch.prepared is not None:
                 with self._call():
                     wait([batch.prepared])
@@ -117,6 +116,7 @@ class Batches:
         else:
             self._compute_part(artifact, first, first.parts)
         del self._taken[0]
+        self._queue.receive()  # sends the answers, before metrics and a wait for the next preparation
         now = time.monotonic()
         seconds = now - max(batch.taken, self._finished)
         self._finished = now
