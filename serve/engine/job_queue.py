@@ -18,7 +18,7 @@ class ClosedError(Exception):
 
 
 class Promise(Protocol):
-    """What a queue and an engine need of a `Future`."""
+    """The methods of a `Future` that a queue and an engine call."""
 
     def cancelled(self) -> bool: ...
 

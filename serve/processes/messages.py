@@ -88,7 +88,7 @@ def _joined(tensors: list[Any]) -> tuple[Any, ...]:
 
 
 def packed(value: Any) -> tuple[bytes, list[memoryview]]:
-    """Return the bytes of a value and, separately and in order, those of its CPU tensors."""
+    """Return a value as bytes, and the bytes of its CPU tensors apart, in their order."""
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(_plain(value), 5, buffer_callback=buffers.append)
     return data, [buffer.raw() for buffer in buffers]
