@@ -88,7 +88,7 @@ def _tiles(text: str) -> str:
     "--decode",
     type=click.Choice(DECODE),
     default="auto",
-    help="Decoder of JPEG files; auto: an H100's or H200's hardware in batches of 32 or more.",
+    help="Decoder of JPEG files; auto: an H100's or H200's hardware in batches of 16 or more.",
 )
 @click.option(
     "--decode-threads",

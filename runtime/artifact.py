@@ -138,7 +138,7 @@ class Artifact:
         photographs are in memory. Closing the generator early leaves no threads. tiles: as for
         `detect_image`; files are then decoded at full size. decode: "cpu"; "gpu" for JPEG files that the
         GPU's hardware decodes to the same pixels, with two or three more batches in memory; "auto" for the
-        GPU in batches of 32 or more, where it can. For tiles the CPU decodes. Raise ValueError for wrong
+        GPU in batches of 16 or more, where it can. For tiles the CPU decodes. Raise ValueError for wrong
         options, DeviceError if the GPU cannot decode.
         """
         if batch_size < 1:

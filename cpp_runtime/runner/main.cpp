@@ -142,7 +142,7 @@ void add_detect(CLI::App& app, Options& options) {
                                   : name == "cpu" ? Decode::kCpu
                                                   : Decode::kGpu;
           },
-          "Decoder of JPEG files; auto: the hardware of an H100 or H200 in batches of 32 or more. Default: "
+          "Decoder of JPEG files; auto: the hardware of an H100 or H200 in batches of 16 or more. Default: "
           "cpu")
       ->check(CLI::IsMember({"auto", "cpu", "gpu"}))
       ->needs(image);

@@ -63,7 +63,7 @@ struct TileSpec {
   bool whole = true;      // also detect in the whole photograph
 };
 
-// The decoder of JPEG files. kAuto: the GPU in batches of 32 or more, if it decodes to the same pixels; kGpu:
+// The decoder of JPEG files. kAuto: the GPU in batches of 16 or more, if it decodes to the same pixels; kGpu:
 // the GPU in every batch. The CPU decodes files that the GPU does not take.
 enum class Decode { kAuto, kCpu, kGpu };
 

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // As in runtime/images/gpu_jpeg.py.
-constexpr size_t kLeastBatch = 32;
+constexpr size_t kLeastBatch = 16;
 constexpr const char* kComparedArchitecture = "sm_90";  // H100, H200
 constexpr const char* kOpenNvjpeg = "lensbox_jpeg::open_nvjpeg";
 constexpr const char* kLibrary = "libnvjpeg.so.13";
@@ -141,7 +141,7 @@ std::vector<std::optional<Photo>> GpuJpegDecoder::decode(const std::vector<Coded
 std::unique_ptr<const GpuJpegDecoder> gpu_jpeg_decoder(c10::Device device, const Reading& reading,
                                                        Decode decode, size_t batch_size) {
   if (decode == Decode::kCpu) return nullptr;
-  if (decode == Decode::kAuto && (batch_size < kLeastBatch || reading.canvas.channels != 1)) return nullptr;
+  if (decode == Decode::kAuto && batch_size < kLeastBatch) return nullptr;
   const std::string reason = reason_against(device);
   if (reason.empty()) return std::make_unique<const GpuJpegDecoder>(device, reading);
   if (decode == Decode::kGpu) throw DeviceError("decode must be auto or cpu here, got gpu: " + reason);

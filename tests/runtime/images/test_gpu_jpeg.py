@@ -233,9 +233,9 @@ def _assert_like_the_cpu(decoder: GpuJpegDecoder, canvas: Canvas, files: list[by
 
 
 @pytest.mark.gpu
-def test_small_batches_stay_on_the_cpu(decoder: GpuJpegDecoder) -> None:
-    assert gpu_jpeg_decoder(decoder.device, GRAY, FULL, "auto", 31) is None
-    assert gpu_jpeg_decoder(decoder.device, GRAY, FULL, "auto", 32) is not None
+def test_small_batches_stay_on_the_cpu(decoder: GpuJpegDecoder, canvas: Canvas) -> None:
+    assert gpu_jpeg_decoder(decoder.device, canvas, FULL, "auto", 15) is None
+    assert gpu_jpeg_decoder(decoder.device, canvas, FULL, "auto", 16) is not None
 
 
 @pytest.mark.gpu
