@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <random>
 #include <thread>
 
 #include "helpers.h"
@@ -231,6 +232,20 @@ TEST_F(DetectorOfMeans, IsThreadSafe) {
     }
   }
   EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(DetectorOfMeans, EveryFlippedBitIsFound) {
+  std::ifstream stream(artifact(), std::ios::binary);
+  const std::string good{std::istreambuf_iterator<char>(stream), {}};
+  lensbox::read_metadata(write("copy.pt", good));
+  std::minstd_rand random(1);
+  for (int i = 0; i < 500; ++i) {
+    std::string damaged = good;
+    char& byte = damaged[random() % damaged.size()];
+    byte = static_cast<char>(byte ^ 1 << random() % 8);
+    const auto path = write("flipped.pt", damaged);
+    expect_error<lensbox::ArtifactError>([&] { lensbox::read_metadata(path); }, {"flipped.pt"});
+  }
 }
 
 }  // namespace
