@@ -64,7 +64,6 @@ def test_traces_detectors_that_cannot_be_compiled(tmp_path: Path, caplog: pytest
 @pytest.mark.parametrize(
     ("kind", "sizes"),
     [
-        ("torchscript", (8,)),
         ("torchscript", (2, 8)),
         ("onnx", (2,)),
         pytest.param("aoti", (8,), marks=pytest.mark.exhaustive),
