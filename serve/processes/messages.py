@@ -16,6 +16,7 @@ import torch
 
 from lensbox.runtime import Detections, Photo
 from lensbox.runtime.box_loss import BoxPairs, Losses
+from lensbox.runtime.detection import concatenate
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob, CodedJob, DetectJob, LossJob, TiledJob
 
@@ -52,17 +53,15 @@ def packed_answers(answers: Sequence[Answer]) -> bytes:
     One by one, the small tensors would take longer. All detections of an engine have the same outputs.
     """
     rest = [(job, _plain(result), error) for job, result, error in answers if type(result) is not Detections]
-    jobs = [
-        (job, len(one.scores), one.width, one.height) for job, one, _ in answers if type(one) is Detections
-    ]
+    found = [(job, one) for job, one, _ in answers if type(one) is Detections]
+    jobs = [(job, len(one.scores), one.width, one.height) for job, one in found]
     columns = {}
-    if found := [one for _, one, _ in answers if type(one) is Detections]:
-        columns["boxes"] = _joined([one.boxes for one in found])
-        columns["scores"] = _joined([one.scores for one in found])
-        if found[0].labels is not None:
-            columns["labels"] = _joined([one.labels for one in found])
-        for name in found[0].extras:
-            columns[name] = _joined([one.extras[name] for one in found])
+    if found:
+        whole = concatenate([one for _, one in found])
+        tensors = {"boxes": whole.boxes, "scores": whole.scores, **whole.extras}
+        if whole.labels is not None:
+            tensors["labels"] = whole.labels
+        columns = {name: _array_arguments(tensor) for name, tensor in tensors.items()}
     return pickle.dumps((rest, jobs, columns), 5)
 
 
@@ -81,9 +80,9 @@ def unpacked_answers(message: bytes) -> list[Answer]:
     return answers
 
 
-def _joined(tensors: list[Any]) -> tuple[Any, ...]:
-    """Return concatenated tensors as the arguments of `np.ndarray`."""
-    array = torch.cat(tensors).numpy()
+def _array_arguments(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return a contiguous tensor as the arguments of `np.ndarray`."""
+    array = tensor.numpy()
     return array.shape, array.dtype.str, bytearray(array.data)
 
 
