@@ -5,157 +5,239 @@
 //
 // Each thread walks a part of the data. Only the first thread knows where a block begins, so the others guess
 // at first. Then each thread walks again from the end that the thread before it found, until no end changes.
-// Huffman codes synchronize themselves within a few blocks, so most guesses lead to the right end. The first
-// part is right at once and each later one at most a round after its predecessor, so the result is that of
-// one thread.
+// Huffman codes synchronize themselves within a few blocks, so most guesses lead to the right end, and later
+// walks soon meet the path of the first. The first part is right at once and each later one at most a round
+// after its predecessor, so the result is that of one thread. At last each thread checks its part.
 #pragma once
 
-#include <cmath>
-
+#include "jpeg_data.h"
 #include "jpeg_scan.h"
 
 namespace lensbox {
 
-// The largest norm of a block, dequantized. A block of samples from -128 to 127 has a norm of at most 1024,
-// and rounding to multiples of at most 255 adds less than 8 * 128. Beyond it decoders clip differently.
-constexpr int32_t kMaxJpegNorm = 2048;
-
 constexpr int32_t kMinPartBytes = 128;
 
-struct JpegBlock {
-  int32_t difference = 0;  // of the DC coefficient from the last one
-  int32_t energy = 0;      // the sum of squared AC coefficients, dequantized
-  bool is_sound = false;
+// The threads of a warp wait for each other after so many codes: blocks have from 2 to 64.
+constexpr int32_t kCodesAtOnce = 8;
+
+// Where blocks begin: 8 * the bit + the index of the block in its unit. `marks` are the first blocks behind a
+// few places of a part, at even distances, and `end` is the first one behind the part.
+struct JpegPath {
+  static constexpr int32_t kMarks = 4;
+
+  uint32_t marks[kMarks], end;
+
+  LENSBOX_HOST_DEVICE static JpegPath unknown() { return {{~0u, ~0u, ~0u, ~0u}, ~0u}; }
 };
 
-// The result of walking a part. Coefficients before the first restart marker are relative to the last DC
+// The bits of a part.
+struct JpegRange {
+  uint32_t begin, end;
+};
+
+// The result of checking a part. Coefficients before the first restart marker are relative to the last DC
 // coefficients of the part before; `low` and `high` bound these.
 struct JpegPart {
-  uint32_t end;     // 8 * the place behind the part (JpegBits) + the index of the next block in its unit
-  int32_t blocks;   // begun in the part
-  int32_t markers;  // restart markers passed
-  int32_t surplus;  // blocks before a restart marker less those due after the last part's markers
+  int32_t blocks;  // begun in the part
+  int32_t before;  // blocks before the part, as its restart markers say; -1 without one
   int16_t dc[3], low[3], high[3];
   bool is_sound;
+
+  LENSBOX_HOST_DEVICE bool is_restarted() const { return before >= 0; }
 };
-
-LENSBOX_HOST_DEVICE JpegBlock read_block(const JpegScan& scan, const Step* quick,
-                                         const JpegComponent& component, JpegBits& bits) {
-  JpegBlock block;
-  const Step first = bits.step(quick + component.dc * kQuickSteps, scan.tables[0][component.dc]);
-  if (first.size() != 0) return block;
-  block.difference = first.number();
-  const uint8_t* const quant = scan.quant[component.quant];
-  const Step* const quick_ac = quick + (2 + component.ac) * kQuickSteps;
-  const JpegTable& table = scan.tables[1][component.ac];
-  for (int32_t index = 1; index < 64; ++index) {
-    const Step step = bits.step(quick_ac, table);
-    if (step.zeros() == Step::kEndOfBlock) break;
-    index += static_cast<int32_t>(step.zeros());
-    if (index > 63 || step.size() != 0) return block;
-    const int32_t value = step.number() * quant[index];
-    const bool is_small = value >= -kMaxJpegNorm && value <= kMaxJpegNorm;
-    block.energy += is_small ? value * value : kMaxJpegNorm * kMaxJpegNorm + 1;
-  }
-  block.is_sound = true;
-  return block;
-}
-
-// Return the largest DC coefficient that the norm of a block allows, as a multiple of `quant`; -1 for none.
-LENSBOX_HOST_DEVICE int32_t max_jpeg_dc(int32_t energy, int32_t quant) {
-  const int32_t left = kMaxJpegNorm * kMaxJpegNorm - energy;
-  if (left < 0) return -1;
-  auto root = static_cast<int32_t>(sqrtf(static_cast<float>(left)));
-  while (root * root > left)
-    --root;
-  while ((root + 1) * (root + 1) <= left)
-    ++root;
-  return root / quant;
-}
-
-LENSBOX_HOST_DEVICE void add_block(const JpegBlock& block, int32_t quant, int32_t component, JpegPart& part) {
-  int32_t dc = part.dc[component] + block.difference;
-  if (!block.is_sound || dc < -4095 || dc > 4095) {
-    part.is_sound = false;
-    dc = 0;
-  }
-  part.dc[component] = static_cast<int16_t>(dc);
-  const int32_t most = max_jpeg_dc(block.energy, quant);
-  const int32_t low = (most > 2047 ? -2048 : -most) - dc, high = (most > 2047 ? 2047 : most) - dc;
-  if (most < 0 || (part.markers > 0 && (low > 0 || high < 0))) part.is_sound = false;
-  if (part.markers > 0) return;
-  if (low > part.low[component]) part.low[component] = static_cast<int16_t>(low);
-  if (high < part.high[component]) part.high[component] = static_cast<int16_t>(high);
-}
 
 LENSBOX_HOST_DEVICE int32_t blocks_of_unit(const JpegScan& scan) {
   return scan.components[0].blocks + scan.count - 1;  // chroma has one block each
 }
 
-// begin: as JpegPart::end. limit: the byte at which the next part begins.
-LENSBOX_HOST_DEVICE void walk_part(const JpegScan& scan, const Step* quick, const uint8_t* file,
-                                   uint32_t begin, int32_t limit, JpegPart& part) {
-  part = {begin, 0, 0, 0, {}, {-32768, -32768, -32768}, {32767, 32767, 32767}, true};
+// difference: of the DC coefficient from the last one. energy: the sum of squared AC coefficients,
+// dequantized.
+struct JpegBlock {
+  int32_t component, difference, energy;
+  bool is_sound;
+};
+
+// Walk from a begin (as in JpegPath) to the first block at `limit` or behind it, or until the listener stops
+// the walk. Return where the next block begins. quick: the steps of quick_step(). A listener without
+// kReadsNumbers gets no numbers.
+template <class Listener>
+LENSBOX_HOST_DEVICE uint32_t walk_part(const JpegScan& scan, const Step* quick, const JpegData& data,
+                                       uint32_t begin, uint32_t limit, Listener& listener) {
   const int32_t luma_blocks = scan.components[0].blocks, unit_blocks = blocks_of_unit(scan);
-  const int32_t due = scan.restart_interval * unit_blocks;
-  JpegBits bits(file, begin >> 3, scan.end);
   auto next = static_cast<int32_t>(begin & 7);
-  while (!bits.has_reached(limit)) {
-    if (bits.is_at_marker()) {
-      next = 0;
-      if (!bits.pass_marker()) break;
-      ++part.markers;
-      const int32_t surplus = part.blocks - part.markers * due;
-      if (part.markers > 1 && surplus != part.surplus) part.is_sound = false;
-      part.surplus = surplus;
-      part.dc[0] = part.dc[1] = part.dc[2] = 0;
-      continue;
+  int32_t segment = data.segment_of(begin >> 3), index = 0;
+  if (segment == data.segments) return begin;
+  JpegBits bits(data.words, begin >> 3);
+  uint32_t segment_end = data.ends[segment];
+  JpegBlock block = {};
+  Step step = {0};
+  while (true) {
+    if (index == 0) {
+      const uint32_t at = bits.place() << 3 | static_cast<uint32_t>(next);
+      if (bits.place() >= limit || listener.stops_at(at)) return at;
+      block = {next < luma_blocks ? 0 : next - luma_blocks + 1, 0, 0, false};
     }
-    const int32_t component = next < luma_blocks ? 0 : next - luma_blocks + 1;
-    const JpegBlock block = read_block(scan, quick, scan.components[component], bits);
-    add_block(block, scan.quant[scan.components[component].quant][0], component, part);
-    ++part.blocks;
+    const JpegComponent component = scan.components[block.component];
+    const auto take = [&](Step taken) {
+      if constexpr (Listener::kReadsNumbers) {
+        const int32_t number = jpeg_number(bits.next(), taken.bits(), taken.size());
+        if (index == 0) {
+          block.difference = number;
+        } else {
+          const int32_t place = index + static_cast<int32_t>(taken.zeros());
+          const int32_t value = number * scan.quant[component.quant][place & 63];
+          const bool is_small = value >= -kMaxJpegNorm && value <= kMaxJpegNorm;
+          block.energy += is_small ? value * value : kMaxJpegNorm * kMaxJpegNorm + 1;
+        }
+      }
+      bits.skip(taken.bits());
+      index += static_cast<int32_t>(taken.zeros()) + 1;
+    };
+    int32_t table = 0, code = 0;
+    for (int32_t i = 0; i < kCodesAtOnce && index < 64; ++i) {
+      table = index == 0 ? component.dc : 2 + component.ac;
+      code = static_cast<int32_t>(bits.next() >> 16);
+      step = quick[table * kSteps + index_of_step(code)];
+      if (step.packed == 0) break;
+      take(step);
+    }
+    if (step.packed == 0) take(step = step_of(scan.tables[table / 2][table % 2], index == 0, code));
+    if (index < 64) continue;
+    block.is_sound = step.bits() > 0 && (index == 64 || step.zeros() == Step::kEndOfBlock);
+    listener.add(block);
+    index = 0;
     next = next + 1 == unit_blocks ? 0 : next + 1;
-    if (!block.is_sound) bits.skip(1);  // to go on; a broken code has no length
-    if (bits.is_past_marker()) {
-      part.is_sound = false;
-      bits.clear();
+    if (step.bits() == 0) bits.skip(1);  // to go on; a broken code has no length
+    while (bits.place() >= segment_end || bits.is_padding(segment_end)) {
+      listener.pass_end(segment, bits.place() <= segment_end);
+      next = 0;
+      if (++segment == data.segments) return segment_end << 3;
+      bits.go_to(segment_end);
+      segment_end = data.ends[segment];
     }
   }
-  part.end = bits.place() << 3 | static_cast<uint32_t>(next);
 }
 
-// Return the byte at which part `index` of `count` begins; two bytes behind the end from the last one on.
-LENSBOX_HOST_DEVICE int32_t first_byte(const JpegScan& scan, int32_t index, int32_t count) {
-  const int32_t even = (scan.end - scan.begin + count - 1) / count;
-  const int32_t bytes = even > kMinPartBytes ? even : kMinPartBytes;
-  return index == count || index * bytes >= scan.end - scan.begin ? scan.end + 2 : scan.begin + index * bytes;
+// Notes the path of a walk, and stops the walk where it meets the path that was noted before.
+class JpegPathFinder {
+ public:
+  static constexpr bool kReadsNumbers = false;
+
+  LENSBOX_HOST_DEVICE JpegPathFinder(JpegPath& path, const JpegRange& range)
+      : path_(path),
+        distance_((range.end - range.begin) / (JpegPath::kMarks + 1) + 1),
+        place_(range.begin + distance_) {}
+
+  LENSBOX_HOST_DEVICE bool stops_at(uint32_t block) {
+    for (; mark_ < JpegPath::kMarks && block >> 3 >= place_; ++mark_, place_ += distance_) {
+      if (path_.marks[mark_] == block) return has_met_ = true;
+      path_.marks[mark_] = block;
+    }
+    return false;
+  }
+  LENSBOX_HOST_DEVICE void add(const JpegBlock& /*block*/) {}
+  LENSBOX_HOST_DEVICE void pass_end(int32_t /*segment*/, bool /*is_sound*/) {}
+  // end: of the walk, which may come before the last marks.
+  LENSBOX_HOST_DEVICE void finish(uint32_t end) {
+    if (has_met_) return;
+    for (; mark_ < JpegPath::kMarks; ++mark_)
+      path_.marks[mark_] = end;
+    path_.end = end;
+  }
+
+ private:
+  JpegPath& path_;
+  uint32_t distance_, place_;
+  int32_t mark_ = 0;
+  bool has_met_ = false;
+};
+
+// Checks the blocks and the markers of a part.
+class JpegPartChecker {
+ public:
+  static constexpr bool kReadsNumbers = true;
+
+  LENSBOX_HOST_DEVICE JpegPartChecker(JpegPart& part, const JpegScan& scan, int32_t segments)
+      : part_(part), scan_(scan), segments_(segments) {
+    part_ = {0, -1, {}, {}, {}, true};
+  }
+
+  LENSBOX_HOST_DEVICE bool stops_at(uint32_t /*block*/) const { return false; }
+
+  LENSBOX_HOST_DEVICE void add(const JpegBlock& block) {
+    const int32_t index = block.component, most = scan_.components[index].max_dc;
+    int32_t dc = part_.dc[index] + block.difference;
+    const bool is_sound = block.is_sound && block.energy <= kMaxJpegNorm * kMaxJpegNorm;
+    if (!is_sound || dc < -2 * kMaxJpegNorm || dc > 2 * kMaxJpegNorm) {
+      part_.is_sound = false;
+      dc = 0;
+    }
+    part_.dc[index] = static_cast<int16_t>(dc);
+    if (part_.is_restarted()) {
+      if (dc < -most || dc > most) part_.is_sound = false;
+    } else {
+      if (dc < part_.low[index]) part_.low[index] = static_cast<int16_t>(dc);
+      if (dc > part_.high[index]) part_.high[index] = static_cast<int16_t>(dc);
+    }
+    ++part_.blocks;
+  }
+
+  // is_sound: no code reaches beyond the end.
+  LENSBOX_HOST_DEVICE void pass_end(int32_t segment, bool is_sound) {
+    if (!is_sound) part_.is_sound = false;
+    if (segment + 1 == segments_) return;
+    const int32_t before = (segment + 1) * scan_.restart_interval * blocks_of_unit(scan_) - part_.blocks;
+    if (before < 0 || (part_.is_restarted() && before != part_.before)) part_.is_sound = false;
+    part_.before = before < 0 ? 0 : before;
+    part_.dc[0] = part_.dc[1] = part_.dc[2] = 0;
+  }
+
+ private:
+  JpegPart& part_;
+  const JpegScan& scan_;
+  int32_t segments_;
+};
+
+// Find the path of a part whose first block is at `begin`.
+LENSBOX_HOST_DEVICE void find_path(const JpegScan& scan, const Step* quick, const JpegData& data,
+                                   uint32_t begin, const JpegRange& range, JpegPath& path) {
+  JpegPathFinder finder(path, range);
+  finder.finish(walk_part(scan, quick, data, begin, range.end, finder));
 }
 
-// Return where a thread begins that does not know where a block does.
-LENSBOX_HOST_DEVICE uint32_t guessed_begin(const uint8_t* file, int32_t first_byte, int32_t index) {
-  const bool is_split = index > 0 && file[first_byte - 1] == 0xFF;  // from the zero, or the marker's code
-  return static_cast<uint32_t>(is_split ? first_byte + 1 : first_byte) << 6;
+LENSBOX_HOST_DEVICE void check_part(const JpegScan& scan, const Step* quick, const JpegData& data,
+                                    uint32_t begin, const JpegRange& range, JpegPart& part) {
+  JpegPartChecker checker(part, scan, data.segments);
+  walk_part(scan, quick, data, begin, range.end, checker);
 }
 
-// Return whether parts that fit together make a sound file. The markers in the coded data must be restart
-// markers in the right order and number.
-LENSBOX_HOST_DEVICE bool is_sound_whole(const JpegScan& scan, const JpegPart* parts, int32_t count) {
-  const int32_t unit_blocks = blocks_of_unit(scan);
-  int32_t dc[3] = {}, blocks = 0, markers = 0;
+// Return the bit at which part `index` of `count` begins; the end of the data from the last one on.
+LENSBOX_HOST_DEVICE uint32_t first_bit(const JpegData& data, int32_t index, int32_t count) {
+  const uint32_t bits = data.ends[data.segments - 1];
+  const auto bytes = static_cast<int32_t>(bits / 8), even = (bytes + count - 1) / count;
+  const uint32_t begin = static_cast<uint32_t>(index * (even > kMinPartBytes ? even : kMinPartBytes)) * 8;
+  return begin < bits ? begin : bits;
+}
+
+LENSBOX_HOST_DEVICE JpegRange range_of_part(const JpegData& data, int32_t index, int32_t count) {
+  return {first_bit(data, index, count), first_bit(data, index + 1, count)};
+}
+
+// Return whether parts that fit together make a sound file. end: of the last one, as in JpegPath.
+LENSBOX_HOST_DEVICE bool is_sound_whole(const JpegScan& scan, const JpegData& data, const JpegPart* parts,
+                                        int32_t count, uint32_t end) {
+  int32_t dc[3] = {}, blocks = 0;
   for (int32_t i = 0; i < count; ++i) {
     const JpegPart& part = parts[i];
-    if (!part.is_sound) return false;
-    for (int32_t c = 0; c < 3; ++c) {
-      if (dc[c] < part.low[c] || dc[c] > part.high[c]) return false;
-      dc[c] = part.dc[c] + (part.markers > 0 ? 0 : dc[c]);
+    if (!part.is_sound || (part.is_restarted() && part.before != blocks)) return false;
+    for (int32_t c = 0; c < scan.count; ++c) {
+      const int32_t most = scan.components[c].max_dc;
+      if (dc[c] + part.low[c] < -most || dc[c] + part.high[c] > most) return false;
+      dc[c] = part.dc[c] + (part.is_restarted() ? 0 : dc[c]);
     }
-    if (part.markers > 0 && blocks + part.surplus != markers * scan.restart_interval * unit_blocks)
-      return false;
     blocks += part.blocks;
-    markers += part.markers;
   }
-  return blocks == scan.units * unit_blocks;
+  return blocks == scan.units * blocks_of_unit(scan) && end >> 3 == data.ends[data.segments - 1];
 }
 
 }  // namespace lensbox

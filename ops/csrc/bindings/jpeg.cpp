@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <mutex>
 #include <string>
@@ -163,54 +164,81 @@ constexpr int64_t aligned(int64_t bytes) {
 
 // Copies of the files that were accepted, in pinned memory.
 struct Copies {
-  Tensor memory;                 // first the scans, then where each file begins, then the files
+  Tensor memory;                 // first the scans, then the places, then the files
   std::vector<size_t> position;  // in the list of all files
+  std::vector<size_t> sizes;
   int64_t count = 0;
   JpegScan* scans;
-  int64_t *begins, *sizes;
+  JpegPlace* places;
+  int64_t device_bytes;  // of the memory and the workspaces behind it
 };
+
+// Call `work` with the indices below `count`, in a few threads if there are many.
+template <class Work>
+void for_each_index(size_t count, const Work& work) {
+  constexpr size_t kLeast = 8, kMost = 4;  // indices of a thread; threads
+  const size_t threads = std::clamp<size_t>(count / kLeast, 1, kMost);
+  const auto share = [&](size_t first) {
+    for (size_t i = first; i < count; i += threads)
+      work(i);
+  };
+  std::vector<std::future<void>> others;
+  for (size_t i = 1; i < threads; ++i)
+    others.push_back(std::async(std::launch::async, share, i));
+  share(0);
+  for (std::future<void>& other : others)
+    other.get();
+}
 
 Copies copied(at::TensorList files) {
   const auto most = static_cast<int64_t>(files.size());
   const int64_t scan_bytes = aligned(most * static_cast<int64_t>(sizeof(JpegScan)));
-  const int64_t number_bytes = aligned(most * static_cast<int64_t>(sizeof(int64_t)));
-  int64_t bytes = scan_bytes + 2 * number_bytes;
-  for (const Tensor& file : files)
+  int64_t bytes = scan_bytes + aligned(most * static_cast<int64_t>(sizeof(JpegPlace)));
+  std::vector<const uint8_t*> contents;
+  std::vector<int64_t> begins, sizes(files.size());
+  for (const Tensor& file : files) {
+    contents.push_back(bytes_of(file));
+    begins.push_back(bytes);
     bytes += aligned(file.numel());
+  }
   Copies copies;
   copies.memory = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
   uint8_t* const memory = copies.memory.mutable_data_ptr<uint8_t>();
   copies.scans = reinterpret_cast<JpegScan*>(memory);
-  copies.begins = reinterpret_cast<int64_t*>(memory + scan_bytes);
-  copies.sizes = copies.begins + number_bytes / static_cast<int64_t>(sizeof(int64_t));
-  int64_t begin = scan_bytes + 2 * number_bytes;
+  copies.places = reinterpret_cast<JpegPlace*>(memory + scan_bytes);
+  copies.device_bytes = bytes;
+  for_each_index(files.size(), [&](size_t i) {
+    sizes[i] = lensbox_cpu_read_jpeg(contents[i], static_cast<size_t>(files[i].numel()), memory + begins[i],
+                                     copies.scans[i]);
+  });
   for (size_t i = 0; i < files.size(); ++i) {
-    const int64_t size = lensbox_cpu_read_jpeg(bytes_of(files[i]), static_cast<size_t>(files[i].size(0)),
-                                               memory + begin, copies.scans[copies.count]);
-    if (size == 0) continue;
+    if (sizes[i] == 0) continue;
+    const JpegScan& scan = copies.scans[copies.count] = copies.scans[i];
     copies.position.push_back(i);
-    copies.begins[copies.count] = begin;
-    copies.sizes[copies.count++] = size;
-    begin += aligned(size);
+    copies.sizes.push_back(static_cast<size_t>(sizes[i]));
+    copies.places[copies.count++] = {begins[i], copies.device_bytes};
+    const JpegWorkspace workspace = jpeg_workspace(scan);
+    copies.device_bytes += aligned(4 * (workspace.words + workspace.ends));
   }
   return copies;
 }
 
-// Return whether each copied file is sound, uint8 [count] on the CPU.
+// Return whether each copied file is sound, bool [count] on the CPU.
 Tensor soundness(const Copies& copies, const c10::cuda::CUDAStream& stream) {
   const c10::cuda::CUDAStreamGuard guard(stream);
-  const auto on_device = at::TensorOptions().device(stream.device()).dtype(at::kByte);
-  const Tensor memory = at::empty(copies.memory.sizes(), on_device);
-  const Tensor found = at::empty({copies.count}, on_device.dtype(at::kBool));
+  const Tensor memory =
+      at::empty({copies.device_bytes}, at::TensorOptions().device(stream.device()).dtype(at::kByte));
+  // The kernel writes to it.
+  const Tensor found = at::empty({copies.count}, at::TensorOptions().dtype(at::kBool).pinned_memory(true));
   const uint8_t* const host = copies.memory.const_data_ptr<uint8_t>();
   uint8_t* const device = memory.mutable_data_ptr<uint8_t>();
-  C10_CUDA_CHECK(cudaMemcpyAsync(device, host, memory.nbytes(), cudaMemcpyHostToDevice, stream));
-  const auto* const begins = reinterpret_cast<const uint8_t*>(copies.begins);
-  C10_CUDA_CHECK(lensbox_cuda_check_jpegs(device, reinterpret_cast<const int64_t*>(device + (begins - host)),
+  C10_CUDA_CHECK(cudaMemcpyAsync(device, host, copies.memory.nbytes(), cudaMemcpyHostToDevice, stream));
+  const int64_t scan_bytes = reinterpret_cast<const uint8_t*>(copies.places) - host;
+  C10_CUDA_CHECK(lensbox_cuda_check_jpegs(device, reinterpret_cast<const JpegPlace*>(device + scan_bytes),
                                           reinterpret_cast<const JpegScan*>(device), copies.count,
                                           found.mutable_data_ptr<bool>(), stream));
   wait_for(stream);
-  return found.cpu();
+  return found;
 }
 
 // A plane of the chroma has ceil(height / down) rows of ceil(width / across) samples.
@@ -258,8 +286,8 @@ std::vector<Tensor> decoded(at::TensorList files, at::Device device, bool with_c
     const JpegScan& scan = copies.scans[i];
     const int64_t channels = with_colors ? scan.count : 1, plane = int64_t{scan.height} * scan.width;
     uint8_t* const pixels = memory.mutable_data_ptr<uint8_t>() + begin;
-    JpegPlanes image = {copies.memory.const_data_ptr<uint8_t>() + copies.begins[i],
-                        static_cast<size_t>(copies.sizes[i]),
+    JpegPlanes image = {copies.memory.const_data_ptr<uint8_t>() + copies.places[i].file,
+                        copies.sizes[static_cast<size_t>(i)],
                         {pixels, nullptr, nullptr},
                         {scan.width, 0, 0}};
     if (channels == 3) {

@@ -146,7 +146,7 @@ class HeaderReader {
       const int32_t across = one[1] >> 4, down = one[1] & 15, most = i == 0 && count == 3 ? 2 : 1;
       if (one[0] != i + 1 || across < 1 || down < 1 || across > most || down > most || one[2] > 3)
         return false;
-      scan_.components[i] = {across * down, one[2], 0, 0};
+      scan_.components[i] = {across * down, one[2], 0, 0, 0};
       if (i > 0) continue;
       scan_.across = across;
       scan_.down = down;
@@ -169,6 +169,7 @@ class HeaderReader {
       if (!has_huffman_[0][dc] || !has_huffman_[1][ac] || !has_quant_[component.quant]) return false;
       component.dc = dc;
       component.ac = ac;
+      component.max_dc = kMaxJpegNorm / scan_.quant[component.quant][0];
     }
     const uint8_t* const spectrum = content + 1 + 2 * scan_.count;
     return spectrum[0] == 0 && spectrum[1] == 63 && spectrum[2] == 0;
@@ -176,7 +177,7 @@ class HeaderReader {
 
   // Restart markers must be in order and as many as they should be, and no other may come before the end.
   bool find_end() {
-    const int32_t restarts = scan_.restart_interval > 0 ? (scan_.units - 1) / scan_.restart_interval : 0;
+    const int32_t restarts = scan_.segments() - 1;
     int32_t found = 0;
     for (const uint8_t* from = at_; end_ - from >= 2;) {
       const auto* const mark =
@@ -211,30 +212,39 @@ int64_t lensbox_cpu_read_jpeg(const uint8_t* file, size_t size, uint8_t* out, Jp
 }
 
 bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan, int32_t part_count) {
-  std::vector<Step> quick(4 * kQuickSteps);
-  for (int32_t i = 0; i < 4 * kQuickSteps; ++i)
-    quick[static_cast<size_t>(i)] =
-        quick_step(scan.tables[i / (2 * kQuickSteps)][i / kQuickSteps % 2], i % kQuickSteps);
+  std::vector<Step> quick(4 * kSteps);
+  for (int32_t i = 0; i < 4 * kSteps; ++i)
+    quick[static_cast<size_t>(i)] = quick_step(scan, i);
+  const JpegWorkspace workspace = jpeg_workspace(scan);
+  std::vector<uint32_t> memory(static_cast<size_t>(workspace.words + workspace.ends));
+  uint32_t *const words = memory.data(), *const ends = words + workspace.words;
+  const int32_t bytes = (scan.end + part_count - scan.begin) / part_count;
+  JpegCount copied = {};
+  for (int32_t begin = scan.begin; begin <= scan.end; begin += bytes)
+    copied = copy_jpeg_data(file, begin, std::min(begin + bytes, scan.end + 1), copied, words, ends);
+  const JpegData data = {words, ends, scan.segments()};
   const auto count = static_cast<size_t>(part_count);
-  std::vector<JpegPart> parts(count);
-  std::vector<uint32_t> begins(count);
-  std::vector<bool> is_changed(count, true);
-  for (size_t i = 0; i < count; ++i) {
-    const auto index = static_cast<int32_t>(i);
-    begins[i] = guessed_begin(file, first_byte(scan, index, part_count), index);
+  std::vector<JpegRange> ranges;
+  std::vector<uint32_t> begins;
+  for (int32_t i = 0; i < part_count; ++i) {
+    ranges.push_back(range_of_part(data, i, part_count));
+    begins.push_back(ranges.back().begin << 3);
   }
+  std::vector<JpegPath> paths(count, JpegPath::unknown());
+  std::vector<bool> is_changed(count, true);
   while (std::find(is_changed.begin(), is_changed.end(), true) != is_changed.end()) {
-    for (size_t i = 0; i < count; ++i) {
-      const int32_t limit = first_byte(scan, static_cast<int32_t>(i) + 1, part_count);
-      if (is_changed[i]) walk_part(scan, quick.data(), file, begins[i], limit, parts[i]);
-    }
+    for (size_t i = 0; i < count; ++i)
+      if (is_changed[i]) find_path(scan, quick.data(), data, begins[i], ranges[i], paths[i]);
     for (size_t i = 1; i < count; ++i) {
-      is_changed[i] = parts[i - 1].end != begins[i];
-      begins[i] = parts[i - 1].end;
+      is_changed[i] = paths[i - 1].end != begins[i];
+      begins[i] = paths[i - 1].end;
     }
     is_changed[0] = false;
   }
-  return is_sound_whole(scan, parts.data(), part_count);
+  std::vector<JpegPart> parts(count);
+  for (size_t i = 0; i < count; ++i)
+    check_part(scan, quick.data(), data, begins[i], ranges[i], parts[i]);
+  return is_sound_whole(scan, data, parts.data(), part_count, paths.back().end);
 }
 
 }  // namespace lensbox

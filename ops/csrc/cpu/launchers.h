@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "../jpeg_color.h"
-#include "../jpeg_scan.h"
+#include "../jpeg_data.h"
 #include "../letterbox_math.h"
 #include "../problems.h"
 

@@ -1,45 +1,75 @@
 // Walks the codes of many JPEG files at once: a block of threads for each, by the method of jpeg_walk.h.
 
+#include <cub/block/block_scan.cuh>
+
 #include "../jpeg_walk.h"
 #include "launchers.h"
 
 namespace lensbox {
 namespace {
 
-constexpr int32_t kThreads = 256;  // a part of the file for each
+constexpr int32_t kThreads = 512;
+constexpr int32_t kBytes = 16;  // that a thread copies at a time; kThreads times as many fit into 16 bits
 
-__global__ void __launch_bounds__(kThreads, 4)
-    check_jpeg(const uint8_t* files, const int64_t* begins, const JpegScan* scans, bool* is_sound) {
-  __shared__ Step quick[4 * kQuickSteps];
+using Sum = cub::BlockScan<int32_t, kThreads>;
+
+// A block for each file, and a thread for each part of it.
+__global__ void __launch_bounds__(kThreads, 2)
+    check_jpeg(uint8_t* memory, const JpegPlace* places, const JpegScan* scans, bool* is_sound) {
+  __shared__ Step quick[4 * kSteps];
   __shared__ JpegScan scan;
+  __shared__ JpegPath paths[kThreads];
   __shared__ JpegPart parts[kThreads];
-  const auto* const words = reinterpret_cast<const uint32_t*>(scans + blockIdx.x);
+  __shared__ Sum::TempStorage sum;
+  const auto* const facts = reinterpret_cast<const uint32_t*>(scans + blockIdx.x);
   for (uint32_t i = threadIdx.x; i < sizeof(JpegScan) / 4; i += kThreads)
-    reinterpret_cast<uint32_t*>(&scan)[i] = words[i];
+    reinterpret_cast<uint32_t*>(&scan)[i] = facts[i];
   __syncthreads();
   const auto thread = static_cast<int32_t>(threadIdx.x);
-  for (int32_t i = thread; i < 4 * kQuickSteps; i += kThreads)
-    quick[i] = quick_step(scan.tables[i / (2 * kQuickSteps)][i / kQuickSteps % 2], i % kQuickSteps);
-  const uint8_t* const file = files + begins[blockIdx.x];
-  const int32_t limit = first_byte(scan, thread + 1, kThreads);
-  uint32_t begin = guessed_begin(file, first_byte(scan, thread, kThreads), thread);
+  for (int32_t i = thread; i < 4 * kSteps; i += kThreads)
+    quick[i] = quick_step(scan, i);
+
+  const uint8_t* const file = memory + places[blockIdx.x].file;
+  auto* const words = reinterpret_cast<uint32_t*>(memory + places[blockIdx.x].workspace);
+  uint32_t* const ends = words + jpeg_workspace(scan).words;
+  // Tile by tile, kBytes a thread, so that the threads of a warp read and write the same lines of memory.
+  JpegCount copied = {};
+  for (int32_t tile = scan.begin; tile <= scan.end; tile += kThreads * kBytes) {
+    const int32_t from = min(tile + thread * kBytes, scan.end + 1), to = min(from + kBytes, scan.end + 1);
+    const JpegCount found = copy_jpeg_data(file, from, to, {}, nullptr, nullptr);
+    int32_t before = 0, all = 0;
+    Sum(sum).ExclusiveSum(found.bytes | found.ends << 16, before, all);
+    copy_jpeg_data(file, from, to, {copied.bytes + (before & 0xFFFF), copied.ends + (before >> 16)}, words,
+                   ends);
+    copied = {copied.bytes + (all & 0xFFFF), copied.ends + (all >> 16)};
+    __syncthreads();
+  }
+
+  const JpegData data = {words, ends, scan.segments()};
+  const JpegRange range = range_of_part(data, thread, kThreads);
+  uint32_t begin = range.begin << 3;
+  paths[thread] = JpegPath::unknown();
   bool is_changed = true;
   while (__syncthreads_or(is_changed)) {  // also waits until all threads have read the ends of this round
-    if (is_changed) walk_part(scan, quick, file, begin, limit, parts[thread]);
+    if (is_changed) find_path(scan, quick, data, begin, range, paths[thread]);
     __syncthreads();
-    const uint32_t found = thread == 0 ? begin : parts[thread - 1].end;
+    const uint32_t found = thread == 0 ? begin : paths[thread - 1].end;
     is_changed = found != begin;
     begin = found;
   }
-  if (thread == 0) is_sound[blockIdx.x] = is_sound_whole(scan, parts, kThreads);
+  check_part(scan, quick, data, begin, range, parts[thread]);
+  __syncthreads();
+  if (thread == 0) {
+    is_sound[blockIdx.x] = is_sound_whole(scan, data, parts, kThreads, paths[kThreads - 1].end);
+  }
 }
 
 }  // namespace
 
-cudaError_t lensbox_cuda_check_jpegs(const uint8_t* files, const int64_t* begins, const JpegScan* scans,
+cudaError_t lensbox_cuda_check_jpegs(uint8_t* memory, const JpegPlace* places, const JpegScan* scans,
                                      int64_t count, bool* is_sound, cudaStream_t stream) {
   static_assert(sizeof(JpegScan) % 4 == 0);
-  check_jpeg<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(files, begins, scans, is_sound);
+  check_jpeg<<<static_cast<unsigned>(count), kThreads, 0, stream>>>(memory, places, scans, is_sound);
   return cudaGetLastError();
 }
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "../jpeg_color.h"
-#include "../jpeg_scan.h"
+#include "../jpeg_data.h"
 #include "../letterbox_math.h"
 #include "../problems.h"
 
@@ -101,8 +101,13 @@ struct JpegPlanes {
 LENSBOX_KERNEL cudaError_t lensbox_cuda_convert_jpeg_colors(const JpegColors* images, int64_t count,
                                                             cudaStream_t stream);
 
-// Write is_sound[i] for `count` files, all on the device: file i begins at files + begins[i].
-LENSBOX_KERNEL cudaError_t lensbox_cuda_check_jpegs(const uint8_t* files, const int64_t* begins,
+// The bytes of device memory at which a copied file begins, and an array for jpeg_workspace().
+struct JpegPlace {
+  int64_t file, workspace;
+};
+
+// Write is_sound[i] for `count` files, with all arguments on the device.
+LENSBOX_KERNEL cudaError_t lensbox_cuda_check_jpegs(uint8_t* memory, const JpegPlace* places,
                                                     const JpegScan* scans, int64_t count, bool* is_sound,
                                                     cudaStream_t stream);
 
