@@ -118,7 +118,7 @@ def _mebibytes(text: str) -> int:
 def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> Exception | None:
     """Serve until shutdown. Return the error if the service could not start, else None."""
     # Imported here because this imports torch, which takes seconds.
-    from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count
+    from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places
 
     try:
         check_certificate(settings)
@@ -127,6 +127,7 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
         devices = device_names(settings)
     except (CertificateError, DeviceError, KeyFileError, TracingError) as error:
         return error
+    settings = replace(settings, queue_size=places(settings, devices))
     if count := frontend_count(settings, devices):
         from lensbox.serve.processes import supervisor
 

@@ -13,6 +13,7 @@ MEBIBYTE = 1 << 20
 # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
 PILLOW_MAX_PIXELS = 89_478_485
 DEVICES = ("auto", "cpu", "cuda")
+PLACES_ON_CPU, PLACES_ON_GPU = 64, 512  # eight batches
 _NUMBERED_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
 _ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:\d{1,5})?")
 _URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
@@ -97,7 +98,9 @@ class Settings:
     max_delay: float = _number(
         0.0, 1000, "milliseconds to wait for more images before a partial batch runs", least=0
     )
-    queue_size: int = _number(64, 1 << 20, "jobs that may wait for the model")
+    queue_size: int | None = _number(
+        None, 1 << 20, "jobs that may wait for the model; None: 64 on CPUs, 512 on GPUs"
+    )
     queue_bytes: int = _number(
         512 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "size of the images that may wait for the model"
     )
@@ -119,6 +122,11 @@ class Settings:
         loading: seconds for loading and warming up every batch size. A call may always take this long.
         """
         return max(self.engine_timeout, self.answer_timeout, loading) if self.engine_timeout else math.inf
+
+    @property
+    def places(self) -> int:
+        """The number of jobs that may wait for the model. `lensbox serve` sets it for the device."""
+        return self.queue_size or PLACES_ON_CPU
 
     @property
     def scheme(self) -> str:

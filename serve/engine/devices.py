@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from lensbox.common.errors import DeviceError
-from lensbox.serve.settings import Settings
+from lensbox.serve.settings import PLACES_ON_CPU, PLACES_ON_GPU, Settings
 
 _MOST_FRONTENDS = 12
 _BUSY_POLL = 4  # milliseconds
@@ -40,6 +40,11 @@ def frontend_count(settings: Settings, devices: list[str]) -> int:
     if not sys.platform.startswith("linux") or not _uses_gpu(devices[0]):
         return 0
     return max(1, min(_MOST_FRONTENDS, usable_cpus() * 3 // 4))
+
+
+def places(settings: Settings, devices: list[str]) -> int:
+    """Return the number of jobs that may wait for the model."""
+    return settings.queue_size or (PLACES_ON_GPU if _uses_gpu(devices[0]) else PLACES_ON_CPU)
 
 
 def busy_poll(settings: Settings, devices: list[str]) -> int:

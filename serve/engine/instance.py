@@ -61,7 +61,7 @@ class Instance:
         self._load = load
         self._on_started = on_started
         self._settings = settings
-        self._queue = JobQueue(settings.queue_size, settings.queue_bytes, receive)
+        self._queue = JobQueue(settings.places, settings.queue_bytes, receive)
         delay = settings.max_delay / 1000
         self.batches = Batches(self._queue, delay, on_batch, self._call, self._check_model)
         # A daemon thread: a device that hangs must not keep the process from ending.
@@ -145,7 +145,7 @@ class Instance:
     @property
     def places(self) -> int:
         """Number of jobs that the queue holds."""
-        return self._settings.queue_size
+        return self._settings.places
 
     def ready_artifact(self) -> Artifact:
         """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""

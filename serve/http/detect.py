@@ -181,7 +181,7 @@ class _Finder:
         """Return how many images of a request may be in flight: two batches, at most half of the queue."""
         settings = self.service.settings
         batch = settings.max_batch or largest_batch(self.service.engine.ready_artifact().device)
-        return max(1, min(2 * batch, settings.queue_size // 2))
+        return max(1, min(2 * batch, settings.places // 2))
 
 
 def _job(photo: Photo, asked: DetectParameters, metadata: ArtifactMetadata) -> Job[Detections]:

@@ -111,7 +111,7 @@ async def model_config(request: Request) -> dict[str, Any]:
         "max_batch_size": 0,  # 0: the shapes below include the batch dimension
         "input": [{**described(spec), "optional": spec.name != "images"} for spec in tensors.inputs],
         "output": [described(spec) for spec in tensors.outputs],
-        "parameters": {"queue_size": {"string_value": str(settings.queue_size)}},
+        "parameters": {"queue_size": {"string_value": str(settings.places)}},
     }
 
 

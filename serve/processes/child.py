@@ -73,7 +73,7 @@ def frontend_main(
     shutdown = Shutdown(settings.shutdown_timeout)
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
     arena = Arena(arena_size(settings))
-    most = settings.queue_size + (settings.max_batch or LARGEST_ON_GPU)
+    most = settings.places + (settings.max_batch or LARGEST_ON_GPU)
     busy_poll = (settings.busy_poll or 0) / 1000
     engine = RemoteEngines([RemoteEngine(address, arena, most, busy_poll) for address in addresses])
     with listener:

@@ -9,7 +9,7 @@ import torch
 
 from lensbox.common.errors import DeviceError
 from lensbox.serve.engine import devices
-from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, usable_cpus
+from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places, usable_cpus
 from lensbox.serve.settings import Settings
 
 
@@ -68,6 +68,12 @@ def test_front_ends_default_to_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert frontend_count(_settings(frontends=3), ["cpu"]) == 3
     monkeypatch.setattr("sys.platform", "darwin")
     assert frontend_count(_settings(), ["cuda"]) == 0
+
+
+def test_more_jobs_may_wait_for_a_gpu() -> None:
+    assert places(_settings(), ["cpu"]) == _settings().places == 64
+    assert places(_settings(), ["cuda:1"]) == 512
+    assert places(_settings(queue_size=3), ["cuda:1"]) == _settings(queue_size=3).places == 3
 
 
 def test_busy_polls_with_gpus_and_spare_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
