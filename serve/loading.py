@@ -13,6 +13,7 @@ from lensbox.runtime.device import DeviceTimer, choose_device, largest_batch
 from lensbox.runtime.images.gpu_jpeg import coded_photo, gpu_jpeg_decoder
 from lensbox.serve.engine.devices import batch_sizes
 from lensbox.serve.engine.instance import Instance
+from lensbox.serve.engine.job_queue import Source
 from lensbox.serve.engine.jobs import CodedJob
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
@@ -93,7 +94,7 @@ def observed_instance(
     settings: Settings,
     on_started: Callable[[Exception | None], None],
     metrics: Metrics,
-    receive: Callable[[float], None] | None = None,
+    source: Source | None = None,
 ) -> Instance:
     """Make an `Instance` that reports batches and device memory to `metrics`."""
     letterbox: list[DeviceTimer] = []  # timers of the current batch; used only by the engine's thread
@@ -107,7 +108,7 @@ def observed_instance(
         metrics.batch_computed(images, seconds, waited, sum(map(_seconds, letterbox)))
         letterbox.clear()
 
-    instance = Instance(load_observed, settings, on_started, on_batch, receive)
+    instance = Instance(load_observed, settings, on_started, on_batch, source)
     metrics.watch_device(lambda: instance.device)
     return instance
 

@@ -1,13 +1,14 @@
 """Take batches of jobs from a queue, prepare them, compute them, and answer the jobs.
 
 A batch is whatever is queued when the model becomes free; a delay makes a partial batch wait for more. A
-second thread prepares the next batch, if its jobs have a preparation, while the model computes.
+second thread prepares the next batch, if its jobs have a preparation, while the model computes. Two such
+batches share the jobs.
 """
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -78,7 +79,7 @@ class Batches:
         """
         while True:
             is_ahead = self._wait_for_preparation()
-            entries = self._queue.take(self.largest, self._delay, blocks=not is_ahead)
+            entries = self._queue.take(self.largest, self._delay, self.running, blocks=not is_ahead)
             if entries is None and not is_ahead:
                 return
             if entries:
@@ -94,7 +95,7 @@ class Batches:
         for batch in self._taken:  # one at most
             if batch.prepared is not None:
                 with self._call():
-                    wait([batch.prepared])
+                    self._queue.wait_for(batch.prepared)
         return bool(self._taken)
 
     def _begun(self, artifact: Artifact, entries: list[Entry]) -> _Batch:

@@ -21,7 +21,7 @@ from lensbox.runtime import Artifact
 from lensbox.runtime.device import largest_batch
 from lensbox.serve.engine.batches import Batches
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
-from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue, Promise
+from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue, Promise, Source
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.settings import Settings
 
@@ -47,7 +47,7 @@ class Instance:
     on_started: called once, in the thread, with None when the model is ready or with load's exception.
     on_batch: called in the thread after each batch, with its number of images, its duration in seconds, and
         the seconds that each of its jobs was queued.
-    receive: see `JobQueue`. If given, the thread waits in it, and only the thread submits jobs.
+    source: see `JobQueue`.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Instance:
         settings: Settings,
         on_started: Callable[[Exception | None], None],
         on_batch: Callable[[int, float, list[float]], None] = lambda images, seconds, waited: None,
-        receive: Callable[[float], None] | None = None,
+        source: Source | None = None,
     ) -> None:
         self._load = load
         self._on_started = on_started
         self._settings = settings
-        self._queue = JobQueue(settings.places, settings.queue_bytes, receive)
+        self._queue = JobQueue(settings.places, settings.queue_bytes, source)
         delay = settings.max_delay / 1000
         self.batches = Batches(self._queue, delay, on_batch, self._call, self._check_model)
         # A daemon thread: a device that hangs must not keep the process from ending.

@@ -3,14 +3,16 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lensbox.serve.engine.errors import DeadlineError, OverloadError
 from lensbox.serve.engine.jobs import Job
 
-_LOOK = 1.0  # seconds between checks for a closed queue while `receive` waits
+_LEAST_PREPARED = 16  # images: smaller batches gain nothing from sharing
+_LOOK = 1.0  # seconds between checks for a closed queue while a source waits
 
 
 class ClosedError(Exception):
@@ -27,6 +29,16 @@ class Promise(Protocol):
     def set_result(self, result: Any, /) -> None: ...
 
     def set_exception(self, exception: BaseException, /) -> None: ...
+
+
+class Source(Protocol):
+    """The jobs of other processes."""
+
+    def receive(self, timeout: float, busy: bool = True) -> None:
+        """Wait up to `timeout` seconds for jobs, and put them into the queue. busy: may busy-poll."""
+
+    def wake(self) -> None:
+        """End the wait of `receive`, or the next one. Any thread may call it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -62,18 +74,18 @@ class JobQueue:
     alternated, both would end late.
 
     size: maximum number of jobs. nbytes: maximum bytes of their tensors; a larger job fits into an empty
-    queue. receive: a function that waits up to the given seconds for jobs of other processes and puts them
-    into the queue. `take` calls it, so that no job has to wake a thread.
+    queue. source: if given, only the thread that takes jobs puts jobs in: it receives them from there, so
+    that no job has to wake a thread.
     """
 
-    def __init__(self, size: int, nbytes: int, receive: Callable[[float], None] | None = None) -> None:
+    def __init__(self, size: int, nbytes: int, source: Source | None = None) -> None:
         self._size = size
         self._nbytes = nbytes
         self._entries: deque[Entry] = deque()
         self._bytes = self._images = self._images_in_parts = 0
         self._part_was_last = False
         self._closed = False
-        self._receive = receive
+        self._source = source
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
@@ -91,9 +103,19 @@ class JobQueue:
         return self._images - self._images_in_parts
 
     def receive(self) -> None:
-        """Put in the jobs that other processes have sent, if there is a `receive` function."""
-        if self._receive is not None:
-            self._receive(0.0)
+        """Put in the jobs that other processes have sent."""
+        if self._source is not None:
+            self._source.receive(0.0)
+
+    def wait_for(self, future: "Future[Any]") -> None:
+        """Wait until a future is done, and put in the jobs that other processes send meanwhile."""
+        if self._source is None:
+            wait([future])
+            return
+        source = self._source
+        future.add_done_callback(lambda _: source.wake())
+        while not future.done():
+            source.receive(_LOOK, busy=False)  # busy-polling would compete with the other thread for the GIL
 
     def check_room(self, nbytes: int = 1) -> None:
         """Raise OverloadError if there is no room for a job of that many bytes."""
@@ -112,7 +134,7 @@ class JobQueue:
             if not reason:
                 self._entries.append(entry)
                 self._count(entry, 1)
-                if self._receive is None:  # else no thread waits
+                if self._source is None:  # else no thread waits
                     self._changed.notify()
         _fail_late(dropped)
         if reason:
@@ -125,38 +147,44 @@ class JobQueue:
             self._count(entry, 1)
             self._part_was_last = True
 
-    def take(self, most_images: int, delay: float, blocks: bool = True) -> list[Entry] | None:
+    def take(
+        self, most_images: int, delay: float, running: int = 0, blocks: bool = True
+    ) -> list[Entry] | None:
         """Return the next batch; None when the queue is closed and empty.
 
         A batch is jobs of one group with up to `most_images` images, marked as running, or one job in parts,
         for its next part. Wait up to `delay` seconds for more jobs before returning a partial batch, at most
         half of the time until any job's deadline, and not at all while a large job is queued.
 
+        running: number of images that are taken and not finished. Jobs with a preparation share these and the
+        queued ones equally between two batches, so that one is prepared while the other is computed: clients
+        send again when they are answered, and one large batch would stay one.
         blocks: wait for a batch; if False, return an empty list if there is none yet.
         """
-        wait: float | None = 0.0
+        timeout: float | None = 0.0
         while True:
-            if self._receive is not None:
-                self._receive(_LOOK if wait is None else wait)
+            if self._source is not None:
+                self._source.receive(_LOOK if timeout is None else timeout)
             with self._lock:
                 dropped = self._drop_given_up()
-                batch = self._batch(most_images)
-                wait = self._time_to_wait(batch, most_images, delay)
-                ready = wait is not None and wait <= 0
+                most = self._share(most_images, running)
+                batch = self._batch(most)
+                timeout = self._time_to_wait(batch, most, delay)
+                ready = timeout is not None and timeout <= 0
                 if ready:
                     self._remove(batch)
                     self._part_was_last = False
-                elif blocks and not dropped and self._receive is None:  # else fail the dropped jobs first
-                    self._changed.wait(wait)
+                elif blocks and not dropped and self._source is None:  # else fail the dropped jobs first
+                    self._changed.wait(timeout)
             _fail_late(dropped)
             if ready and not batch:
                 return None
-            if ready and (running := [entry for entry in batch if entry.parts is not None or entry.begins()]):
-                return running
+            if ready and (begun := [entry for entry in batch if entry.parts is not None or entry.begins()]):
+                return begun
             if not (ready or blocks):
                 return []
             if ready or dropped:
-                wait = 0.0
+                timeout = 0.0
 
     def close(self) -> None:
         """Refuse new jobs with ClosedError. `take` returns the queued jobs, then None."""
@@ -187,6 +215,12 @@ class JobQueue:
         if self._entries and self._bytes + nbytes > self._nbytes:
             return f"{self._bytes} bytes of images"
         return ""
+
+    def _share(self, most_images: int, running: int) -> int:
+        """Return how many images the next batch may have."""
+        if not self._entries or not self._entries[0].job.prepares:
+            return most_images
+        return min(most_images, max(_LEAST_PREPARED, -(-(self._images + running) // 2)))
 
     def _batch(self, most_images: int) -> list[Entry]:
         if self._part_was_last:

@@ -70,7 +70,7 @@ def main(
         return artifact
 
     front_ends = FrontEnds((settings.busy_poll or 0) / 1000)
-    engine = observed_instance(load, settings, on_started, Metrics(), front_ends.receive)
+    engine = observed_instance(load, settings, on_started, Metrics(), front_ends)
     engine.start()
     started.wait()
     if failures:
@@ -216,7 +216,7 @@ class FrontEnd:
 
 
 class FrontEnds:
-    """All connected front ends. Any thread may call `add` and `end`.
+    """All connected front ends. Any thread may call `add`, `end` and `wake`.
 
     busy_poll: seconds for which an idle engine busy-polls.
     """
@@ -225,6 +225,8 @@ class FrontEnds:
         self._by_file: dict[int, FrontEnd] = {}
         self._epoll = select.epoll()
         self._wait = BusyWait(busy_poll)
+        self._wakes = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._wakes, select.EPOLLIN)
 
     def add(self, front_end: FrontEnd) -> None:
         """Begin to receive from a front end."""
@@ -236,10 +238,17 @@ class FrontEnds:
     def connected(self) -> list[FrontEnd]:
         return list(self._by_file.values())
 
-    def receive(self, timeout: float) -> None:
+    def wake(self) -> None:
+        os.eventfd_write(self._wakes, 1)
+
+    def receive(self, timeout: float, busy: bool = True) -> None:
         """Send the answers of done jobs, wait up to `timeout` seconds for a message, handle all messages."""
         self._send_answers()
-        for file, _ in self._wait.poll(self._epoll.poll, timeout):
+        poll = self._epoll.poll
+        for file, _ in self._wait.poll(poll, timeout) if busy else poll(timeout):
+            if file == self._wakes:
+                os.eventfd_read(self._wakes)
+                continue
             front_end = self._by_file[file]
             try:
                 is_connected = front_end.receive()

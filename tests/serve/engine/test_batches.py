@@ -1,7 +1,6 @@
 """The batches of an engine: which jobs share one, preparation, parts of large jobs, bad jobs."""
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -116,26 +115,43 @@ def test_decodes_the_next_batch_while_the_model_computes(
     assert len(fake.threads) == 1
 
 
+class _Coming:
+    """A source of two files to decode, and of a third one while the second is decoded."""
+
+    def __init__(self) -> None:
+        self.instance: Instance
+        self.futures: list[Future[Any]] = []
+        self.first_was_done = False
+        self._woken = threading.Event()
+
+    def receive(self, timeout: float, busy: bool = True) -> None:
+        if not self.futures:
+            self.futures += [self.instance.submit(_coded(first)) for first in (1, 2)]
+        elif self.futures[0].done() and not self.first_was_done:
+            self.first_was_done = True
+            self.futures.append(self.instance.submit(_coded(3)))
+        self._woken.wait(timeout)
+        self._woken.clear()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+
 def test_receives_while_the_next_batch_is_decoded(fake: Any, decoder: _Decoder) -> None:
     """To receive is also to send the answers of the batch before."""
-    futures: list[Future[Any]] = []
-    first_was_done: list[bool] = []
-
-    def receive(timeout: float) -> None:
-        if not futures:
-            futures.extend(instance.submit(_coded(first)) for first in (1, 2))
-        first_was_done.append(futures[0].done())
-        time.sleep(min(timeout, 0.01))
-
-    instance = Instance(lambda: fake, Settings(Path("unused"), max_batch=1), lambda _: None, receive=receive)
+    coming = _Coming()
+    coming.instance = Instance(
+        lambda: fake, Settings(Path("unused"), max_batch=1), lambda _: None, source=coming
+    )
     decoder.holds = 2
     decoder.gate.clear()
-    instance.start()
-    wait_until(lambda: True in first_was_done)
-    assert not futures[1].done()
+    coming.instance.start()
+    wait_until(lambda: coming.first_was_done and len(coming.futures) == 3)
+    assert not coming.futures[1].done()
+    assert coming.instance.waiting == 1
     decoder.gate.set()
-    assert [one.scores.tolist() for one in results(*futures)] == [[0.5]] * 2
-    assert instance.stop(PATIENCE)
+    assert [one.scores.tolist() for one in results(*coming.futures)] == [[0.5]] * 3
+    assert coming.instance.stop(PATIENCE)
 
 
 def test_a_file_that_cannot_be_decoded_fails_alone(

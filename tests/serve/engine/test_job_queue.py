@@ -6,10 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+import pytest
 import torch
 
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.serve.engine.job_queue import Entry, JobQueue
-from lensbox.serve.engine.jobs import CanvasJob
+from lensbox.serve.engine.jobs import CanvasJob, CodedJob
 
 
 def _entry(deadline: float = math.inf, images: int = 1) -> Any:
@@ -18,14 +20,17 @@ def _entry(deadline: float = math.inf, images: int = 1) -> Any:
 
 
 class Source:
-    """A queue whose `receive` runs one step per call and records its timeouts."""
+    """A source of jobs that runs one step per call, and its queue. It records timeouts."""
 
     def __init__(self, *steps: Callable[[JobQueue], Any]) -> None:
         self.timeouts: list[float] = []
-        self.queue = JobQueue(8, 1 << 20, self._receive)
+        self.queue = JobQueue(8, 1 << 20, self)
         self._steps = list(steps)
 
-    def _receive(self, timeout: float) -> None:
+    def wake(self) -> None:
+        pass
+
+    def receive(self, timeout: float, busy: bool = True) -> None:
         self.timeouts.append(timeout)
         self._steps.pop(0)(self.queue)
 
@@ -72,6 +77,19 @@ def test_waits_for_more_jobs_up_to_the_delay() -> None:
     assert source.queue.take(2, 30.0) == entries
     assert source.timeouts[0] == 0.0
     assert 0 < source.timeouts[1] <= 30.0
+
+
+@pytest.mark.parametrize(
+    ("queued", "running", "expected"), [(12, 0, 12), (40, 0, 20), (20, 0, 16), (40, 24, 32), (40, 90, 40)]
+)
+def test_batches_share_jobs_that_are_prepared(queued: int, running: int, expected: int) -> None:
+    photo = CodedPhoto("", torch.zeros(1, dtype=torch.uint8), 1, 8, 8)
+    coming = [Entry(CodedJob(photo, None, None), Future(), math.inf) for _ in range(queued)]
+    for entries, size in ((coming, expected), ([_entry() for _ in range(queued)], queued)):
+        queue = JobQueue(64, 1 << 20)
+        for entry in entries:
+            queue.put(entry)
+        assert queue.take(64, 0.0, running) == entries[:size]
 
 
 def test_a_deadline_shortens_the_delay() -> None:

@@ -308,3 +308,12 @@ def test_the_start_waits_for_a_ready_engine_and_for_no_missing_one(
 
     pair.call(start)
     missing.stop(PATIENCE)
+
+
+def test_another_thread_ends_a_wait() -> None:
+    front_ends = FrontEnds()
+    waiting = threading.Thread(target=front_ends.receive, args=(100 * PATIENCE, False), daemon=True)
+    waiting.start()
+    front_ends.wake()
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
