@@ -93,7 +93,7 @@ def figures(measured: Measured, device: str) -> list[Figure]:
     saturated, overloaded = measured.saturated, measured.overloaded
     best = max((peer.rate for peer in measured.litserve), default=0.0)
     if saturated and best:
-        add("ours / LitServe's best", saturated.rate / best, (3, 8), (1.3, 2))
+        add("ours / LitServe's best", saturated.rate / best, (6, 8), (1.3, 2))
     if measured.throughput:
         name = "images/s by HTTP / in process at its best batch"
         add(name, measured.throughput.quotient, _NOTHING, (0.8, 0.92))
@@ -101,7 +101,7 @@ def figures(measured: Measured, device: str) -> list[Figure]:
         add("canvases by v2 / in process", measured.canvases.quotient, (0.4, 0.7), _NOTHING)
     if measured.latency:
         name = "p50 of one connection / in process"
-        add(name, measured.latency.quotient, (1.5, 1.2), _NOTHING, at_most=True)
+        add(name, measured.latency.quotient, (1.4, 1.25), _NOTHING, at_most=True)
     if overloaded and saturated:
         other = sum(count for status, count in overloaded.answers.statuses.items() if status not in _EXPECTED)
         add("at 4 x the load: statuses other than 200, 429, 503, 504", other, (0, 0), (0, 0), at_most=True)

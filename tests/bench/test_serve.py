@@ -200,9 +200,9 @@ def test_figures() -> None:
         "memory after many requests / after 1,000": (1.03, 1.05),
     }
     musts = {figure.name: figure.must for figure in figures(measured, "cuda")}
-    assert musts["ours / LitServe's best"] == 3
+    assert musts["ours / LitServe's best"] == 6
     assert musts["canvases by v2 / in process"] == 0.4
-    assert musts["p50 of one connection / in process"] == 1.5
+    assert musts["p50 of one connection / in process"] == 1.4
     assert figures(Measured(), "cpu") == []
     assert figures(Measured(saturated=saturated, litserve=[_row("silent", 0, **{"500": 7})]), "cpu") == []
 
