@@ -53,12 +53,36 @@ def _with_byte(file: bytes, at: int, value: int) -> bytes:
     return file[:at] + bytes((value,)) + file[at + 1 :]
 
 
+def _begin_of_data(file: bytes) -> int:
+    begin = file.index(b"\xff\xda")
+    return begin + 2 + int.from_bytes(file[begin + 2 : begin + 4], "big")
+
+
+def _with_long_codes() -> bytes:
+    """Return four flat blocks, with one code of 12 bits for all DC and one of 11 for all AC coefficients.
+
+    Encoders give long codes to rare symbols, and such codes begin with ones; these are zeros.
+    """
+    buffer = io.BytesIO()
+    PIL.Image.new("L", (16, 16), 128).save(buffer, "JPEG")
+    file = buffer.getvalue()
+    tables = b"".join(
+        kind + bytes(length == bits for length in range(1, 17)) + b"\0"
+        for kind, bits in ((b"\x00", 12), (b"\x10", 11))
+    )
+    scan = file.index(b"\xff\xda")
+    data = int("0" * 4 * (12 + 11) + "1111", 2).to_bytes(12, "big")
+    header = file[: file.index(b"\xff\xc4")] + b"\xff\xc4" + (2 + len(tables)).to_bytes(2, "big") + tables
+    return header + file[scan : _begin_of_data(file)] + data + b"\xff\xd9"
+
+
 WIDE = _encode(48, 32, subsampling="4:2:2")
 TALL = _with_byte(WIDE, WIDE.index(b"\xff\xc0") + 11, 0x12)  # the same blocks as 4:4:0
 SMALL = list(_sound_files([(1, 1), (8, 8), (17, 33), (101, 67)]))
 LARGE = list(_sound_files([(300, 200)], noise=40))
 BASELINE = _encode(101, 67)
 RESTARTED = _encode(101, 67, restart_marker_blocks=2)
+LONG_CODES = _with_long_codes()
 
 
 def _bytes(file: bytes) -> torch.Tensor:
@@ -75,13 +99,15 @@ def _is_sound(file: bytes) -> bool:
     return found.pop()
 
 
-def _begin_of_data(file: bytes) -> int:
-    begin = file.index(b"\xff\xda")
-    return begin + 2 + int.from_bytes(file[begin + 2 : begin + 4], "big")
-
-
 def test_sound_files_are_accepted() -> None:
-    files = [*SMALL, *LARGE, TALL, BASELINE + b"behind the end", jpeg_with_exif(BASELINE, exif(6))]
+    files = [
+        *SMALL,
+        *LARGE,
+        TALL,
+        LONG_CODES,
+        BASELINE + b"behind the end",
+        jpeg_with_exif(BASELINE, exif(6)),
+    ]
     for file in files:
         assert _is_accepted(file)
         assert _is_sound(file)
@@ -106,6 +132,13 @@ def test_sound_files_are_accepted() -> None:
 )
 def test_other_kinds_and_broken_structure_are_refused(file: bytes) -> None:
     assert not _is_accepted(file)
+
+
+def test_long_codes_are_valid() -> None:
+    """Otherwise the file would not show that walks read them."""
+    assert (read_photo(LONG_CODES, GRAY, FULL).pixels == 128).all()
+    begin = _begin_of_data(LONG_CODES)
+    assert not _is_sound(_with_byte(LONG_CODES, begin + 3, 1))  # no code has a one
 
 
 def test_broken_codes_are_found() -> None:
