@@ -125,7 +125,7 @@ class Settings:
 
     @property
     def places(self) -> int:
-        """The number of jobs that may wait for the model. `lensbox serve` sets it for the device."""
+        """The number of jobs that may wait: `queue_size`, which `lensbox serve` has set for the device."""
         return self.queue_size or PLACES_ON_CPU
 
     @property
