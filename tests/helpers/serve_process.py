@@ -55,10 +55,11 @@ class ServeProcess:
         return found.group(1) if found else None
 
     def ready(self, verify: ssl.SSLContext | bool = True) -> str:
-        """Wait until all engines are ready; return the address. verify: of httpx."""
+        """Wait until all engines are ready and the log says so; return the address. verify: of httpx."""
 
         def is_ready() -> bool:
-            if (url := self.url()) is None:
+            # The log's line may come after the answer of /readyz.
+            if (url := self.url()) is None or "ready: " not in self.log:
                 return False
             try:
                 response = httpx.get(f"{url}/readyz", timeout=PATIENCE, verify=verify)
@@ -101,5 +102,4 @@ class ServeProcess:
 def running_service(artifact: Path, *options: str) -> Iterator[str]:
     """Run a service; yield its address once it is ready."""
     with ServeProcess(artifact, *options) as process:
-        wait_until(lambda: process.url() is not None and "ready:" in process.log)
-        yield process.url() or ""
+        yield process.ready()
