@@ -16,7 +16,7 @@ from lensbox.common.fields import Orientation
 from lensbox.common.tile_spec import Tiles, TileSpec, tile_spec
 from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import Thresholds
-from lensbox.runtime.detection import Detections
+from lensbox.runtime.detection import DetectionArrays, Detections
 from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.images.files import decode_batches, read_batches, read_photo
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, gpu_jpeg_decoder
@@ -106,7 +106,7 @@ class Artifact:
         thresholds = self._thresholds(score_threshold, iou_threshold)
         photo = photo_of(image, "image")
         if tiles is None:
-            return self._pipeline.detect_photos([photo], thresholds)[0]
+            return self._pipeline.detect_photos([photo], thresholds)[0].copied()
         return self._pipeline.detect_tiles(photo, thresholds, tile_spec(tiles))
 
     def detect_images(
@@ -116,6 +116,15 @@ class Artifact:
         iou_threshold: float | None = None,
     ) -> list[Detections]:
         """Return the detections of images of any sizes, computed in one batch, in the order of the images."""
+        return [one.copied() for one in self.detect_arrays(images, score_threshold, iou_threshold)]
+
+    def detect_arrays(
+        self,
+        images: Sequence[Tensor | Photo],
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+    ) -> list[DetectionArrays]:
+        """Return what `detect_images` returns as numpy arrays, which share the memory of their batch."""
         photos = [photo_of(image, f"images[{index}]") for index, image in enumerate(images)]
         return self._pipeline.detect_photos(photos, self._thresholds(score_threshold, iou_threshold))
 
@@ -284,6 +293,9 @@ class Artifact:
                         yield photo
                         continue
                     try:
-                        yield next(found) if tiles is None else detect_tiles(photo, thresholds, tiles)
+                        if tiles is None:
+                            yield next(found).copied()
+                        else:
+                            yield detect_tiles(photo, thresholds, tiles)
                     except InputError as error:  # too many tiles
                         yield error

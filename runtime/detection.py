@@ -31,6 +31,31 @@ class Detections:
     height: int = 0
 
 
+class DetectionArrays(NamedTuple):
+    """What `Detections` holds, as numpy arrays: views of the arrays of a batch.
+
+    For services: a call of torch takes longer, and releases the GIL, for which other threads compete.
+    """
+
+    boxes: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    labels: NDArray[np.int64] | None = None
+    extras: Mapping[str, NDArray[Any]] = {}
+    width: int = 0
+    height: int = 0
+
+    def copied(self) -> Detections:
+        """Return copies as tensors: views would keep the whole batch in memory."""
+        return Detections(
+            torch.from_numpy(self.boxes.copy()),
+            torch.from_numpy(self.scores.copy()),
+            None if self.labels is None else torch.from_numpy(self.labels.copy()),
+            {name: torch.from_numpy(values.copy()) for name, values in self.extras.items()},
+            self.width,
+            self.height,
+        )
+
+
 class Fetched(NamedTuple):
     """The outputs for a batch of B images, on the CPU. Image b uses the first counts[b] of its K slots.
 
@@ -43,7 +68,7 @@ class Fetched(NamedTuple):
     further: Mapping[str, NDArray[Any]]
 
 
-def detections(fetched: Fetched, sizes: Sequence[tuple[int, int]]) -> list[Detections]:
+def by_image(fetched: Fetched, sizes: Sequence[tuple[int, int]]) -> list[DetectionArrays]:
     """Return the detections of each image of a batch. sizes: width and height of each photograph."""
     return [
         _at(fetched, (image, slice(count)), *size)
@@ -53,7 +78,7 @@ def detections(fetched: Fetched, sizes: Sequence[tuple[int, int]]) -> list[Detec
 
 def batch_detections(fetched: Fetched) -> Detections:
     """Return the detections of all images of a batch, image by image."""
-    return _at(fetched, _used_slots(fetched.counts))
+    return _at(fetched, _used_slots(fetched.counts)).copied()
 
 
 def concatenate(found: Sequence[Detections]) -> Detections:
@@ -67,16 +92,11 @@ def concatenate(found: Sequence[Detections]) -> Detections:
     )
 
 
-def _at(fetched: Fetched, index: Any, width: int = 0, height: int = 0) -> Detections:
-    """Return copies of the detections at an index into [B, K]: views would keep the whole batch in memory."""
-    boxes, scores = _copied(fetched.boxes, index), _copied(fetched.scores, index)
-    further = {name: _copied(values, index) for name, values in fetched.further.items()}
-    return Detections(boxes, scores, further.pop("labels", None), further, width, height)
-
-
-def _copied(values: NDArray[Any], index: Any) -> Tensor:
-    # numpy copies without releasing the GIL, which the threads that decode images compete for.
-    return torch.from_numpy(values[index].copy())
+def _at(fetched: Fetched, index: Any, width: int = 0, height: int = 0) -> DetectionArrays:
+    """Return the detections at an index into [B, K]."""
+    further = {name: values[index] for name, values in fetched.further.items()}
+    labels = further.pop("labels", None)
+    return DetectionArrays(fetched.boxes[index], fetched.scores[index], labels, further, width, height)
 
 
 def _used_slots(counts: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -96,7 +116,7 @@ def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> 
         )
 
 
-def detections_to_json(found: Detections, classes: Sequence[str]) -> list[dict[str, Any]]:
+def detections_to_json(found: Detections | DetectionArrays, classes: Sequence[str]) -> list[dict[str, Any]]:
     """Return one object per detection, in their order, for `json.dumps`.
 
     `box` is [x1, y1, x2, y2] in pixels of the photograph and `score` a number. `label` is the name of the
@@ -116,9 +136,9 @@ def detections_to_json(found: Detections, classes: Sequence[str]) -> list[dict[s
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def numbers_to_json(values: Tensor) -> list[Any]:
+def numbers_to_json(values: Tensor | NDArray[Any]) -> list[Any]:
     """Return lists nested by shape; numbers that are not finite become null."""
-    array = values.numpy()  # each call of torch would release the GIL, and wait to get it back
+    array = values.numpy() if isinstance(values, Tensor) else values
     numbers: list[Any] = array.tolist()
     is_finite = 0 not in np.isfinite(array).tobytes()  # numpy's own `all` takes longer for a few numbers
     return numbers if is_finite else [_without_nan(number) for number in numbers]

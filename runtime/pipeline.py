@@ -12,12 +12,13 @@ from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.tile_spec import TileSpec
 from lensbox.runtime.captured_detect import CapturedDetect, Outputs, Thresholds
 from lensbox.runtime.detection import (
+    DetectionArrays,
     Detections,
     Fetched,
     batch_detections,
+    by_image,
     check_labels,
     concatenate,
-    detections,
 )
 from lensbox.runtime.device import DeviceTimer, tile_batch
 from lensbox.runtime.gpu_float32 import gpu_float32
@@ -80,7 +81,7 @@ class Pipeline:
                 self._captured = CapturedDetect(self._uncaptured, canvases.device)
             self._captured.capture(canvases[0], sizes, thresholds)
 
-    def detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[Detections]:
+    def detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[DetectionArrays]:
         """Return the detections of each photograph, computed in one batch. Raise ArtifactError."""
         if not photos:
             return []
@@ -92,7 +93,7 @@ class Pipeline:
             images = to_device(tensors, self._device)
             windows = images.pop() if has_windows else None
             fetched = self._fetch(self._launch(images, windows, thresholds))
-        return detections(fetched, [(photo.width, photo.height) for photo in photos])
+        return by_image(fetched, [(photo.width, photo.height) for photo in photos])
 
     def detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:
         """Return the detections of a whole photograph in tiles. Raise InputError for too many tiles.
@@ -102,7 +103,7 @@ class Pipeline:
         windows = tile_windows(photo.width, photo.height, self._metadata.canvas, tiles)
         require_whole(photo)
         if len(windows) == 1:
-            return self.detect_photos([photo], thresholds)[0]
+            return self.detect_photos([photo], thresholds)[0].copied()
         rows = torch.from_numpy(np.array([(*window, photo.width, photo.height) for window in windows]))
         together = tile_batch(self._device, self._metadata.canvas)
         with self.calls():

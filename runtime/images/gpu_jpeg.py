@@ -7,9 +7,9 @@ Other kinds of files, damaged files and other machines are left to the CPU.
 import importlib.util
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,24 +33,24 @@ _LIBRARY = "libnvjpeg.so.13"
 _BESIDE_TORCH = ("nvidia/cu13/lib/libnvjpeg.so.13", "torchvision.libs/libnvjpeg*.so.13")
 
 
-@dataclass(frozen=True)
-class CodedPhoto:
+class CodedPhoto(NamedTuple):
     """A JPEG file that a GPU may decode.
 
-    source: what it was read from. file: uint8 [N] on the CPU. width, height: of the upright photograph.
+    source: what it was read from. file: uint8 [N] on the CPU, or N bytes. width, height: of the upright
+    photograph.
     """
 
     source: str | Path | bytes
-    file: Tensor
+    file: Tensor | memoryview
     orientation: int
     width: int
     height: int
 
 
 def coded_photo(
-    source: str | Path | bytes, file: bytes, canvas: Canvas, reading: Reading
+    source: str | Path | bytes, file: bytes | bytearray, canvas: Canvas, reading: Reading
 ) -> CodedPhoto | None:
-    """Return a file for `decode_on_gpu`; None if size or header show that the CPU must decode it.
+    """Return a file for `decode_on_gpu`, not copied; None if size or header show that the CPU must decode it.
 
     For front ends, which do not load the op library: `decode_on_gpu` rejects further files.
     """
@@ -58,15 +58,22 @@ def coded_photo(
     if header is None or header.has_more_scans:
         return None
     size = header.width, header.height
-    return _if_at_full_size(source, _tensor(file), size, header.exif, canvas, reading)
+    return _if_at_full_size(source, memoryview(file), size, header.exif, canvas, reading)
 
 
-def _tensor(file: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(file), dtype=torch.uint8) if file else torch.empty(0, dtype=torch.uint8)
+def _tensor(file: memoryview) -> Tensor:
+    if not file:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(bytearray(file) if file.readonly else file, dtype=torch.uint8)
 
 
 def _if_at_full_size(
-    source: str | Path | bytes, file: Tensor, stored: Size, exif: bytes, canvas: Canvas, reading: Reading
+    source: str | Path | bytes,
+    file: Tensor | memoryview,
+    stored: Size,
+    exif: bytes,
+    canvas: Canvas,
+    reading: Reading,
 ) -> CodedPhoto | None:
     """Return a file unless the rule "Reading images" reduces it. stored: its size before it is turned."""
     orientation = exif_orientation(exif) if reading.orientation == "exif" else 1
@@ -86,9 +93,10 @@ def decode_on_gpu(photos: Sequence[CodedPhoto], device: torch.device, canvas: Ca
         return []
     jpeg = torch.ops.lensbox_jpeg
     decode = jpeg.decode_luma if canvas.channels == 1 else jpeg.decode_rgb
+    files = [photo.file if isinstance(photo.file, Tensor) else _tensor(photo.file) for photo in photos]
     return [
         Photo.of(upright_tensor(pixels, photo.orientation)) if pixels.numel() else None
-        for pixels, photo in zip(decode([photo.file for photo in photos], device), photos, strict=True)
+        for pixels, photo in zip(decode(files, device), photos, strict=True)
     ]
 
 
@@ -109,7 +117,7 @@ class GpuJpegDecoder:
         # torch takes no lone surrogates. No file has an empty path.
         paths = ["" if isinstance(one, bytes) or not str(one).isprintable() else str(one) for one in sources]
         files = [
-            _tensor(source) if isinstance(source, bytes) else file
+            _tensor(memoryview(source)) if isinstance(source, bytes) else file
             for source, file in zip(sources, jpeg.read_files(paths), strict=True)
         ]
         coded: list[CodedPhoto | None] = []

@@ -28,7 +28,7 @@ _MAX_SCANNED_BLOCKS = 1 << 24
 _SCANS_ALWAYS_ALLOWED = 20
 
 
-def has_signature(file: bytes) -> bool:
+def has_signature(file: bytes | bytearray) -> bool:
     """Return whether a file begins like a JPEG file."""
     return file.startswith(b"\xff\xd8\xff")
 
@@ -161,7 +161,7 @@ class JpegHeader(NamedTuple):
     exif: bytes
 
 
-def usual_header(file: bytes) -> JpegHeader | None:
+def usual_header(file: bytes | bytearray) -> JpegHeader | None:
     """Return the header of a JPEG file such as cameras and programs write; None for all other files.
 
     A usual file is gray or has three components of 8 bits, is Huffman-coded, and has one whole frame of at
@@ -190,7 +190,7 @@ def usual_header(file: bytes) -> JpegHeader | None:
             has_more_scans = is_progressive or file[at + 4] < components
             return JpegHeader(width, height, components, has_more_scans, exif or b"")
         elif marker == APP1 and exif is None and file.startswith(EXIF_HEADER, at + 4):
-            exif = file[at + 4 + len(EXIF_HEADER) : at + 2 + length]
+            exif = bytes(file[at + 4 + len(EXIF_HEADER) : at + 2 + length])
         elif marker not in _TABLES and marker not in METADATA and marker not in _SHORTEST:
             return None
         at += 2 + length

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lensbox.runtime import Artifact, Detections, Photo
 from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
-from lensbox.runtime.detection import concatenate
+from lensbox.runtime.detection import DetectionArrays, concatenate
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decode_on_gpu
 from lensbox.runtime.tiles import Window, merge_tiles, views_of
 
@@ -58,7 +58,7 @@ class Job(Protocol[Result]):
 
 
 @dataclass(frozen=True)
-class DetectJob(Job[Detections]):
+class DetectJob(Job[DetectionArrays]):
     """Detect in one photograph. A threshold of None is the artifact's default."""
 
     photo: Photo
@@ -74,13 +74,13 @@ class DetectJob(Job[Detections]):
         return self.photo.pixels.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[DetectJob]") -> list[Detections]:
+    def run(artifact: Artifact, jobs: "Sequence[DetectJob]") -> list[DetectionArrays]:
         photos = [job.photo for job in jobs]
-        return artifact.detect_images(photos, jobs[0].score_threshold, jobs[0].iou_threshold)
+        return artifact.detect_arrays(photos, jobs[0].score_threshold, jobs[0].iou_threshold)
 
 
 @dataclass(frozen=True)
-class CodedJob(Job[Detections | None]):
+class CodedJob(Job[DetectionArrays | None]):
     """Detect in a JPEG file that the GPU decodes. The result is None if the CPU must decode the file."""
 
     prepares: ClassVar[bool] = True
@@ -105,12 +105,12 @@ class CodedJob(Job[Detections | None]):
         ]
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[Detections | None]:
+    def run(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[DetectionArrays | None]:
         return _DecodedJob.run(artifact, CodedJob.prepare(artifact, jobs))
 
 
 @dataclass(frozen=True)
-class _DecodedJob(Job[Detections | None]):
+class _DecodedJob(Job[DetectionArrays | None]):
     """A `CodedJob` whose file is decoded; None if the GPU did not decode the file."""
 
     photo: Photo | None
@@ -122,9 +122,9 @@ class _DecodedJob(Job[Detections | None]):
         return 0  # on the GPU
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[_DecodedJob]") -> list[Detections | None]:
+    def run(artifact: Artifact, jobs: "Sequence[_DecodedJob]") -> list[DetectionArrays | None]:
         photos = [job.photo for job in jobs if job.photo is not None]
-        found = iter(artifact.detect_images(photos, jobs[0].score_threshold, jobs[0].iou_threshold))
+        found = iter(artifact.detect_arrays(photos, jobs[0].score_threshold, jobs[0].iou_threshold))
         return [None if job.photo is None else next(found) for job in jobs]
 
 

@@ -14,7 +14,7 @@ from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import InputError
 from lensbox.common.tile_spec import tile_spec
 from lensbox.runtime import Detections, Photo
-from lensbox.runtime.detection import detections_to_json
+from lensbox.runtime.detection import DetectionArrays, detections_to_json
 from lensbox.runtime.device import largest_batch
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.tiles import tile_windows
@@ -30,7 +30,7 @@ from lensbox.serve.http.openapi import (
     problems,
 )
 from lensbox.serve.http.service import Service, deadline_of_request, service_of
-from lensbox.serve.requests.body import content_encoding, receive
+from lensbox.serve.requests.body import Body, content_encoding, receive
 from lensbox.serve.requests.errors import ApiError, problem
 from lensbox.serve.requests.futures import Deadline, chained, outcome_of, result_for, settled
 from lensbox.serve.requests.image_file import hint_of_form
@@ -90,7 +90,7 @@ async def detect(request: Request) -> Response:
     content_type = request.headers.get("content-type", "")
     if not has_image_list(content_type):
         try:
-            return await _answer_one(request, bytes(content), _Finder(service, query, deadline), wanted)
+            return await _answer_one(request, content, _Finder(service, query, deadline), wanted)
         except ApiError as error:
             if error.code == "undecodable_image" and "--data-binary" not in error.message:
                 error.message += hint_of_form(content_type)
@@ -124,7 +124,7 @@ class Found(NamedTuple):
 
     width: int
     height: int
-    detections: Detections
+    detections: DetectionArrays | Detections
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _Finder:
     parameters: DetectParameters
     deadline: Deadline
 
-    async def find(self, file: bytes, wait: Wait, is_alone: bool = False) -> Found:
+    async def find(self, file: Body, wait: Wait, is_alone: bool = False) -> Found:
         """Decode a file and detect. is_alone: as for `Decoders.submit`. Raises NotReadyError.
 
         The engine decodes JPEG files that its GPU takes, unless the file is alone: a single file is decoded
@@ -156,10 +156,10 @@ class _Finder:
                 if detections is not None:
                     return Found(coded.width, coded.height, detections)
 
-        def infer(photo: Photo) -> "Future[Detections]":
+        def infer(photo: Photo) -> "Future[DetectionArrays | Detections]":
             return service.engine.submit(_job(photo, asked, metadata), deadline.at)
 
-        decoding = service.decoders.submit(file, metadata.canvas, reading, deadline.at, is_alone)
+        decoding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, is_alone)
         photo, found = await wait(chained(decoding, infer))
         return Found(photo.width, photo.height, found)
 
@@ -184,7 +184,9 @@ class _Finder:
         return max(1, min(2 * batch, settings.places // 2))
 
 
-def _job(photo: Photo, asked: DetectParameters, metadata: ArtifactMetadata) -> Job[Detections]:
+def _job(
+    photo: Photo, asked: DetectParameters, metadata: ArtifactMetadata
+) -> Job[DetectionArrays | Detections]:
     """Return the job of a photograph. Raises ApiError (422) for too many tiles."""
     if asked.tiles is None:
         return DetectJob(photo, asked.score_threshold, asked.iou_threshold)
@@ -235,7 +237,7 @@ async def of_each(
     return [results[index] for index in range(len(items))]
 
 
-async def _answer_one(request: Request, file: bytes, finder: _Finder, wanted: str) -> Response:
+async def _answer_one(request: Request, file: Body, finder: _Finder, wanted: str) -> Response:
     service, deadline = finder.service, finder.deadline
 
     def wait(future: "Future[Result]") -> "Awaitable[Result]":
@@ -250,7 +252,13 @@ async def _answer_one(request: Request, file: bytes, finder: _Finder, wanted: st
     reading = artifact.reading(finder.parameters.orientation)
     drawing = service.decoders.run(
         lambda until: picture(
-            file, reading, answer["detections"], artifact.metadata, wanted, service.settings.max_pixels, until
+            bytes(file),
+            reading,
+            answer["detections"],
+            artifact.metadata,
+            wanted,
+            service.settings.max_pixels,
+            until,
         ),
         deadline.at,
     )

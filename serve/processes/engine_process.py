@@ -30,7 +30,7 @@ from lensbox.serve.processes.messages import (
     Answer,
     packed_answers,
     read_request,
-    unpacked,
+    rebuilt,
     unpacked_answers,
 )
 from lensbox.serve.settings import Settings
@@ -198,14 +198,14 @@ class FrontEnd:
         self.link.close()
 
     def _handle(self, message: bytes) -> None:
-        number, data, blocks, asked, deadline = read_request(message)
-        if data is None:
+        number, plain, blocks, asked, deadline = read_request(message)
+        if plain is None:
             if (reply := self._replies.get(number)) is not None:
                 reply.cancel()
             return
         reply = self._replies[number] = Reply(number, self._answer)
         try:
-            job = unpacked(data, [self._memory[begin : begin + length] for begin, length in blocks])
+            job = rebuilt(plain, [self._memory[begin : begin + length] for begin, length in blocks])
             self._engine.enqueue(job, reply, deadline, asked)
         except Exception as error:
             reply.set_exception(error)

@@ -22,7 +22,7 @@ from lensbox.serve.engine.jobs import Job
 from lensbox.serve.processes.admission_window import AdmissionWindow
 from lensbox.serve.processes.child import EngineAddress
 from lensbox.serve.processes.link import BusyWait, Link
-from lensbox.serve.processes.messages import cancellation, job_message, packed, unpacked_answers
+from lensbox.serve.processes.messages import cancellation, job_message, taken_apart, unpacked_answers
 from lensbox.serve.processes.shared_memory import Arena, aligned
 
 _log = logging.getLogger(__name__)
@@ -118,7 +118,8 @@ class RemoteEngine:
         self.ready_artifact()
         if len(self._pending) >= self._most:
             raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
-        data, buffers = packed(job)
+        buffers: list[memoryview] = []
+        plain = taken_apart(job, buffers)
         offset, blocks = self._write(buffers)
         number, future = next(self._numbers), Future[Result]()
         with self._lock:
@@ -134,7 +135,7 @@ class RemoteEngine:
                 link.send(cancellation(number))
 
         future.add_done_callback(tell_cancelled)
-        link.send(job_message(number, data, blocks, deadline))
+        link.send(job_message(number, plain, blocks, deadline))
         if self.is_lone and threading.get_ident() == self._loop_thread:
             self._wait.begin()
             self._stay_awake()

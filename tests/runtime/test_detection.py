@@ -2,11 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
 from lensbox.runtime import Detections
-from lensbox.runtime.detection import detections_to_json
+from lensbox.runtime.detection import DetectionArrays, detections_to_json
 
 BOXES, SCORES = torch.tensor([[1.0, 2, 3, 4.5], [5, 6, 7, 8]]), torch.tensor([0.5, 0.25])
 
@@ -41,6 +42,16 @@ def test_labels_are_names_and_extras_are_nested() -> None:
             "extras": {"keypoints": [[4, 5], [6, 7]], "embedding": [2, 0], "cell": 3},
         },
     ]
+
+
+def test_arrays_are_written_as_tensors_are() -> None:
+    extras = {"embedding": np.array([[0.5, np.nan], [2.0, 0.0]], np.float32)}
+    arrays = DetectionArrays(BOXES.numpy(), SCORES.numpy(), np.array([1, 0]), extras, 8, 9)
+    copied = arrays.copied()
+    assert detections_to_json(arrays, ("red", "blue")) == detections_to_json(copied, ("red", "blue"))
+    assert (copied.width, copied.height) == (8, 9)
+    for values, array in ((copied.boxes, arrays.boxes), (copied.extras["embedding"], extras["embedding"])):
+        assert not np.shares_memory(values.numpy(), array)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

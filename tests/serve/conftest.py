@@ -21,7 +21,7 @@ from lensbox.artifact.metadata import Reading
 from lensbox.common.fields import Orientation
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.box_loss import BoxPairs, Losses
-from lensbox.runtime.detection import Detections
+from lensbox.runtime.detection import DetectionArrays
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.self_test import SelfTestReport
@@ -84,15 +84,15 @@ class FakeArtifact:
     def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
         return Reading().asked(orientation, full_size)
 
-    def detect_images(
+    def detect_arrays(
         self, photos: Sequence[Photo], score_threshold: float | None, iou_threshold: float | None
-    ) -> list[Detections]:
+    ) -> list[DetectionArrays]:
         shapes = [tuple(photo.pixels.shape) for photo in photos]
         self._call(*(("detect", (shape, score_threshold, iou_threshold)) for shape in shapes))
         if self.bad_shape in shapes:
             raise ValueError("a bad image")
-        found = torch.tensor([[1.0, 2.0, 3.0, 4.0]]), torch.tensor([0.5])
-        return [Detections(*found) for _ in photos]
+        found = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32), np.array([0.5], np.float32)
+        return [DetectionArrays(*found) for _ in photos]
 
     def detect_named(
         self, canvases: torch.Tensor, score_threshold: float | None, iou_threshold: float | None

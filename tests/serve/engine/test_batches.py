@@ -243,7 +243,7 @@ def test_too_few_results_fail_their_jobs_alone(
     make: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance = make()
-    monkeypatch.setattr(fake, "detect_images", lambda *_: [])
+    monkeypatch.setattr(fake, "detect_arrays", lambda *_: [])
     with pytest.raises(RuntimeError, match="the detector must return 1 results, got 0"):
         instance.submit(photo_job()).result(PATIENCE)
     monkeypatch.undo()

@@ -90,7 +90,7 @@ def test_engine_decodes_the_jpeg_files_that_its_gpu_takes(
 
     def decode(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[Photo | None]:
         """Decode as the GPU does, which refuses damaged files."""
-        contents = [photo.file.numpy().tobytes() for photo in photos]
+        contents = [bytes(photo.file) for photo in photos]
         taken.extend(contents)
         return [artifact.read_photo(file) if file in (jpeg, turned) else None for file in contents]
 

@@ -143,12 +143,13 @@ def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
 
 def test_a_jpeg_file_arrives_and_may_be_refused(pair: Pair, encode: Encode, artifact: Artifact) -> None:
     pair.connect()
-    photo = coded_photo("", encode("JPEG", orientation=6), artifact.metadata.canvas, artifact.reading())
+    file = encode("JPEG", orientation=6)
+    photo = coded_photo("", file, artifact.metadata.canvas, artifact.reading())
     assert photo is not None
     future = pair.submit(job=CodedJob(photo, 0.5, None))
     assert not pair.arena.is_empty
     arrived = pair.engine.last.photo
-    assert torch.equal(arrived.file, photo.file)
+    assert bytes(arrived.file) == file
     assert (arrived.orientation, arrived.width, arrived.height) == (6, photo.width, photo.height)
     pair.engine.last = arrived = None
     pair.engine.jobs[0].set_result(None)  # the CPU must decode the file
