@@ -115,6 +115,8 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
+        # Newer versions look for OpenTelemetry's settings at each request. `Tracing` and `Metrics` are ours.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.metrics = metrics
     add_error_handlers(app)
