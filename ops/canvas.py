@@ -78,10 +78,9 @@ def restore_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
     """
     if boxes.dim() == 0 or boxes.shape[-1] != 4:
         raise ValueError(f"boxes must have the shape [..., 4], got {boxes.shape}")
-    geometry = _beside("boxes", boxes, geometry)
-    scale, offset, size = geometry[..., 0:2], geometry[..., 2:4], geometry[..., 4:6]
-    scale, offset = torch.cat([scale, scale], dim=-1), torch.cat([offset, offset], dim=-1)
-    return torch.minimum(((boxes - offset) / scale).clamp(min=0.0), torch.cat([size, size], dim=-1))
+    geometry = _beside("boxes", boxes, geometry).unsqueeze(-2)
+    corners = (boxes.unflatten(-1, [2, 2]) - geometry[..., 2:4]) / geometry[..., 0:2]
+    return torch.minimum(corners.clamp(min=0.0), geometry[..., 4:6]).flatten(-2)
 
 
 def restore_points(points: Tensor, geometry: Tensor) -> Tensor:
