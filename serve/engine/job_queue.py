@@ -113,7 +113,8 @@ class JobQueue:
             wait([future])
             return
         source = self._source
-        future.add_done_callback(lambda _: source.wake())
+        if not future.done():
+            future.add_done_callback(lambda _: source.wake())
         while not future.done():
             source.receive(_LOOK, busy=False)  # busy-polling would compete with the other thread for the GIL
 
