@@ -25,13 +25,13 @@ class Photo:
     def of(cls, pixels: Tensor) -> "Photo":
         """Return a whole photograph at full size, uint8 [C, H, W]. Raise ValueError for another shape."""
         _check_pixels(pixels, "pixels")
-        height, width = pixels.shape[1:]
+        _, height, width = pixels.shape
         return cls(pixels, width, height, (0, 0, width, height))
 
     @property
     def is_whole(self) -> bool:
         """Return whether the pixels show the whole photograph at full size."""
-        height, width = self.pixels.shape[1:]
+        _, height, width = self.pixels.shape
         return (self.width, self.height) == (width, height) and self.window == (0, 0, width, height)
 
 
