@@ -78,30 +78,23 @@ LENSBOX_HOST_DEVICE uint32_t walk_part(const JpegScan& scan, const Step* quick, 
       block = {next < luma_blocks ? 0 : next - luma_blocks + 1, 0, 0, false};
     }
     const JpegComponent component = scan.components[block.component];
-    const auto take = [&](Step taken) {
+    for (int32_t i = 0; i < kCodesAtOnce && index < 64; ++i) {
+      const int32_t table = index == 0 ? component.dc : 2 + component.ac;
+      step = quick[table * kSteps + index_of_step(static_cast<int32_t>(bits.next() >> 16))];
       if constexpr (Listener::kReadsNumbers) {
-        const int32_t number = jpeg_number(bits.next(), taken.bits(), taken.size());
+        const int32_t number = jpeg_number(bits.next(), step.bits(), step.size());
         if (index == 0) {
           block.difference = number;
         } else {
-          const int32_t place = index + static_cast<int32_t>(taken.zeros());
+          const int32_t place = index + static_cast<int32_t>(step.zeros());
           const int32_t value = number * scan.quant[component.quant][place & 63];
           const bool is_small = value >= -kMaxJpegNorm && value <= kMaxJpegNorm;
           block.energy += is_small ? value * value : kMaxJpegNorm * kMaxJpegNorm + 1;
         }
       }
-      bits.skip(taken.bits());
-      index += static_cast<int32_t>(taken.zeros()) + 1;
-    };
-    int32_t table = 0, code = 0;
-    for (int32_t i = 0; i < kCodesAtOnce && index < 64; ++i) {
-      table = index == 0 ? component.dc : 2 + component.ac;
-      code = static_cast<int32_t>(bits.next() >> 16);
-      step = quick[table * kSteps + index_of_step(code)];
-      if (step.packed == 0) break;
-      take(step);
+      bits.skip(step.bits());
+      index += static_cast<int32_t>(step.zeros()) + 1;
     }
-    if (step.packed == 0) take(step = step_of(scan.tables[table / 2][table % 2], index == 0, code));
     if (index < 64) continue;
     block.is_sound = step.bits() > 0 && (index == 64 || step.zeros() == Step::kEndOfBlock);
     listener.add(block);

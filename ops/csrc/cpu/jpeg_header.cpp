@@ -114,7 +114,7 @@ class HeaderReader {
   }
 
   // counts: of the codes of 1 to 16 bits. Returns whether they are a prefix code that leaves all ones unused,
-  // and all symbols are those of baseline files.
+  // those of more than kQuickBits bits begin with six ones, and all symbols are those of baseline files.
   static bool read_code(JpegTable& table, const uint8_t* counts, const uint8_t* symbols, int32_t total,
                         bool is_dc) {
     for (int32_t i = 0; i < total; ++i) {
@@ -125,6 +125,8 @@ class HeaderReader {
     std::copy_n(symbols, total, table.symbols);
     int32_t code = 0, index = 0;
     for (int32_t length = 1; length <= 16; ++length, code <<= 1) {
+      const bool is_long = length > kQuickBits && counts[length - 1] > 0;
+      if (is_long && code << (16 - length) < kFirstLong) return false;
       table.offsets[length] = index - code;
       code += counts[length - 1];
       index += counts[length - 1];
