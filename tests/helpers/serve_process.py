@@ -102,4 +102,5 @@ class ServeProcess:
 def running_service(artifact: Path, *options: str) -> Iterator[str]:
     """Run a service; yield its address once it is ready."""
     with ServeProcess(artifact, *options) as process:
-        yield process.ready()
+        wait_until(lambda: process.url() is not None and "ready: " in process.log)
+        yield process.url() or ""
