@@ -168,6 +168,14 @@ void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t wi
   TORCH_CHECK_VALUE(fill >= 0 && fill <= 255, op, ": fill must be between 0 and 255, got ", fill);
 }
 
+const uint8_t* bytes_of_file(const Tensor& file) {
+  TORCH_CHECK_VALUE(
+      file.is_cpu() && file.scalar_type() == at::kByte && file.dim() == 1 && file.is_contiguous(),
+      "lensbox_jpeg: a file must be contiguous uint8 [N] on the CPU, got ", file.toString(), " ",
+      file.sizes());
+  return file.const_data_ptr<uint8_t>();
+}
+
 void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, const char* input_name,
                 const Tensor& input) {
   TORCH_CHECK_TYPE(at::isFloatingType(grad.scalar_type()), op, ": grad must be floating-point, got ",

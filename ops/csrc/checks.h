@@ -36,6 +36,9 @@ void check_threshold_tensor(const char* name, const Tensor& threshold);
 void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
                                int64_t fill);
 
+// Return the bytes of a JPEG file, contiguous uint8 [N] on the CPU.
+const uint8_t* bytes_of_file(const Tensor& file);
+
 // Check that the gradient of an output has its shape, a floating-point dtype, and the device of `input`.
 void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, const char* input_name,
                 const Tensor& input);

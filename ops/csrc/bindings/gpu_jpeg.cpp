@@ -1,0 +1,250 @@
+// Decodes JPEG files on a GPU, from bytes to planes: nvJPEG's hardware decodes the files that a kernel has
+// found sound.
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <future>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "../backends.h"
+#include "../checks.h"
+
+namespace lensbox {
+namespace {
+
+#ifdef LENSBOX_WITH_CUDA
+// nvJPEG's decoder of a device serves one call at a time.
+std::mutex& decoder_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+at::Device numbered(at::Device device) {
+  TORCH_CHECK_VALUE(device.is_cuda(), "lensbox_jpeg: device must be a CUDA device, got ", device);
+  return device.has_index() ? device : at::Device(at::kCUDA, c10::cuda::current_device());
+}
+
+bool open_nvjpeg(const std::string& library, at::Device device) {
+  const c10::cuda::CUDAGuard guard(numbered(device));
+  const std::lock_guard<std::mutex> lock(decoder_mutex());
+  return lensbox_cuda_open_nvjpeg(library.c_str());
+}
+
+// The streams of a device, beside those that compute: torch keeps memory of one stream for reuse there.
+struct Streams {
+  c10::cuda::CUDAStream checking, decoding;
+};
+
+Streams streams_of(c10::DeviceIndex device) {
+  static std::map<c10::DeviceIndex, Streams> streams;
+  const std::lock_guard<std::mutex> lock(decoder_mutex());
+  const auto found = streams.find(device);
+  if (found != streams.end()) return found->second;
+  return streams
+      .emplace(device, Streams{c10::cuda::getStreamFromPool(false, device),
+                               c10::cuda::getStreamFromPool(false, device)})
+      .first->second;
+}
+
+// Wait without keeping a core awake.
+void wait_for(cudaStream_t stream) {
+  cudaEvent_t event = nullptr;
+  C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming));
+  cudaError_t error = cudaEventRecord(event, stream);
+  if (error == cudaSuccess) error = cudaEventSynchronize(event);
+  cudaEventDestroy(event);
+  C10_CUDA_CHECK(error);
+}
+
+constexpr int64_t aligned(int64_t bytes) {
+  return (bytes + 255) / 256 * 256;
+}
+
+// Copies of the files that were accepted, in pinned memory.
+struct Copies {
+  Tensor memory;                 // first the scans, then the places, then the files
+  std::vector<size_t> position;  // in the list of all files
+  std::vector<size_t> sizes;
+  int64_t count = 0;
+  JpegScan* scans;
+  JpegPlace* places;
+  int64_t device_bytes;  // of the memory and the workspaces behind it
+};
+
+// Call `work` with the indices below `count`, in a few threads if there are many.
+template <class Work>
+void for_each_index(size_t count, const Work& work) {
+  constexpr size_t kLeast = 8, kMost = 4;  // indices of a thread; threads
+  const size_t threads = std::clamp<size_t>(count / kLeast, 1, kMost);
+  const auto share = [&](size_t first) {
+    for (size_t i = first; i < count; i += threads)
+      work(i);
+  };
+  std::vector<std::future<void>> others;
+  for (size_t i = 1; i < threads; ++i)
+    others.push_back(std::async(std::launch::async, share, i));
+  share(0);
+  for (std::future<void>& other : others)
+    other.get();
+}
+
+Copies copied(at::TensorList files) {
+  const auto most = static_cast<int64_t>(files.size());
+  const int64_t scan_bytes = aligned(most * static_cast<int64_t>(sizeof(JpegScan)));
+  int64_t bytes = scan_bytes + aligned(most * static_cast<int64_t>(sizeof(JpegPlace)));
+  std::vector<const uint8_t*> contents;
+  std::vector<int64_t> begins, sizes(files.size());
+  for (const Tensor& file : files) {
+    contents.push_back(bytes_of_file(file));
+    begins.push_back(bytes);
+    bytes += aligned(file.numel());
+  }
+  Copies copies;
+  copies.memory = at::empty({bytes}, at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+  uint8_t* const memory = copies.memory.mutable_data_ptr<uint8_t>();
+  copies.scans = reinterpret_cast<JpegScan*>(memory);
+  copies.places = reinterpret_cast<JpegPlace*>(memory + scan_bytes);
+  copies.device_bytes = bytes;
+  for_each_index(files.size(), [&](size_t i) {
+    sizes[i] = lensbox_cpu_read_jpeg(contents[i], static_cast<size_t>(files[i].numel()), memory + begins[i],
+                                     copies.scans[i]);
+  });
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (sizes[i] == 0) continue;
+    const JpegScan& scan = copies.scans[copies.count] = copies.scans[i];
+    copies.position.push_back(i);
+    copies.sizes.push_back(static_cast<size_t>(sizes[i]));
+    copies.places[copies.count++] = {begins[i], copies.device_bytes};
+    const JpegWorkspace workspace = jpeg_workspace(scan);
+    copies.device_bytes += aligned(4 * (workspace.words + workspace.ends));
+  }
+  return copies;
+}
+
+// Return whether each copied file is sound, bool [count] on the CPU.
+Tensor soundness(const Copies& copies, const c10::cuda::CUDAStream& stream) {
+  const c10::cuda::CUDAStreamGuard guard(stream);
+  const Tensor memory =
+      at::empty({copies.device_bytes}, at::TensorOptions().device(stream.device()).dtype(at::kByte));
+  // The kernel writes to it.
+  const Tensor found = at::empty({copies.count}, at::TensorOptions().dtype(at::kBool).pinned_memory(true));
+  const uint8_t* const host = copies.memory.const_data_ptr<uint8_t>();
+  uint8_t* const device = memory.mutable_data_ptr<uint8_t>();
+  C10_CUDA_CHECK(cudaMemcpyAsync(device, host, copies.memory.nbytes(), cudaMemcpyHostToDevice, stream));
+  const int64_t scan_bytes = reinterpret_cast<const uint8_t*>(copies.places) - host;
+  C10_CUDA_CHECK(lensbox_cuda_check_jpegs(device, reinterpret_cast<const JpegPlace*>(device + scan_bytes),
+                                          reinterpret_cast<const JpegScan*>(device), copies.count,
+                                          found.mutable_data_ptr<bool>(), stream));
+  wait_for(stream);
+  return found;
+}
+
+// A plane of the chroma has ceil(height / down) rows of ceil(width / across) samples.
+int32_t chroma_width(const JpegScan& scan) {
+  return (scan.width + scan.across - 1) / scan.across;
+}
+
+int64_t chroma_bytes(const JpegScan& scan) {
+  return aligned(int64_t{(scan.height + scan.down - 1) / scan.down} * chroma_width(scan));
+}
+
+// Return the pixels, uint8 [C, H, W], of each file that nvJPEG decodes as the CPU does, and an empty tensor
+// for each other file. C is 3 for a file with colors if with_colors, else 1 (luma). The pixels are ready for
+// any stream; they may be freed while the current stream still reads them.
+std::vector<Tensor> decoded(at::TensorList files, at::Device device, bool with_colors) {
+  const c10::cuda::CUDAGuard guard(numbered(device));
+  const auto options = at::TensorOptions().device(guard.current_device()).dtype(at::kByte);
+  const std::vector<Tensor> nothing(files.size(), at::empty({0}, options));
+  const Copies copies = copied(files);
+  if (copies.count == 0) return nothing;
+  const Streams streams = streams_of(guard.current_device().index());
+  const Tensor sound = soundness(copies, streams.checking);
+  const c10::cuda::CUDAStream used_on = c10::cuda::getCurrentCUDAStream();
+  const c10::cuda::CUDAStreamGuard on_stream(streams.decoding);
+
+  int64_t pixel_bytes = 0, all_chroma_bytes = 0;
+  for (int64_t i = 0; i < copies.count; ++i) {
+    if (!sound.const_data_ptr<bool>()[i]) continue;
+    const JpegScan& scan = copies.scans[i];
+    const int64_t channels = with_colors ? scan.count : 1;
+    pixel_bytes += aligned(channels * scan.height * scan.width);
+    if (channels == 3) all_chroma_bytes += 2 * chroma_bytes(scan);
+  }
+  if (pixel_bytes == 0) return nothing;
+  const Tensor memory = at::empty({pixel_bytes}, options);
+  memory.record_stream(used_on);
+  const Tensor chroma_memory = at::empty({all_chroma_bytes}, options);
+  uint8_t* chroma = chroma_memory.mutable_data_ptr<uint8_t>();
+  int64_t begin = 0;
+  std::vector<JpegPlanes> images;
+  std::vector<JpegColors> colors;
+  std::vector<Tensor> found = nothing;
+  for (int64_t i = 0; i < copies.count; ++i) {
+    if (!sound.const_data_ptr<bool>()[i]) continue;
+    const JpegScan& scan = copies.scans[i];
+    const int64_t channels = with_colors ? scan.count : 1, plane = int64_t{scan.height} * scan.width;
+    uint8_t* const pixels = memory.mutable_data_ptr<uint8_t>() + begin;
+    JpegPlanes image = {copies.memory.const_data_ptr<uint8_t>() + copies.places[i].file,
+                        copies.sizes[static_cast<size_t>(i)],
+                        {pixels, nullptr, nullptr},
+                        {scan.width, 0, 0}};
+    if (channels == 3) {
+      for (int j = 1; j < 3; ++j, chroma += chroma_bytes(scan)) {
+        image.planes[j] = chroma;
+        image.widths[j] = chroma_width(scan);
+      }
+      colors.push_back(
+          {pixels, {image.planes[1], image.planes[2]}, scan.width, scan.height, scan.across, scan.down});
+    }
+    images.push_back(image);
+    found[copies.position[static_cast<size_t>(i)]] =
+        memory.as_strided({channels, scan.height, scan.width}, {plane, scan.width, 1}, begin);
+    begin += aligned(channels * plane);
+  }
+  const std::lock_guard<std::mutex> lock(decoder_mutex());
+  // Before the decoder starts, since this copy waits for the stream with a core awake.
+  const auto bytes = static_cast<int64_t>(colors.size() * sizeof(JpegColors));
+  const Tensor copied_colors = at::from_blob(colors.data(), {bytes}, at::kByte).to(options.device());
+  const bool is_decoded = lensbox_cuda_decode_jpegs(images.data(), static_cast<int64_t>(images.size()),
+                                                    !colors.empty(), streams.decoding);
+  if (is_decoded && !colors.empty()) {
+    C10_CUDA_CHECK(
+        lensbox_cuda_convert_jpeg_colors(static_cast<const JpegColors*>(copied_colors.const_data_ptr()),
+                                         static_cast<int64_t>(colors.size()), streams.decoding));
+  }
+  wait_for(streams.decoding);
+  return is_decoded ? found : nothing;
+}
+#else
+bool open_nvjpeg(const std::string& /*library*/, at::Device /*device*/) {
+  return false;
+}
+
+std::vector<Tensor> decoded(at::TensorList /*files*/, at::Device /*device*/, bool /*with_colors*/) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "lensbox_jpeg: files are decoded by CUDA, and this liblensbox_ops was ",
+                              "built without CUDA");
+}
+#endif
+
+std::vector<Tensor> decode_luma(at::TensorList files, at::Device device) {
+  return decoded(files, device, false);
+}
+
+std::vector<Tensor> decode_rgb(at::TensorList files, at::Device device) {
+  return decoded(files, device, true);
+}
+
+}  // namespace
+}  // namespace lensbox
+
+TORCH_LIBRARY_FRAGMENT(lensbox_jpeg, m) {
+  m.def("open_nvjpeg(str library, Device device) -> bool", lensbox::open_nvjpeg);
+  m.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_luma);
+  m.def("decode_rgb(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_rgb);
+}
