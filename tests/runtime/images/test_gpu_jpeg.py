@@ -189,7 +189,7 @@ def test_header_says_what_the_front_end_finds(orientation: Orientation) -> None:
 
 
 def test_files_without_pixels_or_above_512_kib_are_not_handed_over() -> None:
-    """A service hands over files without asking `accepts`, so both must refuse the same sizes."""
+    """A front end looks at sizes without the op library, so both must refuse the same ones."""
     frame = BASELINE.index(b"\xff\xc0") + 5
     assert coded_photo("a.jpg", BASELINE[:frame] + bytes(4) + BASELINE[frame + 4 :], GRAY, FULL) is None
     largest = BASELINE.ljust(1 << 19, b"\0")
