@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,13 @@ from lensbox.common.errors import DeviceError, InputError
 from lensbox.common.fields import Orientation
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.images.files import read_photo
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder, coded_photo, gpu_jpeg_decoder
+from lensbox.runtime.images.gpu_jpeg import (
+    CodedPhoto,
+    GpuJpegDecoder,
+    coded_photo,
+    decode_on_gpu,
+    gpu_jpeg_decoder,
+)
 from lensbox.runtime.loading import load_artifact
 
 GRAY = Canvas(256, 256, 1)
@@ -186,6 +193,22 @@ def test_header_says_what_the_front_end_finds(orientation: Orientation) -> None:
         assert expected is not None
         assert np.asarray(found.file).tobytes() == np.asarray(expected.file).tobytes() == file
         assert found._replace(file=expected.file) == expected
+
+
+def test_the_ops_get_the_files_of_front_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[list[bytes]] = []
+
+    def decode(files: list[torch.Tensor], device: torch.device) -> list[torch.Tensor]:
+        got.append([bytes(file.numpy()) for file in files])
+        return [torch.empty(0, dtype=torch.uint8), *(len(files) - 1) * [torch.zeros(1, 67, 101).byte()]]
+
+    monkeypatch.setattr(torch.ops, "lensbox_jpeg", SimpleNamespace(decode_luma=decode))
+    turned = jpeg_with_exif(BASELINE, exif(6))
+    contents: list[bytes | bytearray] = [BASELINE, bytearray(BASELINE), turned]
+    files = [coded_photo("", content, GRAY, FULL) for content in contents]
+    photos = decode_on_gpu([file for file in files if file is not None], CPU, GRAY)
+    assert got == [contents]
+    assert [photo and (photo.width, photo.height) for photo in photos] == [None, (101, 67), (67, 101)]
 
 
 def test_files_without_pixels_or_above_512_kib_are_not_handed_over() -> None:
