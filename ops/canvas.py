@@ -79,7 +79,7 @@ def restore_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
     if boxes.dim() == 0 or boxes.shape[-1] != 4:
         raise ValueError(f"boxes must have the shape [..., 4], got {boxes.shape}")
     geometry = _beside("boxes", boxes, geometry).unsqueeze(-2)
-    corners = (boxes.unflatten(-1, [2, 2]) - geometry[..., 2:4]) / geometry[..., 0:2]
+    corners = _restored(boxes.unflatten(-1, [2, 2]), geometry)
     return torch.minimum(corners.clamp(min=0.0), geometry[..., 4:6]).flatten(-2)
 
 
@@ -91,7 +91,11 @@ def restore_points(points: Tensor, geometry: Tensor) -> Tensor:
     """
     if points.dim() == 0 or points.shape[-1] != 2:
         raise ValueError(f"points must have the shape [..., 2], got {points.shape}")
-    geometry = _beside("points", points, geometry)
+    return _restored(points, _beside("points", points, geometry))
+
+
+def _restored(points: Tensor, geometry: Tensor) -> Tensor:
+    """Points of canvases in the pixels of the photographs, for shapes that broadcast."""
     return (points - geometry[..., 2:4]) / geometry[..., 0:2]
 
 
