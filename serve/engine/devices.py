@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from lensbox.common.errors import DeviceError
-from lensbox.serve.settings import PLACES_ON_CPU, PLACES_ON_GPU, Settings
+from lensbox.serve.settings import PLACES_ON_GPU, Settings
 
 _MOST_FRONTENDS = 12
 _BUSY_POLL = 4  # milliseconds
@@ -44,7 +44,7 @@ def frontend_count(settings: Settings, devices: list[str]) -> int:
 
 def places(settings: Settings, devices: list[str]) -> int:
     """Return the number of jobs that may wait for the model."""
-    return settings.queue_size or (PLACES_ON_GPU if _uses_gpu(devices[0]) else PLACES_ON_CPU)
+    return PLACES_ON_GPU if settings.queue_size is None and _uses_gpu(devices[0]) else settings.places
 
 
 def busy_poll(settings: Settings, devices: list[str]) -> int:

@@ -8,7 +8,7 @@ pickle is safe here: both ends are processes of one service and authenticate wit
 
 import pickle
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def packed_answers(answers: Sequence[Answer]) -> bytes:
     """
     found = [(job, one) for job, one, _ in answers if type(one) is DetectionArrays]
     jobs = [(job, len(one.scores), one.width, one.height) for job, one in found]
-    columns = _joined([_columns(one) for _, one in found])
+    columns = _joined([one for _, one in found]) if found else {}
     buffers: list[memoryview] = []
     rest = [
         (job, taken_apart(one, buffers), error)
@@ -85,12 +85,14 @@ def _columns(one: DetectionArrays) -> dict[str, NDArray[Any]]:
     return columns if one.labels is None else {**columns, "labels": one.labels}
 
 
-def _joined(found: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, tuple[Any, ...]]:
-    """Return the arguments of `np.ndarray` for each column of all detections, joined."""
+def _joined(found: Sequence[DetectionArrays]) -> dict[str, tuple[Any, ...]]:
+    """Join the detections; return the arguments of `np.ndarray` for each output."""
+    count = sum(len(one.scores) for one in found)
+    parts = [_columns(one) for one in found]
     joined: dict[str, tuple[Any, ...]] = {}
-    for name, array in found[0].items() if found else ():
-        memory = bytearray().join(np.ascontiguousarray(one[name]).data for one in found)
-        joined[name] = (sum(len(one[name]) for one in found), *array.shape[1:]), array.dtype.str, memory
+    for name, array in parts[0].items():
+        memory = bytearray().join(np.ascontiguousarray(part[name]).data for part in parts)
+        joined[name] = (count, *array.shape[1:]), array.dtype.str, memory
     return joined
 
 
@@ -119,7 +121,7 @@ def _plain_tensor(tensor: torch.Tensor, buffers: list[memoryview]) -> list[Any]:
     else:
         number, array = _TENSOR, tensor.contiguous().numpy()
     buffers.append(pickle.PickleBuffer(array.data).raw())
-    return [number, len(buffers) - 1, array.shape, array.dtype.str]
+    return [number, array.shape, array.dtype.str, len(buffers) - 1]
 
 
 def rebuilt(plain: Any, buffers: Sequence[memoryview]) -> Any:
@@ -134,8 +136,8 @@ def rebuilt(plain: Any, buffers: Sequence[memoryview]) -> Any:
         return fields[0]
     if number == _DICT:
         return {name: rebuilt(one, buffers) for name, one in fields[0].items()}
-    index, *layout = fields
     if number == _BYTES:
-        return buffers[index]
-    array = np.ndarray(*[*layout, buffers[index]])
+        return buffers[fields[0]]
+    shape, dtype, index = fields
+    array = np.ndarray(shape, dtype, buffers[index])
     return torch.from_numpy(array.transpose(2, 0, 1) if number == _INTERLEAVED else array)
