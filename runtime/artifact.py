@@ -124,7 +124,7 @@ class Artifact:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
     ) -> list[DetectionArrays]:
-        """Return what `detect_images` returns as numpy arrays, which share the memory of their batch."""
+        """Return the detections of `detect_images` as numpy arrays, which share the memory of the batch."""
         photos = [photo_of(image, f"images[{index}]") for index, image in enumerate(images)]
         return self._pipeline.detect_photos(photos, self._thresholds(score_threshold, iou_threshold))
 
@@ -287,15 +287,13 @@ class Artifact:
         with contextlib.closing(batches):
             for batch in batches:
                 photos = [photo for photo in batch if isinstance(photo, Photo)]
-                found = iter(self._pipeline.detect_photos(photos, thresholds) if tiles is None else ())
+                arrays = self._pipeline.detect_photos(photos, thresholds) if tiles is None else []
+                found = map(DetectionArrays.copied, arrays)
                 for photo in batch:
                     if isinstance(photo, InputError):
                         yield photo
                         continue
                     try:
-                        if tiles is None:
-                            yield next(found).copied()
-                        else:
-                            yield detect_tiles(photo, thresholds, tiles)
+                        yield next(found) if tiles is None else detect_tiles(photo, thresholds, tiles)
                     except InputError as error:  # too many tiles
                         yield error

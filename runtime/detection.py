@@ -32,9 +32,10 @@ class Detections:
 
 
 class DetectionArrays(NamedTuple):
-    """What `Detections` holds, as numpy arrays: views of the arrays of a batch.
+    """The detections of one image as arrays of numpy, with the fields of `Detections`.
 
-    For services: a call of torch takes longer, and releases the GIL, for which other threads compete.
+    The arrays share the memory of their batch. A service uses them because a call of torch takes longer, and
+    releases the GIL, for which other threads compete.
     """
 
     boxes: NDArray[np.float32]
