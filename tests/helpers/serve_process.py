@@ -54,15 +54,19 @@ class ServeProcess:
         found = re.search(r"listening on (https?://127\.0\.0\.1:\d+)", self.log)
         return found.group(1) if found else None
 
+    def has_said_ready(self) -> bool:
+        """Return whether the log has the address and the line "ready"."""
+        return self.url() is not None and "ready: " in self.log
+
     def ready(self, verify: ssl.SSLContext | bool = True) -> str:
         """Wait until all engines are ready and the log says so; return the address. verify: of httpx."""
 
         def is_ready() -> bool:
             # The log's line may come after the answer of /readyz.
-            if (url := self.url()) is None or "ready: " not in self.log:
+            if not self.has_said_ready():
                 return False
             try:
-                response = httpx.get(f"{url}/readyz", timeout=PATIENCE, verify=verify)
+                response = httpx.get(f"{self.url()}/readyz", timeout=PATIENCE, verify=verify)
             except httpx.TransportError:
                 return False
             return response.status_code == 200 and "missing" not in response.json()
@@ -102,5 +106,5 @@ class ServeProcess:
 def running_service(artifact: Path, *options: str) -> Iterator[str]:
     """Run a service; yield its address once it is ready."""
     with ServeProcess(artifact, *options) as process:
-        wait_until(lambda: process.url() is not None and "ready: " in process.log)
+        wait_until(process.has_said_ready)
         yield process.url() or ""
