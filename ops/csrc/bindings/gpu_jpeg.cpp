@@ -6,10 +6,12 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "../backends.h"
@@ -52,12 +54,20 @@ Streams streams_of(c10::DeviceIndex device) {
       .first->second;
 }
 
-// Wait without keeping a core awake.
+// Wait. A thread that sleeps may wake 0.1 ms late, so the first milliseconds are spent awake.
 void wait_for(cudaStream_t stream) {
+  constexpr std::chrono::milliseconds kAwake(2);
   cudaEvent_t event = nullptr;
   C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming));
   cudaError_t error = cudaEventRecord(event, stream);
-  if (error == cudaSuccess) error = cudaEventSynchronize(event);
+  if (error == cudaSuccess) error = cudaEventQuery(event);
+  const auto until = std::chrono::steady_clock::now() + kAwake;
+  while (error == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());  // else a later check of a launch would find this
+    std::this_thread::yield();
+    const bool sleeps = std::chrono::steady_clock::now() > until;
+    error = sleeps ? cudaEventSynchronize(event) : cudaEventQuery(event);
+  }
   cudaEventDestroy(event);
   C10_CUDA_CHECK(error);
 }
