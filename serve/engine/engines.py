@@ -71,6 +71,10 @@ class Engine(Protocol):
         """The number of jobs above which `submit` refuses a job; all front ends share these places."""
 
     @property
+    def serves_others(self) -> bool:
+        """True if the engine had jobs of other processes, too, when it sent its latest answer."""
+
+    @property
     def loaded(self) -> bool:
         """True once the model is loaded, even if it is out of use."""
 
@@ -119,6 +123,10 @@ class Engines:
     @property
     def places(self) -> int:
         return sum(engine.places for engine in self._engines)
+
+    @property
+    def serves_others(self) -> bool:
+        return any(engine.serves_others for engine in self._engines)
 
     @property
     def loaded(self) -> bool:

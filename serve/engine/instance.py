@@ -147,6 +147,16 @@ class Instance:
         """Number of jobs that the queue holds."""
         return self._settings.places
 
+    @property
+    def serves_others(self) -> bool:
+        """Always False: only this process submits jobs."""
+        return False
+
+    @property
+    def is_busy(self) -> bool:
+        """True if jobs are queued or computed."""
+        return bool(self.waiting or self.batches.running)
+
     def ready_artifact(self) -> Artifact:
         """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""
         if self._state is State.FAILED:

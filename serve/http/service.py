@@ -53,9 +53,9 @@ class Service:
         """True if the latest request and the one before it began with no other request in progress.
 
         One request is not enough: an engine answers a batch at once, and the first of the next requests then
-        finds no other in progress.
+        finds no other in progress. Nor are requests of this process: the engine may serve other front ends.
         """
-        return self.lone > 1
+        return self.lone > 1 and not self.engine.serves_others
 
     def check_ready(self) -> None:
         """Raise NotReadyError unless the service can take images."""

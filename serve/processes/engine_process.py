@@ -189,7 +189,7 @@ class FrontEnd:
         """Send the answers to all jobs that are done, as one message: each message may wake a process."""
         if self._answers:
             answers, self._answers = self._answers, []
-            self.link.send(_packed_answers(answers))
+            self.link.send(_packed_answers(answers, self._engine.is_busy))
 
     def forget(self) -> None:
         """Cancel the front end's jobs and close the connection."""
@@ -274,17 +274,17 @@ class FrontEnds:
             front_end.link.end()
 
 
-def _packed_answers(answers: list[Answer]) -> bytes:
+def _packed_answers(answers: list[Answer], is_busy: bool) -> bytes:
     """Pickle answers; log errors that are defects."""
     for _, _, error in answers:
         if error is not None and not isinstance(error, _EXPECTED):
             _log.error("a request failed", exc_info=error)
     with contextlib.suppress(Exception):
-        data = packed_answers(answers)
+        data = packed_answers(answers, is_busy)
         if any(error is not None for _, _, error in answers):
             unpacked_answers(data)  # some exceptions can be pickled but not unpickled
         return data
-    return packed_answers([_packable(answer) for answer in answers])
+    return packed_answers([_packable(answer) for answer in answers], is_busy)
 
 
 def _packable(answer: Answer) -> Answer:

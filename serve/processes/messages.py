@@ -48,10 +48,11 @@ def read_request(message: bytes) -> Request:
     return request
 
 
-def packed_answers(answers: Sequence[Answer]) -> bytes:
+def packed_answers(answers: Sequence[Answer], is_busy: bool = False) -> bytes:
     """Return the message with these answers. Detections of all jobs travel as one array per output.
 
     One by one, the small arrays would take longer. All detections of an engine have the same outputs.
+    is_busy: whether the engine has further jobs.
     """
     found = [(job, one) for job, one, _ in answers if type(one) is DetectionArrays]
     jobs = [(job, len(one.scores), one.width, one.height) for job, one in found]
@@ -62,12 +63,12 @@ def packed_answers(answers: Sequence[Answer]) -> bytes:
         for job, one, error in answers
         if type(one) is not DetectionArrays
     ]
-    return pickle.dumps((jobs, columns, rest, list(map(bytearray, buffers))), 5)
+    return pickle.dumps((is_busy, jobs, columns, rest, list(map(bytearray, buffers))), 5)
 
 
-def unpacked_answers(message: bytes) -> list[Answer]:
-    """Return the answers of a message, in any order."""
-    jobs, columns, rest, buffers = pickle.loads(message)
+def unpacked_answers(message: bytes) -> tuple[list[Answer], bool]:
+    """Return the answers of a message, in any order, and whether the engine has further jobs."""
+    is_busy, jobs, columns, rest, buffers = pickle.loads(message)
     answers: list[Answer] = [(job, rebuilt(one, buffers), error) for job, one, error in rest]
     arrays = {name: np.ndarray(*column) for name, column in columns.items()}
     begin = 0
@@ -77,7 +78,7 @@ def unpacked_answers(message: bytes) -> list[Answer]:
         boxes, scores, labels = parts.pop("boxes"), parts.pop("scores"), parts.pop("labels", None)
         answers.append((job, DetectionArrays(boxes, scores, labels, parts, width, height), None))
         begin = end
-    return answers
+    return answers, is_busy
 
 
 def _columns(one: DetectionArrays) -> dict[str, NDArray[Any]]:

@@ -55,7 +55,7 @@ class RemoteEngine:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._model: DescribedModel | None = None
-        self._loaded = False
+        self._loaded = self._serves_others = False
         self._tried = threading.Event()
         self._stopped = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,6 +81,11 @@ class RemoteEngine:
     def places(self) -> int:
         """Number of jobs of all front ends that the engine holds, queued or running."""
         return self._most
+
+    @property
+    def serves_others(self) -> bool:
+        """True if the engine had further jobs when it sent its latest answer."""
+        return self._serves_others
 
     @property
     def loaded(self) -> bool:
@@ -224,7 +229,8 @@ class RemoteEngine:
 
     def _take(self, message: bytes) -> None:
         """Handle a message from the engine: the answers to some jobs."""
-        for number, result, error in unpacked_answers(message):
+        answers, self._serves_others = unpacked_answers(message)
+        for number, result, error in answers:
             self._settle_job(number, result, error)
 
     def _settle_job(self, number: int, result: Any, error: BaseException | None) -> None:

@@ -23,7 +23,7 @@ class FakeEngine:
     def __init__(self, name: str, waiting: int, failure: Exception | None = None) -> None:
         self.name, self.waiting, self.failure = name, waiting, failure
         self.places = 10
-        self.loaded = self.stopped = False
+        self.loaded = self.stopped = self.serves_others = False
         self.lost = ""
 
     @property
@@ -116,6 +116,14 @@ def test_fails_to_start_if_one_engine_fails(monkeypatch: pytest.MonkeyPatch) -> 
     wait_until(lambda: engines.loaded)
     assert engines.stop(60)
     assert [str(failure) for failure in told] == ["no such device"]
+
+
+def test_serves_others_when_an_engine_does() -> None:
+    first, second = FakeEngine("first", 0), FakeEngine("second", 0)
+    both = Engines([first, second])
+    assert not both.serves_others
+    second.serves_others = True
+    assert both.serves_others
 
 
 def test_is_lost_when_all_engines_are() -> None:

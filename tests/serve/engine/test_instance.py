@@ -32,6 +32,16 @@ def test_computes_in_one_thread(make: Make, fake: Any) -> None:
     assert threading.get_ident() not in fake.threads
 
 
+def test_is_busy_until_its_jobs_are_computed(make: Make, fake: Any, begin: Begin) -> None:
+    instance = make()
+    assert not instance.is_busy
+    running = begin(instance)
+    assert instance.is_busy
+    fake.gate.set()
+    assert running.result(PATIENCE) == ANSWER
+    wait_until(lambda: not instance.is_busy)
+
+
 def test_stop_finishes_queued_jobs(make: Make, fake: Any, begin: Begin) -> None:
     instance = make()
     futures = [begin(instance)]

@@ -66,7 +66,7 @@ def test_other_jobs_round_trip() -> None:
 )
 def test_tensors_round_trip(values: torch.Tensor) -> None:
     canvases = CanvasDetections(values, values, values, None, {"mask": values})
-    ((_, answer, _),) = unpacked_answers(packed_answers([(1, canvases, None)]))
+    ((_, answer, _),), _ = unpacked_answers(packed_answers([(1, canvases, None)]))
     for found in (_round_trip(values), answer.boxes, answer.extras["mask"]):
         assert (found.dtype, found.shape) == (values.dtype, values.shape)
         assert found.is_contiguous() is values.is_contiguous()
@@ -98,7 +98,9 @@ def test_answers_round_trip(named: bool) -> None:
     tiled = sent[0].copied()
     answers: list[Answer] = [(number, result, None) for number, result in enumerate([*sent, *others])]
     answers += [(8, tiled, None), (9, None, NotReadyError("ended"))]
-    found = {number: (result, error) for number, result, error in unpacked_answers(packed_answers(answers))}
+    arrived, is_busy = unpacked_answers(packed_answers(answers, is_busy=named))
+    assert is_busy is named
+    found = {number: (result, error) for number, result, error in arrived}
     assert isinstance(found[9][1], NotReadyError)
     assert [found[number] for number in (3, 4)] == [(other, None) for other in others]
     assert torch.equal(found[8][0].boxes, tiled.boxes)

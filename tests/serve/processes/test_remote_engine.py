@@ -46,6 +46,7 @@ class FakeEngine:
     def __init__(self, artifact: Artifact) -> None:
         self.jobs: list[Reply] = []
         self.last: Any = None
+        self.is_busy = False
         self._model = SimpleNamespace(
             metadata=artifact.metadata, device=torch.device("cpu"), decodes_jpeg=True
         )
@@ -175,6 +176,14 @@ def test_the_answers_of_a_batch_are_one_message(pair: Pair, monkeypatch: pytest.
     pair.front_ends.receive(0)
     assert [future.result(PATIENCE) for future in futures] == [0, 1, 2]
     assert len(sent) == 1
+
+
+def test_an_answer_says_whether_the_engine_has_further_jobs(pair: Pair) -> None:
+    pair.connect()
+    for is_busy in (False, True, False):
+        pair.engine.is_busy = is_busy
+        assert pair.answers()
+        assert pair.remote.serves_others is is_busy
 
 
 def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
