@@ -22,11 +22,8 @@ def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
     Tensors from the CPU are copied to a GPU in one asynchronous copy from a buffer in pinned memory. An image
     [C, H, W] in interleaved memory stays interleaved.
     """
-    if device.type != "cuda":
+    if device.type != "cuda" or all(tensor.is_cuda for tensor in tensors):
         return [tensor.to(device) for tensor in tensors]
-    if all(tensor.is_cuda for tensor in tensors):
-        index = torch.cuda.current_device() if device.index is None else device.index
-        return [tensor if tensor.get_device() == index else tensor.to(device) for tensor in tensors]
     moved = [tensor for tensor in tensors if not tensor.is_cuda]
     layouts = [_layout(tensor) for tensor in moved]
     # torch caches pinned memory, and reuses it only after the copy has ended.
