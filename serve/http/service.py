@@ -53,7 +53,7 @@ class Service:
         """True if the latest request and the one before it began with no other request in progress.
 
         One request is not enough: an engine answers a batch at once, and the first of the next requests then
-        finds no other in progress. Nor are requests of this process: the engine may serve other front ends.
+        finds no other in progress. The engine must not have jobs of other front ends, either.
         """
         return self.lone > 1 and not self.engine.serves_others
 

@@ -54,7 +54,7 @@ Streams streams_of(c10::DeviceIndex device) {
       .first->second;
 }
 
-// Wait. A thread that sleeps may wake 0.1 ms late, so the first milliseconds are spent awake.
+// Wait awake for up to `kAwake`, then asleep: a thread that sleeps may wake 0.1 ms late.
 void wait_for(cudaStream_t stream) {
   constexpr std::chrono::milliseconds kAwake(2);
   cudaEvent_t event = nullptr;

@@ -1,4 +1,4 @@
-"""JPEG files for the GPU's hardware: which are handed over, and that their pixels are those of the CPU."""
+"""Which JPEG files go to the GPU's decoder, and whether it gives the CPU's pixels."""
 
 import random
 from dataclasses import replace
