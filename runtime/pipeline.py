@@ -25,16 +25,13 @@ from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.tiles import cut_windows, merge_tiles, require_whole, tile_windows
 from lensbox.runtime.torchscript import torchscript_call
-from lensbox.runtime.transfer import to_device, to_host
+from lensbox.runtime.transfer import packed, to_device, to_host, unpacked
 
 
 class _Launched(NamedTuple):
-    """The outputs for a batch on the device; a GPU may still compute them. further: other outputs by name."""
+    """The outputs of `_of_photos` for a batch; a GPU may still compute them."""
 
-    boxes: Tensor
-    scores: Tensor
-    counts: Tensor
-    further: dict[str, Tensor]
+    outputs: Outputs
     timer: DeviceTimer | None
 
 
@@ -76,10 +73,10 @@ class Pipeline:
         """Capture CUDA graphs of `detect` for these batch sizes."""
         with self.calls():
             image = torch.zeros(1, 1, 1, dtype=torch.uint8, device=self._device)
-            canvases, _ = self.module.preprocess([image])
+            canvases, geometry = self.module.preprocess([image])
             if self._captured is None:
-                self._captured = CapturedDetect(self._uncaptured, canvases.device)
-            self._captured.capture(canvases[0], sizes, thresholds)
+                self._captured = CapturedDetect(self._uncaptured, self._of_photos, canvases.device)
+            self._captured.capture(canvases[0], geometry[0], sizes, thresholds)
 
     def detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[DetectionArrays]:
         """Return the detections of each photograph, computed in one batch. Raise ArtifactError."""
@@ -130,22 +127,27 @@ class Pipeline:
         canvases, geometry = self.module.preprocess(images, windows)
         if timer is not None:
             timer.stop()
-        boxes, scores, counts, *outputs = self.detect(canvases, thresholds)
-        further = {
-            name: self._restored(name, output, geometry)
-            for name, output in zip(self._further, outputs, strict=True)
-        }
-        return _Launched(self.module.restore(boxes, geometry), scores, counts, further, timer)
+        outputs = None if self._captured is None else self._captured(canvases, thresholds, geometry)
+        if outputs is None:
+            outputs = self._of_photos(self._uncaptured(canvases, *thresholds), geometry)
+        return _Launched(outputs, timer)
+
+    def _of_photos(self, found: Outputs, geometry: Tensor) -> Outputs:
+        """Return outputs in pixels of the photographs; boxes, scores and counts as one tensor (`packed`)."""
+        boxes, scores, counts, *further = found
+        restored = (self._restored(*one, geometry) for one in zip(self._further, further, strict=True))
+        return packed(self.module.restore(boxes, geometry), scores, counts), *restored
 
     def _fetch(self, launched: _Launched) -> Fetched:
         """Wait for outputs, and copy them to the CPU. Raise ArtifactError for a label without a class."""
-        found = to_host(launched.boxes, launched.scores, launched.counts)
+        first, *others = to_host(launched.outputs)
         if launched.timer is not None and self.on_letterbox is not None:
             self.on_letterbox(launched.timer)
-        further = {name: values.cpu().numpy() for name, values in launched.further.items()}
+        boxes, scores, counts = unpacked(first)
+        further = dict(zip(self._further, others, strict=True))
         if "labels" in further:
-            check_labels(further["labels"], found[2], len(self._metadata.classes))
-        return Fetched(*found, further)
+            check_labels(further["labels"], counts, len(self._metadata.classes))
+        return Fetched(boxes, scores, counts, further)
 
     def _restored(self, name: str, output: Tensor, geometry: Tensor) -> Tensor:
         """Return a further output; points are converted to pixels of the photographs."""

@@ -4,8 +4,9 @@ Calls of torch are few, too: each one releases Python's lock, for which threads 
 """
 
 import math
+from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +23,12 @@ def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
     Tensors from the CPU are copied to a GPU in one asynchronous copy from a buffer in pinned memory. An image
     [C, H, W] in interleaved memory stays interleaved.
     """
-    if device.type != "cuda" or all(tensor.is_cuda for tensor in tensors):
+    if device.type != "cuda":
         return [tensor.to(device) for tensor in tensors]
+    if all(tensor.is_cuda for tensor in tensors):
+        number = torch.cuda.current_device() if device.index is None else device.index
+        # A call of `to` takes longer than this comparison.
+        return [tensor if tensor.get_device() == number else tensor.to(device) for tensor in tensors]
     moved = [tensor for tensor in tensors if not tensor.is_cuda]
     layouts = [_layout(tensor) for tensor in moved]
     # torch caches pinned memory, and reuses it only after the copy has ended.
@@ -84,14 +89,32 @@ def _views(buffer: Tensor, layouts: list[_Layout]) -> list[Tensor]:
     return views
 
 
-def to_host(
-    boxes: Tensor, scores: Tensor, counts: Tensor
+def to_host(tensors: Sequence[Tensor]) -> list[NDArray[Any]]:
+    """Return tensors of one device as arrays on the CPU; wait for a GPU.
+
+    The arrays are in pinned memory: a copy to other memory keeps all other threads from calling CUDA.
+    """
+    if all(tensor.is_cpu for tensor in tensors):
+        return [tensor.numpy() for tensor in tensors]
+    copies = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in tensors]
+    for copy, tensor in zip(copies, tensors, strict=True):
+        copy.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream(tensors[0].device).synchronize()
+    return [copy.numpy() for copy in copies]
+
+
+def packed(boxes: Tensor, scores: Tensor, counts: Tensor) -> Tensor:
+    """Return detections as one tensor, float32 [B, 5 K + 1], to copy to the CPU.
+
+    boxes: float32 [B, K, 4]. scores: float32 [B, K]. counts: int [B], at most K, so float32 holds them.
+    """
+    return torch.cat([boxes.flatten(1), scores, counts[:, None].to(scores)], 1)
+
+
+def unpacked(
+    detections: NDArray[np.float32],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], list[int]]:
-    """Copy detections to the CPU in one copy: float32 [B, K, 4], float32 [B, K], and B numbers."""
-    if boxes.is_cpu:
-        return boxes.numpy(), scores.numpy(), counts.tolist()
-    slots = scores.shape[1]
-    # Counts are at most `slots`, so float32 holds them.
-    packed = torch.cat([boxes.flatten(1), scores, counts[:, None].to(scores)], 1).cpu().numpy()
-    found = packed[:, : 4 * slots].reshape(-1, slots, 4)
-    return found, packed[:, 4 * slots : 5 * slots], packed[:, -1].astype(int).tolist()
+    """Return boxes, scores and counts of `packed`."""
+    slots = detections.shape[1] // 5
+    boxes = detections[:, : 4 * slots].reshape(-1, slots, 4)
+    return boxes, detections[:, 4 * slots : 5 * slots], detections[:, -1].astype(int).tolist()
