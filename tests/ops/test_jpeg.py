@@ -51,6 +51,7 @@ def test_sound_files_are_accepted() -> None:
         BASELINE[:-2] + b"\xff\xd0\xff\xd9",
         with_byte(BASELINE, BASELINE.index(b"\xff\xc0") + 11, 0x41),  # luma four times as wide as chroma
         LONG_CODES,
+        with_byte(BASELINE, BASELINE.index(b"\xff\xc0") + 5, 16),  # more blocks than its data can hold
     ],
 )
 def test_other_kinds_and_broken_structure_are_refused(file: bytes) -> None:

@@ -1,5 +1,5 @@
-// Decodes JPEG files on a GPU, from bytes to planes: nvJPEG's hardware decodes the files that a kernel has
-// found sound.
+// Decodes JPEG files on a GPU, from bytes to planes: nvJPEG's hardware decodes them while a kernel finds out
+// which ones are sound.
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -38,7 +38,8 @@ bool open_nvjpeg(const std::string& library, at::Device device) {
   return lensbox_cuda_open_nvjpeg(library.c_str());
 }
 
-// The streams of a device, beside those that compute: torch keeps memory of one stream for reuse there.
+// The streams of a device, beside those that compute, and before these: their kernels are short. torch keeps
+// memory of one stream for reuse there.
 struct Streams {
   c10::cuda::CUDAStream checking, decoding;
 };
@@ -48,29 +49,46 @@ Streams streams_of(c10::DeviceIndex device) {
   const std::lock_guard<std::mutex> lock(decoder_mutex());
   const auto found = streams.find(device);
   if (found != streams.end()) return found->second;
+  constexpr bool kIsUrgent = true;
   return streams
-      .emplace(device, Streams{c10::cuda::getStreamFromPool(false, device),
-                               c10::cuda::getStreamFromPool(false, device)})
+      .emplace(device, Streams{c10::cuda::getStreamFromPool(kIsUrgent, device),
+                               c10::cuda::getStreamFromPool(kIsUrgent, device)})
       .first->second;
 }
 
-// Wait awake for up to `kAwake`, then asleep: a thread that sleeps may wake 0.1 ms late.
-void wait_for(cudaStream_t stream) {
-  constexpr std::chrono::milliseconds kAwake(2);
-  cudaEvent_t event = nullptr;
-  C10_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventBlockingSync | cudaEventDisableTiming));
-  cudaError_t error = cudaEventRecord(event, stream);
-  if (error == cudaSuccess) error = cudaEventQuery(event);
-  const auto until = std::chrono::steady_clock::now() + kAwake;
-  while (error == cudaErrorNotReady) {
-    static_cast<void>(cudaGetLastError());  // else a later check of a launch would find this
-    std::this_thread::yield();
-    const bool sleeps = std::chrono::steady_clock::now() > until;
-    error = sleeps ? cudaEventSynchronize(event) : cudaEventQuery(event);
+// What a stream has been given until now. The destructor waits for it if `wait` has not.
+class Work {
+ public:
+  explicit Work(cudaStream_t stream) {
+    C10_CUDA_CHECK(cudaEventCreateWithFlags(&done_, cudaEventBlockingSync | cudaEventDisableTiming));
+    const cudaError_t error = cudaEventRecord(done_, stream);
+    if (error != cudaSuccess) cudaEventDestroy(done_);
+    C10_CUDA_CHECK(error);
   }
-  cudaEventDestroy(event);
-  C10_CUDA_CHECK(error);
-}
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+  ~Work() {
+    cudaEventSynchronize(done_);
+    cudaEventDestroy(done_);
+  }
+
+  // Wait awake for up to `kAwake`, then asleep: a thread that sleeps may wake 0.1 ms late.
+  void wait() const {
+    constexpr std::chrono::milliseconds kAwake(2);
+    const auto until = std::chrono::steady_clock::now() + kAwake;
+    cudaError_t error = cudaEventQuery(done_);
+    while (error == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // else a later check of a launch would find this
+      std::this_thread::yield();
+      const bool sleeps = std::chrono::steady_clock::now() > until;
+      error = sleeps ? cudaEventSynchronize(done_) : cudaEventQuery(done_);
+    }
+    C10_CUDA_CHECK(error);
+  }
+
+ private:
+  cudaEvent_t done_ = nullptr;
+};
 
 constexpr int64_t aligned(int64_t bytes) {
   return (bytes + 255) / 256 * 256;
@@ -137,22 +155,25 @@ Copies copied(at::TensorList files) {
   return copies;
 }
 
-// Return whether each copied file is sound, bool [count] on the CPU.
-Tensor soundness(const Copies& copies, const c10::cuda::CUDAStream& stream) {
+// Whether each copied file is sound, bool [count] in pinned memory, once the work is done.
+struct Check {
+  Tensor is_sound;
+  Work work;
+};
+
+Check start_check(const Copies& copies, const c10::cuda::CUDAStream& stream) {
   const c10::cuda::CUDAStreamGuard guard(stream);
   const Tensor memory =
       at::empty({copies.device_bytes}, at::TensorOptions().device(stream.device()).dtype(at::kByte));
-  // The kernel writes to it.
-  const Tensor found = at::empty({copies.count}, at::TensorOptions().dtype(at::kBool).pinned_memory(true));
+  const Tensor is_sound = at::empty({copies.count}, at::TensorOptions().dtype(at::kBool).pinned_memory(true));
   const uint8_t* const host = copies.memory.const_data_ptr<uint8_t>();
   uint8_t* const device = memory.mutable_data_ptr<uint8_t>();
   C10_CUDA_CHECK(cudaMemcpyAsync(device, host, copies.memory.nbytes(), cudaMemcpyHostToDevice, stream));
   const int64_t scan_bytes = reinterpret_cast<const uint8_t*>(copies.places) - host;
   C10_CUDA_CHECK(lensbox_cuda_check_jpegs(device, reinterpret_cast<const JpegPlace*>(device + scan_bytes),
                                           reinterpret_cast<const JpegScan*>(device), copies.count,
-                                          found.mutable_data_ptr<bool>(), stream));
-  wait_for(stream);
-  return found;
+                                          is_sound.mutable_data_ptr<bool>(), stream));
+  return Check{is_sound, Work(stream)};
 }
 
 // A plane of the chroma has ceil(height / down) rows of ceil(width / across) samples.
@@ -164,39 +185,34 @@ int64_t chroma_bytes(const JpegScan& scan) {
   return aligned(int64_t{(scan.height + scan.down - 1) / scan.down} * chroma_width(scan));
 }
 
-// Return the pixels, uint8 [C, H, W], of each file that nvJPEG decodes as the CPU does, and an empty tensor
-// for each other file. C is 3 for a file with colors if with_colors, else 1 (luma). The pixels are ready for
-// any stream; they may be freed while the current stream still reads them.
-std::vector<Tensor> decoded(at::TensorList files, at::Device device, bool with_colors) {
-  const c10::cuda::CUDAGuard guard(numbered(device));
-  const auto options = at::TensorOptions().device(guard.current_device()).dtype(at::kByte);
-  const std::vector<Tensor> nothing(files.size(), at::empty({0}, options));
-  const Copies copies = copied(files);
-  if (copies.count == 0) return nothing;
-  const Streams streams = streams_of(guard.current_device().index());
-  const Tensor sound = soundness(copies, streams.checking);
-  const c10::cuda::CUDAStream used_on = c10::cuda::getCurrentCUDAStream();
-  const c10::cuda::CUDAStreamGuard on_stream(streams.decoding);
+// The pixels of the copied files, uint8 [C, H, W] each, once the work is done.
+struct Decoding {
+  std::vector<Tensor> pixels;  // empty if nvJPEG refuses
+  Tensor chroma, colors;       // in use until then
+  Work work;
+};
 
+// C is 3 for a file with colors if with_colors, else 1 (luma). used_on: the stream that reads the pixels.
+Decoding start_decoding(const Copies& copies, bool with_colors, const c10::cuda::CUDAStream& used_on,
+                        const c10::cuda::CUDAStream& stream) {
+  const c10::cuda::CUDAStreamGuard guard(stream);
+  const auto options = at::TensorOptions().device(stream.device()).dtype(at::kByte);
   int64_t pixel_bytes = 0, all_chroma_bytes = 0;
   for (int64_t i = 0; i < copies.count; ++i) {
-    if (!sound.const_data_ptr<bool>()[i]) continue;
     const JpegScan& scan = copies.scans[i];
     const int64_t channels = with_colors ? scan.count : 1;
     pixel_bytes += aligned(channels * scan.height * scan.width);
     if (channels == 3) all_chroma_bytes += 2 * chroma_bytes(scan);
   }
-  if (pixel_bytes == 0) return nothing;
+  const Tensor chroma_memory = at::empty({all_chroma_bytes}, options);
   const Tensor memory = at::empty({pixel_bytes}, options);
   memory.record_stream(used_on);
-  const Tensor chroma_memory = at::empty({all_chroma_bytes}, options);
   uint8_t* chroma = chroma_memory.mutable_data_ptr<uint8_t>();
   int64_t begin = 0;
   std::vector<JpegPlanes> images;
   std::vector<JpegColors> colors;
-  std::vector<Tensor> found = nothing;
+  std::vector<Tensor> found;
   for (int64_t i = 0; i < copies.count; ++i) {
-    if (!sound.const_data_ptr<bool>()[i]) continue;
     const JpegScan& scan = copies.scans[i];
     const int64_t channels = with_colors ? scan.count : 1, plane = int64_t{scan.height} * scan.width;
     uint8_t* const pixels = memory.mutable_data_ptr<uint8_t>() + begin;
@@ -213,23 +229,43 @@ std::vector<Tensor> decoded(at::TensorList files, at::Device device, bool with_c
           {pixels, {image.planes[1], image.planes[2]}, scan.width, scan.height, scan.across, scan.down});
     }
     images.push_back(image);
-    found[copies.position[static_cast<size_t>(i)]] =
-        memory.as_strided({channels, scan.height, scan.width}, {plane, scan.width, 1}, begin);
+    found.push_back(memory.as_strided({channels, scan.height, scan.width}, {plane, scan.width, 1}, begin));
     begin += aligned(channels * plane);
   }
-  const std::lock_guard<std::mutex> lock(decoder_mutex());
   // Before the decoder starts, since this copy waits for the stream with a core awake.
   const auto bytes = static_cast<int64_t>(colors.size() * sizeof(JpegColors));
   const Tensor copied_colors = at::from_blob(colors.data(), {bytes}, at::kByte).to(options.device());
-  const bool is_decoded = lensbox_cuda_decode_jpegs(images.data(), static_cast<int64_t>(images.size()),
-                                                    !colors.empty(), streams.decoding);
-  if (is_decoded && !colors.empty()) {
+  if (!lensbox_cuda_decode_jpegs(images.data(), static_cast<int64_t>(images.size()), !colors.empty(),
+                                 stream)) {
+    found.clear();
+  } else if (!colors.empty()) {
     C10_CUDA_CHECK(
         lensbox_cuda_convert_jpeg_colors(static_cast<const JpegColors*>(copied_colors.const_data_ptr()),
-                                         static_cast<int64_t>(colors.size()), streams.decoding));
+                                         static_cast<int64_t>(colors.size()), stream));
   }
-  wait_for(streams.decoding);
-  return is_decoded ? found : nothing;
+  return Decoding{found, chroma_memory, copied_colors, Work(stream)};
+}
+
+// Return the pixels, uint8 [C, H, W], of each file that nvJPEG decodes as the CPU does, and an empty tensor
+// for each other file. The pixels are ready for any stream; they may be freed while the current stream still
+// reads them. A file is decoded while it is checked, and its pixels are dropped if it is not sound.
+std::vector<Tensor> decoded(at::TensorList files, at::Device device, bool with_colors) {
+  const c10::cuda::CUDAGuard guard(numbered(device));
+  const auto options = at::TensorOptions().device(guard.current_device()).dtype(at::kByte);
+  std::vector<Tensor> found(files.size(), at::empty({0}, options));
+  const Copies copies = copied(files);
+  if (copies.count == 0) return found;
+  const Streams streams = streams_of(guard.current_device().index());
+  const Check check = start_check(copies, streams.checking);
+  const c10::cuda::CUDAStream used_on = c10::cuda::getCurrentCUDAStream();
+  const std::lock_guard<std::mutex> lock(decoder_mutex());
+  const Decoding decoding = start_decoding(copies, with_colors, used_on, streams.decoding);
+  check.work.wait();
+  decoding.work.wait();
+  for (size_t i = 0; i < decoding.pixels.size(); ++i) {
+    if (check.is_sound.const_data_ptr<bool>()[i]) found[copies.position[i]] = decoding.pixels[i];
+  }
+  return found;
 }
 #else
 bool open_nvjpeg(const std::string& /*library*/, at::Device /*device*/) {

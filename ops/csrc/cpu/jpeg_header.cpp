@@ -177,7 +177,8 @@ class HeaderReader {
     return spectrum[0] == 0 && spectrum[1] == 63 && spectrum[2] == 0;
   }
 
-  // Restart markers must be in order and as many as they should be, and no other may come before the end.
+  // Restart markers must be in order and as many as they should be, and no other may come before the end. A
+  // block has two codes or more, of a bit or more: a shorter file would take memory for pixels that it lacks.
   bool find_end() {
     const int32_t restarts = scan_.segments() - 1;
     int32_t found = 0;
@@ -188,8 +189,9 @@ class HeaderReader {
       if (mark[1] == kEnd) {
         scan_.begin = static_cast<int32_t>(kept_);
         scan_.end = static_cast<int32_t>(kept_ + (mark - at_));
+        const int64_t bits = 8 * int64_t{mark - at_};
         keep(mark + 2 - at_);
-        return found == restarts;
+        return found == restarts && 2 * int64_t{scan_.units} * blocks_of_unit(scan_) <= bits;
       }
       if (mark[1] != 0 && (mark[1] != kRestart + found++ % 8 || found > restarts)) return false;
       from = mark + 2;
