@@ -116,16 +116,19 @@ class Artifact:
         iou_threshold: float | None = None,
     ) -> list[Detections]:
         """Return the detections of images of any sizes, computed in one batch, in the order of the images."""
-        return [one.copied() for one in self.detect_arrays(images, score_threshold, iou_threshold)]
+        photos = [photo_of(image, f"images[{index}]") for index, image in enumerate(images)]
+        return [one.copied() for one in self.detect_arrays(photos, score_threshold, iou_threshold)]
 
     def detect_arrays(
         self,
-        images: Sequence[Tensor | Photo],
+        photos: Sequence[Photo],
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
     ) -> list[DetectionArrays]:
-        """Return the detections of `detect_images` as numpy arrays, which share the memory of the batch."""
-        photos = [photo_of(image, f"images[{index}]") for index, image in enumerate(images)]
+        """Return the detections of `detect_images` as numpy arrays, which share the memory of the batch.
+
+        photos: results of `read_photo` or `Photo.of`, which are not checked again.
+        """
         return self._pipeline.detect_photos(photos, self._thresholds(score_threshold, iou_threshold))
 
     def detect_files(

@@ -50,9 +50,9 @@ class CodedPhoto(NamedTuple):
 def coded_photo(
     source: str | Path | bytes, file: bytes | bytearray, canvas: Canvas, reading: Reading
 ) -> CodedPhoto | None:
-    """Return a file for `decode_on_gpu`, not copied; None if size or header show that the CPU must decode it.
+    """Return a file for `decoded_pixels`, not copied; None if size or header shows that the CPU must decode.
 
-    For front ends, which do not load the op library: `decode_on_gpu` rejects further files.
+    For front ends, which do not load the op library: `decoded_pixels` rejects further files.
     """
     header = usual_header(file) if len(file) <= _MAX_BYTES else None
     if header is None or header.has_more_scans:
@@ -61,7 +61,8 @@ def coded_photo(
     return _if_at_full_size(source, memoryview(file), size, header.exif, canvas, reading)
 
 
-def _tensor(file: memoryview) -> Tensor:
+def file_tensor(file: memoryview) -> Tensor:
+    """Return the bytes of a file as a tensor, uint8 [N]; a copy if they are read-only."""
     if not file:
         return torch.empty(0, dtype=torch.uint8)
     return torch.frombuffer(bytearray(file) if file.readonly else file, dtype=torch.uint8)
@@ -83,8 +84,8 @@ def _if_at_full_size(
     return CodedPhoto(source, file, orientation, width, height)
 
 
-def decode_on_gpu(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[Photo | None]:
-    """Decode a batch; None for each file that is damaged, or that the hardware refuses.
+def decoded_pixels(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[Tensor]:
+    """Decode a batch: the pixels as stored, uint8 [C, H, W]; empty if the file is damaged or refused.
 
     Decode luma alone for a gray canvas; else RGB, or luma for gray files. The pixels are ready for the
     current stream.
@@ -93,10 +94,16 @@ def decode_on_gpu(photos: Sequence[CodedPhoto], device: torch.device, canvas: Ca
         return []
     jpeg = torch.ops.lensbox_jpeg
     decode = jpeg.decode_luma if canvas.channels == 1 else jpeg.decode_rgb
-    files = [photo.file if isinstance(photo.file, Tensor) else _tensor(photo.file) for photo in photos]
+    files = [photo.file if isinstance(photo.file, Tensor) else file_tensor(photo.file) for photo in photos]
+    pixels: list[Tensor] = decode(files, device)
+    return pixels
+
+
+def decoded_photos(pixels: Sequence[Tensor], photos: Sequence[CodedPhoto]) -> list[Photo | None]:
+    """Return the result of `decoded_pixels` as upright photographs; None for each file without pixels."""
     return [
-        Photo.of(upright_tensor(pixels, photo.orientation)) if pixels.numel() else None
-        for pixels, photo in zip(decode(files, device), photos, strict=True)
+        Photo.of(upright_tensor(one, photo.orientation)) if one.numel() else None
+        for one, photo in zip(pixels, photos, strict=True)
     ]
 
 
@@ -117,7 +124,7 @@ class GpuJpegDecoder:
         # torch takes no lone surrogates. No file has an empty path.
         paths = ["" if isinstance(one, bytes) or not str(one).isprintable() else str(one) for one in sources]
         files = [
-            _tensor(memoryview(source)) if isinstance(source, bytes) else file
+            file_tensor(memoryview(source)) if isinstance(source, bytes) else file
             for source, file in zip(sources, jpeg.read_files(paths), strict=True)
         ]
         coded: list[CodedPhoto | None] = []
@@ -129,8 +136,8 @@ class GpuJpegDecoder:
         return coded
 
     def decode(self, photos: Sequence[CodedPhoto]) -> list[Photo | None]:
-        """Decode a batch as `decode_on_gpu` does."""
-        return decode_on_gpu(photos, self.device, self._canvas)
+        """Decode a batch; None for each file that is damaged, or that the hardware refuses."""
+        return decoded_photos(decoded_pixels(photos, self.device, self._canvas), photos)
 
 
 def gpu_jpeg_decoder(

@@ -23,8 +23,8 @@ class _Batch(NamedTuple):
     """A batch taken from the queue.
 
     images: number of images of one call. running: number of images of its jobs. taken: time of
-    `time.monotonic`. waited: seconds in the queue of each job that has just begun. prepared: the jobs to run
-    in place of the entries' own, if those have a preparation.
+    `time.monotonic`. waited: seconds in the queue of each job that has just begun. prepared: the result of
+    the jobs' `prepare`, if they have one.
     """
 
     entries: list[Entry]
@@ -32,7 +32,7 @@ class _Batch(NamedTuple):
     running: int
     taken: float
     waited: list[float]
-    prepared: "Future[Sequence[Job[Any]]] | None"
+    prepared: "Future[Any] | None"
 
 
 class Batches:
@@ -129,11 +129,10 @@ class Batches:
         self,
         artifact: Artifact,
         batch: Sequence[Entry],
-        prepared: "Future[Sequence[Job[Any]]] | None" = None,
+        prepared: "Future[Any] | None" = None,
     ) -> None:
         try:
-            jobs = [entry.job for entry in batch] if prepared is None else prepared.result()
-            results = self._computed(artifact, jobs)
+            results = self._computed(artifact, [entry.job for entry in batch], prepared)
         except Exception as error:
             if self._check(artifact) and len(batch) > 1:
                 # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
@@ -164,9 +163,15 @@ class Batches:
             if entry.begins():
                 entry.future.set_result(result)
 
-    def _computed(self, artifact: Artifact, jobs: Sequence[Job[Any]]) -> Sequence[Any]:
+    def _computed(
+        self, artifact: Artifact, jobs: Sequence[Job[Any]], prepared: "Future[Any] | None" = None
+    ) -> Sequence[Any]:
+        first = jobs[0]
         with self._call():
-            results = jobs[0].run(artifact, jobs)
+            if prepared is None:
+                results = first.run(artifact, jobs)
+            else:
+                results = first.run_prepared(artifact, jobs, prepared.result())
         if len(results) != len(jobs):
             raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
         return results

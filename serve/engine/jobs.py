@@ -10,7 +10,7 @@ from torch import Tensor
 from lensbox.runtime import Artifact, Detections, Photo
 from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
 from lensbox.runtime.detection import DetectionArrays, concatenate
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decode_on_gpu
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_pixels
 from lensbox.runtime.tiles import Window, merge_tiles, views_of
 
 Result = TypeVar("Result", covariant=True)
@@ -43,9 +43,15 @@ class Job(Protocol[Result]):
         ...
 
     @staticmethod
-    def prepare(artifact: Artifact, jobs: Sequence[Any]) -> "Sequence[Job[Any]]":
-        """Return the jobs to run in place of these. Called in another thread, beside `run` of other jobs."""
-        return jobs
+    def prepare(artifact: Artifact, jobs: Sequence[Any]) -> Any:
+        """Return what `run_prepared` needs. Called in another thread, beside `run` of other jobs."""
+        return None
+
+    @staticmethod
+    def run_prepared(artifact: Artifact, jobs: Sequence[Any], prepared: Any) -> Sequence[Result]:
+        """Return what `run` returns. prepared: the result of `prepare` for these jobs."""
+        results: Sequence[Result] = jobs[0].run(artifact, jobs)
+        return results
 
     def parts(self, largest: int) -> "Iterator[Job[Any]]":
         """Split into jobs of at most `largest` images."""
@@ -97,35 +103,21 @@ class CodedJob(Job[DetectionArrays | None]):
         return self.photo.file.nbytes
 
     @staticmethod
-    def prepare(artifact: Artifact, jobs: "Sequence[CodedJob]") -> "list[_DecodedJob]":
-        photos = decode_on_gpu([job.photo for job in jobs], artifact.device, artifact.metadata.canvas)
-        return [
-            _DecodedJob(photo, job.score_threshold, job.iou_threshold)
-            for photo, job in zip(photos, jobs, strict=True)
-        ]
+    def prepare(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[Tensor]:
+        return decoded_pixels([job.photo for job in jobs], artifact.device, artifact.metadata.canvas)
+
+    @staticmethod
+    def run_prepared(
+        artifact: Artifact, jobs: "Sequence[CodedJob]", prepared: list[Tensor]
+    ) -> list[DetectionArrays | None]:
+        photos = decoded_photos(prepared, [job.photo for job in jobs])
+        decoded = [photo for photo in photos if photo is not None]
+        found = iter(artifact.detect_arrays(decoded, jobs[0].score_threshold, jobs[0].iou_threshold))
+        return [None if photo is None else next(found) for photo in photos]
 
     @staticmethod
     def run(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[DetectionArrays | None]:
-        return _DecodedJob.run(artifact, CodedJob.prepare(artifact, jobs))
-
-
-@dataclass(frozen=True)
-class _DecodedJob(Job[DetectionArrays | None]):
-    """A `CodedJob` whose file is decoded; None if the GPU did not decode the file."""
-
-    photo: Photo | None
-    score_threshold: float | None
-    iou_threshold: float | None
-
-    @property
-    def nbytes(self) -> int:
-        return 0  # on the GPU
-
-    @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[_DecodedJob]") -> list[DetectionArrays | None]:
-        photos = [job.photo for job in jobs if job.photo is not None]
-        found = iter(artifact.detect_arrays(photos, jobs[0].score_threshold, jobs[0].iou_threshold))
-        return [None if job.photo is None else next(found) for job in jobs]
+        return CodedJob.run_prepared(artifact, jobs, CodedJob.prepare(artifact, jobs))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lensbox.runtime import Detections, Photo
 from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import DetectionArrays
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, file_tensor
 from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob, CodedJob, DetectJob, LossJob, TiledJob
 
 Answer = tuple[int, Any, BaseException | None]  # number of the job; its result, or the error
@@ -138,7 +138,7 @@ def rebuilt(plain: Any, buffers: Sequence[memoryview]) -> Any:
     if number == _DICT:
         return {name: rebuilt(one, buffers) for name, one in fields[0].items()}
     if number == _BYTES:
-        return buffers[fields[0]]
+        return file_tensor(buffers[fields[0]])
     shape, dtype, index = fields
     array = np.ndarray(shape, dtype, buffers[index])
     return torch.from_numpy(array.transpose(2, 0, 1) if number == _INTERLEAVED else array)

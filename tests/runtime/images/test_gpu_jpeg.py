@@ -35,7 +35,8 @@ from lensbox.runtime.images.gpu_jpeg import (
     CodedPhoto,
     GpuJpegDecoder,
     coded_photo,
-    decode_on_gpu,
+    decoded_photos,
+    decoded_pixels,
     gpu_jpeg_decoder,
 )
 from lensbox.runtime.loading import load_artifact
@@ -83,7 +84,8 @@ def test_the_ops_get_the_files_of_front_ends(monkeypatch: pytest.MonkeyPatch) ->
     turned = jpeg_with_exif(BASELINE, exif(6))
     contents: list[bytes | bytearray] = [BASELINE, bytearray(BASELINE), turned]
     files = [coded_photo("", content, GRAY, FULL) for content in contents]
-    photos = decode_on_gpu([file for file in files if file is not None], CPU, GRAY)
+    coded = [file for file in files if file is not None]
+    photos = decoded_photos(decoded_pixels(coded, CPU, GRAY), coded)
     assert got == [contents]
     assert [photo and (photo.width, photo.height) for photo in photos] == [None, (101, 67), (67, 101)]
 

@@ -25,7 +25,6 @@ from lensbox.runtime import load_artifact
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
-from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.instance import Instance
 
 
@@ -88,16 +87,20 @@ def test_engine_decodes_the_jpeg_files_that_its_gpu_takes(
     }
     taken: list[bytes] = []
 
-    def decode(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[Photo | None]:
+    def decode(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[torch.Tensor]:
         """Decode as the GPU does, which refuses damaged files."""
         contents = [bytes(photo.file) for photo in photos]
         taken.extend(contents)
-        return [artifact.read_photo(file) if file in (jpeg, turned) else None for file in contents]
+        nothing = torch.empty(0, dtype=torch.uint8)
+        return [
+            artifact.read_photo(file, orientation="stored").pixels if file in (jpeg, turned) else nothing
+            for file in contents
+        ]
 
     artifact = load_artifact(artifact_path)
     artifact.decodes_jpeg = True
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lensbox.serve.engine.jobs.decode_on_gpu", decode)
+        patch.setattr("lensbox.serve.engine.jobs.decoded_pixels", decode)
         service = start_service(lambda: artifact).ready()
         answer = service.client.post("/v1/detect", json=images).json()
         several = Counter(taken)
