@@ -187,6 +187,25 @@ class JobQueue:
             if ready or dropped:
                 timeout = 0.0
 
+    def take_to_prepare(self, most_images: int, delay: float, running: int) -> list[Entry]:
+        """Return what `take` would return at once, if it is a large batch of jobs that have a preparation;
+        otherwise an empty list.
+
+        Any thread may call it while no other takes. Cancelled and late jobs are left to `take`, and so is a
+        small batch, which may have grown until then.
+        """
+        with self._lock:
+            most = self._share(most_images, running)
+            batch = self._batch(most)
+            if len(batch) < _LEAST_PREPARED or not batch[0].job.prepares or any(map(_is_given_up, batch)):
+                return []
+            timeout = self._time_to_wait(batch, most, delay)
+            if timeout is None or timeout > 0:
+                return []
+            self._remove(batch)
+            self._part_was_last = False
+        return [entry for entry in batch if entry.begins()]
+
     def close(self) -> None:
         """Refuse new jobs with ClosedError. `take` returns the queued jobs, then None."""
         with self._lock:
@@ -244,8 +263,7 @@ class JobQueue:
 
     def _drop_given_up(self) -> list[Entry]:
         """Remove cancelled and late jobs; return them."""
-        now = time.monotonic()
-        given_up = [entry for entry in self._entries if entry.future.cancelled() or entry.deadline < now]
+        given_up = [entry for entry in self._entries if _is_given_up(entry)]
         if given_up:
             self._remove(given_up)
         return given_up
@@ -261,6 +279,10 @@ class JobQueue:
         self._images += sign * entry.left
         if entry.parts is not None:
             self._images_in_parts += sign * entry.left
+
+
+def _is_given_up(entry: Entry) -> bool:
+    return entry.future.cancelled() or entry.deadline < time.monotonic()
 
 
 def _of_one_group(entries: Iterable[Entry], most_images: int) -> list[Entry]:

@@ -133,7 +133,8 @@ def _handshake(
 
 
 class Reply:
-    """The future of a front end's job, without locks: only the inference thread uses it.
+    """The future of a front end's job, without locks: only the inference thread calls its methods, but
+    `set_running_or_notify_cancel`.
 
     answer: called with the job's number, its result and its error.
     """

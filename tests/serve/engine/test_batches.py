@@ -153,6 +153,38 @@ def test_receives_while_the_next_batch_is_decoded(fake: Any, decoder: _Decoder) 
     assert coming.instance.stop(PATIENCE)
 
 
+class _Busy:
+    """A source of jobs. It holds the thread that waits for the first batch until a second one is decoded."""
+
+    def __init__(self, decoder: _Decoder) -> None:
+        self.instance: Instance
+        self.futures: list[Future[Any]] = []
+        self._decoder = decoder
+
+    def receive(self, timeout: float, busy: bool = True) -> None:
+        if not self.futures:
+            self.futures += [self.instance.submit(_coded(1)) for _ in range(32)]
+        elif not self._decoder.gate.is_set():
+            self._decoder.gate.set()
+            wait_until(lambda: len(self._decoder.batches) == 2)
+
+    def wake(self) -> None:
+        pass
+
+
+def test_the_decoding_thread_goes_on_with_the_next_batch(fake: Any, decoder: _Decoder) -> None:
+    decoder.gate.clear()
+    source = _Busy(decoder)
+    source.instance = Instance(
+        lambda: fake, Settings(Path("unused"), max_batch=16), lambda _: None, source=source
+    )
+    source.instance.start()
+    wait_until(lambda: len(source.futures) == 32)
+    assert [one.scores.tolist() for one in results(*source.futures)] == [[0.5]] * 32
+    assert decoder.batches == [[1] * 16] * 2
+    assert source.instance.stop(PATIENCE)
+
+
 def test_a_file_that_cannot_be_decoded_fails_alone(
     make: Make, begin: Begin, fake: Any, decoder: _Decoder
 ) -> None:

@@ -19,6 +19,12 @@ def _entry(deadline: float = math.inf, images: int = 1) -> Any:
     return Entry(CanvasJob(torch.zeros([images, 1, 2, 2], dtype=torch.uint8)), Future(), deadline, parts)
 
 
+def _coded(count: int, deadline: float = math.inf) -> list[Any]:
+    """Return entries whose jobs have a preparation."""
+    photo = CodedPhoto("", torch.zeros(1, dtype=torch.uint8), 1, 8, 8)
+    return [Entry(CodedJob(photo, None, None), Future(), deadline) for _ in range(count)]
+
+
 class Source:
     """A source of jobs that runs one step per call, and its queue. It records timeouts."""
 
@@ -83,13 +89,35 @@ def test_waits_for_more_jobs_up_to_the_delay() -> None:
     ("queued", "running", "expected"), [(12, 0, 12), (40, 0, 20), (20, 0, 16), (40, 24, 32), (40, 90, 40)]
 )
 def test_batches_share_jobs_that_are_prepared(queued: int, running: int, expected: int) -> None:
-    photo = CodedPhoto("", torch.zeros(1, dtype=torch.uint8), 1, 8, 8)
-    coming = [Entry(CodedJob(photo, None, None), Future(), math.inf) for _ in range(queued)]
-    for entries, size in ((coming, expected), ([_entry() for _ in range(queued)], queued)):
+    for entries, size in ((_coded(queued), expected), ([_entry() for _ in range(queued)], queued)):
         queue = JobQueue(64, 1 << 20)
         for entry in entries:
             queue.put(entry)
         assert queue.take(64, 0.0, running) == entries[:size]
+
+
+@pytest.mark.parametrize(
+    ("entries", "running", "delay", "expected"),
+    [
+        (_coded(40), 8, 0.0, 24),
+        (_coded(20), 30, 0.0, 20),
+        (_coded(20), 30, 1e9, 0),
+        (_coded(15), 0, 0.0, 0),
+        ([*_coded(15), _entry(), *_coded(1)], 0, 0.0, 16),
+        ([_entry(), *_coded(30)], 0, 0.0, 0),
+        ([*_coded(15), *_coded(1, deadline=-1.0)], 0, 0.0, 0),
+    ],
+)
+def test_the_preparing_thread_takes_large_batches(
+    entries: list[Any], running: int, delay: float, expected: int
+) -> None:
+    queue = JobQueue(64, 1 << 20)
+    for entry in entries:
+        queue.put(entry)
+    found = queue.take_to_prepare(64, delay, running)
+    assert found == [entry for entry in entries if isinstance(entry.job, CodedJob)][:expected]
+    assert sum(entry.future.running() for entry in entries) == expected
+    assert len(queue) == len(entries) - expected
 
 
 def test_a_deadline_shortens_the_delay() -> None:
