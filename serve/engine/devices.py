@@ -26,11 +26,13 @@ def device_names(settings: Settings) -> list[str]:
 
 
 def batch_sizes(largest: int) -> list[int]:
-    """Return the batch sizes to warm up and to capture: powers of two below `largest`, and `largest`.
+    """Return the batch sizes to warm up and to capture: 1, 2, 4, 8, 16, 24, 32, 48, 64, ... and `largest`.
 
     A batch of any other size is padded to the next of these sizes.
     """
-    return [*(1 << exponent for exponent in range((largest - 1).bit_length())), largest]
+    powers = [1 << exponent for exponent in range((largest - 1).bit_length())]
+    between = [power + power // 2 for power in powers if power >= 16]
+    return sorted(size for size in {*powers, *between, largest} if size <= largest)
 
 
 def frontend_count(settings: Settings, devices: list[str]) -> int:

@@ -153,9 +153,17 @@ def test_warming_up_covers_every_number_of_channels_and_batch_size(artifact: Art
 
 
 @pytest.mark.parametrize(
-    ("largest", "sizes"), [(1, [1]), (2, [1, 2]), (6, [1, 2, 4, 6]), (64, [1, 2, 4, 8, 16, 32, 64])]
+    ("largest", "sizes"),
+    [
+        (1, [1]),
+        (2, [1, 2]),
+        (6, [1, 2, 4, 6]),
+        (20, [1, 2, 4, 8, 16, 20]),
+        (40, [1, 2, 4, 8, 16, 24, 32, 40]),
+        (64, [1, 2, 4, 8, 16, 24, 32, 48, 64]),
+    ],
 )
-def test_batch_sizes_are_powers_of_two_and_the_largest(largest: int, sizes: list[int]) -> None:
+def test_batch_sizes_to_capture(largest: int, sizes: list[int]) -> None:
     assert batch_sizes(largest) == sizes
 
 
