@@ -40,11 +40,15 @@ def workers(process: ServeProcess) -> dict[str, list[int]]:
 
 def fork_servers(process: ServeProcess) -> list[int]:
     """Return the pid of the fork server, if it runs."""
-    return [
-        child
-        for child in _children(process.process.pid)
-        if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
+    return [child for child in _children(process.process.pid) if "forkserver" in _command_line(child)]
+
+
+def _command_line(pid: int) -> str:
+    """Return the command line of a process; "" if it has just ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _children(pid: int) -> list[int]:
