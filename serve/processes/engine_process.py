@@ -133,8 +133,8 @@ def _handshake(
 
 
 class Reply:
-    """The future of a front end's job, without locks: only the inference thread calls its methods, but
-    `set_running_or_notify_cancel`.
+    """The future of a front end's job, without locks: the inference thread alone uses it, except that the
+    thread which decodes may call `set_running_or_notify_cancel`.
 
     answer: called with the job's number, its result and its error.
     """
