@@ -115,6 +115,7 @@ class Batches:
         try:
             return entries[0].job.prepare(artifact, [entry.job for entry in entries])
         finally:
+            # One look at the list, which the first thread may change: is this batch there, and no other?
             if [id(batch.entries) for batch in self._taken] == [id(entries)]:
                 following = self._queue.take_to_prepare(self.largest, self._delay, self.running)
                 if following:

@@ -61,6 +61,10 @@ class Entry:
     def __post_init__(self) -> None:
         self.left, self.nbytes = self.job.images, self.job.nbytes
 
+    def is_given_up(self, now: float) -> bool:
+        """Return whether the job is cancelled or late. now: of `time.monotonic`."""
+        return self.future.cancelled() or self.deadline < now
+
     def begins(self) -> bool:
         """Mark the job as running (a job in parts: before its result is set). Return False if cancelled."""
         return self.future.set_running_or_notify_cancel()
@@ -194,10 +198,13 @@ class JobQueue:
         Any thread may call it while no other takes. Cancelled and late jobs are left to `take`, and so is a
         small batch, which may have grown until then.
         """
+        now = time.monotonic()
         with self._lock:
             most = self._share(most_images, running)
             batch = self._batch(most)
-            if len(batch) < _LEAST_PREPARED or not batch[0].job.prepares or any(map(_is_given_up, batch)):
+            if len(batch) < _LEAST_PREPARED or not batch[0].job.prepares:
+                return []
+            if any(entry.is_given_up(now) for entry in batch):
                 return []
             timeout = self._time_to_wait(batch, most, delay)
             if timeout is None or timeout > 0:
@@ -263,7 +270,8 @@ class JobQueue:
 
     def _drop_given_up(self) -> list[Entry]:
         """Remove cancelled and late jobs; return them."""
-        given_up = [entry for entry in self._entries if _is_given_up(entry)]
+        now = time.monotonic()
+        given_up = [entry for entry in self._entries if entry.is_given_up(now)]
         if given_up:
             self._remove(given_up)
         return given_up
@@ -279,10 +287,6 @@ class JobQueue:
         self._images += sign * entry.left
         if entry.parts is not None:
             self._images_in_parts += sign * entry.left
-
-
-def _is_given_up(entry: Entry) -> bool:
-    return entry.future.cancelled() or entry.deadline < time.monotonic()
 
 
 def _of_one_group(entries: Iterable[Entry], most_images: int) -> list[Entry]:
