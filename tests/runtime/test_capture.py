@@ -92,6 +92,22 @@ def test_graphs_are_used(artifact_path: Path) -> None:
 
 
 @pytest.mark.gpu
+def test_boxes_are_restored_for_each_photograph(artifact_path: Path) -> None:
+    """A graph holds no geometry, and none of the batch before."""
+    artifact = load(artifact_path)
+    sizes = [(256, 256), (120, 500), (640, 300), (300, 301), (90, 90)]
+    images = [smooth_image(1, *size, seed).cuda() for seed, size in enumerate(sizes)]
+    expected = artifact.detect_images(images, LOW, IOU)
+    assert all(len(one.scores) for one in expected)
+    artifact.capture([2, 8], LOW, IOU)
+    for order in (range(5), [4, 3, 2, 1, 0], [3, 1], [2]):
+        found = artifact.detect_images([images[index] for index in order], LOW, IOU)
+        for one, index in zip(found, order, strict=True):
+            torch.testing.assert_close(one.scores, expected[index].scores, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(one.boxes, expected[index].boxes, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.gpu
 def test_other_thresholds(artifact_path: Path) -> None:
     """A graph holds its thresholds. Other thresholds run without a graph, or with their own graph."""
     artifact = load(artifact_path)
