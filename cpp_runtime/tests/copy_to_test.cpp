@@ -41,6 +41,20 @@ TEST(CopyTo, KeepsNumbersAndStridesOnAGpu) {
   EXPECT_TRUE(copies[1].is_same(there));
   EXPECT_TRUE(at::equal(copies[2].cpu(), at::arange(7, at::kFloat)));
 }
+
+TEST(CopyToCpu, WaitsForAGpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU";
+  const at::Tensor expected = at::full({2048, 2048}, 2048.0f);
+  const at::Tensor ones = at::ones({2048, 2048}, at::kCUDA);
+  at::Tensor product = at::zeros({2048, 2048}, at::kCUDA);
+  lensbox::copy_to_cpu({product});  // torch keeps the pinned memory, which takes long to allocate
+  for (int i = 0; i < 200; ++i) {
+    at::mm_out(product, ones, ones);  // is still being computed when the copy is asked for
+  }
+  const at::Tensor copy = lensbox::copy_to_cpu({product})[0];
+  EXPECT_TRUE(at::equal(copy, expected));
+  EXPECT_TRUE(copy.is_pinned());
+}
 #endif
 
 TEST(CopyToCpu, KeepsNumbersAndShapesOfEveryKind) {

@@ -1,6 +1,7 @@
 #include "model/copy_to.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace lensbox {
 namespace {
@@ -64,7 +65,12 @@ std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
     bytes.push_back(tensor.contiguous().flatten().view(at::kByte));
   }
-  const at::Tensor all = at::cat(bytes).cpu();
+  at::Tensor all = at::cat(bytes);
+  if (const c10::Device device = all.device(); !device.is_cpu()) {
+    // To pinned memory: a copy to other memory keeps all other threads from calling CUDA until it is over.
+    all = all.to(at::kCPU, /*non_blocking=*/true);
+    c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
+  }
 
   std::vector<at::Tensor> there;
   int64_t begin = 0;

@@ -16,7 +16,8 @@ at::Tensor pack(const std::vector<at::Tensor>& tensors, bool pinned);
 // Return views of such a buffer, with the shapes and types of `packed`.
 std::vector<at::Tensor> unpack(const at::Tensor& buffer, const std::vector<at::Tensor>& packed);
 
-// Return tensors of one device on the CPU, contiguous, after one copy for all of them.
+// Return tensors of one device on the CPU, contiguous, after one copy for all of them. It waits for a GPU,
+// whose copy goes to pinned memory.
 std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors);
 
 }  // namespace lensbox
