@@ -12,6 +12,7 @@ from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
 from lensbox.runtime.detection import DetectionArrays, concatenate
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_pixels
 from lensbox.runtime.tiles import Window, merge_tiles, views_of
+from lensbox.runtime.transfer import to_host
 
 Result = TypeVar("Result", covariant=True)
 
@@ -219,7 +220,8 @@ class CanvasJob(Job[CanvasDetections]):
     def run(artifact: Artifact, jobs: "Sequence[CanvasJob]") -> list[CanvasDetections]:
         canvases = _concatenated([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
         outputs = artifact.detect_named(canvases, jobs[0].score_threshold, jobs[0].iou_threshold)
-        columns = {name: column.cpu() for name, column in outputs.items()}
+        arrays = to_host(list(outputs.values()))
+        columns = {name: torch.from_numpy(array) for name, array in zip(outputs, arrays, strict=True)}
         columns["counts"] = columns["counts"].long()
         sizes = [job.images for job in jobs]
         parts = {name: column.split(sizes) for name, column in columns.items()}

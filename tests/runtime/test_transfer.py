@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.runtime.transfer import _fill, _layout, _views, packed, to_device, unpacked
+from lensbox.runtime.transfer import _fill, _layout, _views, packed, to_device, to_host, unpacked
 
 
 def _tensors() -> list[Tensor]:
@@ -63,7 +63,10 @@ def test_staging_memory_is_not_overwritten_while_it_is_read() -> None:
 def test_outputs_come_back(device: torch.device) -> None:
     boxes, scores = torch.rand(3, 256, 4), torch.rand(3, 256)
     counts = torch.tensor([0, 256, 17], dtype=torch.int32)
-    found = unpacked(packed(boxes.to(device), scores.to(device), counts.to(device)).cpu().numpy())
+    together = packed(boxes.to(device), scores.to(device), counts.to(device))
+    copy, same = to_host([together, counts.to(device)])
+    assert same.tolist() == counts.tolist()
+    found = unpacked(copy)
     assert np.array_equal(found[0], boxes)
     assert np.array_equal(found[1], scores)
     assert found[2] == [0, 256, 17]
