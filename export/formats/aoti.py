@@ -18,6 +18,7 @@ from lensbox.artifact.metadata import METADATA_FILE, Canvas
 from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.graph_passes import (
+    expand_depthwise,
     fold_batch_norms,
     lay_out,
     reduce_products,
@@ -51,7 +52,7 @@ def build(plan: Plan) -> Model:
         raise ArtifactError(f"tf32 must be compiled for a GPU, got the device {options.device}")
     require_compiler()
     left_behind = methods_left_behind(plan.network, "a package")
-    _logger.info("compiling the detector for %s, which takes a minute", options.device)
+    _logger.info("compiling the detector for %s, which takes minutes", options.device)
     if options.device.type == "cpu":
         program = plan.program
     else:  # a copy: moving shares the parameters
@@ -63,7 +64,11 @@ def build(plan: Plan) -> Model:
     fold_batch_norms(module)
     if options.dtype in ("float16", "bfloat16"):
         reduce_products(module, getattr(torch, options.dtype))
-    lay_out(module, torch.channels_last if options.device.type == "cuda" else torch.contiguous_format)
+    if options.device.type == "cuda":
+        expand_depthwise(module)
+        lay_out(module, torch.channels_last)
+    else:
+        lay_out(module, torch.contiguous_format)
     numbers = [torch.tensor(value, dtype=torch.float64) for value in plan.thresholds]
     inputs = [program.example_inputs[0][0], *numbers]
     files = compile_graph(module, inputs, options.dtype == "tf32")

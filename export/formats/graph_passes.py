@@ -1,13 +1,15 @@
-"""Graph passes before compilation: fold batch norms, reduce the precision of products, choose layouts.
+"""Graph passes before compilation: fold batch norms, reduce precision, expand convolutions, choose layouts.
 
 The graphs come from `trace_detect(...).module()`: ATen operators with parameters as attributes.
 """
 
 from functools import reduce
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.functional import pad
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 _aten = torch.ops.aten
@@ -21,6 +23,8 @@ _TRANSPOSED = frozenset(
     (_aten.conv_transpose1d.default, _aten.conv_transpose2d.input, _aten.conv_transpose3d.input)
 )
 _PRODUCTS = _CONVOLUTIONS | _TRANSPOSED | {_aten.linear.default}  # input, weight, bias
+_CONV2D_DEFAULTS: list[Any] = [[1, 1], [0, 0], [1, 1], 1]  # stride, padding, dilation, groups
+_MOST_TAPS = 25  # 5 x 5; the code of a sum grows with its length
 _NORMS = frozenset((_aten.batch_norm.default, _aten.group_norm.default, _aten.instance_norm.default)) | {
     _aten.layer_norm.default
 }
@@ -80,6 +84,55 @@ def lay_out(graph_module: fx.GraphModule, layout: torch.memory_format) -> None:
             if product.weight is not None:
                 product.replace(product.weight.contiguous(memory_format=layout), product.bias)
     _finish(graph_module)
+
+
+def expand_depthwise(graph_module: fx.GraphModule) -> int:
+    """Replace depthwise convolutions by sums of shifted products, in place; return their number.
+
+    The compiler fuses a sum with the activations beside it. cuDNN would compile a kernel for each depthwise
+    convolution in the first call with each batch size, which takes 2 s per batch size with `FaceDetector`
+    (NVIDIA/cudnn-frontend#1066; seen with cuDNN 9.19). Replaced are two-dimensional convolutions with one
+    filter per channel, at most 25 weights per filter, and padding in numbers.
+    """
+    expanded = 0
+    for node in list(graph_module.graph.nodes):
+        if node.target is not _aten.conv2d.default:
+            continue
+        options: list[Any] = list(node.args[3:])
+        stride, padding, dilation, groups = options + _CONV2D_DEFAULTS[len(options) :]
+        convolution = _Product(graph_module, node)
+        weight = convolution.weight
+        if weight is None or weight.shape[:2] != (groups, 1) or weight.shape[2:].numel() > _MOST_TAPS:
+            continue
+        if any(len(pair) != 2 for pair in (stride, padding, dilation)):
+            continue
+        # Values for neighbouring channels lie side by side, as in x.
+        convolution.replace(weight.permute(2, 3, 0, 1).contiguous(), None)
+        node.target, node.args = _shifted_products, (*node.args[:3], stride, padding, dilation)
+        expanded += 1
+    _finish(graph_module)
+    return expanded
+
+
+def _shifted_products(
+    x: Tensor, taps: Tensor, bias: Tensor | None, stride: list[int], padding: list[int], dilation: list[int]
+) -> Tensor:
+    """Return a depthwise convolution of x, [B, C, H, W] or [C, H, W]; sums are float32, or float64 as x.
+
+    taps: [h, w, C, 1]. bias: [C].
+    """
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    padded = pad(x, (padding[1], padding[1], padding[0], padding[0]))
+    height, width = (
+        size - spread * (count - 1)
+        for size, spread, count in zip(padded.shape[-2:], dilation, taps.shape[:2], strict=True)
+    )
+    total = torch.zeros((), dtype=dtype, device=x.device) if bias is None else bias.to(dtype)[:, None, None]
+    for row, column in product(range(taps.shape[0]), range(taps.shape[1])):
+        top, left = row * dilation[0], column * dilation[1]
+        shifted = padded[..., top : top + height : stride[0], left : left + width : stride[1]]
+        total = total + shifted.to(dtype) * taps[row, column, :, :, None].to(dtype)
+    return total.to(x.dtype)
 
 
 def take_double_thresholds(graph_module: fx.GraphModule) -> None:

@@ -6,7 +6,12 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from lensbox.export.formats.graph_passes import fold_batch_norms, lay_out, reduce_products
+from lensbox.export.formats.graph_passes import (
+    expand_depthwise,
+    fold_batch_norms,
+    lay_out,
+    reduce_products,
+)
 
 
 class Net(nn.Module):
@@ -114,3 +119,50 @@ def test_a_layout_changes_no_value(x: Tensor) -> None:
     assert len(weights) == 3
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     torch.testing.assert_close(graph(x), net(x), rtol=1e-5, atol=1e-5)
+
+
+class Depthwise(nn.Module):
+    """Three depthwise convolutions to expand, and others: a computed weight, 49 weights per filter, two
+    filters per channel, two channels per filter, strides in a list of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.strided = nn.Conv2d(8, 8, 5, stride=2, padding=2, groups=8)
+        self.dilated = nn.Conv2d(8, 8, (3, 2), (1, 2), (2, 0), (2, 3), groups=8, bias=False)
+        self.weight = nn.Parameter(torch.rand(8, 1, 3, 3))
+        self.others = nn.Sequential(
+            nn.Conv2d(8, 8, 7, padding=3, groups=8),
+            nn.Conv2d(8, 16, 3, groups=8),
+            nn.Conv2d(16, 8, 1, groups=8),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.dilated(self.strided(x).relu())
+        y = nn.functional.conv2d(y, self.weight, padding=1, groups=8)
+        y = self.others(nn.functional.conv2d(y, self.weight + 1, groups=8))
+        scores: Tensor = torch.conv2d(y, self.weight, None, [2], [1], [1], 8)
+        return scores
+
+
+def test_depthwise_convolutions_become_sums() -> None:
+    net = Depthwise().double()
+    x = torch.randn(2, 8, 37, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for images in (x, x[0]):
+        graph = traced(net, images)
+        assert expand_depthwise(graph) == 3
+        assert targets(graph).count("aten.conv2d.default") == 5
+        torch.testing.assert_close(graph(images), net(images), rtol=1e-12, atol=1e-12)
+
+
+def test_sums_of_half_precision_are_rounded_once() -> None:
+    random = torch.Generator().manual_seed(1)
+    net = nn.Conv2d(8, 8, 5, padding=2, groups=8, bias=False).requires_grad_(False)
+    net.weight.normal_(generator=random)
+    x = torch.randn(1, 8, 20, 20, generator=random)
+    graph = traced(net, x)
+    reduce_products(graph, torch.float16)
+    assert expand_depthwise(graph) == 1
+    found = graph(x)
+    assert found.dtype == torch.float16
+    exact = nn.functional.conv2d(x.half().double(), net.weight.half().double(), padding=2, groups=8)
+    torch.testing.assert_close(found.double(), exact, rtol=2**-11, atol=1e-6)
