@@ -64,11 +64,10 @@ def build(plan: Plan) -> Model:
     fold_batch_norms(module)
     if options.dtype in ("float16", "bfloat16"):
         reduce_products(module, getattr(torch, options.dtype))
-    if options.device.type == "cuda":
+    on_gpu = options.device.type == "cuda"
+    if on_gpu:
         expand_depthwise(module)
-        lay_out(module, torch.channels_last)
-    else:
-        lay_out(module, torch.contiguous_format)
+    lay_out(module, torch.channels_last if on_gpu else torch.contiguous_format)
     numbers = [torch.tensor(value, dtype=torch.float64) for value in plan.thresholds]
     inputs = [program.example_inputs[0][0], *numbers]
     files = compile_graph(module, inputs, options.dtype == "tf32")

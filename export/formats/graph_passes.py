@@ -3,8 +3,8 @@
 The graphs come from `trace_detect(...).module()`: ATen operators with parameters as attributes.
 """
 
+import itertools
 from functools import reduce
-from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -128,7 +128,7 @@ def _shifted_products(
         for size, spread, count in zip(padded.shape[-2:], dilation, taps.shape[:2], strict=True)
     )
     total = torch.zeros((), dtype=dtype, device=x.device) if bias is None else bias.to(dtype)[:, None, None]
-    for row, column in product(range(taps.shape[0]), range(taps.shape[1])):
+    for row, column in itertools.product(range(taps.shape[0]), range(taps.shape[1])):
         top, left = row * dilation[0], column * dilation[1]
         shifted = padded[..., top : top + height : stride[0], left : left + width : stride[1]]
         total = total + shifted.to(dtype) * taps[row, column, :, :, None].to(dtype)

@@ -6,12 +6,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from lensbox.export.formats.graph_passes import (
-    expand_depthwise,
-    fold_batch_norms,
-    lay_out,
-    reduce_products,
-)
+from lensbox.export.formats.graph_passes import expand_depthwise, fold_batch_norms, lay_out, reduce_products
 
 
 class Net(nn.Module):
