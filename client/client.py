@@ -101,31 +101,6 @@ class Client:
         answer = self._connection.ask("POST", "/v1/detect", content=image_bytes(image), parameters=parameters)
         return answer.read(ImageDetections.from_json)
 
-    def annotate(
-        self,
-        image: Image,
-        *,
-        file_format: Literal["png", "jpeg"] = "png",
-        score_threshold: float | None = None,
-        iou_threshold: float | None = None,
-        orientation: Orientation | None = None,
-        tiles: str | None = None,
-    ) -> bytes:
-        """Return the image with its detections drawn on it, as a PNG or JPEG file. See `detect`."""
-        if file_format not in ("png", "jpeg"):
-            raise ValueError(f"file_format must be 'png' or 'jpeg', got {file_format!r}")
-        media_type = f"image/{file_format}"
-        answer = self._connection.ask(
-            "POST",
-            "/v1/detect",
-            content=image_bytes(image),
-            parameters=_parameters(score_threshold, iou_threshold, orientation, tiles),
-            accept=media_type,
-        )
-        if answer.media_type != media_type:
-            raise unexpected(answer.content)
-        return answer.content
-
     def detect_many(
         self,
         images: Iterable[Image],

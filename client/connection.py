@@ -29,7 +29,6 @@ class Answer:
     """A successful answer. request_id: ID of the request in the service's log."""
 
     content: bytes
-    media_type: str
     request_id: str | None
 
     def json(self) -> Any:
@@ -100,15 +99,14 @@ class Connection:
         json: Any = None,
         files: Sequence[tuple[str, bytes]] | None = None,
         parameters: Mapping[str, Any] | None = None,
-        accept: str = "*/*",
     ) -> Answer:
         """Send a request; return a successful answer, or raise ServiceError.
 
-        content, json or files (of a form): the body. accept: media type of the answer. Retry up to `retries`
-        times after 503 or 429, waiting for `Retry-After` or with exponential back-off, and after a broken
-        connection: all requests are idempotent. Setting `stopped` ends the retries.
+        content, json or files (of a form): the body. Retry up to `retries` times after 503 or 429, after the
+        seconds in `Retry-After` or with exponential back-off, and after a broken connection: all requests
+        are idempotent. Setting `stopped` ends the retries.
         """
-        headers = {"Accept": accept, "X-Request-Timeout-Ms": str(max(1, round(1000 * self.timeout)))}
+        headers = {"X-Request-Timeout-Ms": str(max(1, round(1000 * self.timeout)))}
         for attempt in range(self._retries + 1):
             wait = _FIRST_WAIT * 2**attempt
             try:
@@ -121,8 +119,7 @@ class Connection:
                     raise failure from error
             else:
                 if response.is_success:
-                    media_type = response.headers.get("Content-Type", "").partition(";")[0]
-                    return Answer(response.content, media_type, response.headers.get("X-Request-ID"))
+                    return Answer(response.content, response.headers.get("X-Request-ID"))
                 failure = _failure(response)
                 if response.status_code not in _AGAIN:
                     raise failure

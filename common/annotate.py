@@ -47,13 +47,11 @@ def annotate(
     found: Sequence[Mapping[str, Any]],
     classes: Sequence[str] = (),
     points: Collection[str] = (),
-    scale: float = 1.0,
 ) -> Image.Image:
     """Return a copy of a picture in RGB with its detections; the best detection is drawn on top.
 
     found: detections in Lensbox's JSON, best first: `box`, `score`, optionally `label` and `extras`. classes:
-    names of the classes, for their colors. points: names of the extras that are points. scale: pixels of the
-    picture per pixel of the boxes.
+    names of the classes, for their colors. points: names of the extras that are points.
     """
     drawn = _eight_bit(picture).convert("RGB")
     sizes, pen = _Sizes.of(drawn), ImageDraw.Draw(drawn)
@@ -61,7 +59,7 @@ def annotate(
     for one in reversed(found):
         if None in one["box"]:
             continue
-        box = [_pixel(value * scale, side) for value, side in zip(one["box"], drawn.size * 2, strict=True)]
+        box = [_pixel(value, side) for value, side in zip(one["box"], drawn.size * 2, strict=True)]
         label = one.get("label", "")
         color = COLORS[(classes.index(label) if label in classes else 0) % len(COLORS)]
         corners = (*map(min, box[:2], box[2:]), *map(max, box[:2], box[2:]))
@@ -69,7 +67,7 @@ def annotate(
         _frame(pen, corners, 0, sizes.thickness, color)
         for name in points:
             for x, y in _pairs(one.get("extras", {}).get(name)):
-                _disc(pen, x * scale, y * scale, sizes, color)
+                _disc(pen, x, y, sizes, color)
         _tag(pen, drawn.width, corners, _text(label, one["score"]), font, color)
     return drawn
 

@@ -42,7 +42,6 @@ from lensbox.serve.requests.image_list import (
     query_parameters,
     read_image_list,
 )
-from lensbox.serve.requests.picture import PICTURE_TYPES, negotiated, picture
 
 router = APIRouter(tags=["detect"])
 
@@ -50,7 +49,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _JSON = "application/json"
-_VARY = {"Vary": "Accept"}
 _FORM = {
     "type": "object",
     "properties": {"image": {"type": "array", "items": BINARY, "minItems": 1}, "file": BINARY},
@@ -59,15 +57,12 @@ _FORM = {
     "additionalProperties": False,
 }
 _BODIES = {"multipart/form-data": _FORM, "image/*": BINARY, _JSON: inlined(DetectQuestion)}
-_PICTURES: dict[int | str, dict[str, Any]] = {
-    200: {"content": {name: {"schema": BINARY} for name in PICTURE_TYPES}}
-}
 
 
 @router.post(
     "/v1/detect",
     response_model=DetectAnswer | ManyAnswers,
-    responses={**_PICTURES, **problems(400, 406, 408, 413, 415, 422, 503, 504)},
+    responses=problems(400, 408, 413, 415, 422, 503, 504),
     openapi_extra={**body(_BODIES), "parameters": parameters(DetectParameters)},
 )
 async def detect(request: Request) -> Response:
@@ -76,21 +71,17 @@ async def detect(request: Request) -> Response:
     The body is an image file; a multipart form with one or more fields `image`, or one field `file`; or JSON.
     The answer to several images, or to JSON, is a list, with an `error` in place of each image that cannot be
     read.
-
-    With `Accept: image/jpeg` or `image/png`, the answer to one image is the image with boxes drawn on it.
     """
     service, deadline = service_of(request), deadline_of_request(request)
     settings = service.settings
     service.check_ready()
     query = query_parameters(request, DetectParameters)
-    accept = request.headers.getlist("accept")
-    wanted = negotiated(accept, (_JSON, *PICTURE_TYPES))
     content_encoding(request, ("identity",))
     content, deadline = await receive(request, settings.max_body_bytes, settings, deadline)
     content_type = request.headers.get("content-type", "")
     if not has_image_list(content_type):
         try:
-            return await _answer_one(request, content, _Finder(service, query, deadline), wanted)
+            return await _answer_one(request, content, _Finder(service, query, deadline))
         except ApiError as error:
             if error.code == "undecodable_image" and "--data-binary" not in error.message:
                 error.message += hint_of_form(content_type)
@@ -102,13 +93,12 @@ async def detect(request: Request) -> Response:
     images = await result_for(request, reading, deadline)
     finder = _Finder(service, images.parameters, deadline)
     if not images.is_many and isinstance(images.sources[0], bytes):
-        return await _answer_one(request, images.sources[0], finder, wanted)
-    negotiated(accept, (_JSON,))  # a picture shows one image
+        return await _answer_one(request, images.sources[0], finder)
     found = await outcome_of(request, finder.find_each(images.sources), deadline)
     classes = service.engine.ready_artifact().metadata.classes
 
     def write() -> Response:
-        return JSONResponse({"images": [_one_of_many(one, classes) for one in found]}, headers=_VARY)
+        return JSONResponse({"images": [_one_of_many(one, classes) for one in found]})
 
     return await result_for(request, service.json_parser.submit(write), deadline)
 
@@ -237,32 +227,15 @@ async def of_each(
     return [results[index] for index in range(len(items))]
 
 
-async def _answer_one(request: Request, file: Body, finder: _Finder, wanted: str) -> Response:
+async def _answer_one(request: Request, file: Body, finder: _Finder) -> Response:
     service, deadline = finder.service, finder.deadline
 
     def wait(future: "Future[Result]") -> "Awaitable[Result]":
         return result_for(request, future, deadline)
 
     found = await finder.find(file, wait, is_alone=service.is_calm)
-    artifact = service.engine.ready_artifact()
-    answer = _answer(found, artifact.metadata.classes)
-    if wanted == _JSON:
-        # Without validation by DetectAnswer, which would check each number of each embedding again.
-        return JSONResponse(answer, headers=_VARY)
-    reading = artifact.reading(finder.parameters.orientation)
-    drawing = service.decoders.run(
-        lambda until: picture(
-            bytes(file),
-            reading,
-            answer["detections"],
-            artifact.metadata,
-            wanted,
-            service.settings.max_pixels,
-            until,
-        ),
-        deadline.at,
-    )
-    return Response(await wait(drawing), headers=_VARY, media_type=wanted)
+    # Without validation by DetectAnswer, which would check each number of each embedding again.
+    return JSONResponse(_answer(found, service.engine.ready_artifact().metadata.classes))
 
 
 def _answer(found: Found, classes: tuple[str, ...]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
@@ -16,8 +15,6 @@ from lensbox.serve.requests.image_file import photo_from_file
 # A JPEG of this size decodes in half a millisecond to two.
 _FEW_BYTES = 1 << 18
 _FEW_PIXELS = 1 << 19
-
-Result = TypeVar("Result")
 
 
 class Decoders:
@@ -61,13 +58,9 @@ class Decoders:
             except Exception as error:
                 photo.set_exception(error)
             return photo
-        return self.run(lambda until: self._decode(file, canvas, reading, until), deadline)
-
-    def run(self, work: Callable[[float], Result], deadline: float = math.inf) -> "Future[Result]":
-        """Run `work` with images, such as drawing, in a thread. work: takes the time at which to give up."""
         limit = time.monotonic() + self._time_limit
         context = contextvars.copy_context()  # for logs and traces
-        return self._pool.submit(context.run, self._timed, work, deadline, limit)
+        return self._pool.submit(context.run, self._timed, file, canvas, reading, deadline, limit)
 
     @property
     def stuck(self) -> bool:
@@ -79,12 +72,14 @@ class Decoders:
         """Drop waiting images. Do not wait for images that are being decoded."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _timed(self, work: Callable[[float], Result], deadline: float, limit: float) -> Result:
+    def _timed(
+        self, file: bytes, canvas: Canvas | None, reading: Reading, deadline: float, limit: float
+    ) -> Photo:
         thread = threading.get_ident()
         # Not the client's deadline, because short deadlines would make all threads look stuck.
         self._limits[thread] = limit
         try:
-            return work(min(deadline, limit))
+            return self._decode(file, canvas, reading, min(deadline, limit))
         finally:
             del self._limits[thread]
 

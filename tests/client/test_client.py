@@ -272,31 +272,6 @@ def test_numbers_that_are_not_finite_are_null() -> None:
     assert json.dumps(found.to_json(), allow_nan=False) == json.dumps(document)
 
 
-# --- pictures ---
-
-
-def test_annotates_pictures(url: str) -> None:
-    pixels = np.full((192, 320, 3), 114, np.uint8)
-    pixels[60:84, 40:64] = 250
-    with Client(url) as client:
-        for file_format, threshold in (("png", 0.0), ("jpeg", 0.0), ("png", 1.0)):
-            drawn = client.annotate(pixels, file_format=file_format, score_threshold=threshold)  # type: ignore[arg-type]
-            with PIL.Image.open(io.BytesIO(drawn)) as picture:
-                assert (picture.format, picture.size) == (file_format.upper(), (320, 192))
-                difference = np.abs(np.asarray(picture.convert("RGB"), int) - pixels)
-            assert (difference.max() > 60) if threshold == 0 else (difference.max() == 0)
-
-
-def test_rejects_other_picture_formats_and_answers() -> None:
-    answer, requests = in_turn(httpx.Response(200, json=NOTHING))
-    with faked(answer) as client:
-        with pytest.raises(ValueError, match="file_format must be 'png' or 'jpeg', got 'gif'"):
-            client.annotate(b"file", file_format="gif")  # type: ignore[arg-type]
-        with pytest.raises(ServiceError, match="unexpected_answer"):
-            client.annotate(b"file", file_format="jpeg")
-    assert requests[0].headers["accept"] == "image/jpeg"
-
-
 # --- many images ---
 
 

@@ -39,14 +39,6 @@ def test_the_tag_is_above_or_inside_the_box() -> None:
         assert bool((below == COLORS[0]).all(-1).any()) is inside
 
 
-def test_boxes_are_scaled_to_a_smaller_picture() -> None:
-    drawn = pixels(
-        annotate(Image.new("RGB", (100, 100)), [{"box": [40, 120, 160, 180], "score": 1.0}], scale=0.5)
-    )
-    assert tuple(drawn[75, 20]) == COLORS[0]
-    assert tuple(drawn[89, 50]) == COLORS[0]
-
-
 def test_points_are_discs() -> None:
     found = [{"box": [10, 40, 90, 90], "score": 0.5, "extras": {"eyes": [[[40, 60], [70, 60]]], "age": 31.5}}]
     drawn = pixels(annotate(Image.new("RGB", (100, 100)), found, points=("eyes",)))

@@ -1,7 +1,6 @@
 """POST /v1/detect over a real artifact."""
 
 import base64
-import io
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from services import Encode, Start
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.artifact.metadata import Canvas
-from lensbox.common.annotate import COLORS
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import load_artifact
 from lensbox.runtime.artifact import Artifact
@@ -234,7 +232,7 @@ def serve(start_service: Start, tmp_path: Path) -> Save:
     return serve
 
 
-def test_labels_have_names_and_colors(serve: Save) -> None:
+def test_labels_have_names(serve: Save) -> None:
     _, client = serve(RedAndBlue())
     query = {"score_threshold": 0.4, "iou_threshold": 0.1}
     found = client.post("/v1/detect", content=_SQUARES, params=query).json()
@@ -242,13 +240,6 @@ def test_labels_have_names_and_colors(serve: Save) -> None:
     boxes = {detection["label"]: detection["box"] for detection in found["detections"]}
     assert boxes["red"] == pytest.approx([10, 20, 22, 32], abs=1)
     assert boxes["blue"] == pytest.approx([120, 60, 132, 72], abs=1)
-    response = client.post("/v1/detect", content=_SQUARES, params=query, headers={"Accept": "image/png"})
-    drawn = np.asarray(PIL.Image.open(io.BytesIO(response.content)))
-    for color, (rows, columns) in zip(
-        COLORS[:2], ((slice(15, 40), slice(0, 30)), (slice(55, 80), slice(110, 140))), strict=True
-    ):
-        assert (drawn[rows, columns] == color).all(-1).any()
-        assert not (drawn[60:96, :90] == color).all(-1).any()
 
 
 def test_further_outputs_are_nested(serve: Save) -> None:

@@ -21,7 +21,7 @@ def _answers(error: Exception | None, method: str) -> tuple[list[httpx.Response]
         routed.append("router" in request.scope)
         if error is not None:
             raise error
-        return Response("fine", headers={"Vary": "Accept"})
+        return Response("fine", headers={"Retry-After": "1"})
 
     app = FastAPI()
     app.add_api_route("/v1/detect", endpoint, methods=["POST"], response_model=None)
