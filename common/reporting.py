@@ -10,7 +10,13 @@ from difflib import get_close_matches
 
 LOG_FORMAT = "%(asctime)s %(levelname)s: %(message)s"
 
-USED = ("LENSBOX_API_KEY", "LENSBOX_ONNXRUNTIME", "LENSBOX_OPS_LIBRARY", "LENSBOX_RUNNER")
+USED = (
+    "LENSBOX_API_KEY",
+    "LENSBOX_API_KEYS",
+    "LENSBOX_ONNXRUNTIME",
+    "LENSBOX_OPS_LIBRARY",
+    "LENSBOX_RUNNER",
+)
 # Variables of this repository's tests and documents, which may be set in the same shell.
 _OF_DEVELOPMENT = re.compile(r"LENSBOX_(REQUIRE_\w+|HELM|REPOSITORY_URL|TRITONSERVER)")
 # Variables that Kubernetes sets in each pod for a service whose name begins with "lensbox".

@@ -13,7 +13,7 @@ import click
 from lensbox.common.command import FILE, Command
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError, no_such_artifact
 from lensbox.common.reporting import warn_of_unknown_variables
-from lensbox.serve.http.api_keys import KeyFile, KeyFileError
+from lensbox.serve.http.api_keys import ApiKeyError, read_keys
 from lensbox.serve.http.listener import CertificateError, check_certificate, listen
 from lensbox.serve.observability.logs import FORMATS, LogStyle
 from lensbox.serve.observability.tracing import TracingError, check_tracing
@@ -123,9 +123,9 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
     try:
         check_certificate(settings)
         check_tracing(settings)
-        key_file = KeyFile(settings.api_keys_file) if settings.api_keys_file else None
+        keys = read_keys(settings.api_keys_file)
         devices = device_names(settings)
-    except (CertificateError, DeviceError, KeyFileError, TracingError) as error:
+    except (ApiKeyError, CertificateError, DeviceError, TracingError) as error:
         return error
     settings = replace(settings, queue_size=places(settings, devices))
     if count := frontend_count(settings, devices):
@@ -133,10 +133,10 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
 
         settings = replace(settings, frontends=count)
         settings = replace(settings, busy_poll=busy_poll(settings, devices))
-        return supervisor.run(settings, devices, listener, log, shutdown, key_file)
+        return supervisor.run(settings, devices, listener, log, shutdown, keys)
     from lensbox.serve.http import server
 
-    return server.run(settings, listener, log, shutdown, key_file)
+    return server.run(settings, listener, log, shutdown, keys)
 
 
 @click.command(cls=GroupedCommand)

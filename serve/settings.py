@@ -68,8 +68,7 @@ class Settings:
         default=None, metadata=_file("accept only artifacts signed with this key: a PEM file")
     )
     api_keys_file: Path | None = field(
-        default=None,
-        metadata=_file("require an API key from this file of names and keys; reloaded on change"),
+        default=None, metadata=_file("require one of the API keys in this file, one a line")
     )
     cors_origins: str = _text("origins whose web pages may call the service (CORS), or *", "ORIGINS")
     tls_certificate: Path | None = field(

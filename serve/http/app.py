@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,7 +19,7 @@ from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.http import detect, info, loss, page, v2
 from lensbox.serve.http.admission import Admission
-from lensbox.serve.http.api_keys import KeyFile
+from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.http.direct import Direct
 from lensbox.serve.http.errors import add_error_handlers
 from lensbox.serve.http.middleware import Defects, Edge, Guard
@@ -45,7 +45,6 @@ _MAY_BE_SENT = (
     "Content-Type",
     "Inference-Header-Content-Length",
     "traceparent",
-    "X-API-Key",
     "X-Request-ID",
     "X-Request-Timeout-Ms",
 )
@@ -57,7 +56,7 @@ def create_app(
     load: Callable[[], Artifact] | None = None,
     on_started: Callable[[Exception | None], None] | None = None,
     engine: Engine | None = None,
-    key_file: KeyFile | None = None,
+    keys: Sequence[bytes] | None = None,
     tracing: "Tracing | None" = None,
     peers: Peers | None = None,
 ) -> FastAPI:
@@ -68,15 +67,13 @@ def create_app(
     on_started: called in the inference thread with None once all engines are ready, or with load's exception;
         default: log the exception.
     engine: an engine in other processes, which replaces `load`.
-    key_file: shared with other processes; default: the settings' file. Raises KeyFileError.
+    keys: API keys, none to let everybody in; default: see `read_keys`. Raises ApiKeyError.
     tracing: takes the spans of requests; default: from settings and environment. Raises TracingError.
     peers: other front ends of the same socket. /readyz waits for them.
     """
     metrics = Metrics()
-    # With several front ends, only the supervisor logs changes of the key file at info.
-    log_level = logging.INFO if key_file is None or engine is None else logging.DEBUG
-    if key_file is None and settings.api_keys_file is not None:
-        key_file = KeyFile(settings.api_keys_file)
+    if keys is None:
+        keys = read_keys(settings.api_keys_file)
     tracing = tracing or start_tracing(settings)
 
     @asynccontextmanager
@@ -92,11 +89,11 @@ def create_app(
         app.state.service = service = Service(settings, running, decoders, json_parser, metrics, peers)
         metrics.watch(service.state)
         running.start()
-        ticking = asyncio.create_task(_tick(service, key_file, log_level))
+        beating = asyncio.create_task(_beat(service))
         try:
             yield
         finally:
-            ticking.cancel()
+            beating.cancel()
             if tracing is not None:
                 await asyncio.to_thread(tracing.stop)
             # uvicorn has waited for requests, so no client waits for the work that still runs.
@@ -126,9 +123,9 @@ def create_app(
     app.add_middleware(Direct, routes=[*detect.router.routes, *loss.router.routes])
     app.add_middleware(Defects)
     app.add_middleware(Admission, state=app)
-    if key_file is not None:
+    if keys:
         require_keys(app.openapi())
-        app.add_middleware(Guard, key_file=key_file)
+        app.add_middleware(Guard, keys=keys)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -144,13 +141,10 @@ def create_app(
     return app
 
 
-async def _tick(service: Service, key_file: KeyFile | None, log_level: int) -> None:
-    """Ten times a second, send the heartbeat of this front end and check the key file."""
-    while True:
-        if service.peers is not None:
-            service.peers.beat(service.is_ready)
-        if key_file is not None:
-            key_file.refresh(log_level)
+async def _beat(service: Service) -> None:
+    """Ten times a second, send the heartbeat of this front end."""
+    while service.peers is not None:
+        service.peers.beat(service.is_ready)
         await asyncio.sleep(_TICK)
 
 

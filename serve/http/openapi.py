@@ -159,14 +159,10 @@ def body(schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def require_keys(document: dict[str, Any]) -> None:
-    """Add the API key schemes to an OpenAPI document, and 401 to each operation that needs a key."""
-    schemes = {
-        "bearer": {"type": "http", "scheme": "bearer"},
-        "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
-    }
-    document["components"]["securitySchemes"] = schemes
+    """Add the API key to an OpenAPI document, and 401 to each operation that needs a key."""
+    document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     for path, operations in document["paths"].items():
         for operation in () if is_open(path) else operations.values():
             kind = "application/json" if f"{path}/".startswith("/v2/") else "application/problem+json"
             operation["responses"]["401"] = {"description": "No known key", "content": {kind: {}}}
-            operation["security"] = [{name: []} for name in schemes]
+            operation["security"] = [{"bearer": []}]

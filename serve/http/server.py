@@ -9,6 +9,7 @@ import resource
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from lensbox.serve.engine.engines import Engine
-from lensbox.serve.http.api_keys import KeyFile
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.listener import url_of
 from lensbox.serve.http.service import Peers
@@ -38,13 +38,14 @@ def run(
     listener: socket.socket,
     log: LogStyle,
     shutdown: Shutdown,
-    key_file: KeyFile | None,
+    keys: Sequence[bytes],
     engine: Engine | None = None,
     peers: Peers | None = None,
 ) -> Exception | None:
     """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error if the model cannot start.
 
-    engine: an engine in other processes. peers: other front ends on the same socket.
+    keys: API keys, none to let everybody in. engine: an engine in other processes. peers: other front ends
+    on the same socket.
 
     uvicorn runs in a thread, because in the main thread it would handle signals itself. Do not wait for
     threads that are stuck in a decoder or in the model.
@@ -79,7 +80,7 @@ def run(
         timer.daemon = True
         timer.start()
 
-    app = create_app(settings, on_started=on_started, engine=engine, key_file=key_file, peers=peers)
+    app = create_app(settings, on_started=on_started, engine=engine, keys=keys, peers=peers)
     several = peers is not None
     server = uvicorn.Server(
         uvicorn_config(app, settings, log.level, _ACCEPTED_AT_ONCE if several else _BACKLOG)

@@ -25,13 +25,11 @@ _TRACEPARENT = re.compile(
 class RequestIds(NamedTuple):
     """The IDs of a request.
 
-    request_id: the client's X-Request-ID, or a random one. trace_id: from `traceparent`, if valid. key: name
-    of the request's API key, once the key has been checked.
+    request_id: the client's X-Request-ID, or a random one. trace_id: from `traceparent`, if valid.
     """
 
     request_id: str
     trace_id: str | None
-    key: str | None = None
 
 
 CURRENT: ContextVar[RequestIds | None] = ContextVar("lensbox_request_ids", default=None)

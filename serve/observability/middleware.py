@@ -79,8 +79,7 @@ def _log_request(level: int, scope: Scope, status: int, seconds: float, ids: Req
     }
     _log.log(
         level,
-        "%s %s %d %.1f ms %s:%s %s%s",
+        "%s %s %d %.1f ms %s:%s %s",
         *(scope["method"], path, status, milliseconds, host, port, ids.request_id),
-        f" key={ids.key}" if ids.key else "",
         extra={"fields": fields},
     )

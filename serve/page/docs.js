@@ -29,7 +29,7 @@ function operation(path, method, described) {
     ...list("Parameters", parameters),
     ...list("Body", bodies),
     ...list("Answers", answers),
-    ...list("Key", described.security ? ["Authorization: Bearer KEY, or X-API-Key: KEY"] : []),
+    ...list("Key", described.security ? ["Authorization: Bearer KEY"] : []),
   );
 }
 

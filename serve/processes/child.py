@@ -19,7 +19,6 @@ from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown, end_process
 
 if TYPE_CHECKING:
-    from lensbox.serve.http.api_keys import KeyFile
     from lensbox.serve.processes.heartbeat import Peers
 
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
@@ -60,7 +59,7 @@ def frontend_main(
     settings: Settings,
     listener: socket.socket,
     addresses: Sequence[EngineAddress],
-    key_file: "KeyFile | None",
+    keys: Sequence[bytes],
     peers: "Peers",
 ) -> None:
     """Run a front end until SIGTERM. The process exits with 0."""
@@ -77,7 +76,7 @@ def frontend_main(
     busy_poll = (settings.busy_poll or 0) / 1000
     engine = RemoteEngines([RemoteEngine(address, arena, most, busy_poll) for address in addresses])
     with listener:
-        run(share, listener, log, shutdown, key_file, engine, peers)
+        run(share, listener, log, shutdown, keys, engine, peers)
     end_process(0)
 
 

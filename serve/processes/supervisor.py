@@ -17,7 +17,6 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from lensbox.common.errors import ExitCode, LensboxError
-from lensbox.serve.http.api_keys import KeyFile
 from lensbox.serve.http.listener import url_of
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import Restarts, join_shared_metrics, shared_metrics
@@ -80,9 +79,12 @@ def run(
     listener: socket.socket,
     log: LogStyle,
     shutdown: Shutdown,
-    key_file: KeyFile | None,
+    keys: Sequence[bytes],
 ) -> Exception | None:
-    """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error of an engine's start."""
+    """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error of an engine's start.
+
+    keys: API keys, none to let everybody in.
+    """
     join_shared_metrics("supervisor")
     restarts = Restarts()
     context = multiprocessing.get_context("forkserver")
@@ -97,15 +99,13 @@ def run(
     frontends = []
     for number, heartbeat in enumerate(heartbeats):
         slot, peers = f"frontend-{number}", Peers(heartbeats, number)
-        arguments = (slot, log, settings, listener, addresses, key_file, peers)
+        arguments = (slot, log, settings, listener, addresses, keys, peers)
         name = f"front end {number + 1}"
         frontends.append(Child(name, slot, frontend_main, arguments, heartbeat, lambda _: SILENCE))
     children = [*engines, *frontends]
     said_ready = False
     try:
         while not asked:
-            if key_file is not None:  # for restarted front ends; logs changes for all front ends
-                key_file.refresh()
             for child in children:
                 keep_alive(child, context, restarts)
             if not said_ready and all(child.ready for child in engines):

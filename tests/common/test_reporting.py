@@ -25,7 +25,7 @@ _POD = {
         ("LENSBOX_OPS_LIBARY", "did you mean LENSBOX_OPS_LIBRARY?"),
         ("LENSBOX_OP_LIBRARY", "did you mean LENSBOX_OPS_LIBRARY?"),
         ("LENSBOX_APIKEY", "did you mean LENSBOX_API_KEY?"),
-        ("LENSBOX_PORT", "LENSBOX_API_KEY, LENSBOX_ONNXRUNTIME"),
+        ("LENSBOX_PORT", "LENSBOX_API_KEY, LENSBOX_API_KEYS, LENSBOX_ONNXRUNTIME"),
     ],
 )
 def test_hints_at_a_similar_name(name: str, hint: str) -> None:
@@ -46,7 +46,7 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
     named = re.compile(r"""(?:VARIABLE|Variable) = ["'](LENSBOX_\w+)""")
     texts = [(REPOSITORY / name).read_text(encoding="utf-8") for name in listed.stdout.split()]
     found = {name for text in texts for pattern in (read, named) for name in pattern.findall(text)}
-    assert {"LENSBOX_OPS_LIBRARY", "LENSBOX_API_KEY", "LENSBOX_REQUIRE_HELM"} <= found
+    assert {"LENSBOX_OPS_LIBRARY", "LENSBOX_API_KEY", "LENSBOX_API_KEYS", "LENSBOX_REQUIRE_HELM"} <= found
     assert not list(unknown_variables(dict.fromkeys(found, "")))
 
 

@@ -130,7 +130,7 @@ def test_cors_is_off_by_default(client: httpx.Client) -> None:
 
 
 def test_cors_allows_only_configured_origins(start: Start, tmp_path: Path) -> None:
-    (tmp_path / "keys").write_text(f"alice {_KEY}")
+    (tmp_path / "keys").write_text(_KEY)
     origins = f"{_SHOP},http://localhost:3000"
     client = start(cors_origins=origins, api_keys_file=tmp_path / "keys").client
     headers = {**_ASK, "Access-Control-Request-Headers": "authorization,content-type,x-request-timeout-ms"}
@@ -145,7 +145,9 @@ def test_cors_allows_only_configured_origins(start: Start, tmp_path: Path) -> No
     assert response.status_code == 401
     assert response.headers["access-control-allow-origin"] == _SHOP
     assert "X-Request-ID" in response.headers["access-control-expose-headers"]
-    response = client.get("/v2", headers={"Origin": "https://evil.example", "X-API-Key": _KEY})
+    response = client.get(
+        "/v2", headers={"Origin": "https://evil.example", "Authorization": f"Bearer {_KEY}"}
+    )
     assert response.status_code == 200
     assert "access-control-allow-origin" not in response.headers
     response = start(cors_origins="*").client.get("/v2", headers={"Origin": _SHOP})

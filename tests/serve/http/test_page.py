@@ -238,7 +238,7 @@ def test_retries_while_the_service_is_overloaded(page: "Page", photos: dict[str,
 def guarded_url(start_service: Start, shipped: Path, tmp_path: Path) -> str:
     """Start a service that requires a key. Return its URL."""
     keys = tmp_path / "keys"
-    keys.write_text("browser the-right-key-of-a-browser\n")
+    keys.write_text("the-right-key-of-a-browser\n")
     service = start_service(lambda: load_artifact(shipped), api_keys_file=keys)
     return str(service.client.base_url)
 
