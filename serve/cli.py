@@ -16,7 +16,6 @@ from lensbox.common.reporting import warn_of_unknown_variables
 from lensbox.serve.http.api_keys import ApiKeyError, read_keys
 from lensbox.serve.http.listener import CertificateError, check_certificate, listen
 from lensbox.serve.observability.logs import FORMATS, LogStyle
-from lensbox.serve.observability.tracing import TracingError, check_tracing
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
 from lensbox.serve.shutdown import Shutdown, end_process
 
@@ -122,10 +121,9 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
 
     try:
         check_certificate(settings)
-        check_tracing(settings)
         keys = read_keys(settings.api_keys_file)
         devices = device_names(settings)
-    except (ApiKeyError, CertificateError, DeviceError, TracingError) as error:
+    except (ApiKeyError, CertificateError, DeviceError) as error:
         return error
     settings = replace(settings, queue_size=places(settings, devices))
     if count := frontend_count(settings, devices):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
@@ -31,9 +31,6 @@ from lensbox.serve.observability.middleware import Observed
 from lensbox.serve.observability.tracing import start_tracing
 from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.settings import Settings
-
-if TYPE_CHECKING:
-    from lensbox.serve.observability.tracing import Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +54,6 @@ def create_app(
     on_started: Callable[[Exception | None], None] | None = None,
     engine: Engine | None = None,
     keys: Sequence[bytes] | None = None,
-    tracing: "Tracing | None" = None,
     peers: Peers | None = None,
 ) -> FastAPI:
     """Return the ASGI application. The model loads in the background; /readyz answers 200 once it is ready.
@@ -68,19 +64,15 @@ def create_app(
         default: log the exception.
     engine: an engine in other processes, which replaces `load`.
     keys: API keys, none to let everybody in; default: see `read_keys`. Raises ApiKeyError.
-    tracing: takes the spans of requests; default: from settings and environment. Raises TracingError.
     peers: other front ends of the same socket. /readyz waits for them.
     """
     metrics = Metrics()
     if keys is None:
         keys = read_keys(settings.api_keys_file)
-    tracing = tracing or start_tracing(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         running = engine or make_engine(settings, load, on_started or _log_start, metrics)
-        if tracing is not None:
-            running = tracing.engine(running)
         decoders = Decoders(
             settings.decode_threads, settings.max_pixels, settings.answer_timeout, metrics.image_decoded
         )
@@ -94,8 +86,8 @@ def create_app(
             yield
         finally:
             beating.cancel()
-            if tracing is not None:
-                await asyncio.to_thread(tracing.stop)
+            if stop_tracing is not None:
+                await asyncio.to_thread(stop_tracing)
             # uvicorn has waited for requests, so no client waits for the work that still runs.
             decoders.stop()
             json_parser.shutdown(wait=False, cancel_futures=True)
@@ -112,7 +104,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        # Newer versions look for OpenTelemetry's settings at each request. `Tracing` and `Metrics` are ours.
+        # FastAPI's own would look for OpenTelemetry's settings at each request.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.metrics = metrics
@@ -135,8 +127,7 @@ def create_app(
             expose_headers=_MAY_BE_READ,
         )
     app.add_middleware(Edge, state=app)
-    if tracing is not None:
-        app.add_middleware(tracing.app)
+    stop_tracing = start_tracing(app, settings.otel_endpoint)
     app.add_middleware(Observed, metrics=metrics)
     return app
 

@@ -45,9 +45,9 @@ def start_service() -> Iterator[Start]:
     """Start a service over `load` with the settings of the test. All services end with the test."""
     with contextlib.ExitStack() as stack:
 
-        def start(load: Callable[[], Any], tracing: Any = None, **settings: Any) -> Running:
+        def start(load: Callable[[], Any], **settings: Any) -> Running:
             chosen = Settings(artifact=Path("unused"), **settings)
-            return stack.enter_context(running(create_app(chosen, load=load, tracing=tracing), chosen))
+            return stack.enter_context(running(create_app(chosen, load=load), chosen))
 
         yield start
 
