@@ -1,10 +1,10 @@
-"""Open artifact files: read kind, metadata and op libraries without running or parsing code."""
+"""Open artifact files: read kind and metadata without running or parsing code."""
 
 import io
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -20,22 +20,17 @@ MODEL = "detect"  # the name of the model in a package of machine code
 MAX_FILE_SIZE = (1 << 31) - 1  # bytes; limit of protocol buffers, and of zip archives without 64-bit fields
 
 _METADATA = f"extra/{METADATA_FILE}"
-_LIBRARIES = "extra/ops/"
 _ONNX_FIRST_FIELD = b"\x08"  # ModelProto.ir_version; every writer puts this field first
 
 
 @dataclass(frozen=True)
 class ArtifactFile:
-    """The content of an artifact file with a valid seal.
-
-    name: the file's name in errors. libraries: the carried op libraries by name.
-    """
+    """The content of an artifact file with a valid seal. name: the file's name in errors."""
 
     data: bytes
     name: str
     kind: FileKind
     metadata: ArtifactMetadata
-    libraries: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def read_file(path: str | Path) -> bytes:
@@ -83,23 +78,16 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
             # torch puts all entries into one folder.
             entries = {info.filename.partition("/")[2]: info for info in archive.infolist()}
             kind = _kind_of(entries)
-            wanted = {
-                entry: info
-                for entry, info in entries.items()
-                if entry == _METADATA or entry.startswith(_LIBRARIES)
-            }
-            limit = {True: MAX_METADATA_SIZE, False: MAX_FILE_SIZE}
-            for entry, info in wanted.items():
-                if info.file_size > limit[entry == _METADATA]:
-                    raise ValueError(f"holds {entry} of {info.file_size} bytes, which is too large")
-            contents = {entry: archive.read(info) for entry, info in wanted.items()}
+            info = entries.get(_METADATA)
+            if info is not None and info.file_size > MAX_METADATA_SIZE:
+                raise ValueError(f"holds {_METADATA} of {info.file_size} bytes, which is too large")
+            text = None if info is None else archive.read(info)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"cannot be read as a zip archive: {error}") from error
-    metadata = _metadata(contents.pop(_METADATA, None))
+    metadata = _metadata(text)
     if kind == "aoti" and metadata.compiled is None:
         raise ValueError(f"has an unusable {METADATA_FILE}: it lacks the entry 'compiled'")
-    libraries = {entry.removeprefix(_LIBRARIES): content for entry, content in contents.items()}
-    return ArtifactFile(data, name, kind, metadata, libraries)
+    return ArtifactFile(data, name, kind, metadata)
 
 
 def _kind_of(entries: Mapping[str, object]) -> FileKind:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from lensbox.artifact.self_test import NonNegative, SelfTest
@@ -24,7 +24,6 @@ from lensbox.common.fields import (
     Oversampling,
     Shape,
     Side,
-    distinct,
     first_reason,
 )
 
@@ -32,7 +31,7 @@ METADATA_FILE = "lensbox.json"
 FORMAT_VERSION: Final = 2
 MAX_METADATA_SIZE = 16 << 20  # bytes
 
-_OPTIONAL = ("classes", "extras", "precision", "libraries", "parity", "compiled", "batch")
+_OPTIONAL = ("classes", "extras", "precision", "parity", "compiled", "batch")
 
 _Count = Annotated[int, Field(ge=0, lt=2**31)]
 _Feature = Annotated[str, Field(pattern=r"^[a-z0-9_.]{1,40}$")]
@@ -152,16 +151,6 @@ class Parity:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Library:
-    """A shared library in the artifact's entry `extra/ops/NAME`, with the torch and platform of its build."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}$")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    torch_version: str
-    platform: str
-
-
-@dataclass(frozen=True, config=STRICT)
 class Compiled:
     """The target machine of a compiled package.
 
@@ -193,7 +182,6 @@ class ArtifactMetadata:
     classes: names by label; empty for a detector without labels.
     extras: further outputs of `detect_named`, by name.
     precision: None for float32.
-    libraries: op libraries that the artifact carries.
     parity: differences from PyTorch at export; empty if they were not measured.
     compiled: the target machine of a compiled package; None for other files.
     batch: the fixed batch size of `detect`, for which runtimes cut and fill batches; None for any size.
@@ -214,7 +202,6 @@ class ArtifactMetadata:
     classes: Classes = ()
     extras: Annotated[Mapping[Identifier, Extra], EXTRAS] = field(default_factory=dict)
     precision: Precision | None = None
-    libraries: Annotated[tuple[Library, ...], Field(max_length=16), AfterValidator(distinct)] = ()
     parity: Annotated[tuple[Parity, ...], Field(max_length=1000)] = ()
     compiled: Compiled | None = None
     batch: Annotated[int, Field(ge=1, lt=2**31)] | None = None

@@ -3,14 +3,14 @@
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.common.command import FILE, Command
+from lensbox.common.command import FILE, OPS, Command
 from lensbox.common.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -48,13 +48,21 @@ def batch_sizes(text: str) -> tuple[int, ...]:
 )
 @click.option("--device", metavar="NAME", help="cpu, cuda or cuda:N. Default: the device of the file.")
 @click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="CPU threads.")
+@OPS
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-def bench(file: Path, batch: tuple[int, ...], device: str | None, threads: int, as_json: bool) -> None:
+def bench(
+    file: Path,
+    batch: tuple[int, ...],
+    device: str | None,
+    threads: int,
+    ops: tuple[Path, ...],
+    as_json: bool,
+) -> None:
     """Measure the latency of an artifact by batch size, for canvases and for images in memory.
 
     On a GPU, measure `detect` captured as CUDA graphs, too. The self-test runs first.
     """
-    found = measure(file, batch, device, threads)
+    found = measure(file, batch, device, threads, ops)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
@@ -65,7 +73,9 @@ def bench(file: Path, batch: tuple[int, ...], device: str | None, threads: int, 
         click.echo(f"{row['from']:<24}{row['batch']:>6}{times}{row['images_per_second']:>12,.1f}")
 
 
-def measure(file: Path, batches: tuple[int, ...], device: str | None, threads: int) -> dict[str, Any]:
+def measure(
+    file: Path, batches: tuple[int, ...], device: str | None, threads: int, ops: Sequence[Path] = ()
+) -> dict[str, Any]:
     """Return the times of an artifact as a JSON document.
 
     Raises ArtifactError if the file cannot be loaded or fails its self-test, DeviceError.
@@ -79,7 +89,7 @@ def measure(file: Path, batches: tuple[int, ...], device: str | None, threads: i
     torch.set_num_threads(threads)
     name = device or _device_of(file)
     with torch.inference_mode():
-        load = partial(load_artifact, file, name)
+        load = partial(load_artifact, file, name, ops=ops)
         artifact = load()
         report = artifact.self_test()
         if not report.passed:

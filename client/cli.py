@@ -16,14 +16,14 @@ from lensbox.client.coco_results import CocoResults
 from lensbox.client.detector import Detector, Question, artifact_detector, service_detector
 from lensbox.client.file_list import ListedFile, is_folder, list_files
 from lensbox.client.output import FORMATS, check_drawings, draw, make_format, progress
-from lensbox.common.command import FILE, Command, CommandError, fraction, seconds
+from lensbox.common.command import FILE, OPS, Command, CommandError, fraction, seconds
 from lensbox.common.decode import DECODE
 from lensbox.common.errors import ExitCode, InputError, LensboxError
 from lensbox.common.tile_spec import tile_spec
 
 _COUNT = click.IntRange(1, 4096)
 # Options of an artifact in this process, and options of a service.
-_IN_PROCESS = ("artifact", "device", "decode", "decode_threads", "public_key")
+_IN_PROCESS = ("artifact", "device", "decode", "decode_threads", "ops", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 
 
@@ -96,6 +96,7 @@ def _tiles(text: str) -> str:
     show_default="one per CPU, at most 8; 2 if the GPU decodes",
     help="Threads that read files.",
 )
+@OPS
 @click.option("--public-key", type=FILE, help="Accept only artifacts signed with this key, a PEM file.")
 @click.option("--url", help="Use a running service, such as http://127.0.0.1:8000.")
 @click.option("--api-key", envvar="LENSBOX_API_KEY", show_envvar=True, help="Key of the service.")
@@ -162,6 +163,7 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
             options["decode"],
             options["decode_threads"],
             options["public_key"],
+            options["ops"],
         )
         return
     try:

@@ -95,6 +95,7 @@ def artifact_detector(
     decode: Decode,
     decode_threads: int | None,
     public_key: Path | None,
+    ops: Sequence[Path],
 ) -> Detector:
     """Load an artifact, and read files ahead in threads. Raise ArtifactError or DeviceError.
 
@@ -112,10 +113,10 @@ def artifact_detector(
     tiles = None if question.tiles is None else tile_spec(question.tiles)
     is_shipped = path is None
     path = shipped_artifact() if path is None else path
-    if is_shipped and public_key is None:
+    if is_shipped and public_key is None and not ops:
         artifact = load_artifact_bytes(read_file(path), str(path), device)
     else:
-        artifact = load_artifact(path, device, public_key=public_key)
+        artifact = load_artifact(path, device, public_key=public_key, ops=ops)
     if artifact.device.type == "cpu":
         keep_freed_memory()
     size = batch_size or largest_batch(artifact.device)

@@ -13,6 +13,16 @@ from lensbox.common.errors import ExitCode, LensboxError
 # readable=False: click would report a file without permission as wrong usage; the command reports it better.
 FILE = click.Path(path_type=Path, readable=False)
 
+# The option of every command that loads an artifact.
+OPS = click.option(
+    "--ops",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="Shared library with operators of the detector, loaded before the detector. Its code runs with all "
+    "your rights. May be repeated.",
+)
+
 _GIVEN = "lensbox.given_arguments"
 
 
@@ -31,7 +41,8 @@ class CommandError(click.ClickException):
 class Command(click.Command):
     """A command whose help shows defaults, and whose repeatable options take several values.
 
-    `--data a b` is short for `--data a --data b`, so that shells can expand `--data shards/*.tar`.
+    `--data a b` is short for `--data a --data b`, so that shells can expand `--data shards/*.tar`. A command
+    with positional arguments takes one value at a time.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -47,6 +58,8 @@ class Command(click.Command):
             if isinstance(parameter, click.Option) and parameter.multiple
             for name in parameter.opts
         }
+        if any(isinstance(parameter, click.Argument) for parameter in self.params):
+            repeatable = set()
         try:
             return super().parse_args(ctx, spread(args, repeatable))
         except click.UsageError as error:
@@ -74,10 +87,7 @@ class Command(click.Command):
 
 
 def spread(arguments: Sequence[str], repeatable: set[str]) -> list[str]:
-    """Insert the name of a repeatable option before each of its further values.
-
-    Only for commands whose repeatable options do not precede positional arguments.
-    """
+    """Insert the name of a repeatable option before each of its further values."""
     spread_out: list[str] = []
     option, has_value = "", False
     for argument in arguments:

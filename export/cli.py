@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.common.command import FILE, Command, fraction
+from lensbox.common.command import FILE, OPS, Command, fraction
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 from lensbox.export.options import SUFFIXES, ExportArguments
@@ -125,20 +125,7 @@ def pixels(text: str) -> float:
     metavar="0..1",
     help="Default maximum overlap (IoU) of two detections. Default: the threshold of the detector.",
 )
-@click.option(
-    "--ops",
-    type=FILE,
-    multiple=True,
-    metavar="FILE",
-    help="Shared library with operators of the model. May be repeated.",
-)
-@click.option(
-    "--carry-ops",
-    is_flag=True,
-    show_default=False,
-    help="Store the libraries of --ops in the artifact. Machines of this kind load them if the signature is "
-    "verified.",
-)
+@OPS
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "tf32", "float16", "bfloat16"]),
@@ -203,10 +190,11 @@ def export(**arguments: Any) -> None:
 def _files(asked: ExportArguments) -> dict[Path, bytes]:
     """Return the content of each file to write."""
     # Imported here because torch takes seconds to load: `--help` must not wait.
-    from lensbox.export.model_loader import load_op_libraries, naming_its_errors
+    from lensbox.export.model_loader import naming_its_errors
     from lensbox.export.pipeline import make_files
     from lensbox.export.plan import ExportOptions
     from lensbox.runtime.device import choose_device
+    from lensbox.runtime.op_library import load_op_libraries
 
     load_op_libraries(asked.ops)
     pictures = [_picture(path) for path in asked.pictures]
@@ -220,7 +208,6 @@ def _files(asked: ExportArguments) -> dict[Path, bytes]:
         tolerance=asked.tolerance,
         pictures=pictures,
         carry_picture=asked.carry_picture,
-        carried_ops=asked.ops if asked.carry_ops else (),
         trace=asked.trace,
         batches=asked.batch,
         parity=asked.parity,

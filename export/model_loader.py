@@ -56,18 +56,6 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
     return detector  # type: ignore[no-any-return]
 
 
-def load_op_libraries(paths: Sequence[Path]) -> None:
-    """Load shared libraries, which register operators. Raises ArtifactError with the linker's reason."""
-    for path in paths:
-        if not path.is_file():
-            raise ArtifactError(f"--ops must be a shared library, got {path}")
-        try:
-            torch.ops.load_library(path.resolve())
-        except OSError as error:
-            # torch 2.13 wraps the linker's message in an error that only names the path.
-            raise ArtifactError(f"--ops {path} cannot be loaded: {error.__cause__ or error}") from error
-
-
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     """Return the values of texts `key=value`: JSON values, else text.
 

@@ -29,7 +29,6 @@ class ExportArguments:
     score_threshold: float | None
     iou_threshold: float | None
     ops: tuple[Path, ...]
-    carry_ops: bool
     dtype: str
     device: str
     pictures: tuple[Path, ...]
@@ -86,11 +85,6 @@ class ExportArguments:
                 f"{','.join(map(str, self.batch))}",
             ),
             (self.carry_picture and not self.pictures, "--carry-picture must come with --pictures"),
-            (self.carry_ops and not self.ops, "--carry-ops must come with --ops"),
-            (
-                self.carry_ops and "torchscript" not in formats,
-                "--carry-ops must come with --format torchscript: other formats cannot carry libraries",
-            ),
             (
                 not self.parity and (self.runner is not None or self.report is not None),
                 "--runner and --report must come with --parity",

@@ -171,7 +171,6 @@ def _metadata(plan: Plan, model: Model, precision: Precision | None) -> Artifact
         classes=tuple(specification.classes),
         extras=extras,
         precision=precision,
-        libraries=model.libraries,
         compiled=model.compiled,
         batch=model.batch,
     )

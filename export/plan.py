@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from lensbox.artifact.metadata import ArtifactMetadata, Compiled, Library
+from lensbox.artifact.metadata import ArtifactMetadata, Compiled
 from lensbox.artifact.self_test import SelfTest
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.formats.traced import FixedBatches, without_batches
@@ -39,7 +39,6 @@ class ExportOptions:
     tolerance: largest change of a box by `dtype`, in canvas pixels.
     pictures: uint8 [C, H, W], compared in addition to drawn pictures.
     carry_picture: whether the self-test uses one of `pictures`.
-    carried_ops: loaded op libraries to store in the TorchScript file.
     trace: whether to trace `detect` for the TorchScript file; None: only if TorchScript cannot compile it.
     batches: fixed batch sizes of the network, empty for any; ONNX and AOTInductor take one size.
     parity: whether to compare on each device and in C++, with times, and store the results in the metadata.
@@ -53,7 +52,6 @@ class ExportOptions:
     tolerance: float = 2.0
     pictures: Sequence[Tensor] = ()
     carry_picture: bool = False
-    carried_ops: Sequence[Path] = ()
     trace: bool | None = None
     batches: Sequence[int] = ()
     parity: bool = False
@@ -67,7 +65,7 @@ class Model:
 
     pack: returns the sealed content of the file for its metadata. methods: methods of the file.
     detect: `detect` in the plan's precision, for canvases on the CPU; None if only float32 is possible.
-    ops: schemas of needed operators. libraries: carried op libraries. devices: types of usable devices.
+    ops: schemas of needed operators. devices: types of usable devices.
     more_batches: additional batch sizes to compare. compiled: the target machine, None for any.
     converted: the detector in reduced precision with its methods, on the CPU; None for float32.
     batch: the fixed batch size of the file, None for any.
@@ -77,7 +75,6 @@ class Model:
     methods: tuple[str, ...]
     detect: Callable[[Tensor, float, float], Answer] | None = None
     ops: tuple[str, ...] = ()
-    libraries: tuple[Library, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
     more_batches: tuple[int, ...] = ()
     compiled: Compiled | None = None

@@ -99,7 +99,6 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
         *_answers(metadata),
         ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of an op library"),
         *_machine(metadata),
-        *(("carries", f"{library.name} for {library.platform}") for library in metadata.libraries),
         ("self-test", f"{len(metadata.self_test.scores)} detections"),
         *_parity(metadata),
     ]

@@ -1,6 +1,7 @@
 """Load an artifact of any format. `lensbox.runtime.formats` has one module per format."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -8,12 +9,17 @@ import torch
 from lensbox.artifact.archive import open_file, read_file
 from lensbox.artifact.signature import require_signature
 from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.op_library import load_op_libraries
 
 _logger = logging.getLogger(__name__)
 
 
 def load_artifact(
-    path: str | Path, device: str | torch.device = "cpu", *, public_key: str | Path | None = None
+    path: str | Path,
+    device: str | torch.device = "cpu",
+    *,
+    public_key: str | Path | None = None,
+    ops: Sequence[str | Path] = (),
 ) -> Artifact:
     """Load an artifact onto a device: "cpu", "cuda", "cuda:1", or "auto" for the device that suits the file.
 
@@ -24,32 +30,33 @@ def load_artifact(
     of the ONNX standard only, and no external data.
 
     public_key: a PEM file with an Ed25519 public key. The key's owner must have signed the file, in PATH.sig
-    (`lensbox sign`); the signature is checked before the file is parsed. Op libraries in the artifact are
-    opened only with a valid signature. Needs the package cryptography (`lensbox[sign]`).
+    (`lensbox sign`); the signature is checked before the file is parsed. Needs the package
+    cryptography (`lensbox[sign]`).
+
+    ops: shared libraries with operators of the detector, loaded before the artifact. They are code that you
+    trust; no signature covers them.
 
     An ONNX file runs on the CPU, in onnxruntime with as many threads as torch uses. A package of machine
     code needs the kind of device and processor, and the minor version of torch, for which it was compiled.
 
     Raise ArtifactError if the file is missing, damaged, not an artifact, of another format version, not
-    signed by the owner of `public_key`, or needs an operator that is not registered. Raise DeviceError for a
-    device that is missing or does not suit the file.
+    signed by the owner of `public_key`, or needs an operator that is not registered, or if a library of
+    `ops` cannot be loaded. Raise DeviceError for a device that is missing or does not suit the file.
     """
     data = read_file(path)
     if public_key is not None:
         require_signature(Path(path), data, Path(public_key))
-    artifact = load_artifact_bytes(data, str(path), device, verified=public_key is not None)
+    load_op_libraries(ops)
+    artifact = load_artifact_bytes(data, str(path), device)
     if public_key is None:
         _logger.info("%s is unsigned: no public key was given", path)
     return artifact
 
 
-def load_artifact_bytes(
-    data: bytes, name: str, device: str | torch.device = "cpu", *, verified: bool = False
-) -> Artifact:
+def load_artifact_bytes(data: bytes, name: str, device: str | torch.device = "cpu") -> Artifact:
     """Load an artifact from the content of its file. Raise what `load_artifact` raises.
 
-    name: of the file, for messages. verified: whether its signature was checked; op libraries in the artifact
-    are opened only if it was.
+    name: of the file, for messages.
     """
     file = open_file(data, name)
     # Imported here: these modules load the op library, and the caller of this function reports its errors.
@@ -63,4 +70,4 @@ def load_artifact_bytes(
         return load_package(file, str(device))
     from lensbox.runtime.formats.torchscript import load_torchscript
 
-    return load_torchscript(file, str(device), verified)
+    return load_torchscript(file, str(device))

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import click
 
-from lensbox.common.command import FILE, Command
+from lensbox.common.command import FILE, OPS, Command
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError, no_such_artifact
 from lensbox.common.reporting import warn_of_unknown_variables
 from lensbox.serve.http.api_keys import ApiKeyError, read_keys
@@ -24,7 +24,7 @@ LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 
 # The options of `lensbox serve --help`, by heading. Each setting belongs to one group.
 GROUPS = {
-    "Model": "artifact device devices threads public_key",
+    "Model": "artifact device devices threads ops public_key",
     "Network and access": "host port tls_certificate tls_key api_keys_file cors_origins no_page",
     "Requests": "max_body_bytes max_json_bytes max_pixels max_boxes max_images decode decode_threads",
     "Load": "max_requests max_connections max_batch max_delay queue_size queue_bytes frontends busy_poll",
@@ -67,6 +67,8 @@ def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a setting's option, such as --queue-size for `queue_size`; sizes in bytes are given in MiB."""
+    if setting.name == "ops":
+        return OPS
     name, default = setting.name, cast(Any, setting.default)
     how: dict[str, Any] = {"default": default, "help": setting.metadata["summary"]}
     if name == "artifact":

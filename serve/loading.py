@@ -43,7 +43,9 @@ def load_model(settings: Settings) -> Artifact:
             torch.cuda.set_device(device)  # per thread
         # Parameters of a detector's own loss need gradients, so they must not be inference tensors.
         with torch.inference_mode(False):
-            artifact = load_artifact(settings.artifact, settings.device, public_key=settings.public_key)
+            artifact = load_artifact(
+                settings.artifact, settings.device, public_key=settings.public_key, ops=settings.ops
+            )
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise StartupError(str(error)) from error
     device = artifact.device

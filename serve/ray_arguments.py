@@ -94,7 +94,8 @@ def read_arguments(arguments: Mapping[str, Any]) -> Arguments:
 def _absolute_paths(settings: Settings) -> dict[str, Any]:
     """Return absolute paths, because each replica starts in a different folder."""
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    return {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
+    paths = {name: value.absolute() for name, value in values.items() if isinstance(value, Path)}
+    return {**paths, "ops": tuple(path.absolute() for path in settings.ops)}
 
 
 def _made(kind: type[Options], values: Mapping[str, Any]) -> Options:
@@ -106,6 +107,8 @@ def _converted(name: str, hint: Any, value: Any) -> Any:
     """Return a value of the type `hint`: parse text, convert an integer to float. Raise ValueError."""
     adapter: TypeAdapter[Any] = TypeAdapter(hint)
     try:
+        if name == "ops":  # a list, or text with commas
+            return adapter.validate_python(value.split(",") if isinstance(value, str) else value)
         if isinstance(value, str):
             return adapter.validate_strings(value)
         return adapter.validate_python(value, strict=True)

@@ -67,6 +67,9 @@ class Settings:
     public_key: Path | None = field(
         default=None, metadata=_file("accept only artifacts signed with this key: a PEM file")
     )
+    ops: tuple[Path, ...] = field(
+        default=(), metadata={"summary": "shared libraries with operators of the detector"}
+    )
     api_keys_file: Path | None = field(
         default=None, metadata=_file("require one of the API keys in this file, one a line")
     )

@@ -64,16 +64,18 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chose
     """Return the detector that the options name.
 
     Raises:
-        ConfigError: a public key is given without an artifact.
+        ConfigError: a public key or an op library is given without an artifact.
         InputError: weights or checkpoint are missing or damaged.
         ArtifactError: the artifact is missing, damaged or not signed.
     """
-    if arguments.public_key is not None and arguments.artifact is None:
-        raise ConfigError("--public-key is for --artifact, got none")
+    if arguments.artifact is None and (arguments.public_key is not None or arguments.ops):
+        raise ConfigError(f"{'--ops' if arguments.ops else '--public-key'} is for --artifact, got none")
     if arguments.artifact is not None:
         from lensbox.runtime.loading import load_artifact
 
-        artifact = load_artifact(arguments.artifact, device, public_key=arguments.public_key)
+        artifact = load_artifact(
+            arguments.artifact, device, public_key=arguments.public_key, ops=arguments.ops
+        )
         canvas = artifact.metadata.canvas
         detect = artifact.detect_named if artifact.classes else artifact.detect
         own = None if _fits_as_lensbox(artifact, canvas) else artifact

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from lensbox.common.command import FILE, Command, fraction, given_arguments, require_at_most_one
+from lensbox.common.command import FILE, OPS, Command, fraction, given_arguments, require_at_most_one
 from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
 
 
@@ -48,6 +48,7 @@ class DetectorArguments:
     checkpoint: Path | None
     artifact: Path | None
     public_key: Path | None
+    ops: tuple[Path, ...]
     device: str
 
 
@@ -66,6 +67,7 @@ def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of `DetectorArguments`."""
     for option in (
         _device,
+        OPS,
         click.option("--public-key", type=FILE, help="PEM file. --artifact must be signed with its key."),
         click.option("--artifact", type=FILE, help="Exported artifact; `evaluate` takes any detector."),
         click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; uses its weight average."),

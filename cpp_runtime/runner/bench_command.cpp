@@ -181,7 +181,7 @@ Json bench_batch(const lensbox::Detector& detector, const BenchOptions& options,
 }  // namespace
 
 ExitCode run_bench(const ModelOptions& model, const BenchOptions& options) {
-  lensbox::Detector detector = load(model);
+  lensbox::Detector detector = lensbox::Detector::load(model.artifact, model.load);
   Json document = {
       {"device", device_of(detector).str()}, {"threads", at::get_num_threads()},
       {"libtorch", TORCH_VERSION},           {"capture", options.capture && device_of(detector).is_cuda()},

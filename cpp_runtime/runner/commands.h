@@ -21,8 +21,7 @@ enum class ExitCode : int { kGood = 0, kOther = 1, kUsage = 2, kArtifact = 3, kI
 
 struct ModelOptions {
   std::filesystem::path artifact;
-  std::vector<std::filesystem::path> op_libraries;  // the first is Lensbox's
-  lensbox::LoadOptions load;                        // without op_library
+  lensbox::LoadOptions load;
 };
 
 // Exactly one of images and raw is given.
@@ -47,9 +46,6 @@ struct BenchOptions {
   size_t callers = 1;
   bool capture = false;
 };
-
-// Load the artifact. Throws ArtifactError, DeviceError.
-lensbox::Detector load(const ModelOptions& model);
 
 // Print the artifact's lensbox.json, and versions and device. Needs no op library.
 ExitCode run_info(const ModelOptions& model);

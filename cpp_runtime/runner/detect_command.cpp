@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 lensbox::Detector load(const ModelOptions& model, const DetectOptions& options) {
-  lensbox::Detector detector = load(model);
+  lensbox::Detector detector = lensbox::Detector::load(model.artifact, model.load);
   if (options.capture) {
     const auto batch = static_cast<int64_t>(options.files.batch_size);
     detector.capture({&batch, 1}, options.files.thresholds);

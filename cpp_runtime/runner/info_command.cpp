@@ -8,16 +8,6 @@
 
 using Json = nlohmann::ordered_json;
 
-lensbox::Detector load(const ModelOptions& model) {
-  const std::vector<std::filesystem::path>& libraries = model.op_libraries;
-  for (size_t i = 1; i < libraries.size(); ++i) {
-    lensbox::load_op_library(libraries[i]);
-  }
-  lensbox::LoadOptions options = model.load;
-  if (!libraries.empty()) options.op_library = libraries[0];
-  return lensbox::Detector::load(model.artifact, options);
-}
-
 ExitCode run_info(const ModelOptions& model) {
   const lensbox::Metadata metadata = lensbox::read_metadata(model.artifact, model.load.public_key);
   Json document = Json::parse(metadata.json);
@@ -35,7 +25,7 @@ ExitCode run_info(const ModelOptions& model) {
 }
 
 ExitCode run_selftest(const ModelOptions& model) {
-  const lensbox::SelfTestReport report = load(model).self_test();
+  const lensbox::SelfTestReport report = lensbox::Detector::load(model.artifact, model.load).self_test();
   print_line({
       {"passed", report.passed()},
       {"failures", report.failures},

@@ -65,7 +65,7 @@ ExitCode run_loss(const ModelOptions& model, const LossOptions& options) {
   refuse_to_overwrite("--targets", options.targets, options.gradient);
   const at::Tensor predictions = parse_boxes(read_json(options.predictions, "predictions"), "predictions");
   const at::Tensor targets = parse_boxes(read_json(options.targets, "targets"), "targets");
-  const lensbox::Detector detector = load(model);
+  const lensbox::Detector detector = lensbox::Detector::load(model.artifact, model.load);
   if (options.gradient.empty()) {
     const lensbox::Loss loss = compute_loss(detector, predictions, targets);
     print_line({{"loss", loss.value}, {"slots", loss.slots}});

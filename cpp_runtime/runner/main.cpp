@@ -70,10 +70,11 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
                    "The artifact: a TorchScript file, an ONNX file, or a package of machine code")
       ->required();
   command
-      ->add_option("--ops", options.model.op_libraries,
-                   "The op library, liblensbox_ops.so; give the option again for a library of custom ops. "
-                   "Default: the "
-                   "environment variable LENSBOX_OPS_LIBRARY, else the library beside this program")
+      ->add_option(
+          "--ops", options.model.load.op_libraries,
+          "A shared library with ops, opened before the artifact; give the option again for another. "
+          "Without Lensbox's own, liblensbox_ops.so, the program opens the file in the environment "
+          "variable LENSBOX_OPS_LIBRARY, else the library beside this program")
       ->allow_extra_args(false);
   command
       ->add_option("--device", options.model.load.device,

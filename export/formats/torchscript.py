@@ -2,21 +2,18 @@
 
 import contextlib
 import copy
-import hashlib
 import io
 import logging
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 
-from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata, Library
+from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.traced import TracedDetector, mend_trace
@@ -25,7 +22,6 @@ from lensbox.export.scripting_errors import scripting_reason
 from lensbox.export.verify.precision import OperandRounding, tf32_switch
 from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.model.protocol_check import Answer, answer_faults, named
-from lensbox.runtime.machine import this_platform
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 _logger = logging.getLogger(__name__)
@@ -70,27 +66,21 @@ def build(plan: Plan, forward: str | None = None) -> Model:
         faults = [str(error).strip().splitlines()[-1]]
     if faults:
         raise ArtifactError("\n  ".join([f"the detector cannot be exported in {dtype}:", *faults]))
-    libraries = described_libraries(plan.options.carried_ops)
     kept = methods_of(plan.detector)
     return Model(
-        pack=partial(_pack, module, libraries),
+        pack=partial(_pack, module),
         methods=kept,
         detect=_detect_of(plan, module) if dtype != "float32" else None,
         ops=tuple(custom_op_schemas(module, kept)),
-        libraries=tuple(libraries),
         devices=("cpu", "cuda"),
         converted=module if dtype in ("float16", "bfloat16") else None,
     )
 
 
-def _pack(
-    module: torch.jit.ScriptModule, libraries: Mapping[Library, bytes], metadata: ArtifactMetadata
-) -> bytes:
+def _pack(module: torch.jit.ScriptModule, metadata: ArtifactMetadata) -> bytes:
     content = io.BytesIO()  # not a file: torch's writer aborts the process if the disk is full
     with quiet_torchscript():
-        extra_files: dict[str, str | bytes] = {METADATA_FILE: metadata.to_json()}
-        extra_files |= {f"ops/{library.name}": data for library, data in libraries.items()}
-        torch.jit.save(module, content, _extra_files=extra_files)
+        torch.jit.save(module, content, _extra_files={METADATA_FILE: metadata.to_json()})
     return sealed_zip(content.getvalue())
 
 
@@ -105,25 +95,6 @@ def _detect_of(plan: Plan, module: torch.jit.ScriptModule) -> Callable[[Tensor, 
             return _answer(there, canvases.to(device), score_threshold, iou_threshold)
 
     return detect
-
-
-def described_libraries(paths: Sequence[Path]) -> dict[Library, bytes]:
-    """Return the libraries to carry with their content. Raises ArtifactError for bad names, and OSError."""
-    libraries = {}
-    for path in paths:
-        content = path.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        try:
-            library = Library(path.name, digest, torch.__version__, this_platform())
-        except ValidationError as error:  # only the name may be wrong
-            raise ArtifactError(
-                "a carried library must have a name of letters, digits, '_', '.', '+' and '-', "
-                f"got {path.name!r}"
-            ) from error
-        libraries[library] = content
-    if len({library.name for library in libraries}) < len(libraries):
-        raise ArtifactError(f"carried libraries must have different names, got {', '.join(map(str, paths))}")
-    return libraries
 
 
 def _compile(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:

@@ -9,23 +9,21 @@ from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.device import choose_device
-from lensbox.runtime.op_library import load_carried_libraries, require_ops
+from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.torchscript import quiet_torchscript
 
 METHODS = ("preprocess", "detect", "restore", "loss")
 
 
-def load_torchscript(file: ArtifactFile, device_name: str, verified: bool) -> Artifact:
+def load_torchscript(file: ArtifactFile, device_name: str) -> Artifact:
     """Load a TorchScript artifact; loading runs its code.
 
-    verified: whether the op libraries in the artifact may be opened. Raise ArtifactError if an operator is
-    missing or has another schema, if torch cannot load the file, or if a method is missing; DeviceError.
+    Raise ArtifactError if an operator is missing or has another schema, if torch cannot load the file, or if
+    a method is missing; DeviceError.
     """
     device, metadata = choose_device(device_name), file.metadata
     # Before TorchScript reads the file: its own error would only be "Unknown builtin op".
-    if verified:
-        load_carried_libraries(file.name, metadata.libraries, file.libraries, metadata.ops)
-    _require_ops(file, verified)
+    require_ops(file.name, metadata.ops)
     try:
         with quiet_torchscript():
             module = torch.jit.load(io.BytesIO(file.data), map_location=device)
@@ -37,19 +35,6 @@ def load_torchscript(file: ArtifactFile, device_name: str, verified: bool) -> Ar
     if missing:
         raise ArtifactError(f"{file.name} lacks the methods {', '.join(missing)}")
     return Artifact(module, metadata, device)
-
-
-def _require_ops(file: ArtifactFile, verified: bool) -> None:
-    try:
-        require_ops(file.name, file.metadata.ops)
-    except ArtifactError as error:
-        if verified or not file.metadata.libraries:
-            raise
-        carried = ", ".join(library.name for library in file.metadata.libraries)
-        raise ArtifactError(
-            f"{error}. The artifact carries {carried}, which is opened only if a public key verifies the "
-            "file (public_key=, --public-key)"
-        ) from error
 
 
 def _methods_of(metadata: ArtifactMetadata) -> list[str]:

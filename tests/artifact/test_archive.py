@@ -6,7 +6,7 @@
 from pathlib import Path
 
 import pytest
-from damaged_files import archive_of, rewritten
+from damaged_files import archive_of
 
 from lensbox.artifact.archive import FileKind, open_file, read_file
 from lensbox.common.errors import ArtifactError
@@ -18,15 +18,6 @@ def test_opens_each_kind(fixture: str, kind: FileKind, request: pytest.FixtureRe
     file = open_file(read_file(path), "a file")
     assert file.kind == kind
     assert file.metadata.format_version == 2
-    assert not file.libraries
-
-
-def test_reads_carried_libraries(artifact_path: Path) -> None:
-    def change(entries: dict[str, bytes]) -> None:
-        folder = next(iter(entries)).partition("/")[0]
-        entries[f"{folder}/extra/ops/a.so"] = b"code"
-
-    assert open_file(rewritten(artifact_path.read_bytes(), change), "a file").libraries == {"a.so": b"code"}
 
 
 def test_rejects_metadata_that_are_too_large() -> None:

@@ -1,6 +1,6 @@
 """`lensbox.json`, read strictly; errors name the path of a value.
 
-`tests/runtimes/test_named_outputs.py` has the rules of classes, extras, libraries and precision.
+`tests/runtimes/test_named_outputs.py` has the rules of classes, extras and precision.
 """
 
 import copy

@@ -156,6 +156,12 @@ def test_a_repeatable_option_takes_several_values(given: str, read: str) -> None
     assert spread(given.split(), {"--data"}) == read.split()
 
 
+def test_an_argument_after_a_repeatable_option_stays_an_argument() -> None:
+    command = Command("x", params=[click.Argument(["file"]), click.Option(["--ops"], multiple=True)])
+    context = command.make_context("x", ["--ops", "a.so", "photo.jpg"])
+    assert context.params == {"file": "photo.jpg", "ops": ("a.so",)}
+
+
 @pytest.mark.parametrize("text", ["nan", "inf", "-1"])
 def test_rejects_infinite_times(text: str) -> None:
     with pytest.raises(click.BadParameter, match=f"at least 0, got {text}"):

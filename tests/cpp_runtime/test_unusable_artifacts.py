@@ -46,12 +46,7 @@ def test_a_copy_of_the_op_library(run: Run, artifact: Path, tmp_path: Path) -> N
     """Registering the ops twice would throw inside the linker, with its lock held."""
     copy = shutil.copy(library_path(), tmp_path / "copy.so")
     result = run("selftest", "--artifact", artifact, "--ops", library_path(), "--ops", copy)
-    assert_refused(result, str(copy), "is a copy of", str(library_path()))
-    other = tmp_path / "other.so"
-    other.write_bytes(Path(library_path()).read_bytes() + b"\0")
-    result = run("selftest", "--artifact", artifact, "--ops", library_path(), "--ops", other)
-    assert_refused(result, str(other), "the ops of the namespace lensbox are registered already", "by ")
-    assert str(library_path()) in result.stderr
+    assert_refused(result, str(copy), "the ops of the namespace lensbox are registered already")
 
 
 RECORD = "lensbox-build version=0.1.0 torch=1.4.0+cu92 backends=cpu,cuda"
@@ -82,7 +77,6 @@ def test_an_op_library_that_cannot_be_opened(
         check=True,
         capture_output=True,
     )
-    # The first library is opened when the artifact is loaded, the second one before.
     for libraries in (["--ops", library], ["--ops", library_path(), "--ops", library]):
         result = run("selftest", "--artifact", artifact, *libraries)
         this_torch = ".".join(torch.__version__.split(".")[:2])

@@ -101,7 +101,7 @@ def test_compose_restricts_access_and_allows_graceful_shutdown() -> None:
     grace = int(service["stop_grace_period"].removesuffix("s"))
     assert grace > settings_of(service["command"]).shutdown_timeout
     assert service["read_only"] is True
-    assert service["tmpfs"] == ["/tmp:exec"]  # Docker's own default, noexec, refuses libraries of artifacts
+    assert service["tmpfs"] == ["/tmp:exec"]  # Docker's own default, noexec, refuses packages (.pt2)
     # Reachable only from this machine, so no key is needed.
     assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"

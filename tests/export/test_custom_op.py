@@ -1,38 +1,28 @@
-"""`examples/custom_op`: a user's op is built, exported with its detector and carried by the file."""
+"""`examples/custom_op`: a user's op is built and exported; every program loads its library with --ops."""
 
-import hashlib
 import json
 import shutil
 import sys
-import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import PIL.Image
 import programs
 import pytest
 import torch
-from altered_packages import with_metadata
 from built_runner import built_runner, path_with_build_tools
-from damaged_files import rewritten
-from signing_keys import KEY, public_pem, signature_of
+from serve_process import ServeProcess
 
 import lensbox.export.cli
-from lensbox.artifact.metadata import Library
-from lensbox.artifact.signature import signature_path
-from lensbox.common.errors import ArtifactError, ExitCode
+from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
 from lensbox.ops import library_path
-from lensbox.runtime import op_library
-from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.machine import this_platform
-from lensbox.runtime.op_library import load_carried_libraries
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
-LIBRARY = "libexample_ops.so"
-Runner = Callable[..., programs.Ended]
+LIBRARY = "build/libexample_ops.so"
+MISSING = "example::peaks(Tensor heat) -> Tensor, which is not registered: load its library with --ops FILE"
 
 
 def run(*command: object, cwd: Path) -> programs.Ended:
@@ -41,186 +31,103 @@ def run(*command: object, cwd: Path) -> programs.Ended:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the example with its built library and both artifacts of its README.
+    """Return a copy of the example with its library, its artifact, a photograph of a blob and its label.
 
-    NAME.log holds what the export of NAME said. It compared the file in C++, too.
+    export.log holds what the export said. It compared the file in C++, too.
     """
     folder = tmp_path_factory.mktemp("custom_op") / "example"
     shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("build", "*.pt", "__pycache__"))
     prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    options = ["--ops", LIBRARY, "--runner", built_runner(), "--output", "blobs.pt"]
     for command in (
         ("cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", prefix),
         ("cmake", "--build", "build"),
+        (sys.executable, SCRIPT, "--model", "blobs:Blobs", *options),
     ):
         result = run(*command, cwd=folder)
         assert result.returncode == 0, result.stdout + result.stderr
-    for name, options in (("blobs.pt", []), ("blobs_with_op.pt", ["--carry-ops"])):
-        options = ["--ops", f"build/{LIBRARY}", *options, "--runner", str(built_runner()), "--output", name]
-        result = run(sys.executable, SCRIPT, "--model", "blobs:Blobs", *options, cwd=folder)
-        assert result.returncode == 0, result.stderr
-        (folder / f"{name}.log").write_text(result.stderr)
-    (folder / "key.pub").write_bytes(public_pem(KEY))
-    for name in ("blobs.pt", "blobs_with_op.pt"):
-        signature_path(folder / name).write_bytes(signature_of((folder / name).read_bytes()))
+    (folder / "export.log").write_text(result.stderr)
+    image = np.zeros((96, 128), np.uint8)
+    image[20:33, 40:53] = 250
+    PIL.Image.fromarray(image).save(folder / "blob.png")
+    labels = {
+        "images": [{"id": 1, "file_name": "blob.png", "width": 128, "height": 96}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [40, 20, 13, 13]}],
+        "categories": [{"id": 1, "name": "face"}],
+    }
+    (folder / "labels.json").write_text(json.dumps(labels))
     return folder
 
 
+def test_export_compares_in_cpp(folder: Path) -> None:
+    assert "C++ on cpu in batches of 32: boxes within " in (folder / "export.log").read_text()
+
+
 # Run in a new process, as operators cannot be unregistered.
-LOAD = """
+COMMANDS = """
 import sys
 from lensbox.common.errors import ArtifactError
+from lensbox.common.main import main
 from lensbox.runtime import load_artifact
-path, key, *libraries = sys.argv[1:]
-key = key if key != "unsigned" else None
-import torch
-for library in libraries:
-    torch.ops.load_library(library)
+
+path, library, *commands = sys.argv[1:]
+codes = [main(line.split()) for line in commands]
 try:
-    artifact = load_artifact(path, public_key=key)
+    load_artifact(path)
 except ArtifactError as error:
-    raise SystemExit(f"refused: {error}")
-image = torch.zeros(1, 96, 128, dtype=torch.uint8)
-image[0, 20:33, 40:53] = 250
-print(artifact.self_test().passed, artifact.detect_image(image).boxes.round().int().tolist())
-print(len(load_artifact(path, public_key=key).metadata.libraries))
+    print(error, file=sys.stderr)
+codes += [main([*line.split(), "--ops", library]) for line in commands]
+assert load_artifact(path, ops=[library]).self_test().passed
+print(*map(int, codes))
 """
 
 
-def load(folder: Path, *arguments: object) -> programs.Ended:
-    return run(sys.executable, "-c", LOAD, *arguments, cwd=folder)
-
-
-def test_lists_the_schema_and_takes_a_loaded_library(folder: Path) -> None:
-    with zipfile.ZipFile(folder / "blobs.pt") as file:
-        values = json.loads(next(file.read(name) for name in file.namelist() if "lensbox.json" in name))
-    assert "example::peaks(Tensor heat) -> Tensor" in values["ops"]
-    assert "libraries" not in values
-    result = load(folder, "blobs.pt", "unsigned", f"build/{LIBRARY}")
-    assert result.stdout.splitlines()[0].startswith("True [[40, ")
-    refused = load(folder, "blobs.pt", "key.pub")
-    assert "needs the operator example::peaks(Tensor heat) -> Tensor, which is not reg" in refused.stderr
-
-
-def test_opens_carried_libraries_of_signed_files_only(folder: Path) -> None:
-    result = load(folder, "blobs_with_op.pt", "key.pub")
-    assert result.stdout == "True [[40, 20, 53, 33]]\n1\n", result.stderr
-    with zipfile.ZipFile(folder / "blobs_with_op.pt") as file:
-        carried = _entry(file, f"extra/ops/{LIBRARY}")
-        (library,) = json.loads(_entry(file, "extra/lensbox.json"))["libraries"]
-    assert carried == (folder / "build" / LIBRARY).read_bytes()
-    assert library == {
-        "name": LIBRARY,
-        "sha256": hashlib.sha256(carried).hexdigest(),
-        "torch_version": torch.__version__,
-        "platform": this_platform(),
-    }
-    refused = load(folder, "blobs_with_op.pt", "unsigned")
-    assert refused.returncode == 1
-    assert f"The artifact carries {LIBRARY}, which is opened only if a public key verifies" in refused.stderr
-
-
-@pytest.mark.parametrize("name", ["blobs.pt", "blobs_with_op.pt"])
-def test_export_compares_in_cpp(name: str, folder: Path) -> None:
-    """Load with the given library, or with the one that the file carries."""
-    assert "C++ on cpu in batches of 32: boxes within " in (folder / f"{name}.log").read_text()
-
-
-def _entry(file: zipfile.ZipFile, name: str) -> bytes:
-    return next(file.read(entry) for entry in file.namelist() if entry.endswith(f"/{name}"))
-
-
-def digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("values", "content", "message"),
-    [
-        ({}, b"?", "with SHA-256 .*, but its bytes have "),
-        ({"sha256": "0" * 64}, None, "with SHA-256 0000"),
-        ({"name": "other.so"}, None, "holds no entry extra/ops/other.so"),
-        ({"platform": "linux-riscv64"}, None, "built for linux-riscv64; th"),
-        ({"torch_version": "1.9.0"}, None, "built for torch 1.9.0; insta"),
-        (
-            {"sha256": digest(b"no library")},
-            b"no library",
-            f"carries {LIBRARY}, which cannot be opened: .*(invalid|short)",
-        ),
-    ],
-)
-def test_rejects_unusable_carried_libraries(
-    values: dict[str, str], content: bytes | None, message: str, folder: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.pt"
-
-    def change(entries: dict[str, bytes]) -> None:
-        with_metadata(lambda document: document["libraries"][0].update(values))(entries)
-        if content is not None:
-            entries.update({name: content for name in entries if "/extra/ops/" in name})
-
-    path.write_bytes(rewritten((folder / "blobs_with_op.pt").read_bytes(), change))
-    signature_path(path).write_bytes(signature_of(path.read_bytes()))
-    with pytest.raises(ArtifactError, match=message):
-        load_artifact(path, public_key=folder / "key.pub")
-
-
-@pytest.mark.parametrize(
-    ("needed", "owner", "message"),
-    [
-        ("nobody::has_it(Tensor x) -> Tensor", None, "registered aten::relu in this process, without nobody"),
-        (None, "other.so", f"carries {LIBRARY}, but another artifact's other.so, with SHA"),
-    ],
-)
-def test_never_loads_a_second_library_of_the_same_operators(
-    needed: str | None, owner: str | None, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A second registration would end the process."""
-    if owner is not None:
-        other = Library(owner, "1" * 64, torch.__version__, this_platform())
-        monkeypatch.setitem(op_library._owners, "aten::relu", other)
-    library = Library(LIBRARY, digest(b""), torch.__version__, this_platform())
-    schemas = ["aten::relu(Tensor self) -> Tensor", *([needed] if needed else [])]
-    with pytest.raises(ArtifactError, match=message):
-        load_carried_libraries("a.pt", [library], {LIBRARY: b""}, schemas)
-
-
-@pytest.fixture
-def run_runner(tmp_path: Path) -> Iterator[Runner]:
-    """Yield a function that runs the C++ runner with Lensbox's ops; no temporary file may remain."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-
-    def run(command: str, artifact: Path, *options: object) -> programs.Ended:
-        line = [built_runner(), command, "--artifact", artifact, "--ops", library_path(), *options]
-        return programs.run(*line, code=None, env={"TMPDIR": str(temporary)})
-
-    yield run
-    assert not list(temporary.iterdir())
-
-
-def test_cpp_opens_the_carried_library(folder: Path, tmp_path: Path, run_runner: Runner) -> None:
-    image = np.zeros((96, 128), np.uint8)
-    image[20:33, 40:53] = 250
-    photo = tmp_path / "blob.png"
-    PIL.Image.fromarray(image).save(photo)
-    signed = folder / "blobs_with_op.pt", "--public-key", folder / "key.pub"
-    report = run_runner("selftest", *signed)
-    assert report.returncode == 0, report.stderr
-    assert json.loads(report.stdout)["passed"]
-    found = run_runner("detect", *signed, "--image", photo)
-    (detection,) = json.loads(found.stdout)["images"][0]["detections"]
+def test_commands_and_python_take_the_library(folder: Path) -> None:
+    commands = (
+        "detect --artifact blobs.pt --format jsonl blob.png",
+        "evaluate --artifact blobs.pt --data labels.json",
+        "bench blobs.pt --batch 1",
+    )
+    result = run(sys.executable, "-c", COMMANDS, "blobs.pt", LIBRARY, *commands, cwd=folder)
+    assert result.stdout.splitlines()[-1] == "3 3 3 0 0 0", result.stderr
+    assert result.stderr.count(MISSING) == len(commands) + 1
+    (detection,) = json.loads(result.stdout.splitlines()[0])["detections"]
     assert [round(edge) for edge in detection["box"]] == [40, 20, 53, 33]
 
 
-def test_cpp_rejects_the_library_of_an_unsigned_file(folder: Path, run_runner: Runner) -> None:
-    refused = run_runner("selftest", folder / "blobs_with_op.pt")
+def test_info_checks_the_libraries(folder: Path) -> None:
+    result = run(sys.executable, "-m", "lensbox.common", "info", "blobs.pt", "--ops", LIBRARY, cwd=folder)
+    assert "operators: example::peaks, lensbox::" in result.stdout, result.stderr
+    command = ("info", "blobs.pt", "--ops", library_path())
+    result = run(sys.executable, "-m", "lensbox.common", *command, cwd=folder)
+    assert (result.returncode, result.stdout) == (ExitCode.UNUSABLE, "")
+    assert MISSING in result.stderr
+
+
+def test_every_engine_of_the_service_loads_the_library(folder: Path) -> None:
+    options = ("--frontends", "1", "--devices", "cpu,cpu")
+    with ServeProcess(folder / "blobs.pt", *options, "--ops", str(folder / LIBRARY)) as process:
+        image = (folder / "blob.png").read_bytes()
+        answer = httpx.post(f"{process.ready()}/v1/detect", content=image).json()
+    (detection,) = answer["detections"]
+    assert [round(edge) for edge in detection["box"]] == [40, 20, 53, 33]
+    with ServeProcess(folder / "blobs.pt", *options) as process:
+        assert MISSING in process.refusal()
+
+
+def test_the_runner_takes_the_library(folder: Path) -> None:
+    def answer(*arguments: object) -> programs.Ended:
+        environment = {"LENSBOX_OPS_LIBRARY": str(library_path())}
+        return programs.run(built_runner(), *arguments, code=None, env=environment)
+
+    artifact = ("--artifact", folder / "blobs.pt")
+    for ops in (["--ops", folder / LIBRARY], ["--ops", folder / LIBRARY, "--ops", library_path()]):
+        found = answer("detect", *artifact, *ops, "--image", folder / "blob.png")
+        (detection,) = json.loads(found.stdout)["images"][0]["detections"]
+        assert [round(edge) for edge in detection["box"]] == [40, 20, 53, 33]
+    refused = answer("selftest", *artifact)
     assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
-    assert "needs the op example::peaks, which is not registered" in refused.stderr
-    assert f"The artifact carries {LIBRARY}" in refused.stderr
-    assert "--public-key" in refused.stderr
-    alone = run_runner("selftest", folder / "blobs.pt", "--public-key", folder / "key.pub")
-    assert alone.returncode == ExitCode.UNUSABLE
-    assert "carries" not in alone.stderr
+    assert "example::peaks, which is not registered: load its library with --ops FILE" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ from lensbox.export.options import SUFFIXES, foreign_suffix, output_paths
     [
         ("--format onnx,tflite", "must be of torchscript, aoti, onnx, triton, got 'tflite'"),
         ("--format onnx --dtype float16", "--dtype must be float32 for the formats onnx and triton"),
-        (f"--format onnx --ops {__file__} --carry-ops", "--carry-ops must come with --format torchscript"),
-        ("--carry-ops", "--carry-ops must come with --ops"),
         (f"--size large --weights {__file__}", "--size must come without --model and --weights"),
         ("--option a=1", "--option must come with --model"),
         ("--runner missing", "must be the program lensbox_runner, got missing"),

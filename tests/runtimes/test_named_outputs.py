@@ -179,9 +179,6 @@ def test_both_fail_the_self_test_for_the_same_reason(
     assert not report["passed"]
 
 
-LIBRARY = {"name": "ops.so", "sha256": "0" * 64, "torch_version": "2.13.0", "platform": "linux-x86_64"}
-
-
 def extra(shape: list[int], kind: str = "values") -> Callable[[Values], None]:
     return put("extras.embedding", {"shape": shape, "kind": kind})
 
@@ -224,17 +221,6 @@ REFUSED: list[tuple[Name, Callable[[Values], object], str]] = [
     ("points", remove("self_test.tolerance.cuda.extras"), "self_test.tolerance.cuda.extras"),
     ("points", put("self_test.tolerance.cpu.extras.cell", -1), "self_test.tolerance.cpu.extras.cell"),
     ("points", put("precision", {**PRECISION, "dtype": "int8"}), "precision.dtype"),
-    ("points", put("libraries", {}), "libraries"),
-    ("points", put("libraries", [{**LIBRARY, "name": f"{i}.so"} for i in range(17)]), "libraries"),
-    ("points", put("libraries", [LIBRARY, LIBRARY]), "libraries"),
-    ("points", put("libraries", [{**LIBRARY, "name": ".so"}]), "libraries[0].name"),
-    ("points", put("libraries", [{**LIBRARY, "name": "../a"}]), "libraries[0].name"),
-    ("points", put("libraries", [{**LIBRARY, "name": "é.so"}]), "libraries[0].name"),
-    ("points", put("libraries", [{**LIBRARY, "name": "a" * 101}]), "libraries[0].name"),
-    ("points", put("libraries", [{**LIBRARY, "sha256": "A" * 64}]), "libraries[0].sha256"),
-    ("points", put("libraries", [{**LIBRARY, "sha256": "0" * 63}]), "libraries[0].sha256"),
-    ("points", put("libraries", [{**LIBRARY, "platform": None}]), "libraries[0].platform"),
-    ("points", put("libraries", [{**LIBRARY, "torch_version": 2}]), "libraries[0].torch_version"),
 ]
 
 
@@ -258,7 +244,6 @@ def test_both_refuse_metadata_that_break_a_rule(
         ("classes", put("classes", ["red", "blue", *(str(i) for i in range(9_998))])),
         ("points", put("precision", PRECISION)),
         ("points", put("precision", {**PRECISION, "dtype": "tf32", "pictures": 0, "more": []})),
-        ("points", put("libraries", [LIBRARY, {**LIBRARY, "name": "_" * 100}])),
         ("points", put("self_test.tolerance.cpu.extras.more", 1.0)),
     ],
 )

@@ -48,19 +48,19 @@ def test_a_failed_self_test_is_refused(artifact_path: Path, tmp_path: Path) -> N
         load_model(Settings(path, device="cpu"))
 
 
-def test_passes_the_public_key(
+def test_passes_the_public_key_and_op_libraries(
     artifact_path: Path, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
 
-    def load(*_: Any, public_key: Path | None) -> Artifact:
-        asked.append(public_key)
+    def load(*_: Any, **options: Any) -> Artifact:
+        asked.append(options)
         return artifact
 
     monkeypatch.setattr(lensbox.serve.loading, "load_artifact", load)
     for key in (None, Path("release.key.pub")):
-        load_model(Settings(artifact_path, device="cpu", public_key=key))
-        assert asked.pop() == key
+        load_model(Settings(artifact_path, device="cpu", public_key=key, ops=(Path("a.so"),)))
+        assert asked.pop() == {"public_key": key, "ops": (Path("a.so"),)}
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu"])

@@ -16,10 +16,12 @@ def test_text_and_numbers_give_the_same() -> None:
         "threads": "2",
         "max_delay": "1.5",
         "public_key": "/models/key.pub",
+        "ops": "/models/a.so,/models/b.so",
         "num_gpus": "0.25",
         "max_replicas": "8",
     }
     numbers = {**text, "threads": 2, "max_delay": 1.5, "num_gpus": 0.25, "max_replicas": 8}
+    numbers["ops"] = ["/models/a.so", "/models/b.so"]
     settings, scaling = read_arguments(text)
     assert (settings, scaling) == read_arguments(numbers)
     assert settings == Settings(
@@ -29,6 +31,7 @@ def test_text_and_numbers_give_the_same() -> None:
         threads=2,
         max_delay=1.5,
         public_key=Path("/models/key.pub"),
+        ops=(Path("/models/a.so"), Path("/models/b.so")),
     )
     assert scaling == Scaling(num_gpus=0.25, max_replicas=8)
 
@@ -36,6 +39,7 @@ def test_text_and_numbers_give_the_same() -> None:
 def test_paths_do_not_depend_on_the_folder_of_a_replica() -> None:
     assert read_arguments({}).settings.artifact == Path("artifacts/detector.pt").absolute()
     assert read_arguments({"api_keys_file": "keys"}).settings.api_keys_file == Path("keys").absolute()
+    assert read_arguments({"ops": "a.so"}).settings.ops == (Path("a.so").absolute(),)
 
 
 def test_accepts_an_integer_as_float() -> None:

@@ -90,6 +90,8 @@ def test_an_artifact_must_be_signed_if_asked_to(faces_shard: Path, tmp_path: Pat
     lensbox(*arguments, "--artifact", artifact)
     _, said = lensbox(*arguments, code=ExitCode.USAGE)
     assert "--public-key is for --artifact, got none" in said
+    _, said = lensbox("evaluate", "--data", faces_shard, "--ops", artifact, code=ExitCode.USAGE)
+    assert "--ops is for --artifact, got none" in said
 
 
 COLORS = {"red": (250, 10, 10), "blue": (10, 10, 240)}

@@ -22,12 +22,13 @@ namespace lensbox {
 struct LoadOptions {
   // "cpu", "cuda" (the first GPU), "cuda:N", or "auto" (the first GPU if there is one, else the CPU).
   std::string device = "cpu";
-  // The op library. None: the file in the environment variable LENSBOX_OPS_LIBRARY, else liblensbox_ops.so
-  // beside the program, in ../lib of it, or beside this library, else none.
-  std::optional<std::filesystem::path> op_library = std::nullopt;
+  // Shared libraries whose ops register themselves with torch, opened before the artifact. Opening a library
+  // runs its code. If none of them is Lensbox's own op library, that one is opened, too: the file in the
+  // environment variable LENSBOX_OPS_LIBRARY, else liblensbox_ops.so beside the program, in ../lib of it, or
+  // beside this library. The libraries stay open for the life of the process.
+  std::vector<std::filesystem::path> op_libraries = {};
   // A PEM file with an Ed25519 public key. If given, the artifact must be signed by its owner, in
-  // <artifact>.sig; otherwise it is refused before anything of it is parsed. Op libraries that an artifact
-  // carries are opened only if its signature was checked.
+  // <artifact>.sig; otherwise it is refused before anything of it is parsed.
   std::optional<std::filesystem::path> public_key = std::nullopt;
 };
 
@@ -86,13 +87,6 @@ using FileOutcome = std::variant<FileDetections, InputError>;
 LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact,
                                    const std::optional<std::filesystem::path>& public_key = std::nullopt);
 
-// Open a shared library whose ops register themselves with torch, before an artifact that needs them is
-// loaded. The library stays open for the life of the process; opening the same file again does nothing.
-// Opening a library runs its code, so trust its source as you trust the program's. Throws ArtifactError, with
-// the linker's message, if the library cannot be opened, was built for another torch, or is a second copy of
-// an open library.
-LENSBOX_API void load_op_library(const std::filesystem::path& library);
-
 // A detector loaded from an artifact. This header and those that it includes need no header of libtorch;
 // <lensbox/torch/tensors.h> has functions that take and give tensors.
 //
@@ -110,7 +104,7 @@ LENSBOX_API void load_op_library(const std::filesystem::path& library);
 // lack of memory.
 class LENSBOX_API Detector {
  public:
-  // Read the file once, check seal and signature, open the op library, and load the checked bytes.
+  // Read the file once, check seal and signature, open the op libraries, and load the checked bytes.
   // TorchScript files and AOTInductor packages are programs: loading one runs its code, with all rights of
   // this process. Throws ArtifactError, DeviceError.
   //

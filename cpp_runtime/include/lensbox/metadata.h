@@ -61,14 +61,6 @@ struct SelfTest {
 // and bfloat16 are in the code of the artifact.
 enum class Precision { kFloat32, kTf32, kFloat16, kBfloat16 };
 
-// An op library in the artifact's entry extra/ops/NAME, and the build it needs.
-struct CarriedLibrary {
-  std::string name;
-  std::string sha256;  // 64 lower-case hex digits
-  std::string torch_version;
-  std::string platform;  // such as linux-x86_64
-};
-
 // The machine and torch for which a package of machine code was compiled.
 struct Compiled {
   std::string device;  // cpu or cuda
@@ -101,7 +93,6 @@ struct Metadata {
   std::vector<std::string> classes;  // names by label; empty if there is one kind and no labels
   std::vector<Extra> extras;         // the outputs in Detection::extras, in this order
   Precision precision = Precision::kFloat32;
-  std::vector<CarriedLibrary> libraries;
   std::optional<Compiled> compiled;  // of a package of machine code only
   int64_t batch = 0;                 // the one size of batches that its detect takes; 0: any
 };

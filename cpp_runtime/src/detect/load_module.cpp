@@ -2,11 +2,9 @@
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/serialization/import.h>
 
-#include <algorithm>
-#include <iterator>
-#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "detect/steps.h"
 #include "file/artifact_file.h"
@@ -43,21 +41,9 @@ std::shared_ptr<const Methods> load_methods(const std::filesystem::path& path, c
   return std::make_shared<DetectOnlyMethods>(std::move(detect), metadata, device);
 }
 
-void require_ops_of(const ArtifactFile& file, c10::Device device,
-                    const std::optional<std::filesystem::path>& library) {
-  const Metadata& metadata = file.metadata;
-  try {
-    // ONNX files do not list the ops that Lensbox calls around them.
-    require_ops(metadata.file_kind == FileKind::kOnnx ? DetectOnlyMethods::ops(metadata) : metadata.ops,
-                device, library);
-  } catch (const ArtifactError& error) {
-    if (file.is_verified || metadata.libraries.empty()) throw;
-    std::vector<std::string> carried;
-    std::ranges::transform(metadata.libraries, std::back_inserter(carried), &CarriedLibrary::name);
-    throw ArtifactError(error.what() + (" The artifact carries " + joined(carried)) +
-                        ", which is opened only if a public key verifies the file "
-                        "(LoadOptions::public_key, lensbox_runner: --public-key).");
-  }
+// ONNX files do not list the ops that Lensbox calls around them.
+std::vector<std::string> ops_of(const Metadata& metadata) {
+  return metadata.file_kind == FileKind::kOnnx ? DetectOnlyMethods::ops(metadata) : metadata.ops;
 }
 
 GpuFloat32 float32_of(const Metadata& metadata, c10::Device device) {
@@ -74,12 +60,7 @@ LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& o
   if (file.metadata.file_kind == FileKind::kOnnx && !device.is_cpu()) {
     throw DeviceError("device must be cpu for an ONNX file, got " + device.str() + " for " + path.string());
   }
-  const auto library = find_op_library(options.op_library);
-  if (library) load_op_library(*library);
-  if (file.is_verified) {
-    open_carried_libraries(path, file.metadata.libraries, file.libraries, file.metadata.ops);
-  }
-  require_ops_of(file, device, library);
+  require_ops(ops_of(file.metadata), device, open_op_libraries(options.op_libraries));
   const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
   auto module = std::make_shared<DetectorModule>(path.string(), load_methods(path, file, device), outputs,
                                                  float32_of(file.metadata, device));

@@ -22,7 +22,6 @@ namespace fs = std::filesystem;
 using Archive = caffe2::serialize::PyTorchStreamReader;
 
 constexpr const char* kMetadata = "extra/lensbox.json";
-constexpr const char* kLibraries = "extra/ops/";
 constexpr const char* kNoMetadata =
     "is not a Lensbox artifact: it holds no lensbox.json; `lensbox export` writes artifacts";
 constexpr const char* kPackageMark = "archive_format";  // in all archives of torch.export
@@ -82,13 +81,6 @@ void read_archive(const fs::path& path, ArtifactFile& file) {
           path,
           "has an unusable lensbox.json: it lacks the entry compiled, which names the machine of the code");
     }
-    if (!file.is_verified) return;
-    for (const CarriedLibrary& library : file.metadata.libraries) {
-      const std::string name = kLibraries + library.name;
-      if (archive.hasRecord(name)) {
-        file.libraries[library.name] = read_record(archive, name);
-      }
-    }
   } catch (const c10::Error& error) {
     fail_artifact(path, "cannot be read as an archive of torch:\n" + torch_message(error));
   }
@@ -124,7 +116,6 @@ ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::pa
   ArtifactFile file{.bytes = std::make_shared<const std::string>(read_bytes(path)), .metadata = {}};
   const std::string_view bytes = *file.bytes;
   if (public_key) require_signature(bytes, path, *public_key);
-  file.is_verified = public_key.has_value();
   const bool is_onnx = looks_like_onnx(bytes);
   if (!is_onnx && !bytes.starts_with("PK")) fail_artifact(path, "is not an artifact" + what_else(bytes));
   if (const std::string fault = seal_fault(bytes); !fault.empty()) fail_artifact(path, fault);

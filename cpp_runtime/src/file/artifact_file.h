@@ -3,7 +3,6 @@
 #include <lensbox/metadata.h>
 
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,9 +18,6 @@ namespace lensbox {
 struct ArtifactFile {
   std::shared_ptr<const std::string> bytes;
   Metadata metadata;
-  bool is_verified = false;  // a signature was checked
-  // The libraries of extra/ops/ by name; none unless the file is verified.
-  std::map<std::string, std::string> libraries = {};
 };
 
 // Read the file once, check its seal, and its signature if a public key is given, then read lensbox.json.

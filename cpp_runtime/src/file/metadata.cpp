@@ -20,7 +20,6 @@ constexpr int kMaxSchemaDepth = 16;
 constexpr size_t kMostOps = 1000;
 constexpr int64_t kMaxCanvasSide = 1 << 14;
 constexpr int64_t kMaxJpegOversampling = 1000;
-constexpr size_t kMostLibraries = 16;
 constexpr size_t kMostClasses = 10'000;
 constexpr size_t kMostCharacters = 200;
 constexpr size_t kMostExtras = 100;
@@ -163,26 +162,6 @@ Precision read_precision(const JsonField& root) {
   return dtypes.at(root["precision"]["dtype"].matching("tf32|float16|bfloat16"));
 }
 
-CarriedLibrary read_library(const JsonField& field) {
-  return {.name = field["name"].matching("[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}"),  // becomes the name of a file
-          .sha256 = field["sha256"].matching("[0-9a-f]{64}"),
-          .torch_version = field["torch_version"].text(),
-          .platform = field["platform"].text()};
-}
-
-std::vector<CarriedLibrary> read_libraries(const JsonField& root) {
-  if (!root.has("libraries")) return {};
-  std::vector<CarriedLibrary> libraries;
-  std::set<std::string> names;
-  for (const JsonField& item : root["libraries"].list(kMostLibraries, "libraries")) {
-    libraries.push_back(read_library(item));
-    if (!names.insert(libraries.back().name).second) {
-      root["libraries"].fail("must be libraries with different names");
-    }
-  }
-  return libraries;
-}
-
 std::optional<Compiled> read_compiled(const JsonField& root) {
   if (!root.has("compiled")) return std::nullopt;
   const JsonField field = root["compiled"];
@@ -214,7 +193,6 @@ Metadata read_fields(const Json& document, const fs::path& artifact) {
   metadata.classes = read_classes(root);
   metadata.extras = read_extras(root);
   metadata.precision = read_precision(root);
-  metadata.libraries = read_libraries(root);
   metadata.compiled = read_compiled(root);
   if (root.has("batch")) metadata.batch = root["batch"].integer(1, INT32_MAX);
   metadata.torch_version = root["torch_version"].text();

@@ -49,6 +49,17 @@ Function* find(void* library, const char* name) {
   return reinterpret_cast<Function*>(dlsym(library, name));
 }
 
+// Return the platform of this process, such as linux-x86_64.
+std::string this_platform() {
+  utsname names{};
+  uname(&names);
+  std::string platform = std::string(names.sysname) + "-" + names.machine;
+  for (char& c : platform) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return platform;
+}
+
 c10::Device cuda_device(const std::string& name, int index) {
   const int count = torch::cuda::device_count();
   if (index < count) return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)};
@@ -71,16 +82,6 @@ c10::Device parse_device(const std::string& name) {
     if (error == std::errc() && last == end && index >= 0) return cuda_device(name, index);
   }
   throw DeviceError("device must be cpu, cuda, cuda:N or auto, got '" + name + "'");
-}
-
-std::string this_platform() {
-  utsname names{};
-  uname(&names);
-  std::string platform = std::string(names.sysname) + "-" + names.machine;
-  for (char& c : platform) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return platform;
 }
 
 std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::string_view cpuinfo) {

@@ -14,9 +14,6 @@ namespace lensbox {
 // one, else the CPU). Throws DeviceError for any other name and for a GPU that is not there.
 c10::Device parse_device(const std::string& name);
 
-// Return the platform of this process, such as linux-x86_64.
-std::string this_platform();
-
 // Throw ArtifactError, naming the artifact, if its code is not for this torch, system, processor and GPU;
 // DeviceError if it is for another kind of device than `device`.
 void require_machine(const std::filesystem::path& artifact, const Compiled& compiled, c10::Device device);

@@ -6,18 +6,15 @@
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/version.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <map>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <system_error>
 
 #include "file/errors.h"
 #include "file/files.h"
-#include "file/seal.h"
-#include "model/machine.h"
 
 namespace lensbox {
 namespace {
@@ -27,16 +24,6 @@ namespace fs = std::filesystem;
 constexpr const char* kFileName = "liblensbox_ops.so";
 constexpr const char* kOpsVariable = "LENSBOX_OPS_LIBRARY";
 
-std::string how_to_pass(const std::optional<fs::path>& library) {
-  if (library) {
-    return "The op library loaded is " + library->string() +
-           "; name another in LoadOptions::op_library (lensbox_runner: --ops) or " + kOpsVariable + ".";
-  }
-  return std::string("No op library was given: name one (") + kFileName +
-         ") in LoadOptions::op_library (lensbox_runner: --ops) or " + kOpsVariable +
-         ", or put it beside the program or the library.";
-}
-
 // Return the folders of the op library: beside the program, in the library folder of its installation, and
 // beside the shared library if this code lies in one.
 std::vector<fs::path> op_library_folders() {
@@ -45,7 +32,7 @@ std::vector<fs::path> op_library_folders() {
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   if (!error) folders = {program.parent_path(), program.parent_path() / LENSBOX_LIBRARY_FOLDER};
   Dl_info code;
-  if (dladdr(reinterpret_cast<const void*>(&find_op_library), &code) != 0 && code.dli_fname != nullptr) {
+  if (dladdr(reinterpret_cast<const void*>(&open_op_libraries), &code) != 0 && code.dli_fname != nullptr) {
     const fs::path library = fs::canonical(code.dli_fname, error);
     if (!error) folders.push_back(library.parent_path());
   }
@@ -63,23 +50,6 @@ bool has_lensbox_ops() {
     if (name.name.starts_with("lensbox::")) return true;
   }
   return false;
-}
-
-struct OpenLibraries {
-  std::mutex mutex;
-  std::map<std::string, fs::path> files;  // by SHA-256
-  fs::path of_lensbox = "another file";   // the op library of Lensbox
-};
-
-OpenLibraries& open_libraries() {
-  static OpenLibraries libraries;
-  return libraries;
-}
-
-bool is_open(const fs::path& library) {
-  void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_NOLOAD);
-  if (handle != nullptr) dlclose(handle);
-  return handle != nullptr;
 }
 
 c10::FunctionSchema parse_schema(const std::string& text) {
@@ -109,106 +79,9 @@ std::string torch_version_of(const std::string& record) {
   return record.substr(version, record.find(' ', version) - version);
 }
 
-// Return "lensbox::giou" of "lensbox::giou(Tensor boxes1, ...) -> Tensor", without the name of an overload.
-std::string_view op_name(std::string_view schema) {
-  return schema.substr(0, schema.find_first_of(".("));
-}
-
-// Return whether a library with this SHA-256 was opened by open_op_library.
-bool is_op_library_open(const std::string& sha256) {
-  OpenLibraries& open = open_libraries();
-  const std::lock_guard lock(open.mutex);
-  return open.files.contains(sha256);
-}
-
-// Open a shared library of ops with a known content. Returns why it cannot be opened, or "". A library that
-// is open already is not opened again; a second copy of it, by content or by Lensbox's namespace, is refused
-// before the linker sees it, since registering an op twice throws inside the linker. Thread-safe.
-std::string open_op_library(const fs::path& library, const std::string& content) {
-  const fs::path path = fs::absolute(library);  // dlopen searches the system's folders for a bare file name
-  OpenLibraries& open = open_libraries();
-  const std::lock_guard lock(open.mutex);
-  if (is_open(path)) return "";
-  const std::string hash = sha256(content);
-  if (const auto copy = open.files.find(hash); copy != open.files.end()) {
-    return "it is a copy of " + copy->second.string() +
-           ", which is open in this process; its ops cannot be registered twice";
-  }
-  if (!op_build_record(content).empty() && has_lensbox_ops()) {
-    return "the ops of the namespace lensbox are registered already, by " + open.of_lensbox.string() +
-           "; a process can open one op library of Lensbox only";
-  }
-  try {
-    // dlopen is declared as if it never threw, and the compiler would drop this catch block.
-    using Open = void* (*)(const char*, int);
-    const volatile Open open_library = &dlopen;
-    // RTLD_NOW, so that a symbol that this torch lacks is an error here and not a crash in the first call.
-    if (open_library(path.c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr) {
-      return std::string("the linker cannot load it: ") + dlerror();
-    }
-  } catch (const std::exception& error) {
-    return "a static initialiser of the library threw an exception. The linker's lock stays held, so the "
-           "process must end: any later dlopen hangs. The exception:\n" +
-           torch_message(error);
-  }
-  open.files.emplace(hash, path);
-  if (!op_build_record(content).empty()) open.of_lensbox = path;
-  return "";
-}
-
-[[noreturn]] void fail(const fs::path& artifact, const CarriedLibrary& library, const std::string& reason) {
-  fail_artifact(artifact, "carries " + library.name + reason);
-}
-
-const std::string& checked(const fs::path& artifact, const CarriedLibrary& library,
-                           const std::map<std::string, std::string>& contents) {
-  const auto found = contents.find(library.name);
-  if (found == contents.end()) fail(artifact, library, ", but holds no entry extra/ops/" + library.name);
-  const std::string hash = sha256(found->second);
-  if (hash != library.sha256) {
-    fail(artifact, library, " with SHA-256 " + library.sha256 + ", but its bytes have " + hash);
-  }
-  if (library.platform != this_platform()) {
-    fail(artifact, library, ", built for " + library.platform + "; this machine is " + this_platform());
-  }
-  if (minor_version(library.torch_version) != minor_version(TORCH_VERSION)) {
-    fail(artifact, library,
-         ", built for torch " + library.torch_version + "; this program has " +
-             std::string(kTorchDescription) + ", and C++ interfaces change between minor versions");
-  }
-  return found->second;
-}
-
-void open_library(const fs::path& artifact, const CarriedLibrary& library, const std::string& content) {
-  try {
-    // The linker needs the file only while it opens the library.
-    const PrivateFolder folder;
-    const fs::path file = folder.path() / library.name;
-    write_private_file(file, content);
-    if (const std::string fault = open_op_library(file, content); !fault.empty()) {
-      fail(artifact, library, ", which cannot be opened: " + fault);
-    }
-  } catch (const std::system_error& error) {
-    fail(artifact, library, std::string(", which cannot be written to a temporary file: ") + error.what());
-  }
-}
-
-// Return the names of the ops that another library has registered in this process, with commas.
-std::string registered_names(const std::vector<std::string>& schemas) {
-  const std::vector<c10::OperatorName> names = c10::Dispatcher::singleton().getAllOpNames();
-  std::vector<std::string> registered;
-  for (const std::string& schema : schemas) {
-    const std::string name(op_name(schema));
-    if (name.starts_with("lensbox::")) continue;
-    if (std::ranges::find(names, name, &c10::OperatorName::name) != names.end()) registered.push_back(name);
-  }
-  return joined(registered);
-}
-
-}  // namespace
-
-std::optional<fs::path> find_op_library(const std::optional<fs::path>& given) {
-  if (given) return given;
+// Return the op library of Lensbox: the file in LENSBOX_OPS_LIBRARY if it is set and not empty, else the
+// first liblensbox_ops.so in `op_library_folders`, else nothing.
+std::optional<fs::path> find_op_library() {
   const char* const variable = std::getenv(kOpsVariable);
   if (variable != nullptr && *variable != '\0') return fs::path(variable);
   std::error_code error;
@@ -219,7 +92,34 @@ std::optional<fs::path> find_op_library(const std::optional<fs::path>& given) {
   return std::nullopt;
 }
 
-void load_op_library(const fs::path& library) {
+// Return why the linker cannot open the library, or "". An open library is not opened again.
+std::string open_fault(const fs::path& library, bool is_of_lensbox) {
+  const fs::path path = fs::absolute(library);  // dlopen searches the system's folders for a bare file name
+  if (void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD); handle != nullptr) {
+    dlclose(handle);
+    return "";
+  }
+  // Registering an op twice throws inside the linker.
+  if (is_of_lensbox && has_lensbox_ops()) {
+    return "the ops of the namespace lensbox are registered already; a process can open one op library of "
+           "Lensbox only";
+  }
+  try {
+    // dlopen is declared as if it never threw, and the compiler would drop this catch block.
+    using Open = void* (*)(const char*, int);
+    const volatile Open open_library = &dlopen;
+    // RTLD_NOW, so that a symbol that this torch lacks is an error here and not a crash in the first call.
+    if (open_library(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return "";
+    return std::string("the linker cannot load it: ") + dlerror();
+  } catch (const std::exception& error) {
+    return "a static initialiser of the library threw an exception. The linker's lock stays held, so the "
+           "process must end: any later dlopen hangs. The exception:\n" +
+           torch_message(error);
+  }
+}
+
+// Open a library. Returns whether it is an op library of Lensbox. Throws ArtifactError.
+bool open_op_library(const fs::path& library) {
   const std::string where = "op library " + library.string() + ": ";
   std::string content;
   try {
@@ -228,53 +128,51 @@ void load_op_library(const fs::path& library) {
     throw ArtifactError(where + error.what());
   }
   const std::string record = op_build_record(content);
-  std::string fault;
-  if (!record.empty() && minor_version(torch_version_of(record)) != minor_version(TORCH_VERSION)) {
-    fault = "it was built for another version of torch";
-  } else {
-    fault = open_op_library(library, content);
-  }
-  if (fault.empty()) return;
-  throw ArtifactError(where + fault + "\n  its build record:   " + (record.empty() ? "none" : record) +
+  const bool is_of_lensbox = !record.empty();
+  const bool fits = !is_of_lensbox || minor_version(torch_version_of(record)) == minor_version(TORCH_VERSION);
+  const std::string fault =
+      fits ? open_fault(library, is_of_lensbox) : "it was built for another version of torch";
+  if (fault.empty()) return is_of_lensbox;
+  throw ArtifactError(where + fault + "\n  its build record:   " + (is_of_lensbox ? record : "none") +
                       "\n  this program has:   " + std::string(kTorchDescription));
 }
 
-void open_carried_libraries(const fs::path& artifact, const std::vector<CarriedLibrary>& libraries,
-                            const std::map<std::string, std::string>& contents,
-                            const std::vector<std::string>& schemas) {
-  const auto is_open = [](const CarriedLibrary& library) { return is_op_library_open(library.sha256); };
-  if (!libraries.empty() && std::ranges::none_of(libraries, is_open)) {
-    if (const std::string names = registered_names(schemas); !names.empty()) {
-      fail(artifact, libraries.front(),
-           ", but another library with another SHA-256 has registered " + names +
-               " in this process: load the artifact in a process of its own");
-    }
+}  // namespace
+
+std::vector<fs::path> open_op_libraries(std::vector<fs::path> libraries) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  bool has_own = false;
+  for (const fs::path& library : libraries) {
+    has_own = open_op_library(library) || has_own;
   }
-  for (const CarriedLibrary& library : libraries) {
-    const std::string& content = checked(artifact, library, contents);
-    if (!is_open(library)) open_library(artifact, library, content);
+  if (const auto own = has_own ? std::nullopt : find_op_library()) {
+    open_op_library(*own);
+    libraries.push_back(*own);
   }
+  return libraries;
 }
 
 void require_ops(const std::vector<std::string>& schemas, c10::Device device,
-                 const std::optional<fs::path>& library) {
+                 const std::vector<fs::path>& libraries) {
+  const std::string advice =
+      "load its library with --ops FILE (LoadOptions::op_libraries), or Lensbox's with " +
+      std::string(kOpsVariable) +
+      "; open: " + (libraries.empty() ? "none" : joined({libraries.begin(), libraries.end()}));
   const c10::DispatchKey key = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
   for (const std::string& text : schemas) {
     const c10::FunctionSchema wanted = parse_schema(text);
     const auto op = c10::Dispatcher::singleton().findSchema(wanted.operator_name());
-    if (!op) {
-      throw ArtifactError("the artifact needs the op " + wanted.name() + ", which is not registered. " +
-                          how_to_pass(library));
-    }
+    const std::string name = "the op " + wanted.name();
+    if (!op) throw ArtifactError("the artifact needs " + name + ", which is not registered: " + advice);
     // Do not test equality: a newer library may have added arguments with defaults.
     if (!op->schema().isBackwardCompatibleWith(wanted)) {
-      throw ArtifactError("the op " + wanted.name() +
-                          " has another schema than the artifact needs.\n  needed:     " + to_string(wanted) +
-                          "\n  registered: " + to_string(op->schema()) + "\n" + how_to_pass(library));
+      throw ArtifactError(name + " has another schema than the artifact needs: " + advice +
+                          "\n  needed:     " + to_string(wanted) +
+                          "\n  registered: " + to_string(op->schema()));
     }
     if (!op->hasComputedKernelForDispatchKey(key)) {
-      throw ArtifactError("the op " + wanted.name() + " has no kernel for device " + device.str() + ". " +
-                          how_to_pass(library));
+      throw ArtifactError(name + " has no kernel for device " + device.str() + ": " + advice);
     }
   }
 }
