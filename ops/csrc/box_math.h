@@ -282,13 +282,6 @@ LENSBOX_HOST_DEVICE Box<T> giou_gradient(const Box<T>& box_a, const Box<T>& box_
   };
 }
 
-// Gradients are stored in the dtype of the boxes. A finite value could round to infinity there (float16 ends
-// at 65504), so it saturates. `limit` is the dtype's largest finite value.
-template <typename T>
-LENSBOX_HOST_DEVICE T saturate(T value, T limit) {
-  return value > limit ? limit : (value < -limit ? -limit : value);
-}
-
 // The factor of a pair's gradient in a mean: upstream * weight / D, with D the sum of the weights, at
 // least 1. Sums of float weights exceed float's range, so D is double, and beyond 2^64 both D and the weight
 // are shrunk by a power of two, which is exact.

@@ -81,14 +81,14 @@ def check_gradients(
 
 
 @pytest.mark.parametrize("function", [giou, pairwise_giou])
-def test_sums_of_gradients_too_large_for_their_dtype_saturate(
+def test_sums_of_gradients_too_large_for_their_dtype_are_infinite(
     device: torch.device, function: Callable[[Tensor, Tensor], Tensor]
 ) -> None:
     box = torch.tensor([[[0, 0, 0.001, 0.001]]], dtype=torch.float16, device=device, requires_grad=True)
     others = torch.tensor([0, 0, 0.002, 0.0015], dtype=torch.float16, device=device).expand(1000, 1, 4)
     (grad,) = torch.autograd.grad(function(box, others).sum(), box)
-    assert grad.isfinite().all()
-    assert grad.max() == torch.finfo(torch.float16).max
+    assert grad.max() == float("inf")
+    assert not grad.isnan().any()
 
 
 def test_shapes_broadcast(device: torch.device) -> None:
@@ -128,7 +128,8 @@ def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dty
     assert out.isfinite().all()
     assert out.abs().max() <= 1 + 1e-5
     for grad in torch.autograd.grad(out.sum(), (boxes1, boxes2)):
-        assert grad.isfinite().all()
+        # float16 ends at 65504: a gradient beyond is infinite.
+        assert not grad.isnan().any() if dtype == torch.float16 else grad.isfinite().all()
 
 
 def test_nan_is_not_hidden(device: torch.device) -> None:

@@ -195,24 +195,41 @@ def test_no_valid_slot(device: torch.device) -> None:
     assert (grad == 0).all()
 
 
-@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+# A gradient of float16 boxes may be infinite: see the next test.
+@pytest.mark.parametrize("dtype", [dtype for dtype in FLOAT_DTYPES if dtype != torch.float16])
 def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dtype) -> None:
     pred = extreme_boxes(20000, dtype).to(device).requires_grad_()
     target = extreme_boxes(20000, dtype).to(device).requires_grad_()
     loss = masked_giou_loss(pred, target)
     assert loss.isfinite()
-    grads = torch.autograd.grad(loss, (pred, target), torch.full_like(loss, 1e30))
+    grads = torch.autograd.grad(loss, (pred, target), retain_graph=True)
     assert all(value.isfinite().all() for value in (*grads, *masked_giou_loss_and_grad(pred, target)))
+    too_large = torch.autograd.grad(loss, (pred, target), torch.full_like(loss, 1e30))
+    assert not any(value.isnan().any() for value in too_large)
 
 
-def test_gradients_too_large_for_their_dtype_saturate(device: torch.device) -> None:
+def test_gradients_too_large_for_their_dtype_are_infinite(device: torch.device) -> None:
     pred = torch.tensor([[0.0, 0, 1, 1]], dtype=torch.float16, device=device, requires_grad=True)
     target = torch.tensor([[5.0, 5, 6, 6]], device=device)
     # If the weights sum to less than 1, the gradient of a weight is 1 - giou, here above 1.
     weight = torch.tensor([0.5], dtype=torch.float16, device=device, requires_grad=True)
     loss = masked_giou_loss(pred, target, weight)
     of_pred, of_weight = torch.autograd.grad(loss, (pred, weight), torch.tensor(1e8, device=device))
-    assert of_pred.abs().max() == of_weight == 65504
+    assert of_pred.abs().max() == of_weight == float("inf")
+    assert not of_pred.isnan().any()
+
+
+def test_loss_scaler_notices_an_overflow(device: torch.device) -> None:
+    pred = torch.nn.Parameter(torch.tensor([[0, 0, 0.02, 0.02]], device=device))
+    target = torch.tensor([[0, 0, 0.03, 0.03]], device=device)
+    optimizer = torch.optim.SGD([pred], 1.0)
+    scaler = torch.amp.GradScaler(device.type, init_scale=65536.0)
+    scaler.scale(masked_giou_loss(pred.half(), target, torch.ones(1, device=device))).backward()
+    before = pred.detach().clone()
+    scaler.step(optimizer)
+    scaler.update()
+    assert torch.equal(pred.detach(), before)
+    assert scaler.get_scale() == 32768.0
 
 
 @pytest.mark.parametrize("only_pred", [True, False])

@@ -1,19 +1,15 @@
-// Code that the derivatives share: skip autograd if no gradient is recorded, and sum the gradients of
-// broadcast inputs.
+// Code that the derivatives share: skip autograd if no gradient is recorded.
 #pragma once
 
-#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/nan_to_num.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <array>
-#include <limits>
 #include <optional>
 
 #include "../dispatch.h"
@@ -40,14 +36,6 @@ bool needs_autograd(const Inputs&... inputs) {
     return (records && input.requires_grad()) || input._fw_grad(/*level=*/0).defined();
   };
   return (takes_part(inputs) || ...) || in_functorch();
-}
-
-// Sum the gradients of all copies of a broadcast input. The gradients are finite, but the sum may be too
-// large for the dtype: it saturates, as the kernels' gradients do.
-inline at::Tensor sum_of_copies(const at::Tensor& grad, const at::Tensor& input) {
-  if (grad.sym_sizes() == input.sym_sizes()) return grad;
-  constexpr double kStaysNan = std::numeric_limits<double>::quiet_NaN();
-  return at::nan_to_num(at::sum_to(grad, input.sym_sizes()), kStaysNan);
 }
 
 // While this guard lives, ops go straight to their kernels. A backward holds the guard unless second

@@ -1,5 +1,7 @@
 // The derivatives of `giou` and `pairwise_giou`, which differ in the ops that they call.
 
+#include <ATen/ExpandUtils.h>
+
 #include "derivatives.h"
 
 namespace lensbox {
@@ -39,8 +41,8 @@ class GiouFunction : public torch::autograd::Function<GiouFunction<Op>> {
     const auto [grad1, grad2] =
         op.call(grads[0], saved[0], saved[1], context->saved_data["eps"].toDouble(), mask);
     // The op gives gradients of the broadcast shape.
-    return {mask[0] ? sum_of_copies(grad1, saved[0]) : Tensor(),
-            mask[1] ? sum_of_copies(grad2, saved[1]) : Tensor(), Tensor()};
+    return {mask[0] ? at::sum_to(grad1, saved[0].sym_sizes()) : Tensor(),
+            mask[1] ? at::sum_to(grad2, saved[1].sym_sizes()) : Tensor(), Tensor()};
   }
 };
 

@@ -96,7 +96,8 @@ void load_boxes(const SlotView& view, const int64_t* slots, int count, BoxBlock<
   });
 }
 
-// Write the block as gradients of slots[0..count), saturated to the finite range of the dtype.
+// Write the block as gradients of slots[0..count). A gradient too large for the dtype becomes infinite, by
+// which a loss scaler (torch.amp.GradScaler) notices that its scale is too large.
 template <typename T>
 void store_gradients(const SlotView& view, const int64_t* slots, int count, const BoxBlock<T>& block) {
   with_storage_type(view.dtype, [&](auto storage) {
@@ -104,13 +105,12 @@ void store_gradients(const SlotView& view, const int64_t* slots, int count, cons
     if constexpr (std::numeric_limits<Storage>::is_integer) {
       return;  // integers have no gradient; requesting one is an error
     } else {
-      const T limit = static_cast<T>(kLargest<Storage>);
       auto* data = static_cast<Storage*>(view.data);
       const auto write = [&](Storage* box, int i) {
-        box[0] = static_cast<Storage>(saturate(block.x1[i], limit));
-        box[1] = static_cast<Storage>(saturate(block.y1[i], limit));
-        box[2] = static_cast<Storage>(saturate(block.x2[i], limit));
-        box[3] = static_cast<Storage>(saturate(block.y2[i], limit));
+        box[0] = static_cast<Storage>(block.x1[i]);
+        box[1] = static_cast<Storage>(block.y1[i]);
+        box[2] = static_cast<Storage>(block.x2[i]);
+        box[3] = static_cast<Storage>(block.y2[i]);
       };
       if (is_run(slots, count)) {
         Storage* run = data + 4 * slots[0];
@@ -171,7 +171,7 @@ void load_numbers(const SlotView& view, const int64_t* slots, int count, T* numb
   });
 }
 
-// Write numbers[0..count) to the consecutive slots[0..count) of a contiguous view, saturated like gradients.
+// Write numbers[0..count) to the consecutive slots[0..count) of a contiguous view.
 template <typename T>
 void store_numbers(const SlotView& view, const int64_t* slots, int count, const T* numbers) {
   with_storage_type(view.dtype, [&](auto storage) {
@@ -179,10 +179,9 @@ void store_numbers(const SlotView& view, const int64_t* slots, int count, const 
     if constexpr (std::numeric_limits<Storage>::is_integer) {
       return;  // outputs of this function are never integers
     } else {
-      const T limit = static_cast<T>(kLargest<Storage>);
       Storage* run = static_cast<Storage*>(view.data) + slots[0];
       for (int i = 0; i < count; ++i) {
-        run[i] = static_cast<Storage>(saturate(numbers[i], limit));
+        run[i] = static_cast<Storage>(numbers[i]);
       }
     }
   });

@@ -1,10 +1,10 @@
-// float16 and bfloat16 in memory. Conversions round to nearest, ties to even, as IEEE 754 asks.
+// float16 and bfloat16 in memory. Conversions round to nearest, ties to even, and overflow to infinity, as
+// IEEE 754 asks.
 #pragma once
 
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
 namespace lensbox {
 
@@ -42,13 +42,5 @@ struct BFloat16 {
   }
   operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
 };
-
-// The largest finite value of a type that gradients are stored as.
-template <typename Storage>
-constexpr double kLargest = std::numeric_limits<Storage>::max();
-template <>
-inline constexpr double kLargest<Half> = 65504;
-template <>
-inline constexpr double kLargest<BFloat16> = 0x1.fep127;
 
 }  // namespace lensbox

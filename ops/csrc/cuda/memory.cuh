@@ -73,20 +73,6 @@ __device__ __forceinline__ Storage from_math(T value) {
   }
 }
 
-// The largest finite value of a floating-point dtype.
-template <typename T, typename Storage>
-__device__ __forceinline__ T largest_finite() {
-  if constexpr (std::is_same_v<Storage, __half>) {
-    return T(65504);
-  } else if constexpr (std::is_same_v<Storage, __nv_bfloat16>) {
-    return T(3.3895313892515355e38);
-  } else if constexpr (std::is_same_v<Storage, float>) {
-    return T(3.4028234663852886e38);
-  } else {
-    return T(1.7976931348623157e308);
-  }
-}
-
 // Four adjacent coordinates, read or written as one vector of 4 to 16 bytes (two of 16 for 8-byte types).
 template <typename Storage>
 struct alignas(4 * sizeof(Storage) < 16 ? 4 * sizeof(Storage) : 16) PackedBox {
@@ -129,12 +115,12 @@ __device__ __noinline__ T load_number(const SlotView& view, int64_t slot) {
 
 template <typename Storage, typename T>
 __device__ __forceinline__ PackedBox<Storage> pack_box(const Box<T>& box) {
-  const T limit = largest_finite<T, Storage>();
-  return {from_math<Storage>(saturate(box.x1, limit)), from_math<Storage>(saturate(box.y1, limit)),
-          from_math<Storage>(saturate(box.x2, limit)), from_math<Storage>(saturate(box.y2, limit))};
+  return {from_math<Storage>(box.x1), from_math<Storage>(box.y1), from_math<Storage>(box.x2),
+          from_math<Storage>(box.y2)};
 }
 
-// Write a box, or the gradient of one, to a contiguous view, saturated to the finite range of its dtype.
+// Write a box, or the gradient of one, to a contiguous view. A value too large for the dtype becomes
+// infinite.
 template <typename T>
 __device__ void store_box(const SlotView& view, int64_t slot, const Box<T>& box) {
   with_storage(view.dtype, [&](auto tag) {
@@ -145,14 +131,13 @@ __device__ void store_box(const SlotView& view, int64_t slot, const Box<T>& box)
   });
 }
 
-// Write a number to a contiguous view of floating-point numbers, saturated to the finite range of its dtype.
+// Write a number to a contiguous view of floating-point numbers.
 template <typename T>
 __device__ void store_number(const SlotView& view, int64_t slot, T number) {
   with_storage(view.dtype, [&](auto tag) {
     using Storage = typename decltype(tag)::type;
     if constexpr (is_floating<Storage>) {
-      static_cast<Storage*>(view.data)[slot] =
-          from_math<Storage>(saturate(number, largest_finite<T, Storage>()));
+      static_cast<Storage*>(view.data)[slot] = from_math<Storage>(number);
     }
   });
 }

@@ -58,11 +58,6 @@ __device__ __forceinline__ Box<T> load_matrix_box(const SlotView& view, int64_t 
   return load_box<T>(view, slot);
 }
 
-template <typename Out, typename T>
-__device__ __forceinline__ Out giou_out(T value) {
-  return from_math<Out>(saturate(value, largest_finite<T, Out>()));
-}
-
 // A box with the values that all its pairs use.
 template <typename T>
 struct MeasuredBox {
@@ -113,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
           const T value = in_range ? giou_in_range(own.box, own.area, columns[c].box, columns[c].area, eps)
                                    : giou(own.box, columns[c].box, eps);
           if (first_column + c * kThreads < problem.columns) {
-            of_row[c * kThreads] = giou_out<Out>(value);
+            of_row[c * kThreads] = from_math<Out>(value);
           }
         }
       }
@@ -134,7 +129,7 @@ __global__ void __launch_bounds__(32 * kSmallRows)
   const int image_row = blockIdx.z * rows + row;
   const Box<T> a = boxes1.template load<T>(image_row);
   const Box<T> b = boxes2.template load<T>(blockIdx.z * columns + column);
-  out[image_row * columns + column] = giou_out<Out>(giou(a, b, eps));
+  out[image_row * columns + column] = from_math<Out>(giou(a, b, eps));
 }
 
 // A warp owns one box of one side and adds up the box's gradients over the whole other side: 32 pairs at a
