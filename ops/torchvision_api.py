@@ -10,26 +10,20 @@ drops boxes whose IoU equals the threshold.
 import torch
 from torch import Tensor
 
-from lensbox.ops.boxes import giou, pairwise_giou
-
 
 def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
     """Return the IoU of every pair: `[..., N, 4]`, `[..., M, 4]` -> `[..., N, M]`; leading dims broadcast.
 
-    Built from PyTorch ops; accept any dtype, compute in float32 or float64. Differentiable.
     Empty boxes overlap nothing (torchvision gives NaN for two of them).
     """
-    dtype = torch.float64 if torch.float64 in (boxes1.dtype, boxes2.dtype) else torch.float32
-    rows, columns = boxes1.to(dtype).unsqueeze(-2), boxes2.to(dtype).unsqueeze(-3)
-    low, high = torch.maximum(rows[..., :2], columns[..., :2]), torch.minimum(rows[..., 2:], columns[..., 2:])
-    intersection = (high - low).clamp(min=0).prod(-1)
-    union = _area(rows) + _area(columns) - intersection
-    return intersection / union.clamp(min=1e-7)
+    intersection, union, _ = _areas(boxes1.unsqueeze(-2), boxes2.unsqueeze(-3))
+    return _ratio(intersection, union)
 
 
 def generalized_box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
-    """Return the generalized IoU of every pair: `[N, 4]`, `[M, 4]` -> `[N, M]`."""
-    return pairwise_giou(_upcast(boxes1), _upcast(boxes2))
+    """Return the generalized IoU of every pair: `[..., N, 4]`, `[..., M, 4]` -> `[..., N, M]`."""
+    intersection, union, hull = _areas(boxes1.unsqueeze(-2), boxes2.unsqueeze(-3))
+    return _ratio(intersection, union) - _ratio(hull - union, hull)
 
 
 def generalized_box_iou_loss(
@@ -40,12 +34,13 @@ def generalized_box_iou_loss(
     Args:
         boxes1, boxes2: `[..., 4]` of the same shape.
         reduction: "none", "mean" (0 for no boxes) or "sum".
-        eps: smallest denominator, in square pixels; torchvision adds it to every denominator instead.
+        eps: added to every denominator, in square pixels.
 
     Raises:
         ValueError: another reduction.
     """
-    loss = 1 - giou(_upcast(boxes1), _upcast(boxes2), eps)
+    intersection, union, hull = _areas(boxes1, boxes2)
+    loss = 1 - intersection / (union + eps) + (hull - union) / (hull + eps)
     if reduction == "none":
         return loss
     if reduction == "mean":
@@ -111,10 +106,30 @@ def _check_nms(boxes: Tensor, scores: Tensor) -> None:
         )
 
 
-def _area(boxes: Tensor) -> Tensor:
-    return (boxes[..., 2:] - boxes[..., :2]).clamp(min=0).prod(-1)
+def _areas(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return areas of intersection, union and enclosing box: `[..., 4]` twice, which broadcast -> `[...]`.
+
+    Float64 if a box is float64, otherwise float32. An inverted side counts as empty.
+    """
+    in_double = torch.float64 in (boxes1.dtype, boxes2.dtype)
+    boxes1, boxes2 = _in_math(boxes1), _in_math(boxes2)
+    low1, high1, low2, high2 = boxes1[..., :2], boxes1[..., 2:], boxes2[..., :2], boxes2[..., 2:]
+    intersection = _area(torch.maximum(low1, low2), torch.minimum(high1, high2))
+    union = _area(low1, high1) + _area(low2, high2) - intersection
+    hull = _area(torch.minimum(low1, low2), torch.maximum(high1, high2))
+    dtype = torch.float64 if in_double else torch.float32
+    return intersection.to(dtype), union.to(dtype), hull.to(dtype)
 
 
-def _upcast(boxes: Tensor) -> Tensor:
-    """Convert float16 and bfloat16 boxes to float32, as torchvision does."""
-    return boxes.float() if boxes.dtype in (torch.float16, torch.bfloat16) else boxes
+def _in_math(boxes: Tensor) -> Tensor:
+    """Convert boxes to the dtype of the arithmetic: float64 for integers, whose areas it holds exactly."""
+    return boxes.float() if boxes.dtype in (torch.float16, torch.bfloat16, torch.float32) else boxes.double()
+
+
+def _area(low: Tensor, high: Tensor) -> Tensor:
+    return (high - low).clamp(min=0).prod(-1)
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """Return part / whole, and 0 where `whole` is 0. There is no eps, which would spoil normalised boxes."""
+    return part / torch.where(whole == 0, torch.ones_like(whole), whole)

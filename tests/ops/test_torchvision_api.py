@@ -39,16 +39,59 @@ def test_box_iou_of_worked_boxes(device: torch.device, dtype: torch.dtype) -> No
     assert out.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
 
 
+def torchvision_ious(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor]:
+    """Return IoU and GIoU of every pair by torchvision's formulas, which have no eps, in float64."""
+    rows, columns = boxes1.double()[:, None], boxes2.double()[None]
+
+    def area(low: Tensor, high: Tensor) -> Tensor:
+        return (high - low).clamp(min=0).prod(-1)
+
+    low, high = torch.maximum(rows[..., :2], columns[..., :2]), torch.minimum(rows[..., 2:], columns[..., 2:])
+    intersection = area(low, high)
+    union = area(rows[..., :2], rows[..., 2:]) + area(columns[..., :2], columns[..., 2:]) - intersection
+    low, high = torch.minimum(rows[..., :2], columns[..., :2]), torch.maximum(rows[..., 2:], columns[..., 2:])
+    hull = area(low, high)
+    return intersection / union, intersection / union - (hull - union) / hull
+
+
+# The recorded boxes have sides of 1 to 31 in 0..100.
+SCALES = {torch.float64: [1e-30, 1e-9, 1, 1e30], torch.float16: [1e-2, 1, 1e2]}
+SCALES |= {dtype: [1e-15, 1e-9, 1e-4, 1, 1e4, 1e15] for dtype in (torch.float32, torch.bfloat16)}
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(d, scale) for d in BOX_DTYPES for scale in SCALES.get(d, [1])])
+def test_values_do_not_depend_on_the_scale(device: torch.device, dtype: torch.dtype, scale: float) -> None:
+    boxes1, boxes2 = (recorded(name, device).double() * scale for name in ("boxes1", "boxes2"))
+    if not dtype.is_floating_point:
+        boxes1, boxes2 = boxes1.round(), boxes2.round()
+    boxes1, boxes2 = boxes1.to(dtype), boxes2.to(dtype)
+    iou, giou = torchvision_ious(boxes1, boxes2)
+    assert iou.max() > 0.1
+    error = 1e-12 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(box_iou(boxes1, boxes2).double(), iou, rtol=error, atol=error)
+    torch.testing.assert_close(generalized_box_iou(boxes1, boxes2).double(), giou, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("side", [1.0, 1e-2, 1e-4, 1e-8])
+def test_loss_adds_eps_to_the_denominators(device: torch.device, side: float) -> None:
+    boxes1 = torch.tensor([[0, 0, side, side]], dtype=torch.float64, device=device)
+    boxes2 = torch.tensor([[0, 0, side, side / 2]], dtype=torch.float64, device=device)
+    area, eps = side * side, 1e-7
+    expected = 1 - area / 2 / (area + eps)  # union and enclosing box are boxes1
+    assert generalized_box_iou_loss(boxes1, boxes2).item() == pytest.approx(expected, rel=1e-12)
+
+
 def test_box_iou_of_many_images_and_its_gradient(device: torch.device) -> None:
     boxes1 = random_boxes(3, 1, 5, dtype=torch.float64).to(device).requires_grad_()
     boxes2 = random_boxes(2, 4, dtype=torch.float64).to(device)
     out = box_iou(boxes1, boxes2)
     assert out.shape == (3, 2, 5, 4)
     assert torch.equal(out[1, 0], box_iou(boxes1[1, 0], boxes2[0]))
-    assert torch.autograd.gradcheck(box_iou, (boxes1, boxes2))
-    empty = torch.zeros(1, 4, device=device, requires_grad=True)
-    (grad,) = torch.autograd.grad(box_iou(empty, empty).sum(), empty)
-    assert (grad == 0).all()
+    for function in (box_iou, generalized_box_iou):
+        assert torch.autograd.gradcheck(function, (boxes1, boxes2))
+        empty = torch.zeros(1, 4, device=device, requires_grad=True)
+        (grad,) = torch.autograd.grad(function(empty, empty).sum(), empty)
+        assert (grad == 0).all()
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
