@@ -26,7 +26,7 @@ RUN pip install --no-cache-dir --no-build-isolation \
  && pip uninstall --yes cmake ninja scikit-build-core \
  && lensbox info
 
-FROM nvidia/cuda:${CUDA}-base-ubuntu24.04
+FROM nvidia/cuda:${CUDA}-base-ubuntu24.04 AS service
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/lensbox /opt/lensbox
@@ -42,3 +42,20 @@ STOPSIGNAL SIGTERM
 # The artifact is not in the image: mount its folder at /models.
 ENTRYPOINT ["lensbox", "serve", "--host", "0.0.0.0", "--port", "8000"]
 CMD ["--artifact", "/models/detector.pt", "--device", "cuda"]
+
+# A node of a Ray cluster: docker build -f deploy/docker/cuda.Dockerfile --target ray -t lensbox:0.1.0-ray .
+FROM service AS ray
+USER 0:0
+# The probes of KubeRay use wget for older versions of Ray.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends wget && rm -rf /var/lib/apt/lists/* \
+ && pip install --no-cache-dir "ray[serve]==2.60.0"
+USER 10001:10001
+ENV RAY_USAGE_STATS_ENABLED=0 HOME=/tmp
+# KubeRay sets the command and checks the health.
+HEALTHCHECK NONE
+ENTRYPOINT []
+CMD ["ray", "--help"]
+
+# Without --target: the service.
+FROM service

@@ -46,7 +46,7 @@ def test_every_variable_that_the_code_reads_is_known() -> None:
     named = re.compile(r"""(?:VARIABLE|Variable) = ["'](LENSBOX_\w+)""")
     texts = [(REPOSITORY / name).read_text(encoding="utf-8") for name in listed.stdout.split()]
     found = {name for text in texts for pattern in (read, named) for name in pattern.findall(text)}
-    assert {"LENSBOX_OPS_LIBRARY", "LENSBOX_API_KEY", "LENSBOX_API_KEYS", "LENSBOX_REQUIRE_HELM"} <= found
+    assert {"LENSBOX_OPS_LIBRARY", "LENSBOX_API_KEY", "LENSBOX_API_KEYS"} <= found
     assert not list(unknown_variables(dict.fromkeys(found, "")))
 
 

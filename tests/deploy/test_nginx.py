@@ -1,24 +1,26 @@
-"""deploy/nginx: slow clients are disconnected while other clients get answers."""
+"""deploy/nginx with a real nginx: host names, limits, slow clients, rates and TLS."""
 
 import contextlib
+import http.client
 import http.server
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deployed import DEPLOY
 from free_port import free_port
+from programs import run
 from services import refuses
 from waiting import PATIENCE, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+HOST = "lensbox.example"
 
 pytestmark = pytest.mark.skipif(
     NGINX is None and "LENSBOX_REQUIRE_NGINX" not in os.environ, reason="there is no nginx (apt: nginx-light)"
@@ -26,40 +28,54 @@ pytestmark = pytest.mark.skipif(
 
 
 class _Upstream(http.server.BaseHTTPRequestHandler):
+    """Answer with the request's headers."""
+
     def do_GET(self) -> None:
+        body = str(self.headers).encode()
         self.send_response(200)
-        self.send_header("Content-Length", "2")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(b"ok")
+        self.wfile.write(body)
 
     def log_message(self, *arguments: object) -> None:
         pass
 
 
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
-    """The port of an nginx with the configuration of deploy/, but shorter timeouts."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a certificate."""
+    folder = tmp_path_factory.mktemp("nginx")
+    names = ["-subj", f"/CN={HOST}", "-addext", f"subjectAltName=DNS:{HOST}"]
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", "key.pem"]
+    run("openssl", "req", "-x509", *key, "-out", "certificate.pem", *names, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def port(folder: Path) -> Iterator[int]:
+    """The HTTPS port of an nginx with the configuration of deploy/, with shorter times and a rate of one."""
     upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Upstream)
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
-    listening = free_port()
+    plain, tls = free_port(), free_port()
     text = (DEPLOY / "nginx" / "lensbox.conf").read_text(encoding="utf-8")
     for old, new in (
-        ("listen 8080", f"listen 127.0.0.1:{listening}"),
+        ("listen 80", f"listen 127.0.0.1:{plain}"),
+        ("listen 443", f"listen 127.0.0.1:{tls}"),
         ("127.0.0.1:8000;", f"127.0.0.1:{upstream.server_port};"),
+        ("/etc/nginx/tls", str(folder)),
         ("client_header_timeout 10s", "client_header_timeout 1s"),
+        ("zone=requests:10m rate=50r/s", "zone=requests:10m rate=1r/m"),
+        ("burst=100", "burst=8"),
+        ("http {", "http {" + "".join(f"{part}_temp_path {folder};" for part in _TEMPORARY)),
     ):
         assert old in text
         text = text.replace(old, new)
-    temporary = "".join(
-        f"{name}_temp_path {tmp_path};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    text = text.replace("http {", f"http {{ {temporary}")
-    (tmp_path / "nginx.conf").write_text(f"daemon off; pid {tmp_path}/pid; error_log stderr;\n{text}")
-    process = subprocess.Popen([str(NGINX), "-c", str(tmp_path / "nginx.conf"), "-e", "stderr"])
+    (folder / "nginx.conf").write_text(f"daemon off; pid {folder}/pid; error_log stderr;\n{text}")
+    process = subprocess.Popen([str(NGINX), "-c", str(folder / "nginx.conf"), "-e", "stderr"])
     try:
-        wait_until(lambda: not refuses(f"http://127.0.0.1:{listening}"))
+        wait_until(lambda: not refuses(f"http://127.0.0.1:{plain}"))
         assert process.poll() is None
-        yield listening
+        yield tls
     finally:
         process.terminate()
         process.wait(PATIENCE)
@@ -67,15 +83,55 @@ def port(tmp_path: Path) -> Iterator[int]:
         upstream.server_close()
 
 
-def test_closes_the_connection_of_a_slow_client(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), PATIENCE) as slow:
+_TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+
+
+@contextlib.contextmanager
+def connected(port: int, folder: Path) -> Iterator[ssl.SSLSocket]:
+    context = ssl.create_default_context(cafile=str(folder / "certificate.pem"))
+    with (
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
+        context.wrap_socket(plain, server_hostname=HOST) as secure,
+    ):
+        yield secure
+
+
+def ask(port: int, folder: Path, head: str, path: str = "/v1/model") -> tuple[int, str]:
+    """Return status and body of the answer to a GET with these header lines."""
+    with connected(port, folder) as client:
+        client.sendall(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        return response.status, response.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("head", "path", "status"),
+    [
+        ("Host: other.example\r\n", "/", 421),
+        ("", "/", 400),
+        (f"Host: {HOST}\r\nHost: {HOST}\r\n", "/", 400),
+        (f"Host: {HOST}\r\nX-Long: {'x' * 17_000}\r\n", "/", 400),
+        (f"Host: {HOST}\r\nContent-Length: {1 << 25}\r\n", "/", 413),
+        (f"Host: {HOST}\r\n", "/metrics", 404),
+    ],
+    ids=["another host", "no host", "two hosts", "long header", "large body", "metrics"],
+)
+def test_refuses_before_the_service_is_asked(
+    port: int, folder: Path, head: str, path: str, status: int
+) -> None:
+    assert ask(port, folder, head, path)[0] == status
+
+
+def test_limits_the_rate_and_closes_slow_clients(port: int, folder: Path) -> None:
+    with connected(port, folder) as slow:
         slow.sendall(b"GET / HTTP/1.1\r\nHost:")
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/model", timeout=PATIENCE) as answer:
-            assert answer.read() == b"ok"
-        with contextlib.suppress(ConnectionResetError):
+        head = f"Host: {HOST}\r\nUpgrade: h2c\r\nX-Forwarded-For: 1.2.3.4\r\n"
+        status, received = ask(port, folder, head)
+        assert status == 200
+        assert "X-Forwarded-For: 127.0.0.1" in received
+        assert "Upgrade" not in received
+        statuses = [ask(port, folder, f"Host: {HOST}\r\n")[0] for _ in range(10)]
+        assert statuses[-1] == 429
+        with contextlib.suppress(ConnectionResetError, ssl.SSLError):
             assert slow.recv(1) == b""
-
-
-def test_does_not_expose_metrics(port: int) -> None:
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE)

@@ -1,0 +1,149 @@
+"""Manifests for Kubernetes, KServe and KubeRay are valid and agree with the service. No cluster is asked."""
+
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from deployed import DEPLOY, PORT, parameters_of, read_documents, settings_of, validate, validate_pod
+from page_blocks import read_blocks
+
+from lensbox.artifact.metadata import FORMAT_VERSION
+from lensbox.serve import ray_proxy
+from lensbox.serve.http import info, v2
+from lensbox.serve.ray_arguments import read_arguments
+
+ROUTES = {route.path for module in (info, v2) for route in module.router.routes}
+DEPLOYMENT, SERVICE = read_documents(DEPLOY / "kubernetes" / "lensbox.yaml")
+(RUNTIME,) = read_documents(DEPLOY / "kserve" / "runtime.yaml")
+(RAY,) = read_documents(DEPLOY / "kuberay" / "rayservice.yaml")
+CLUSTER = RAY["spec"]["rayClusterConfig"]
+SERVE = yaml.safe_load(RAY["spec"]["serveConfigV2"])
+
+
+def object_of(required: str = "", **properties: Any) -> dict[str, Any]:
+    """Return the schema of an object without other properties."""
+    names = required.split()
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": names}
+
+
+# The fields of KServe's types (pkg/apis/serving/v1alpha1 and v1beta1) that the files use. `validate_pod`
+# checks containers and volumes.
+TEXT = {"type": "string", "minLength": 1}
+META = object_of("name", name={"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"})
+FORMAT = {"name": TEXT, "version": {"type": "string", "pattern": r"^\d+(\.\d+){0,2}$"}}
+PROTOCOL = {"enum": ["v1", "v2", "grpc-v1", "grpc-v2"]}
+RUNTIME_SPEC = object_of(
+    "containers",
+    annotations={"type": "object", "additionalProperties": TEXT},
+    containers={"type": "array", "minItems": 1},
+    protocolVersions={"type": "array", "items": PROTOCOL},
+    supportedModelFormats={
+        "type": "array",
+        "items": object_of("name", **FORMAT, autoSelect={"type": "boolean"}),
+    },
+    volumes={"type": "array"},
+)
+MODEL = object_of(
+    "modelFormat", modelFormat=object_of("name", **FORMAT), protocolVersion=PROTOCOL, storageUri=TEXT
+)
+PREDICTOR = object_of("model", model=MODEL, minReplicas={"type": "integer", "minimum": 0})
+
+
+def schema_of(kind: str, version: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a resource of KServe."""
+    named = {"apiVersion": {"const": f"serving.kserve.io/{version}"}, "kind": {"const": kind}}
+    return object_of("apiVersion kind metadata spec", **named, metadata=META, spec=spec)
+
+
+def test_kubernetes_takes_the_manifest() -> None:
+    validate(DEPLOYMENT)
+    validate(SERVICE)
+    pod = DEPLOYMENT["spec"]["template"]
+    validate_pod(pod["spec"])
+    (container,) = pod["spec"]["containers"]
+    (port,) = container["ports"]
+    labels = pod["metadata"]["labels"]
+    assert DEPLOYMENT["spec"]["selector"]["matchLabels"] == SERVICE["spec"]["selector"] == labels
+    assert SERVICE["spec"]["ports"][0]["targetPort"] == port["name"]
+    annotations = pod["metadata"]["annotations"]
+    assert str(port["containerPort"]) == annotations["prometheus.io/port"] == str(PORT)
+    paths = {container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
+    assert {*paths, annotations["prometheus.io/path"]} <= ROUTES
+
+
+def test_a_pod_of_kubernetes_has_the_time_and_files_of_its_settings() -> None:
+    pod = DEPLOYMENT["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    settings = settings_of(container["args"])
+    assert settings.threads == int(container["resources"]["limits"]["cpu"])
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounted == {str(settings.artifact.parent), "/tmp"}
+    before = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] > before + settings.shutdown_timeout
+
+
+def test_kserve_takes_the_runtime() -> None:
+    jsonschema.validate(RUNTIME, schema_of("ClusterServingRuntime", "v1alpha1", RUNTIME_SPEC))
+    spec = RUNTIME["spec"]
+    validate_pod({key: spec[key] for key in ("containers", "volumes")})
+    (container,) = spec["containers"]
+    assert (container["name"], container["command"]) == ("kserve-container", ["lensbox", "serve"])
+    options = parameters_of(container["args"])
+    assert str(options["artifact"]).startswith("/mnt/models/")  # where KServe puts the files of storageUri
+    (port,) = container["ports"]
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("readiness", "liveness")]
+    assert {probe["path"] for probe in probes} | {spec["annotations"]["prometheus.kserve.io/path"]} <= ROUTES
+    ports = [probe["port"] for probe in probes]
+    ports += [port["containerPort"], int(spec["annotations"]["prometheus.kserve.io/port"])]
+    assert set(ports) == {options["port"]}
+    assert options["host"] == "0.0.0.0"
+
+
+def test_kserve_chooses_the_runtime_for_the_service_of_the_page() -> None:
+    (text,) = (block.text for block in read_blocks("docs/deploy.md") if "InferenceService" in block.text)
+    service = yaml.safe_load(text)
+    spec = object_of("predictor", predictor=PREDICTOR)
+    jsonschema.validate(service, schema_of("InferenceService", "v1beta1", spec))
+    model = service["spec"]["predictor"]["model"]
+    (supported,) = RUNTIME["spec"]["supportedModelFormats"]
+    assert supported == {**model["modelFormat"], "autoSelect": True}
+    assert supported["version"] == str(FORMAT_VERSION)
+    assert model["protocolVersion"] in RUNTIME["spec"]["protocolVersions"]
+
+
+def test_the_application_on_ray_takes_its_arguments() -> None:
+    (application,) = SERVE["applications"]
+    assert application["import_path"] == "lensbox.serve.ray_app:app"
+    settings, scaling = read_arguments(application["args"])
+    (worker,) = CLUSTER["workerGroupSpecs"]
+    pod = worker["template"]["spec"]
+    limits = pod["containers"][0]["resources"]["limits"]
+    # The cluster has room for all replicas.
+    gpus, cpus = scaling.max_replicas * scaling.num_gpus, scaling.max_replicas * scaling.num_cpus
+    assert gpus <= worker["maxReplicas"] * limits["nvidia.com/gpu"]
+    assert cpus <= worker["maxReplicas"] * int(limits["cpu"])
+    assert pod["terminationGracePeriodSeconds"] > settings.shutdown_timeout
+
+
+def test_ray_knows_the_configuration() -> None:
+    schema = pytest.importorskip("ray.serve.schema", reason="ray is not installed (lensbox[ray])")
+    schema.ServeDeploySchema.model_validate(SERVE)
+
+
+@pytest.mark.parametrize("group", [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]])
+def test_pods_of_ray_are_valid(group: Any) -> None:
+    pod = group["template"]["spec"]
+    validate_pod(pod)
+    (container,) = pod["containers"]
+    environment = {entry["name"]: entry["value"] for entry in container["env"]}
+    module, name = environment["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"].split(":")
+    assert module == ray_proxy.__name__
+    assert callable(getattr(ray_proxy, name))
+    assert {"name": "serve", "containerPort": PORT} in container["ports"]
+    text = (DEPLOY / "docker" / "cuda.Dockerfile").read_text(encoding="utf-8")
+    version = re.search(r'"ray\[serve\]==(.*)"', text)
+    assert version is not None
+    assert CLUSTER["rayVersion"] == version[1]
