@@ -23,6 +23,7 @@ from lensbox.export.verify.verifier import Runtimes
 from lensbox.model import Detector, missing
 from lensbox.model.protocol_check import Answer
 from lensbox.model.weights_file import non_finite_weights
+from lensbox.runtime.gpu_float32 import set_gpu_float32
 
 _logger = logging.getLogger(__name__)
 
@@ -102,6 +103,8 @@ class Plan:
         if isinstance(detector, nn.Module) and (reason := non_finite_weights(detector)) is not None:
             raise InputError(f"the detector cannot be exported: {reason}")
         self.options = options
+        if options.device.type == "cuda":  # to measure and to compile as the files will compute
+            set_gpu_float32("an export", options.dtype == "tf32")
         if options.batches:
             detector = cast(Detector, FixedBatches(detector, options.batches))
         self.detector = _checked_copy(detector)

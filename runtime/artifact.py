@@ -23,6 +23,7 @@ from lensbox.runtime.images.gpu_jpeg import CodedPhoto, gpu_jpeg_decoder
 from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.pipeline import Pipeline
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
+from lensbox.runtime.torchscript import torchscript_call
 
 # More threads wait for Python's lock (GIL): on 16 cores, 16 threads were slower than 8. Threads that only
 # read files for the GPU's decoder are fastest in pairs: docs/benchmarks_detector.md.
@@ -33,8 +34,8 @@ _MAX_THREADS_BESIDE_GPU_DECODER = 2
 class Artifact:
     """A loaded detector. Thread-safe.
 
-    On a GPU the methods compute in full float32, or in TF32 if the metadata's `precision` says so. torch's
-    own switches are overridden during the calls and restored after the last running call.
+    On a GPU the methods compute in full float32, or in TF32 if the metadata's `precision` says so:
+    `load_artifact` sets torch's switches for the whole process.
 
     module: has the methods in `docs/artifact.md`, as TorchScript or as `DetectOnlyMethods`. decodes_jpeg: the
     device decodes JPEG files for a service; set by `lensbox.serve.loading`.
@@ -60,14 +61,6 @@ class Artifact:
     @on_letterbox.setter
     def on_letterbox(self, report: Callable[[DeviceTimer], None] | None) -> None:
         self._pipeline.on_letterbox = report
-
-    def precision(self) -> contextlib.AbstractContextManager[None]:
-        """Set torch's precision of float32 on a GPU once for all calls within the context.
-
-        Otherwise each call sets it, and puts it back. Calls of artifacts with another precision wait until
-        the context ends, so only a process with a single artifact may use this.
-        """
-        return self._pipeline.precision()
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -185,7 +178,7 @@ class Artifact:
         ValueError.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
-        with self._pipeline.calls():
+        with torchscript_call():
             boxes, scores, counts, *_ = self._pipeline.detect(images.to(self.device), thresholds)
             return boxes, scores, counts
 
@@ -197,7 +190,7 @@ class Artifact:
         labels: int64 [B, K]; further outputs: [B, K, ...], points in canvas pixels. Raise ValueError.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
-        with self._pipeline.calls():
+        with torchscript_call():
             found = self._pipeline.detect(images.to(self.device), thresholds)
             return dict(zip(self._pipeline.outputs, found, strict=True))
 
@@ -234,7 +227,7 @@ class Artifact:
                 f"got {list(predictions.shape)} and {list(targets.shape)}"
             )
         self._check_loss()
-        with self._pipeline.calls():
+        with torchscript_call():
             return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
 
     def losses(self, pairs: BoxPairs, per_image: bool = False, gradient: bool = False) -> Losses:
@@ -245,8 +238,8 @@ class Artifact:
         and ValueError as `loss` does.
         """
         self._check_loss()
-        is_giou = self.has_giou_loss  # before `calls`, which must not be nested
-        with self._pipeline.calls(), torch.inference_mode(False):
+        is_giou = self.has_giou_loss
+        with torchscript_call(), torch.inference_mode(False):
             return losses(self.module.loss, is_giou, pairs.copied_to(self.device), per_image, gradient)
 
     @property
@@ -255,13 +248,13 @@ class Artifact:
         if self._giou_loss is None:
             if self.module.loss is None:
                 return False
-            with self._pipeline.calls():
+            with torchscript_call():
                 self._giou_loss = is_giou_loss(self.module.loss, self.device)
         return self._giou_loss
 
     def self_test(self) -> SelfTestReport:
         """Run the self-test that came with the artifact, on the artifact's device."""
-        with self._pipeline.calls():
+        with torchscript_call():
             return run_self_test(self.module, self.metadata.self_test, self.device)
 
     def _check_loss(self) -> None:

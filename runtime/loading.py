@@ -6,9 +6,10 @@ from pathlib import Path
 
 import torch
 
-from lensbox.artifact.archive import open_file, read_file
+from lensbox.artifact.archive import ArtifactFile, open_file, read_file
 from lensbox.artifact.signature import require_signature
 from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.gpu_float32 import set_gpu_float32
 from lensbox.runtime.op_library import load_op_libraries
 
 _logger = logging.getLogger(__name__)
@@ -38,10 +39,12 @@ def load_artifact(
 
     An ONNX file runs on the CPU, in onnxruntime with as many threads as torch uses. A package of machine
     code needs the kind of device and processor, and the minor version of torch, for which it was compiled.
+    On a GPU, loading sets torch's switches of TF32 for the whole process.
 
     Raise ArtifactError if the file is missing, damaged, not an artifact, of another format version, not
-    signed by the owner of `public_key`, or needs an operator that is not registered, or if a library of
-    `ops` cannot be loaded. Raise DeviceError for a device that is missing or does not suit the file.
+    signed by the owner of `public_key`, needs an operator that is not registered, if a library of `ops`
+    cannot be loaded, or if, on a GPU, an earlier artifact of the process computes in TF32 and this one does
+    not, or the other way round. Raise DeviceError for a device that is missing or does not suit the file.
     """
     data = read_file(path)
     if public_key is not None:
@@ -59,15 +62,23 @@ def load_artifact_bytes(data: bytes, name: str, device: str | torch.device = "cp
     name: of the file, for messages.
     """
     file = open_file(data, name)
+    artifact = _load(file, str(device))
+    if artifact.device.type == "cuda":
+        precision = file.metadata.precision
+        set_gpu_float32(name, tf32=precision is not None and precision.dtype == "tf32")
+    return artifact
+
+
+def _load(file: ArtifactFile, device: str) -> Artifact:
     # Imported here: these modules load the op library, and the caller of this function reports its errors.
     if file.kind == "onnx":
         from lensbox.runtime.formats.onnx import load_onnx
 
-        return load_onnx(file, str(device))
+        return load_onnx(file, device)
     if file.kind == "aoti":
         from lensbox.runtime.formats.aoti import load_package
 
-        return load_package(file, str(device))
+        return load_package(file, device)
     from lensbox.runtime.formats.torchscript import load_torchscript
 
-    return load_torchscript(file, str(device))
+    return load_torchscript(file, device)

@@ -1,7 +1,6 @@
 """The computation of a detector: fit images to canvases, detect, restore the boxes, copy them to the CPU."""
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from lensbox.runtime.detection import (
     concatenate,
 )
 from lensbox.runtime.device import DeviceTimer, tile_batch
-from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.tiles import cut_windows, merge_tiles, require_whole, tile_windows
 from lensbox.runtime.torchscript import torchscript_call
@@ -49,29 +47,18 @@ class Pipeline:
         self._metadata = metadata
         self._device = device
         self._captured: CapturedDetect | None = None
-        self._tf32 = metadata.precision is not None and metadata.precision.dtype == "tf32"
         self._further = (*(["labels"] if metadata.classes else []), *metadata.extras)
         self.outputs = ("boxes", "scores", "counts", *self._further)
 
-    @contextlib.contextmanager
-    def calls(self) -> Iterator[None]:
-        """Prepare the thread for calls of the module: no gradients, no compilation, the right precision."""
-        with torchscript_call(), self.precision():
-            yield
-
-    def precision(self) -> contextlib.AbstractContextManager[None]:
-        """Set the precision of float32 on a GPU within the context. See `gpu_float32`."""
-        return gpu_float32(self._device, self._tf32)
-
     def detect(self, canvases: Tensor, thresholds: Thresholds) -> Outputs:
-        """Return the tensors named `outputs` for canvases on the device. Call it within `calls`."""
+        """Return the tensors named `outputs` for canvases on the device, within `torchscript_call`."""
         if self._captured is not None and (found := self._captured(canvases, thresholds)) is not None:
             return found
         return self._uncaptured(canvases, *thresholds)
 
     def capture(self, sizes: Iterable[int], thresholds: Thresholds) -> None:
         """Capture CUDA graphs of `detect` for these batch sizes."""
-        with self.calls():
+        with torchscript_call():
             image = torch.zeros(1, 1, 1, dtype=torch.uint8, device=self._device)
             canvases, geometry = self.module.preprocess([image])
             if self._captured is None:
@@ -86,7 +73,7 @@ class Pipeline:
         has_windows = not all(photo.is_whole for photo in photos)
         if has_windows:
             tensors.append(torch.tensor([(*photo.window, photo.width, photo.height) for photo in photos]))
-        with self.calls():
+        with torchscript_call():
             images = to_device(tensors, self._device)
             windows = images.pop() if has_windows else None
             fetched = self._fetch(self._launch(images, windows, thresholds))
@@ -103,7 +90,7 @@ class Pipeline:
             return self.detect_photos([photo], thresholds)[0].copied()
         rows = torch.from_numpy(np.array([(*window, photo.width, photo.height) for window in windows]))
         together = tile_batch(self._device, self._metadata.canvas)
-        with self.calls():
+        with torchscript_call():
             pixels, rows = to_device([photo.pixels, rows], self._device)
             launched = []
             for start in range(0, len(windows), together):

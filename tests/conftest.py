@@ -4,6 +4,7 @@ import fcntl
 import logging
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,16 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(20261120)
+
+
+@pytest.fixture
+def new_gpu_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the test choose the precision of float32 on GPUs, as the first artifact of a process does."""
+    monkeypatch.setattr("lensbox.runtime.gpu_float32._first", None)
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = convolutions.allow_tf32, products.allow_tf32
+    yield
+    convolutions.allow_tf32, products.allow_tf32 = before
 
 
 # A small detector and its artifacts, one of each format for the whole run. Imports wait for the first use.

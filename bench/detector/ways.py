@@ -30,7 +30,8 @@ ONNX = "ONNX file, onnxruntime"
 TORCHSCRIPT_NETWORK = "TorchScript, the network alone"
 ONNXRUNTIME_NETWORK = "onnxruntime, the network alone"
 CAPTURED = ", captured"
-PRECISIONS = {"cpu": ("float32",), "cuda": ("float32", "tf32", "float16", "bfloat16")}  # of packages
+# Of packages. A process that times float32 on a GPU cannot time TF32: see `runtime/gpu_float32.py`.
+PRECISIONS = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
 _OWN = (TORCHSCRIPT, TORCHSCRIPT + CAPTURED, ONNX, TORCHSCRIPT_NETWORK)
 
 _ROUNDED = Limits(boxes=3.0, scores=0.05, iou=0.1, extras={})  # for the 8 bits of mantissa of bfloat16
@@ -66,10 +67,9 @@ class Detectors:
         repeated: Tensor = canvases.repeat(batch, 1, 1, 1)
         return repeated, (test.score_threshold, test.iou_threshold)
 
-    def torchscript(self, dtype: str = "float32", copy: str = "") -> Artifact:
+    def torchscript(self, copy: str = "") -> Artifact:
         """Return the TorchScript artifact. copy: a name for one that is loaded for itself."""
-        path = self._folder / f"detector.{dtype}.pt"
-        return self._loaded(path, copy, self._saving("torchscript", dtype))
+        return self._loaded(self._folder / "detector.pt", copy, self._saving("torchscript", "float32"))
 
     def package(self, dtype: str, copy: str = "") -> Artifact:
         """Return the AOTInductor package. Raises UnavailableError, such as for a missing compiler."""
@@ -121,7 +121,6 @@ def groups_of_ways(detectors: Detectors, batch: int) -> list[list[Way]]:
     """
     loaders: dict[str, Callable[..., Artifact]] = {TORCHSCRIPT: detectors.torchscript}
     if detectors.device == "cuda":
-        loaders["TorchScript, TF32"] = partial(detectors.torchscript, "tf32")
         _add_packages(loaders, detectors)
         return [
             [_way(name, load, detectors, batch), _way(name + CAPTURED, load, detectors, batch, capture=True)]

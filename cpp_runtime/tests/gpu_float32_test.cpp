@@ -2,105 +2,47 @@
 
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
+#include <lensbox/error.h>
 
-#include <atomic>
-#include <chrono>
-#include <thread>
-#include <vector>
+#include <cstdlib>
+#include <string>
 
 namespace {
 
-using lensbox::GpuFloat32;
-using lensbox::GpuFloat32Scope;
+using lensbox::set_gpu_float32;
 
-bool convolutions_round() {
-  return at::globalContext().allowTF32CuDNN(at::Float32Op::CONV);
+bool rounds(at::Float32Op op) {
+  return at::globalContext().float32Precision(at::Float32Backend::CUDA, op) == at::Float32Precision::TF32;
 }
 
-bool products_round() {
-  const auto precision =
-      at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
-  return precision == at::Float32Precision::TF32;
-}
-
-// These switches exist without a GPU, so no GPU is needed. Each test restores torch's defaults.
-class GpuFloat32Scopes : public testing::TestWithParam<bool> {
- protected:
-  void SetUp() override {
-    context_.setAllowTF32CuDNN(GetParam());
-    context_.setAllowTF32CuBLAS(GetParam());
+// Exit with 0 if all is right. The switches exist without a GPU, so no GPU is needed.
+[[noreturn]] void try_both_modes(bool tf32) {
+  at::globalContext().setAllowTF32CuDNN(!tf32);
+  at::globalContext().setAllowTF32CuBLAS(!tf32);
+  set_gpu_float32("first.pt", tf32);
+  set_gpu_float32("second.pt", tf32);
+  std::string message;
+  try {
+    set_gpu_float32("third.pt", !tf32);
+  } catch (const lensbox::ArtifactError& error) {
+    message = error.what();
   }
-
-  void TearDown() override {
-    context_.setAllowTF32CuDNN(true);
-    context_.setAllowTF32CuBLAS(false);
-  }
-
-  // Expect the precision of the process, in both of torch's interfaces.
-  void expect_untouched() {
-    EXPECT_EQ(convolutions_round(), GetParam());
-    EXPECT_EQ(products_round(), GetParam());
-    EXPECT_EQ(context_.allowTF32CuDNN(), GetParam());
-    EXPECT_EQ(context_.allowTF32CuBLAS(), GetParam());
-  }
-
-  at::Context& context_ = at::globalContext();
-};
-
-TEST_P(GpuFloat32Scopes, SetAndRestoreTheSwitches) {
-  for (const bool tf32 : {false, true, false}) {
-    {
-      const GpuFloat32Scope scope(tf32 ? GpuFloat32::kTf32 : GpuFloat32::kFull);
-      EXPECT_EQ(convolutions_round(), tf32);
-      EXPECT_EQ(products_round(), tf32);
-      EXPECT_EQ(context_.allowTF32CuDNN(), tf32);  // throws where torch's interfaces disagree
-      EXPECT_EQ(context_.allowTF32CuBLAS(), tf32);
-    }
-    expect_untouched();
-  }
+  const std::string wanted = tf32 ? "third.pt: needs full float32 on GPUs, but first.pt set this process to "
+                                    "TF32: use a process for each"
+                                  : "third.pt: needs TF32 on GPUs, but first.pt set this process to full "
+                                    "float32: use a process for each";
+  const bool names_both = message.find(wanted) != std::string::npos;
+  const bool is_set = rounds(at::Float32Op::CONV) == tf32 && rounds(at::Float32Op::MATMUL) == tf32 &&
+                      at::globalContext().allowTF32CuDNN() == tf32 &&
+                      at::globalContext().allowTF32CuBLAS() == tf32;
+  std::_Exit(names_both && is_set ? 0 : 1);
 }
 
-TEST_P(GpuFloat32Scopes, WorkAfterTheNewerInterfaceWasUsed) {
-  context_.setFloat32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV,
-                               GetParam() ? at::Float32Precision::IEEE : at::Float32Precision::TF32);
-  {
-    const GpuFloat32Scope scope(GpuFloat32::kTf32);
-    EXPECT_TRUE(convolutions_round());
-  }
-  EXPECT_EQ(convolutions_round(), !GetParam());
+// In processes of their own, as the first artifact decides for the process.
+TEST(GpuFloat32DeathTest, SetsTheFirstModeAndRejectsTheOther) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(try_both_modes(false), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(try_both_modes(true), testing::ExitedWithCode(0), "");
 }
-
-TEST_P(GpuFloat32Scopes, RestoreTheMediumPrecisionOfProducts) {
-  context_.setFloat32MatmulPrecision("medium");
-  { const GpuFloat32Scope scope(GpuFloat32::kFull); }
-  EXPECT_EQ(context_.float32MatmulPrecision(), at::Float32MatmulPrecision::MEDIUM);
-  context_.setFloat32MatmulPrecision("highest");
-}
-
-TEST_P(GpuFloat32Scopes, OfOneKindRunTogether) {
-  const GpuFloat32Scope scope(GpuFloat32::kFull);
-  std::jthread([] { const GpuFloat32Scope other(GpuFloat32::kFull); }).join();
-  EXPECT_FALSE(convolutions_round());
-}
-
-TEST_P(GpuFloat32Scopes, OfBothKindsTakeTurns) {
-  std::atomic<int> wrong = 0;
-  {
-    std::vector<std::jthread> threads;
-    for (int i = 0; i < 6; ++i) {
-      threads.emplace_back([&wrong, tf32 = i % 2 == 1] {
-        for (int call = 0; call < 100; ++call) {
-          const GpuFloat32Scope scope(tf32 ? GpuFloat32::kTf32 : GpuFloat32::kFull);
-          std::this_thread::sleep_for(std::chrono::microseconds(20));
-          wrong += convolutions_round() != tf32;
-        }
-      });
-    }
-  }
-  EXPECT_EQ(wrong, 0);
-  expect_untouched();
-}
-
-INSTANTIATE_TEST_SUITE_P(ProcessDefaults, GpuFloat32Scopes, testing::Bool());
 
 }  // namespace

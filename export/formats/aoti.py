@@ -27,13 +27,11 @@ from lensbox.export.formats.graph_passes import (
 from lensbox.export.graph import custom_ops, innermost_reason, output_names, quiet_export, trace_detect
 from lensbox.export.own_methods import methods_left_behind, needed_ops
 from lensbox.export.plan import Model, Plan
-from lensbox.export.verify.precision import tf32_switch
 from lensbox.export.wrapper import methods_of
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.formats.aoti import AotiModel
 from lensbox.runtime.formats.detect_only import DetectOnlyMethods, in_batches
-from lensbox.runtime.gpu_float32 import gpu_float32
 from lensbox.runtime.machine import this_machine
 
 _logger = logging.getLogger(__name__)
@@ -70,7 +68,7 @@ def build(plan: Plan) -> Model:
     lay_out(module, torch.channels_last if on_gpu else torch.contiguous_format)
     numbers = [torch.tensor(value, dtype=torch.float64) for value in plan.thresholds]
     inputs = [program.example_inputs[0][0], *numbers]
-    files = compile_graph(module, inputs, options.dtype == "tf32")
+    files = compile_graph(module, inputs)
     detect = _detect_of(plan, files) if options.dtype != "float32" else None
     converted = None
     if detect is not None and options.dtype in ("float16", "bfloat16"):
@@ -99,7 +97,7 @@ def _detect_of(plan: Plan, files: Sequence[str]) -> Callable[[Tensor, float, flo
     run = in_batches(model.run, plan.batch)
 
     def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-        with torch.inference_mode(), gpu_float32(options.device, options.dtype == "tf32"):
+        with torch.inference_mode():
             found = run(canvases.to(options.device), score_threshold, iou_threshold)
             return {name: value.cpu() for name, value in found.items()}
 
@@ -119,10 +117,10 @@ def require_compiler() -> None:
         ) from error
 
 
-def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor], tf32: bool) -> list[str]:
+def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor]) -> list[str]:
     """Compile a graph for the device of its parameters and this machine's processor; return the files.
 
-    inputs: examples. tf32: whether products on the GPU may use TF32. Raises ArtifactError.
+    inputs: examples. Whether a GPU uses TF32 is compiled in: `set_gpu_float32`. Raises ArtifactError.
     """
     on_gpu = inputs[0].device.type == "cuda"
     options = {
@@ -135,8 +133,7 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor], tf32: 
         "cpp.threads": _THREADS,
     }
     try:
-        # Triton kernels have TF32 compiled in; cuDNN and cuBLAS read the switch at run time.
-        with _quiet_compiler(), torch.no_grad(), tf32_switch(tf32):
+        with _quiet_compiler(), torch.no_grad():
             files: Any = torch._inductor.aot_compile(graph_module, tuple(inputs), options=options)
     except Exception as error:  # many kinds of errors without a common base
         raise ArtifactError(f"AOTInductor cannot compile the detector: {_first_error(error)}") from error

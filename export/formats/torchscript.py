@@ -19,7 +19,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.traced import TracedDetector, mend_trace
 from lensbox.export.plan import Model, Plan
 from lensbox.export.scripting_errors import scripting_reason
-from lensbox.export.verify.precision import OperandRounding, tf32_switch
+from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.model.protocol_check import Answer, answer_faults, named
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
@@ -91,7 +91,7 @@ def _detect_of(plan: Plan, module: torch.jit.ScriptModule) -> Callable[[Tensor, 
 
     def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
         imitation = OperandRounding() if is_tf32 and device.type == "cpu" else contextlib.nullcontext()
-        with torchscript_call(), tf32_switch(is_tf32), imitation:
+        with torchscript_call(), imitation:
             return _answer(there, canvases.to(device), score_threshold, iou_threshold)
 
     return detect

@@ -1,9 +1,8 @@
 """Reduced precision: its arithmetic on a GPU or imitated, and the measured changes of detections."""
 
-import contextlib
 import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -29,18 +28,6 @@ _OPERANDS = {
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), (0, 1)),
     **dict.fromkeys(("addmm", "baddbmm", "addbmm"), (1, 2)),
 }
-
-
-@contextlib.contextmanager
-def tf32_switch(on: bool) -> Iterator[None]:
-    """Set whether cuDNN and cuBLAS may use TF32. The switch applies to the whole process."""
-    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = convolutions.allow_tf32, products.allow_tf32
-    convolutions.allow_tf32 = products.allow_tf32 = on
-    try:
-        yield
-    finally:
-        convolutions.allow_tf32, products.allow_tf32 = before
 
 
 class OperandRounding(TorchDispatchMode):

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
-from lensbox.runtime import Artifact
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.loading import load_model, observed_instance
@@ -62,15 +62,8 @@ def main(
         failures.extend([failure] if failure is not None else [])
         started.set()
 
-    held = contextlib.ExitStack()
-
-    def load() -> Artifact:
-        artifact = load_model(settings)
-        held.enter_context(artifact.precision())
-        return artifact
-
     front_ends = FrontEnds((settings.busy_poll or 0) / 1000)
-    engine = observed_instance(load, settings, on_started, Metrics(), front_ends)
+    engine = observed_instance(partial(load_model, settings), settings, on_started, Metrics(), front_ends)
     engine.start()
     started.wait()
     if failures:

@@ -18,12 +18,6 @@ SIZES = [2, 8, 5]
 LOW, IOU = 0.05, 0.4
 
 
-@pytest.fixture(autouse=True)
-def _full_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Avoid TF32: a padded batch would round differently."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-
-
 def load(path: Path) -> Artifact:
     return load_artifact(path, "cuda")
 

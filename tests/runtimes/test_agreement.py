@@ -66,12 +66,6 @@ def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(autouse=True)
-def _full_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch off TF32 in this process too. The other two runtimes switch it off themselves."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-
-
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Return the photographs of the demo as PNG files, by name."""

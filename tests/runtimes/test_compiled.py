@@ -49,6 +49,7 @@ def test_the_service_finds_the_same(client: httpx.Client, artifact_path: Path, p
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("new_gpu_float32")
 @pytest.mark.parametrize("dtype", ["float32", "tf32", "float16"])
 def test_on_a_gpu(detector: FaceDetector, tmp_path: Path, dtype: str) -> None:
     """Compiled there, it finds the same as captured graphs, in Python and in C++."""

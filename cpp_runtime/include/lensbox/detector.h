@@ -109,7 +109,7 @@ class LENSBOX_API Detector {
   // this process. Throws ArtifactError, DeviceError.
   //
   // On a GPU, the detector computes without TF32, or with TF32 if the artifact says so. torch has one switch
-  // for the process: detectors of both kinds in one process wait for each other.
+  // for the process, which the first detector sets: a detector of the other kind throws ArtifactError.
   static Detector load(const std::filesystem::path& artifact, const LoadOptions& options = {});
 
   // A detector that was moved from may only be destroyed or assigned to.

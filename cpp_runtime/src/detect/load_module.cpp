@@ -9,6 +9,7 @@
 #include "detect/steps.h"
 #include "file/artifact_file.h"
 #include "file/errors.h"
+#include "model/gpu_float32.h"
 #include "model/machine.h"
 #include "model/methods.h"
 #include "model/op_library.h"
@@ -46,11 +47,6 @@ std::vector<std::string> ops_of(const Metadata& metadata) {
   return metadata.file_kind == FileKind::kOnnx ? DetectOnlyMethods::ops(metadata) : metadata.ops;
 }
 
-GpuFloat32 float32_of(const Metadata& metadata, c10::Device device) {
-  if (!device.is_cuda()) return GpuFloat32::kUntouched;
-  return metadata.precision == Precision::kTf32 ? GpuFloat32::kTf32 : GpuFloat32::kFull;
-}
-
 }  // namespace
 
 LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& options) {
@@ -61,9 +57,9 @@ LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& o
     throw DeviceError("device must be cpu for an ONNX file, got " + device.str() + " for " + path.string());
   }
   require_ops(ops_of(file.metadata), device, open_op_libraries(options.op_libraries));
+  if (device.is_cuda()) set_gpu_float32(path.string(), file.metadata.precision == Precision::kTf32);
   const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
-  auto module = std::make_shared<DetectorModule>(path.string(), load_methods(path, file, device), outputs,
-                                                 float32_of(file.metadata, device));
+  auto module = std::make_shared<DetectorModule>(path.string(), load_methods(path, file, device), outputs);
   return {device, std::move(file.metadata), std::move(module)};
 }
 

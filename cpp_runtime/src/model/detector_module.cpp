@@ -21,9 +21,8 @@ std::string described(const at::Tensor& tensor) {
 
 }  // namespace
 
-DetectorModule::DetectorModule(std::string path, std::shared_ptr<const Methods> methods, Outputs outputs,
-                               GpuFloat32 float32)
-    : path_(std::move(path)), methods_(std::move(methods)), outputs_(std::move(outputs)), float32_(float32) {}
+DetectorModule::DetectorModule(std::string path, std::shared_ptr<const Methods> methods, Outputs outputs)
+    : path_(std::move(path)), methods_(std::move(methods)), outputs_(std::move(outputs)) {}
 
 Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
                                     const std::optional<at::Tensor>& windows) const {
@@ -84,7 +83,6 @@ double DetectorModule::value_of(const at::Tensor& loss) const {
 
 at::Tensor DetectorModule::gradient(const at::Tensor& loss, const at::Tensor& predictions) const {
   if (!loss.requires_grad()) fail("method loss must return one number that has a gradient, got one without");
-  const GpuFloat32Scope arithmetic(float32_);
   try {
     const auto gradients = torch::autograd::grad({loss.sum()}, {predictions}, /*grad_outputs=*/{},
                                                  /*retain_graph=*/std::nullopt, /*create_graph=*/false,
@@ -101,7 +99,6 @@ void DetectorModule::fail(const std::string& reason) const {
 
 c10::IValue DetectorModule::call(const char* method, std::vector<c10::IValue> arguments) const {
   if (!methods_->has(method)) fail(std::string("has no method ") + method);
-  const GpuFloat32Scope arithmetic(float32_);
   try {
     return methods_->call(method, std::move(arguments));
   } catch (const std::exception& error) {

@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "model/gpu_float32.h"
 #include "model/methods.h"
 
 namespace lensbox {
@@ -26,15 +25,13 @@ struct Outputs {
   std::vector<Extra> extras = {};
 };
 
-// The typed methods of an artifact. Results are checked; the switches of GpuFloat32 are restored after a
-// call. docs/artifact.md has the methods.
+// The typed methods of an artifact, with checked results. docs/artifact.md has the methods.
 //
 // Every method throws ArtifactError with the path if the artifact has no such method, or the method fails or
 // returns a wrong result.
 class DetectorModule {
  public:
-  DetectorModule(std::string path, std::shared_ptr<const Methods> methods, Outputs outputs = {},
-                 GpuFloat32 float32 = GpuFloat32::kUntouched);
+  DetectorModule(std::string path, std::shared_ptr<const Methods> methods, Outputs outputs = {});
 
   const Outputs& outputs() const { return outputs_; }
 
@@ -70,7 +67,6 @@ class DetectorModule {
   std::string path_;
   std::shared_ptr<const Methods> methods_;
   Outputs outputs_;
-  GpuFloat32 float32_;
 };
 
 }  // namespace lensbox

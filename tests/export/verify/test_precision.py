@@ -119,6 +119,7 @@ def test_options_of_the_command(
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("new_gpu_float32")
 @pytest.mark.parametrize("dtype", ["tf32", "float16", "bfloat16"])
 def test_measures_the_change_on_the_gpu(dtype: str, tmp_path: Path) -> None:
     options: Any = {"dtype": dtype, "device": torch.device("cuda"), "tolerance": 50}
