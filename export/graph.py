@@ -74,9 +74,10 @@ class _DetectGraph(nn.Module):
         self.outputs = output_names(detector)
 
     def forward(self, images: Tensor, score_threshold: Tensor, iou_threshold: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs. images: uint8 [B, c, h, w]; thresholds: float32 []."""
+        """Return the outputs. images: uint8 [B, c, h, w]; thresholds: []."""
+        thresholds = score_threshold.float(), iou_threshold.float()
         with torch.no_grad(), TensorThresholds():
-            found = named(self.detector.detect(images, score_threshold, iou_threshold))  # type: ignore[operator]
+            found = named(self.detector.detect(images, *thresholds))  # type: ignore[operator]
         return tuple(found[name] for name in self.outputs)
 
 
@@ -88,28 +89,36 @@ def output_names(detector: Detector) -> tuple[str, ...]:
 
 
 def trace_detect(
-    detector: Detector, thresholds: tuple[float, float], device: torch.device, batch: int | None = None
+    detector: Detector,
+    thresholds: tuple[float, float],
+    device: torch.device,
+    batch: int | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> ExportedProgram:
     """Return the graph of `detect`. Raises ArtifactError with the line.
 
-    Inputs of the graph: canvases, uint8 [B, c, h, w] on the device, and score and IoU thresholds, float32 []
+    Inputs of the graph: canvases, uint8 [B, c, h, w] on the device, and score and IoU thresholds, `dtype` []
     on the CPU, which avoids a synchronisation. detector: on the device, in eval mode. batch: fixed batch
     size, None for any.
     """
     generator = torch.Generator().manual_seed(0)
     shape = (batch or _EXAMPLES, *detector.specification.canvas_shape)
     canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
-    return trace(_DetectGraph(detector).eval(), canvases, thresholds, any_batch=batch is None)
+    return trace(_DetectGraph(detector).eval(), canvases, thresholds, batch is None, dtype)
 
 
 def trace(
-    module: nn.Module, canvases: Tensor, thresholds: tuple[float, float], any_batch: bool = True
+    module: nn.Module,
+    canvases: Tensor,
+    thresholds: tuple[float, float],
+    any_batch: bool = True,
+    dtype: torch.dtype = torch.float32,
 ) -> ExportedProgram:
     """Return the graph of a module with the inputs of `trace_detect`. Raises ArtifactError.
 
     canvases: an example, with a batch of at least 2 if any_batch.
     """
-    numbers = tuple(torch.tensor(value, dtype=torch.float32) for value in thresholds)
+    numbers = tuple(torch.tensor(value, dtype=dtype) for value in thresholds)
     sizes = {0: torch.export.Dim(BATCH, max=_MOST)} if any_batch else None
     shapes = (sizes, *(None for _ in numbers))
     try:

@@ -10,13 +10,12 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram
 
 from lensbox.artifact.metadata import ArtifactMetadata, Compiled
 from lensbox.artifact.self_test import SelfTest
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.formats.traced import FixedBatches, without_batches
-from lensbox.export.graph import output_names, trace_detect
+from lensbox.export.graph import output_names
 from lensbox.export.verify.reference import BATCHES, Reference
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.verify.verifier import Runtimes
@@ -116,12 +115,6 @@ class Plan:
         )
         self.outputs = output_names(self.detector)
         self.carried = options.pictures if options.carry_picture else ()
-
-    @cached_property
-    def program(self) -> ExportedProgram:
-        """Return the graph of `detect` on the CPU."""
-        _logger.info("making a graph of the detector")
-        return trace_detect(self.network, self.thresholds, torch.device("cpu"), self.batch)
 
     @property
     def network(self) -> Detector:

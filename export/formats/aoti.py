@@ -1,7 +1,6 @@
 """AOTInductor packages: `detect` compiled for one kind of device; the fastest format on a GPU."""
 
 import contextlib
-import copy
 import io
 import logging
 import warnings
@@ -19,14 +18,12 @@ from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.graph_passes import (
     expand_depthwise,
-    fold_batch_norms,
     lay_out,
-    reduce_products,
-    take_double_thresholds,
 )
 from lensbox.export.graph import custom_ops, innermost_reason, output_names, quiet_export, trace_detect
 from lensbox.export.own_methods import methods_left_behind, needed_ops
 from lensbox.export.plan import Model, Plan
+from lensbox.export.reduced import REDUCED, in_precision
 from lensbox.export.wrapper import methods_of
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer
@@ -51,27 +48,20 @@ def build(plan: Plan) -> Model:
     require_compiler()
     left_behind = methods_left_behind(plan.network, "a package")
     _logger.info("compiling the detector for %s, which takes minutes", options.device)
-    if options.device.type == "cpu":
-        program = plan.program
-    else:  # a copy: moving shares the parameters
-        there = copy.deepcopy(cast(nn.Module, plan.network)).to(options.device)
-        program = trace_detect(cast(Detector, there), plan.thresholds, options.device, plan.batch)
+    network = cast(nn.Module, in_precision(plan.network, options.dtype)).to(options.device)
+    program = trace_detect(
+        cast(Detector, network), plan.thresholds, options.device, plan.batch, torch.float64
+    )
     module = program.module(check_guards=False)  # a copy for the passes
     assert isinstance(module, fx.GraphModule)
-    take_double_thresholds(module)
-    fold_batch_norms(module)
-    if options.dtype in ("float16", "bfloat16"):
-        reduce_products(module, getattr(torch, options.dtype))
     on_gpu = options.device.type == "cuda"
     if on_gpu:
         expand_depthwise(module)
     lay_out(module, torch.channels_last if on_gpu else torch.contiguous_format)
-    numbers = [torch.tensor(value, dtype=torch.float64) for value in plan.thresholds]
-    inputs = [program.example_inputs[0][0], *numbers]
-    files = compile_graph(module, inputs)
+    files = compile_graph(module, program.example_inputs[0])
     detect = _detect_of(plan, files) if options.dtype != "float32" else None
     converted = None
-    if detect is not None and options.dtype in ("float16", "bfloat16"):
+    if detect is not None and options.dtype in REDUCED:
         spec = plan.detector.specification
         canvas = Canvas(spec.height, spec.width, spec.channels, spec.fill)
         converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))

@@ -13,7 +13,7 @@ from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.onnx_nms import TRANSLATIONS, nms_for_onnx
-from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, quiet_export
+from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, quiet_export, trace_detect
 from lensbox.export.own_methods import methods_left_behind
 from lensbox.export.plan import Model, Plan
 from lensbox.export.wrapper import methods_of
@@ -38,7 +38,8 @@ def build(plan: Plan) -> Model:
     """
     left_behind = methods_left_behind(plan.network, "an ONNX file", OnnxExportError)
     try:
-        program = decomposed(plan.program, {NMS: nms_for_onnx})
+        traced = trace_detect(plan.network, plan.thresholds, torch.device("cpu"), plan.batch)
+        program = decomposed(traced, {NMS: nms_for_onnx})
     except ArtifactError as error:
         raise OnnxExportError(str(error)) from error
     model = translated(program, INPUTS, plan.outputs)

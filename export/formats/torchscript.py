@@ -18,27 +18,18 @@ from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.traced import TracedDetector, mend_trace
 from lensbox.export.plan import Model, Plan
+from lensbox.export.reduced import REDUCED, in_precision
 from lensbox.export.scripting_errors import scripting_reason
 from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
-from lensbox.model.protocol_check import Answer, answer_faults, named
+from lensbox.model import Detector
+from lensbox.model.protocol_check import Answer, named
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 _logger = logging.getLogger(__name__)
 
 # Namespaces of torch's own operators; all other operators come from a library.
 _BUILTIN_NAMESPACES = ("aten", "prim")
-
-# The first three arguments of each are input, weight and bias.
-_PRODUCTS = frozenset(
-    f"aten::{name}"
-    for name in (
-        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        *("_convolution", "linear"),
-    )
-)
-# Normalisations stay in float32.
-_NORMS = frozenset(f"aten::{name}" for name in ("batch_norm", "group_norm", "instance_norm", "layer_norm"))
 
 
 def build(plan: Plan, forward: str | None = None) -> Model:
@@ -53,19 +44,9 @@ def build(plan: Plan, forward: str | None = None) -> Model:
             f"TorchScript needs Python 3.13 or older, got Python {platform.python_version()}: torch does not "
             "support TorchScript there. Use an older Python, or --format aoti or onnx"
         )
-    dtype, specification = plan.options.dtype, plan.detector.specification
-    module = _compile(plan, forward)
-    if dtype in ("float16", "bfloat16"):
-        methods = [name for name in ("forward", "detect", "detect_named") if hasattr(module, name)]
-        reduce_products(module, methods, getattr(torch, dtype))
-    canvas = torch.zeros(1, *specification.canvas_shape, dtype=torch.uint8)
-    try:
-        with torchscript_call():
-            faults = answer_faults(_answer(module, canvas, 0.0, 0.5), specification, 1)
-    except (RuntimeError, ValueError) as error:  # an operator that does not take this dtype, for example
-        faults = [str(error).strip().splitlines()[-1]]
-    if faults:
-        raise ArtifactError("\n  ".join([f"the detector cannot be exported in {dtype}:", *faults]))
+    dtype = plan.options.dtype
+    is_reduced = dtype in REDUCED
+    module = _compile(in_precision(plan.detector, dtype) if is_reduced else plan.detector, plan, forward)
     kept = methods_of(plan.detector)
     return Model(
         pack=partial(_pack, module),
@@ -73,7 +54,7 @@ def build(plan: Plan, forward: str | None = None) -> Model:
         detect=_detect_of(plan, module) if dtype != "float32" else None,
         ops=tuple(custom_op_schemas(module, kept)),
         devices=("cpu", "cuda"),
-        converted=module if dtype in ("float16", "bfloat16") else None,
+        converted=module if is_reduced else None,
     )
 
 
@@ -97,10 +78,10 @@ def _detect_of(plan: Plan, module: torch.jit.ScriptModule) -> Callable[[Tensor, 
     return detect
 
 
-def _compile(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
-    detector, options = plan.detector, plan.options
+def _compile(detector: Detector, plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
+    options = plan.options
     if options.trace or options.batches:
-        return _traced(plan, forward)
+        return _traced(detector, plan, forward)
     # A detector with all methods may define `forward`; the wrapper does not.
     module = deployed(detector) if forward is None else DetectorWrapper(detector)
     try:
@@ -109,7 +90,7 @@ def _compile(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
         reason = scripting_reason(error)
         if options.trace is None:
             try:
-                traced = _traced(plan, forward)
+                traced = _traced(detector, plan, forward)
             except ArtifactError as also:
                 reason = f"{reason}\n{also}"
             else:
@@ -120,10 +101,10 @@ def _compile(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
         ) from error
 
 
-def _traced(plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
+def _traced(detector: Detector, plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
     """Trace `detect` and compile Lensbox's other methods. Raises ArtifactError."""
     _logger.info("tracing the detector")
-    traced: Any = TracedDetector(plan.detector, plan.thresholds, plan.options.batches)
+    traced: Any = TracedDetector(detector, plan.thresholds, plan.options.batches)
     module = script_and_freeze(DetectorWrapper(traced), methods_of(plan.detector), forward)
     methods = ("detect", "detect_named", "forward")
     mend_trace(module, [name for name in methods if hasattr(module, name)])
@@ -202,60 +183,3 @@ def _custom_ops_of(block: "torch._C.Graph | torch._C.Block") -> Iterator[str]:
             yield node.schema()
         for inner in node.blocks():
             yield from _custom_ops_of(inner)
-
-
-def reduce_products(module: torch.jit.ScriptModule, methods: Sequence[str], dtype: torch.dtype) -> None:
-    """Convert the parameters and inputs of convolutions and linear layers to `dtype`, in place.
-
-    module: frozen (parameters are constants, batch norms were folded in float32) and not called yet. methods:
-    names of the methods to change. Results stay in `dtype` until the code or a normalisation converts them:
-    the detector must convert its outputs, as in `boxes.float()`.
-    """
-    converted: dict[tuple[int, tuple[int, ...]], Tensor] = {}
-
-    def convert(value: Tensor) -> Tensor:
-        """Return the same tensor for the same parameter, as all methods share parameters."""
-        return converted.setdefault((value.data_ptr(), tuple(value.shape)), value.to(dtype))
-
-    for method in methods:
-        graph = getattr(module, method).graph
-        for node in list(_nodes(graph)):
-            inputs = list(node.inputs())
-            if node.kind() in _NORMS:
-                _cast_input(graph, node, inputs[0], torch.float32)
-            elif node.kind() in _PRODUCTS and _is_float32(inputs[1].toIValue()):
-                _cast_input(graph, node, inputs[0], dtype)
-                for position in (1, 2):
-                    if _is_float32(inputs[position].toIValue()):
-                        value = convert(inputs[position].toIValue())
-                        node.replaceInput(position, graph.insertConstant(value))
-        torch._C._jit_pass_dce(graph)
-        torch._C._jit_pass_lint(graph)
-
-
-def _nodes(block: Any) -> Iterator[Any]:
-    for node in block.nodes():
-        yield node
-        for inner in node.blocks():
-            yield from _nodes(inner)
-
-
-def _is_float32(value: object) -> bool:
-    return isinstance(value, Tensor) and value.dtype == torch.float32
-
-
-def _cast_input(graph: Any, node: Any, value: Any, dtype: torch.dtype) -> None:
-    """Replace the first input of the node by `value.to(dtype)`."""
-    graph.setInsertPoint(node)
-    number = graph.insertConstant(dtype)
-    # aten::to(Tensor self, ScalarType dtype, bool non_blocking, bool copy, MemoryFormat? memory_format)
-    arguments = [
-        value,
-        number,
-        graph.insertConstant(False),
-        graph.insertConstant(False),
-        graph.insertConstant(None),
-    ]
-    cast = graph.create("aten::to", arguments, 1)
-    cast.insertBefore(node)
-    node.replaceInput(0, cast.output())

@@ -14,11 +14,9 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.common.main import main
-from lensbox.export.formats.torchscript import reduce_products, script_and_freeze
 from lensbox.export.pipeline import save_artifact
-from lensbox.model import DetectorSpec, FaceDetector
+from lensbox.model import DetectorSpec
 from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime.formats.torchscript import METHODS
 from lensbox.runtime.loading import load_artifact
 
 
@@ -72,18 +70,6 @@ def test_metadata_hold_the_change(dtype: str, tmp_path: Path) -> None:
     weights = [value for value in parameters if isinstance(value, Tensor) and value.dim() == 4]
     assert weights
     assert {weight.dtype for weight in weights} == {expected}
-
-
-def test_file_holds_reduced_weights_once(tmp_path: Path, detector: FaceDetector) -> None:
-    sizes = {}
-    for dtype in ("float32", "bfloat16"):
-        module = script_and_freeze(detector, METHODS)
-        if dtype == "bfloat16":
-            reduce_products(module, ["forward", "detect"], torch.bfloat16)
-        module.save(str(tmp_path / dtype))
-        sizes[dtype] = (tmp_path / dtype).stat().st_size
-    weights = sum(parameter.numel() for parameter in detector.parameters())
-    assert sizes["float32"] - sizes["bfloat16"] > 1.5 * weights
 
 
 @pytest.mark.parametrize(
