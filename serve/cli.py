@@ -3,6 +3,7 @@
 import errno
 import re
 import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import Field, fields, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from lensbox.common.command import FILE, OPS, Command
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError, no_such_artifact
 from lensbox.common.reporting import warn_of_unknown_variables
 from lensbox.serve.http.api_keys import ApiKeyError, read_keys
-from lensbox.serve.http.listener import CertificateError, check_certificate, listen
+from lensbox.serve.http.listener import listen
 from lensbox.serve.observability.logs import FORMATS, LogStyle
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
 from lensbox.serve.shutdown import Shutdown, end_process
@@ -28,7 +29,7 @@ GROUPS = {
     "Network and access": "host port tls_certificate tls_key api_keys_file cors_origins no_page",
     "Requests": "max_body_bytes max_json_bytes max_pixels max_boxes max_images decode decode_threads",
     "Load": "max_requests max_connections max_batch max_delay queue_size queue_bytes frontends busy_poll",
-    "Timeouts": "body_timeout send_timeout answer_timeout engine_timeout keep_alive_timeout shutdown_delay "
+    "Timeouts": "body_timeout answer_timeout engine_timeout keep_alive_timeout shutdown_delay "
     "shutdown_timeout",
     "Logs and traces": "log_level log_format otel_endpoint",
 }
@@ -122,10 +123,10 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
     from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places
 
     try:
-        check_certificate(settings)
+        _check_certificate(settings)
         keys = read_keys(settings.api_keys_file)
         devices = device_names(settings)
-    except (ApiKeyError, CertificateError, DeviceError) as error:
+    except (ApiKeyError, CannotStartError, DeviceError) as error:
         return error
     settings = replace(settings, queue_size=places(settings, devices))
     if count := frontend_count(settings, devices):
@@ -137,6 +138,16 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
     from lensbox.serve.http import server
 
     return server.run(settings, listener, log, shutdown, keys)
+
+
+def _check_certificate(settings: Settings) -> None:
+    """Raise CannotStartError if TLS cannot start, because each front end would end and be restarted."""
+    if settings.tls_certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(settings.tls_certificate, settings.tls_key)
+        except OSError as error:  # also ssl.SSLError
+            raise CannotStartError(f"tls_certificate and tls_key cannot be used: {error}") from error
 
 
 @click.command(cls=GroupedCommand)

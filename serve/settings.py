@@ -50,7 +50,7 @@ class Settings:
     `(max_requests + 4 * decode_threads) * max_body_bytes` for copies of files;
     `(20 * decode_threads + 8) * max_pixels` for decoding (WebP: 16 bytes per pixel, decoded image: 4);
     `4 * queue_bytes` for queued images, the current batch, and twice that size for the model's first step;
-    and `max_requests` answers.
+    and the answers that clients have not read yet.
 
     Raises ValueError naming the setting, its rule and the value received.
     """
@@ -107,7 +107,6 @@ class Settings:
         512 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "size of the images that may wait for the model"
     )
     body_timeout: float = _seconds(30.0, "seconds for receiving a body")
-    send_timeout: float = _seconds(60.0, "seconds for sending an answer")
     answer_timeout: float = _seconds(30.0, "seconds from the end of a body to its answer")
     engine_timeout: float = _number(
         60.0, 3600, "seconds after which a call of the model counts as stuck; 0: never", least=0

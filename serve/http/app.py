@@ -13,6 +13,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 
 from lensbox.runtime import Artifact
 from lensbox.serve.engine.devices import device_names
@@ -20,7 +21,6 @@ from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.http import detect, info, loss, page, v2
 from lensbox.serve.http.admission import Admission
 from lensbox.serve.http.api_keys import read_keys
-from lensbox.serve.http.direct import Direct
 from lensbox.serve.http.errors import add_error_handlers
 from lensbox.serve.http.middleware import Defects, Edge, Guard
 from lensbox.serve.http.openapi import require_keys
@@ -100,6 +100,11 @@ def create_app(
         version=version("lensbox"),
         summary="Runs one detector on photographs, and computes the GIoU loss of boxes.",
         lifespan=lifespan,
+        # Starlette's routes answer before FastAPI's, which take longer and describe the interface.
+        routes=[
+            Route("/v1/detect", detect.detect, methods=["POST"]),
+            Route("/v1/loss", loss.loss, methods=["POST"]),
+        ],
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -112,7 +117,6 @@ def create_app(
     for routes in (info, detect, loss, v2, *(() if settings.no_page else (page,))):
         app.include_router(routes.router)
     # The middleware added last is the outermost.
-    app.add_middleware(Direct, routes=[*detect.router.routes, *loss.router.routes])
     app.add_middleware(Defects)
     app.add_middleware(Admission, state=app)
     if keys:

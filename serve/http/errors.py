@@ -1,6 +1,6 @@
 """Error answers: problem documents (RFC 9457), and {"error": message} under /v2."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -25,16 +25,6 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http_exception)
     for gone in _CLIENT_GONE:
         app.add_exception_handler(gone, _on_client_gone)
-
-
-async def answer_of(endpoint: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
-    """Return an endpoint's answer, or the answer to an exception of it, as the handlers above do."""
-    try:
-        return await endpoint(request)
-    except _EXPECTED as error:
-        return await _on_expected(request, error)
-    except _CLIENT_GONE as error:
-        return await _on_client_gone(request, error)
 
 
 def error_response(

@@ -1,16 +1,6 @@
-"""The listening socket and the TLS certificate, both checked before the model is loaded."""
+"""The listening socket, bound before the model is loaded."""
 
 import socket
-import ssl
-
-from lensbox.common.errors import ExitCode, LensboxError
-from lensbox.serve.settings import Settings
-
-
-class CertificateError(LensboxError):
-    """The certificate or its key cannot be used; the message says why."""
-
-    exit_code = ExitCode.UNUSABLE
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -28,18 +18,3 @@ def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """Return the address of a bound socket as a URL."""
     host, port = listener.getsockname()[:2]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
-
-def check_certificate(settings: Settings) -> None:
-    """Raise CertificateError unless the certificate and its key can be read and match."""
-    if settings.tls_certificate is None:
-        return
-    try:
-        # Without a password argument OpenSSL would prompt for one at the terminal.
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(settings.tls_certificate, settings.tls_key, password="")
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise CertificateError(
-            f"tls_certificate {settings.tls_certificate} and tls_key {settings.tls_key} must be PEM files "
-            f"of a certificate and of its key, without a password: {error}"
-        ) from error

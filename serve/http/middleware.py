@@ -1,4 +1,4 @@
-"""ASGI middleware, outermost first: `Edge`, `Guard`, `admission.Admission`, `Defects`, `direct.Direct`.
+"""ASGI middleware, outermost first: `Edge`, `Guard`, `admission.Admission`, `Defects`.
 
 `observability.middleware.Observed` encloses all of them. CORS is between `Edge` and `Guard`.
 """
@@ -8,11 +8,10 @@ import logging
 from collections.abc import Sequence
 
 from fastapi import FastAPI
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
-from lensbox.serve.http.admission import SlowReaderError, header_values
+from lensbox.serve.http.admission import header_values
 from lensbox.serve.http.errors import error_response
 from lensbox.serve.requests.errors import shown
 
@@ -39,59 +38,20 @@ _CLOSE = (b"connection", b"close")
 
 
 class Edge:
-    """Check the Host and Upgrade headers of every request, and add headers to every answer.
-
-    Answer HEAD as GET, without the body. Send `Connection: close` while the service drains, and with an
-    answer that replaces `100 Continue`: the bytes that follow could be the body or another request.
-    """
+    """Add security headers to every answer, and `Connection: close` while the service drains."""
 
     def __init__(self, app: ASGIApp, state: FastAPI) -> None:
         self._app = app
         self._state = state.state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        may_send_body = not header_values(scope, b"expect")
-
-        async def receive_body() -> Message:
-            nonlocal may_send_body
-            may_send_body = True  # uvicorn sends 100 Continue when the app reads the body
-            return await receive()
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), *_SECURITY_HEADERS]
-                service = getattr(self._state, "service", None)
-                if not may_send_body or (service is not None and service.draining):
-                    headers = [header for header in headers if header[0] != b"connection"] + [_CLOSE]
-                message = {**message, "headers": headers}
+                more = [*_SECURITY_HEADERS, _CLOSE] if self._state.service.draining else _SECURITY_HEADERS
+                message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
-        if (fault := _fault(scope)) is not None:
-            await fault(scope, receive, send_with_headers)
-        elif scope["method"] == "HEAD":
-            as_get = {**scope, "method": "GET"}
-            try:
-                await self._app(as_get, receive_body, send_with_headers)
-            finally:
-                scope["route"] = as_get.get("route")  # for metrics and logs
-        else:
-            await self._app(scope, receive_body, send_with_headers)
-
-
-def _fault(scope: Scope) -> Response | None:
-    """Return the error answer to a request without exactly one Host, or to a POST with Upgrade; else None."""
-    hosts = header_values(scope, b"host")
-    if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
-        message = f"a request must have exactly one Host header, got {len(hosts)}"
-        return error_response(scope["path"], 400, "invalid_host", message, {"Connection": "close"})
-    if scope["method"] == "POST" and (offers := header_values(scope, b"upgrade")):
-        # uvicorn drops the body of a request with an Upgrade header.
-        message = f"a POST must have no Upgrade header (Java: Version.HTTP_1_1), got {shown(offers[0])}"
-        return error_response(scope["path"], 400, "unsupported_upgrade", message, {"Connection": "close"})
-    return None
+        await self._app(scope, receive, send_with_headers)
 
 
 class Guard:
@@ -146,7 +106,7 @@ class Defects:
 
         try:
             await self._app(scope, receive, note)
-        except (SlowReaderError, NotReadyError, OverloadError):
+        except (NotReadyError, OverloadError):
             raise
         except Exception:
             _log.exception("a request failed: %s %s", scope["method"], shown(scope["path"]))

@@ -7,10 +7,8 @@ import logging
 import os
 import resource
 import socket
-import sys
 import threading
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import uvicorn
@@ -29,7 +27,6 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 1024  # connections that may wait to be accepted
 _ACCEPTED_AT_ONCE = 2  # per front end, so that connections spread over all front ends
 _TICK = 0.1  # seconds
-_TLS_GOODBYE = 2.0  # timeout of the TLS closing handshake in seconds; asyncio's default is 30
 _REFUSE_AFTER = 0.3  # seconds until the other front ends have stopped accepting, too
 
 
@@ -93,7 +90,7 @@ def run(
     _allow_files()
     # A daemon thread: a stuck engine must not keep the process from ending.
     thread = threading.Thread(
-        target=lambda: asyncio.run(_serve(server, listener)), name="lensbox-http", daemon=True
+        target=lambda: asyncio.run(server.serve([listener])), name="lensbox-http", daemon=True
     )
     thread.start()
     while not server.started and thread.is_alive():
@@ -112,14 +109,6 @@ def run(
     if not server.started and not server.should_exit:
         failures.append(RuntimeError("the app did not start; see the log for the reason"))
     return failures[0] if failures else None
-
-
-async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
-    """Run uvicorn in this event loop, with a short timeout for the TLS closing handshake."""
-    if server.config.ssl_certfile is not None and sys.version_info >= (3, 11):
-        loop: Any = asyncio.get_running_loop()
-        loop.create_server = partial(loop.create_server, ssl_shutdown_timeout=_TLS_GOODBYE)
-    await server.serve([listener])
 
 
 def uvicorn_config(

@@ -105,6 +105,7 @@ _ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="nee
         ("--artifact {tmp}/nothing.pt", "", "there is no file nothing.pt in {tmp}; "),
         ("", "{tmp}/missing.so", "op library was not found. Looked at: {tmp}/missing.so. To fix this, "),
         ("--api-keys-file {tmp}/nothing", "", "{tmp}/nothing cannot be read: No such file or directory"),
+        ("--tls-certificate {tmp}/noise.pt --tls-key {tmp}/noise.pt", "", "--tls-key cannot be used: [SSL"),
         ("--port {port}", "", "cannot listen on 127.0.0.1 port {port}: "),
         pytest.param("--device cuda", "", "got 'cuda' with torch", marks=_without_gpu),
         pytest.param("--device cuda:1", "", "got 'cuda:1' with torch", marks=_without_gpu),

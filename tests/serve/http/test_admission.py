@@ -3,17 +3,13 @@
 No test depends on speed: the fake artifact blocks an inference until the test opens its gate.
 """
 
-import asyncio
 import socket
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from problems import problem_of
 from services import Running, Start, connect, refuses
 from waiting import wait_until
-
-from lensbox.serve.http.admission import Admission
 
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
@@ -150,26 +146,3 @@ def test_shutdown_waits_for_requests_in_progress(start: Start, fake: Any, png: b
     assert running.responses == []
     fake.gate.set()
     assert running.statuses() == [200, 200]
-
-
-def test_a_slow_reader_stays_in_progress_until_its_timeout(start: Start) -> None:
-    service = start(send_timeout=0.2).service
-    sent: list[int] = []
-    in_progress: list[int] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": bytes(8 << 20)})
-
-    async def send(message: Any) -> None:
-        sent.append(len(message.get("body", b"")))
-        if len(sent) > 2:  # the client reads no more
-            in_progress.append(service.in_progress)
-            await asyncio.sleep(3600)
-
-    state: Any = SimpleNamespace(state=SimpleNamespace(service=service))
-    scope = {"type": "http", "method": "POST", "path": "/v1/detect", "headers": []}
-    asyncio.run(Admission(app, state)(scope, send, send))  # type: ignore[arg-type]
-    assert in_progress == [1]
-    assert service.in_progress == 0
-    assert sum(sent) == 2 << 16

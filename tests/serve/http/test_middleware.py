@@ -1,6 +1,5 @@
 """Checks of every request, headers of every answer, and CORS."""
 
-import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -8,34 +7,12 @@ from typing import Any
 import httpx
 import pytest
 from problems import problem_of
-from services import Start, connect
+from services import Start
 from waiting import wait_until
 
 _SHOP = "https://shop.example"
 _ASK = {"Origin": _SHOP, "Access-Control-Request-Method": "POST"}
 _KEY = "alice-0123456789abcdef"
-
-
-@pytest.mark.parametrize(
-    ("request_", "answer"),
-    [
-        (b"GET /livez HTTP/1.1\r\n\r\n", b'"invalid_host"'),
-        (b"GET /livez HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b'"invalid_host"'),
-        (
-            b"POST /v1/loss HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
-            b"Content-Length: 2\r\n\r\n{}",
-            b"'h2c'",
-        ),
-    ],
-)
-def test_rejects_unclear_requests(client: httpx.Client, request_: bytes, answer: bytes) -> None:
-    received = b""
-    with connect(client.base_url) as connection, contextlib.suppress(ConnectionResetError):
-        connection.sendall(request_)
-        while piece := connection.recv(1 << 16):
-            received += piece
-    assert received.startswith(b"HTTP/1.1 400 ")
-    assert answer in received
 
 
 @pytest.mark.parametrize(
@@ -61,19 +38,6 @@ def test_answers_close_connections_while_draining(start: Start) -> None:
     running.service.draining = True
     assert running.client.get("/livez").headers["connection"] == "close"
     assert running.client.get("/readyz").status_code == 503
-
-
-@pytest.mark.parametrize(
-    "path", ["/healthz", "/readyz", "/v2/health/ready", "/metrics", "/openapi.json", "/no", "/v1/detect"]
-)
-def test_head_is_answered_as_get_without_the_body(client: httpx.Client, path: str) -> None:
-    for _ in range(2):  # no body remains on the connection
-        head, get = client.head(path), client.get(path)
-        assert (head.status_code, head.content) == (get.status_code, b"")
-        assert head.headers["content-type"] == get.headers["content-type"]
-        assert head.headers.get("allow") == get.headers.get("allow")
-        if path not in ("/metrics", "/no", "/v1/detect"):  # metrics grow, and messages name the method
-            assert head.headers["content-length"] == str(len(get.content))
 
 
 # --- headers ---

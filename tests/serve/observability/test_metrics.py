@@ -50,7 +50,7 @@ def test_requests_are_counted_by_route_and_status(start: Start, fake: Any, png: 
     for _ in range(3):
         client.post("/v1/detect", content=png)
     client.post("/v1/detect", content=b"no image")
-    client.head("/v2/models/any/ready")
+    client.get("/v2/models/any/ready")
     client.get("/v2/models/other/ready")
     for path in ("/a", "/b", "/c"):
         client.get(path)
