@@ -41,7 +41,6 @@ COMMANDS: dict[str, LazyCommand] = {
     "evaluate": LazyCommand(
         "lensbox.train.cli:evaluate", "Score a detector on labelled photographs.", extra="train"
     ),
-    "stress": LazyCommand("lensbox.train.cli:stress", "Find the limits of a detector.", extra="demo"),
     "bench": LazyCommand(
         # Only the repository has the project's own benchmarks.
         "lensbox.bench.cli:bench" if find_spec("lensbox.bench") else "lensbox.client.bench:bench",

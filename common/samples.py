@@ -46,11 +46,6 @@ def save_photos(folder: Path) -> list[Path]:
     return [Path(shutil.copyfile(_portrait(name), folder / name)) for name in DRAWN_BOXES]
 
 
-def gray_portraits() -> dict[str, Pixels]:
-    """Return the two portraits by the names of `DRAWN_BOXES`: uint8 [H, W]."""
-    return {name: _pixels(_portrait(name), "L") for name in DRAWN_BOXES}
-
-
 def face_free_photos() -> dict[str, Pixels]:
     """Return the photographs of `FACE_FREE` by name: uint8 [H, W], gray, or [H, W, 3], RGB."""
     return {name: _pixels(_file("skimage", "data", file)) for name, file in FACE_FREE.items()}
@@ -70,9 +65,9 @@ def _file(package: str, *path: str) -> Path:
     return Path(spec.submodule_search_locations[0]).joinpath(*path)
 
 
-def _pixels(path: Path, mode: str | None = None) -> Pixels:
+def _pixels(path: Path) -> Pixels:
     with PIL.Image.open(path) as picture:
-        return np.array(picture.convert(mode or ("L" if picture.mode == "L" else "RGB")))
+        return np.array(picture.convert("L" if picture.mode == "L" else "RGB"))
 
 
 def main() -> None:

@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lensbox.common.errors import ArtifactError
-from lensbox.model import load_detector, recommended_threshold
-from lensbox.model.weights_file import DEFAULT_THRESHOLD
+from lensbox.model import load_detector
 from lensbox.ops import letterbox
 from lensbox.runtime import Artifact, Canvas
 from lensbox.runtime.torchscript import torchscript_call
@@ -49,12 +47,11 @@ def given_settings(arguments: TrainArguments) -> dict[str, Any]:
 class Chosen(NamedTuple):
     """A detector to score.
 
-    threshold: its recommended score threshold. canvas: its input. classes: names by label; empty for a
-    detector of one kind. artifact: set only if it fits photographs to its canvas in its own way.
+    canvas: its input. classes: names by label; empty for a detector of one kind. artifact: set only if it
+    fits photographs to its canvas in its own way.
     """
 
     detect: Detect
-    threshold: float
     canvas: Canvas = FACE_CANVAS
     classes: tuple[str, ...] = ()
     artifact: Artifact | None = None
@@ -79,24 +76,10 @@ def chosen_detector(arguments: DetectorArguments, device: torch.device) -> Chose
         canvas = artifact.metadata.canvas
         detect = artifact.detect_named if artifact.classes else artifact.detect
         own = None if _fits_as_lensbox(artifact, canvas) else artifact
-        return Chosen(detect, artifact.metadata.score_threshold, canvas, artifact.classes, own)
+        return Chosen(detect, canvas, artifact.classes, own)
     if arguments.checkpoint is not None:
-        return Chosen(load_average(arguments.checkpoint).to(device).detect, DEFAULT_THRESHOLD)
-    return Chosen(
-        load_detector(arguments.weights).to(device).detect, recommended_threshold(arguments.weights)
-    )
-
-
-def chosen_face_detector(arguments: DetectorArguments, device: torch.device) -> Chosen:
-    """Return the detector that the options name. Raise ArtifactError if it is no detector of faces."""
-    chosen = chosen_detector(arguments, device)
-    if chosen.canvas != FACE_CANVAS or chosen.classes:
-        raise ArtifactError(
-            f"--artifact must be a detector of faces, with a gray canvas of {FACE_CANVAS.width}x"
-            f"{FACE_CANVAS.height} pixels and no classes, got {arguments.artifact} with "
-            f"{chosen.canvas} and {len(chosen.classes)} classes"
-        )
-    return chosen
+        return Chosen(load_average(arguments.checkpoint).to(device).detect)
+    return Chosen(load_detector(arguments.weights).to(device).detect)
 
 
 def _fits_as_lensbox(artifact: Artifact, canvas: Canvas) -> bool:

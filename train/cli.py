@@ -1,4 +1,4 @@
-"""The commands `lensbox train`, `lensbox evaluate` and `lensbox stress`.
+"""The commands `lensbox train` and `lensbox evaluate`.
 
 Bodies import what they need when they run: torch takes seconds to load, and `--help` must not wait for it.
 """
@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from lensbox.common.command import FILE, OPS, Command, fraction, given_arguments, require_at_most_one
+from lensbox.common.command import FILE, OPS, Command, given_arguments, require_at_most_one
 from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
 
 
@@ -80,13 +80,6 @@ def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
 def _detector(options: dict[str, Any]) -> DetectorArguments:
     require_at_most_one(options, *_DETECTORS)
     return DetectorArguments(**options)
-
-
-def _png(text: str) -> Path:
-    path = Path(text)
-    if path.suffix != ".png":
-        raise click.BadParameter(f"must be a file that ends in .png, got {text}")
-    return path
 
 
 @click.command(cls=Command)
@@ -220,25 +213,3 @@ def evaluate(
         print(f"wrote {report}")
     if json_file is not None:
         atomic_write(json_file, (json.dumps(figures.to_json(), indent=2) + "\n").encode())
-
-
-@click.command(cls=Command)
-@click.option("--output", type=_png, required=True, metavar="PNG", help="The picture to write.")
-@click.option(
-    "--threshold",
-    type=fraction,
-    metavar="0..1",
-    help="Least score of a face. Default: what weights or artifact recommend, otherwise 0.5.",
-)
-@_with_detector
-def stress(output: Path, threshold: float | None, **options: Any) -> None:
-    """Degrade two portraits in the public domain until the detector misses them; draw the limits."""
-    arguments = _detector(options)
-    from lensbox.runtime.device import choose_device
-    from lensbox.train.choices import chosen_face_detector
-    from lensbox.train.stress.stress_test import run_stress
-
-    device = choose_device(arguments.device)
-    require_writable_file("--output", output)
-    chosen = chosen_face_detector(arguments, device)
-    run_stress(chosen.detect, chosen.threshold if threshold is None else threshold, device, output)

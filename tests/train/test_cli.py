@@ -1,4 +1,4 @@
-"""The commands `lensbox evaluate` and `lensbox stress`."""
+"""The command `lensbox evaluate`."""
 
 import json
 import subprocess
@@ -20,8 +20,6 @@ from lensbox.export.pipeline import save_artifact
 from lensbox.export.signing import make_keys, sign_file
 from lensbox.model import save_detector
 from lensbox.train.evaluation.pictures import BoxSet, contact_sheet
-from lensbox.train.stress.degradations import FACTORS
-from lensbox.train.stress.stress_test import GAP, TILE
 
 Lensbox = Callable[..., tuple[str, str]]
 
@@ -51,32 +49,28 @@ def test_evaluates_an_artifact_like_its_weights(
 
 
 @pytest.mark.parametrize(
-    ("command", "option", "name", "code"),
+    ("option", "name", "code"),
     [
-        ("evaluate", "--weights", "absent.safetensors", ExitCode.BAD_INPUT),
-        ("evaluate", "--weights", "nonsense", ExitCode.BAD_INPUT),
-        ("evaluate", "--checkpoint", "absent.pt", ExitCode.BAD_INPUT),
-        ("evaluate", "--checkpoint", "nonsense", ExitCode.BAD_INPUT),
-        ("evaluate", "--artifact", "absent.pt", ExitCode.UNUSABLE),
-        ("evaluate", "--artifact", "nonsense", ExitCode.UNUSABLE),
-        ("evaluate", "--data", "absent", ExitCode.BAD_INPUT),
-        ("evaluate", "--json", "nonsense/figures.json", ExitCode.USAGE),
-        ("evaluate", "--json", ".", ExitCode.USAGE),
-        ("evaluate", "--report", "nonsense", ExitCode.USAGE),
-        ("evaluate", "--device", "abacus", ExitCode.USAGE),
-        ("stress", "--weights", "absent.safetensors", ExitCode.BAD_INPUT),
-        ("stress", "--artifact", "nonsense", ExitCode.UNUSABLE),
-        ("stress", "--output", "nonsense/s.png", ExitCode.USAGE),
+        ("--weights", "absent.safetensors", ExitCode.BAD_INPUT),
+        ("--weights", "nonsense", ExitCode.BAD_INPUT),
+        ("--checkpoint", "absent.pt", ExitCode.BAD_INPUT),
+        ("--checkpoint", "nonsense", ExitCode.BAD_INPUT),
+        ("--artifact", "absent.pt", ExitCode.UNUSABLE),
+        ("--artifact", "nonsense", ExitCode.UNUSABLE),
+        ("--data", "absent", ExitCode.BAD_INPUT),
+        ("--json", "nonsense/figures.json", ExitCode.USAGE),
+        ("--json", ".", ExitCode.USAGE),
+        ("--report", "nonsense", ExitCode.USAGE),
+        ("--device", "abacus", ExitCode.USAGE),
     ],
 )
 def test_an_unusable_file_is_reported_in_a_line(
-    faces_shard: Path, tmp_path: Path, lensbox: Lensbox, command: str, option: str, name: str, code: int
+    faces_shard: Path, tmp_path: Path, lensbox: Lensbox, option: str, name: str, code: int
 ) -> None:
     (tmp_path / "nonsense").write_text("nonsense")
     value = name if option == "--device" else tmp_path / name
-    given = ["--data", faces_shard] if command == "evaluate" else ["--output", tmp_path / "s.png"]
-    printed, said = lensbox(command, *given, option, value, code=code)
-    assert said.startswith(f"lensbox {command}: ")
+    printed, said = lensbox("evaluate", "--data", faces_shard, option, value, code=code)
+    assert said.startswith("lensbox evaluate: ")
     assert Path(value).name in said
     assert printed == ""
 
@@ -181,30 +175,10 @@ def test_a_detector_with_a_preprocess_of_its_own(tmp_path: Path, lensbox: Lensbo
         "red": 1,
         "blue": 1,
     }
-    _, said = lensbox(
-        "stress", "--output", tmp_path / "s.png", "--artifact", artifact, code=ExitCode.UNUSABLE
-    )
-    assert "must be a detector of faces, with a gray canvas of 256x256 pixels" in said
-
-
-def test_stress(weights: Path, tmp_path: Path, lensbox: Lensbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lensbox.train.stress.stress_test.FACTORS", (FACTORS[0], FACTORS[-1]))
-    picture = tmp_path / "new" / "stress.png"
-    printed, _ = lensbox("stress", "--output", picture, "--weights", weights, "--threshold", 0.3)
-    assert "| height of the face, canvas px | 128, 32, 16, 12, 8, 6, 4, 3 | none | none |" in printed
-    assert "above 0.3 in 35 views of 7 photographs" in printed
-    with Image.open(picture) as image:
-        assert image.width == 8 * (2 * (TILE + 1) + GAP)
-    printed, _ = lensbox("stress", "--output", picture, "--artifact", save_random_artifact(tmp_path))
-    assert "above 0.0104 in 35 views" in printed  # the artifact's own threshold
-    _, said = lensbox("stress", "--output", picture, "--threshold", 1.5, code=ExitCode.USAGE)
-    assert "'--threshold': must be between 0 and 1, got 1.5" in said
-    _, said = lensbox("stress", "--output", "limits.txt", code=ExitCode.USAGE)
-    assert "'--output': must be a file that ends in .png, got limits.txt" in said
 
 
 def test_scoring_needs_no_package_that_only_training_needs() -> None:
     program = "import sys; sys.modules |= dict.fromkeys(('yaml', 'pycocotools')); "
-    modules = ("choices", "evaluation.pictures", "stress.stress_test")
+    modules = ("choices", "evaluation.pictures")
     program += "; ".join(f"import lensbox.train.{module}" for module in modules)
     subprocess.run([sys.executable, "-c", program], check=True, timeout=300)

@@ -61,10 +61,9 @@ def turn_pixels(pixels: Tensor, content: Tensor, turn: Turn) -> tuple[Tensor, Te
 def turn_boxes(whole: Tensor, clipped: Tensor, visible: Tensor, turn: Turn) -> tuple[Tensor, Tensor]:
     """Turn boxes with their views and clip them to the canvas.
 
-    A face is taken for the ellipse that fills its box, as in `degradations.turned_box`: the corners of a box
-    hold none of it, so the bounds of a turned box would be too wide (by 22 % at 15°). If a part of a face was
-    not in view, the result also lies in the bounds of the turned part: tight at a straight cut through the
-    middle, somewhat wide elsewhere.
+    A face is taken for the ellipse that fills its box: the corners of a box hold none of it, so the bounds of
+    a turned box would be too wide (by 22 % at 15°). If a part of a face was not in view, the result also lies
+    in the bounds of the turned part: tight at a straight cut through the middle, somewhat wide elsewhere.
 
     Args:
         whole, clipped: float32 [B, C, 4], xyxy canvas pixels, the face and the part of it in view.

@@ -9,7 +9,6 @@ from ellipses import bounds, ellipse
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.train.data.image_store import SIDE, StoreTensors, store_tensors
 from lensbox.train.settings import TrainConfig
-from lensbox.train.stress.degradations import turned_box
 from lensbox.train.views import rotation
 from lensbox.train.views.boxes import MappedBoxes, judge_boxes
 from lensbox.train.views.draws import PIXEL_DRAWS, ViewCounts, draw
@@ -37,9 +36,13 @@ def test_positive_angles_turn_clockwise_and_a_face_turns_as_an_ellipse() -> None
     )
     assert (right[1] + right[3]) / 2 > 180  # a box at the right goes down
     assert (up[0] + up[2]) / 2 > 180  # a box above goes to the right
-    box = torch.tensor(BOXES[0]).double().numpy()  # in the middle of the canvas
+    x1, y1, x2, y2 = BOXES[0]  # in the middle of the canvas
+    a, b = (x2 - x1) / 2, (y2 - y1) / 2
     for degrees in (-20.0, 35.0):
-        expected = torch.from_numpy(turned_box(box, degrees)).float()
+        # The bounds of an ellipse with the half axes a and b, turned about the middle of the canvas.
+        cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+        half_x, half_y = math.hypot(a * cosine, b * sine), math.hypot(a * sine, b * cosine)
+        expected = torch.tensor([128 - half_x, 128 - half_y, 128 + half_x, 128 + half_y])
         torch.testing.assert_close(turned(BOXES[0], BOXES[0], turn_by(degrees))[0], expected)
 
 

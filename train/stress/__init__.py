@@ -1,1 +1,0 @@
-"""Degrade faces until a detector misses them."""
