@@ -1,7 +1,9 @@
 """`lensbox bench` in a checkout: FILE as everywhere, and the project's own benchmarks."""
 
 import functools
+import importlib
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,7 @@ from lensbox.client.bench import bench as bench_file
 from lensbox.common.command import FILE, Command, seconds
 from lensbox.common.decode import DECODE, Decode
 from lensbox.common.errors import ExitCode
-from lensbox.common.files import require_writable_folder
+from lensbox.common.files import require_writable_file, require_writable_folder
 from lensbox.common.reporting import start_reporting
 
 if TYPE_CHECKING:
@@ -91,16 +93,25 @@ def ops(options: "Options", only: tuple[str, ...]) -> "Report":
     return run(options, only)
 
 
-@_command
+@bench.command(cls=Command)
+@click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", help="auto: a GPU.")
 @click.option("--batch", type=click.IntRange(1), metavar="N", help="Samples. Default: 1024; 32 on the CPU.")
-def article(options: "Options", batch: int | None) -> "Report":
-    """Repeat the article's experiment beside its published figures.
+@click.option("--quick", is_flag=True, help="Few steps, nothing by torch.compile.")
+@click.option("--chart", type=FILE, metavar="PNG", help="Draw the phases (matplotlib).")
+@click.option("--trace", type=FILE, metavar="DIR", help="Write a profiler trace of each row to DIR.")
+def article(device: str, **options: Any) -> ExitCode:
+    """Repeat the article's experiment (examples/article) beside its published figures.
 
     A training step of its net in phases, one row for each way to the loss. A CPU runs it scaled down.
     """
-    from lensbox.bench.article.benchmark import run
+    from lensbox.runtime.device import choose_device
 
-    return run(options, batch)
+    for name, require in (("chart", require_writable_file), ("trace", require_writable_folder)):
+        if options[name] is not None:
+            require(f"--{name}", options[name])
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "article"))
+    run = importlib.import_module("experiment").run
+    return ExitCode.GOOD if run(choose_device(device), **options) else ExitCode.DEFECT
 
 
 @_command

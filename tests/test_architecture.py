@@ -24,7 +24,6 @@ ARROWS: dict[str, set[str]] = {
     "serve": {"common", "artifact", "ops", "runtime"},
     "cpp_runtime": {"common", "ops"},
     "bench": {"client", "common", "artifact", "ops", "model", "runtime"},
-    "bench/article": {"common", "artifact", "ops", "model", "runtime", "train"},
     "bench/detector": {"common", "artifact", "ops", "model", "runtime", "export"},
     "bench/photo": {"common", "artifact", "ops", "model", "runtime", "export"},
     "bench/tiles": {"common", "runtime", "train"},

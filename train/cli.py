@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from lensbox.common.command import FILE, OPS, Command, given_arguments, require_at_most_one
 from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
@@ -60,7 +59,6 @@ _device = click.option("--device", default="auto", help="cpu, cuda, cuda:N or au
 
 
 _DETECTORS = ("weights", "checkpoint", "artifact")
-_OPTIONS_OF_ARTICLE = ("model", "output", "config", "sets", "device", "print_config")
 
 
 def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,12 +82,11 @@ def _detector(options: dict[str, Any]) -> DetectorArguments:
 
 @click.command(cls=Command)
 @click.option(
-    "--data", multiple=True, metavar="PATH...", help="Photographs: folders, tar shards, COCO or YOLO."
-)
-@click.option(
-    "--model",
-    metavar="NAME",
-    help="small, base or large, as --set model=NAME; article: its net on random data.",
+    "--data",
+    multiple=True,
+    required=True,
+    metavar="PATH...",
+    help="Photographs: folders, tar shards, COCO or YOLO.",
 )
 @_labels
 @_strict
@@ -120,30 +117,12 @@ def _detector(options: dict[str, Any]) -> DetectorArguments:
 )
 @click.option("--contact-sheet", type=FILE, metavar="PNG", help="Draw views with boxes and stop.")
 @click.option("--print-config", is_flag=True, help="Print the configuration and stop.")
-@click.pass_context
-def train(context: click.Context, /, model: str | None, **options: Any) -> None:
-    """Train a face detector on photographs labelled as in WIDER FACE, COCO or YOLO.
-
-    `--model article` trains the article's net on random data instead. One run minimises the mean GIoU, the
-    other 1 - GIoU. The command prints the mean GIoU before and after each run.
-    """
+def train(**options: Any) -> None:
+    """Train a face detector on photographs labelled as in WIDER FACE, COCO or YOLO."""
     require_at_most_one(options, "resume", "weights")
-    arguments = TrainArguments(**options, command=shlex.join(["lensbox", "train", *given_arguments()]))
-    if model == "article":
-        for option in context.command.params:
-            given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-            if given and option.name not in _OPTIONS_OF_ARTICLE:
-                raise click.UsageError(f"{option.opts[0]} must not be given with --model article")
-        from lensbox.train.article import run_train_article
-
-        run_train_article(arguments)
-        return
-    if not arguments.data:
-        raise click.UsageError("Missing option '--data'.")
     from lensbox.train.train import run_train
 
-    named = () if model is None else (f"model={model}",)  # --set overrides --model
-    run_train(replace(arguments, sets=(*named, *arguments.sets)))
+    run_train(TrainArguments(**options, command=shlex.join(["lensbox", "train", *given_arguments()])))
 
 
 @click.command(cls=Command)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -30,11 +30,7 @@ from lensbox.common.errors import system_reason
 from lensbox.model import DetectorConfig
 from lensbox.train.errors import ConfigError
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 CONFIG_FILE = "config.json"  # in the folder of a run
-STRICT = ConfigDict(strict=True)  # no value becomes another type, but for numbers in text
 
 
 def _as_number(value: Any) -> Any:
@@ -84,7 +80,8 @@ Trim = Annotated[
 ]
 
 
-@dataclass(frozen=True, config=STRICT)
+# Strict: no value becomes another type, but for numbers in text.
+@dataclass(frozen=True, config=ConfigDict(strict=True))
 class TrainConfig:
     """Everything that decides a run besides data, device and time limit."""
 
@@ -159,32 +156,30 @@ class TrainConfig:
 
     def replace(self, **values: Any) -> TrainConfig:
         """Return this configuration with other values. Raise ConfigError as `with_values`."""
-        return with_values(self, values)
+        return self.with_values(values)
 
+    def with_values(self, values: Mapping[str, Any]) -> TrainConfig:
+        """Return this configuration with `values` laid over it.
 
-Settings = TypeVar("Settings", bound="DataclassInstance")
-
-
-def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
-    """Return the settings with `values` laid over them.
-
-    Raises:
-        ConfigError: a name is unknown, or a value has the wrong type or is out of range.
-    """
-    known = [member.name for member in dataclasses.fields(settings)]
-    for name in values:
-        if name not in known:
-            close = "".join(f" (did you mean {key!r}?)" for key in get_close_matches(str(name), known, 1))
-            raise ConfigError(f"unknown configuration key {name!r}{close}; known keys: {', '.join(known)}")
-    try:
-        return dataclasses.replace(settings, **values)
-    except ValidationError as error:
-        first = error.errors()[0]
-    key, *place = first["loc"]
-    rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-    rule = rule.replace("Input should be", "must be").replace("a valid boolean", "true or false")
-    where = "".join(f"[{part!r}]" for part in place if part not in ("tuple", "dict"))
-    raise ConfigError(f"{key}{where}: {rule}, got {first['input']!r}")
+        Raises:
+            ConfigError: a name is unknown, or a value has the wrong type or is out of range.
+        """
+        known = [member.name for member in dataclasses.fields(self)]
+        for name in values:
+            if name not in known:
+                close = "".join(f" (did you mean {key!r}?)" for key in get_close_matches(str(name), known, 1))
+                raise ConfigError(
+                    f"unknown configuration key {name!r}{close}; known keys: {', '.join(known)}"
+                )
+        try:
+            return dataclasses.replace(self, **values)
+        except ValidationError as error:
+            first = error.errors()[0]
+        key, *place = first["loc"]
+        rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+        rule = rule.replace("Input should be", "must be").replace("a valid boolean", "true or false")
+        where = "".join(f"[{part!r}]" for part in place if part not in ("tuple", "dict"))
+        raise ConfigError(f"{key}{where}: {rule}, got {first['input']!r}")
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from lensbox.train.run import process_group
 from lensbox.train.run.delivery import LAST_FILE
 from lensbox.train.run.origin import Origin, first_detector
 from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
-from lensbox.train.settings import TrainConfig, with_values
+from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
 
@@ -105,7 +105,7 @@ def _configuration(arguments: TrainArguments) -> TrainConfig:
         raise ConfigError(
             "--resume: a run that began with a time limit needs --time-limit, or --set steps=N, got neither"
         )
-    return with_values(TrainConfig(), values)
+    return TrainConfig().with_values(values)
 
 
 def _join(device: torch.device) -> torch.device:

@@ -7,7 +7,7 @@ import pytest
 from programs import Ended, run
 
 from lensbox.model import load_detector, read_metadata
-from lensbox.train.settings import TrainConfig, read_config, with_values
+from lensbox.train.settings import TrainConfig, read_config
 
 RECIPES = Path(__file__).parents[2] / "train" / "recipes"
 QUICK = (
@@ -17,7 +17,7 @@ QUICK = (
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.json")), ids=lambda path: path.stem)
 def test_every_recipe_is_a_configuration(path: Path) -> None:
-    with_values(TrainConfig(), read_config(path))
+    TrainConfig().with_values(read_config(path))
 
 
 def distilled(*arguments: object, code: int = 0, **environment: str) -> Ended:

@@ -9,17 +9,17 @@ import pytest
 
 from lensbox.model import read_metadata
 from lensbox.train.errors import ConfigError
-from lensbox.train.settings import TrainConfig, parse_assignment, read_config, with_values
+from lensbox.train.settings import TrainConfig, parse_assignment, read_config
 
 DEFAULTS = TrainConfig()
 
 
 def test_values_are_converted_to_the_type_of_their_key() -> None:
     values = {"learning_rate": "1e-3", "steps": 7, "compile": False, "source_weights": {"a": 2}}
-    config = with_values(DEFAULTS, values)
+    config = DEFAULTS.with_values(values)
     assert (config.learning_rate, config.steps, config.compile) == (1e-3, 7, False)
     assert config.source_weights == {"a": 2.0}
-    assert with_values(config, {"steps": 8}).learning_rate == 1e-3
+    assert config.with_values({"steps": 8}).learning_rate == 1e-3
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,18 @@ def test_values_are_converted_to_the_type_of_their_key() -> None:
 )
 def test_bad_values_are_refused_with_key_rule_and_value(values: dict[Any, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        with_values(DEFAULTS, values)
+        DEFAULTS.with_values(values)
 
 
 @pytest.mark.parametrize("key", ["recipe", "recipe_refined"])
 def test_reads_the_recipes_of_the_shipped_weights(key: str) -> None:
-    config = with_values(DEFAULTS, json.loads(read_metadata()[key]))
+    config = DEFAULTS.with_values(json.loads(read_metadata()[key]))
     assert (config.model, config.source_weights["wider"]) == ("base", 3.0)
 
 
 def test_configuration_survives_a_round_trip_through_json() -> None:
     config = DEFAULTS.replace(steps=3, source_trims={"a": (0.1, 0.0, 0.0, 0.0)})
-    assert with_values(DEFAULTS, json.loads(config.to_json())) == config
+    assert DEFAULTS.with_values(json.loads(config.to_json())) == config
 
 
 def test_the_page_lists_every_key_with_its_default() -> None:

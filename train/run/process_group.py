@@ -15,11 +15,6 @@ from torch import Tensor
 Value = TypeVar("Value")
 
 
-def announced() -> int:
-    """Return the number of processes that torchrun announces; 1 without torchrun."""
-    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
-
-
 def join(device: torch.device) -> torch.device:
     """Join the group that torchrun announces, if any. Return the device of this process."""
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:

@@ -1,0 +1,80 @@
+"""Ways from predictions and boxes to the loss: five of the article, two that it mentions, two of Lensbox.
+
+The losses in PyTorch are in bench/ops/pytorch_losses.py, the article's kernel in bench/csrc.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fake_data import SLOTS
+from torch import Tensor
+
+from lensbox.bench.ops import peers, pytorch_losses
+from lensbox.ops import PackedTargets
+
+Boxes = list[Tensor]  # [n, 4] of each sample
+Loss = Callable[[Tensor, Any], Tensor]
+
+
+@dataclass(frozen=True)
+class Approach:
+    """A way from predictions [B, SLOTS, 4] and the boxes of a batch to the loss.
+
+    collate: makes the targets of the boxes, on the host. load: makes the loss for a device; raises
+    UnavailableError where that cannot run. published: the article's milliseconds of its three phases.
+    has_gradient: whether a training step can go on with the loss.
+    """
+
+    name: str
+    collate: Callable[[Boxes], Any]
+    load: Callable[[torch.device], Loss]
+    published: tuple[float, ...] = ()
+    has_gradient: bool = True
+
+    @property
+    def own(self) -> bool:
+        """Return whether the loss is an op of Lensbox."""
+        return self.name.startswith("Lensbox")
+
+
+def pad(boxes: Boxes) -> Tensor:
+    """Return [B, SLOTS, 4], with zeros after the boxes of a sample."""
+    padded = torch.zeros(len(boxes), SLOTS, 4, dtype=boxes[0].dtype)
+    for slots, of_sample in zip(padded, boxes, strict=True):
+        slots[: len(of_sample)] = of_sample
+    return padded
+
+
+def pin(targets: Any) -> Any:
+    """Return targets in page-locked memory."""
+    return [each.pin_memory() for each in targets] if isinstance(targets, list) else targets.pin_memory()
+
+
+def move(targets: Any, device: torch.device) -> Any:
+    """Copy targets to a device, asynchronously if they are pinned."""
+    if isinstance(targets, list):
+        return [each.to(device, non_blocking=True) for each in targets]
+    return targets.to(device, non_blocking=True)
+
+
+APPROACHES = [
+    Approach("per-sample loop", list, lambda _: pytorch_losses.looped_loss, (28.8, 119, 938)),
+    Approach("concatenation", list, lambda _: pytorch_losses.concatenated_loss, (52.2, 119, 25.4)),
+    Approach("padding", pad, lambda _: pytorch_losses.padded_loss, (5.71, 132, 1.84)),
+    Approach(
+        "article's kernel",
+        pad,
+        lambda device: peers.article_loss(device, skip=False),
+        (5.69, 133, 0.629),
+        has_gradient=False,
+    ),
+    Approach(
+        "article's kernel, conditional", pad, peers.article_loss, (5.70, 132, 0.623), has_gradient=False
+    ),
+    Approach("Triton", pad, peers.triton_loss),
+    Approach("torch.compile of padding", pad, lambda _: peers.compiled(pytorch_losses.padded_loss)),
+    Approach("Lensbox, padded", pad, peers.lensbox_padded_loss),
+    Approach("Lensbox, jagged", PackedTargets.pack, peers.lensbox_packed_loss),
+]

@@ -1,0 +1,237 @@
+"""The article's experiment: a training step of its net in phases, once for each way to the loss.
+
+`lensbox bench article` calls `run`; docs/article.md explains the rows and the results.
+"""
+
+import re
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from approaches import APPROACHES, Approach, Loss, move, pad, pin
+from fake_data import SLOTS, FakeDataset
+from torch.profiler import profile, record_function, tensorboard_trace_handler
+
+from lensbox.bench.ops.peers import UnavailableError
+from lensbox.bench.ops.reference import loss_reference
+from lensbox.model import ArticleNet
+
+PHASES = ("copy data", "forward", "calc loss", "backward", "optimizer")
+PUBLISHED_ON = "L4, torch 2.4"
+ROUNDS, QUICK_ROUNDS = 20, 3
+# Of the loss and of its gradient: predictions are bfloat16 on a GPU, sums float32.
+TOLERANCES = (1e-4, 1e-2)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The size of the experiment. autocast: compute in bfloat16. compiled: by torch.compile."""
+
+    batch: int
+    channels: tuple[int, int, int, int]
+    hidden: int
+    autocast: bool
+    compiled: bool
+
+
+ARTICLE = Scale(1024, (32, 64, 128, 256), 16384, autocast=True, compiled=True)
+FOR_A_CPU = Scale(32, (2, 4, 8, 8), 64, autocast=False, compiled=False)
+
+
+@dataclass
+class Row:
+    """The medians of an approach, in milliseconds: one for each phase; of whole steps, None without them."""
+
+    approach: Approach
+    phases: list[float]
+    step: float | None
+
+
+class Experiment:
+    """The net, its optimizer and one batch on the host, which all approaches share."""
+
+    def __init__(self, device: torch.device, scale: Scale) -> None:
+        self.device, self.scale = device, scale
+        torch.manual_seed(0)
+        with device:
+            net = ArticleNet(scale.channels, scale.hidden, SLOTS)
+        self.net = torch.compile(net, dynamic=False) if scale.compiled else net
+        # The rate is 0, so that every step sees the same weights.
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.0, fused=True)
+        images, boxes = zip(*(FakeDataset(scale.batch)[index] for index in range(scale.batch)), strict=True)
+        self.images = self.pinned(torch.stack(images))
+        self.boxes = [of_sample.to(torch.uint8) for of_sample in boxes]
+
+    def pinned(self, targets: Any) -> Any:
+        """Return targets in page-locked memory if there is a GPU to copy them to."""
+        return pin(targets) if self.device.type == "cuda" else targets
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def step(self, approach: Approach, loss: Loss, targets: Any) -> Iterator[None]:
+        """Do a training step, with a pause after each of PHASES. Without a gradient it ends with the loss."""
+        images, moved = self.images.to(self.device, non_blocking=True), move(targets, self.device)
+        yield
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.scale.autocast):
+            pred = self.net(images)
+        yield
+        value = loss(pred if approach.has_gradient else pred.detach(), moved)
+        yield
+        if approach.has_gradient:
+            self.optimizer.zero_grad(set_to_none=True)
+            value.backward()
+            yield
+            self.optimizer.step()
+            yield
+
+
+def run(device: torch.device, batch: int | None, quick: bool, chart: Path | None, trace: Path | None) -> bool:
+    """Check and time all approaches, and print a table. Return whether Lensbox's losses are right.
+
+    Args:
+        batch: samples; None for the article's number, or few on a CPU.
+        quick: few steps, and nothing by torch.compile.
+        chart: PNG file to write. trace: folder to write a profiler trace of each approach to.
+    """
+    on_gpu = device.type == "cuda"
+    scale = ARTICLE if on_gpu else FOR_A_CPU
+    scale = Scale(
+        batch or scale.batch, scale.channels, scale.hidden, scale.autocast, scale.compiled and not quick
+    )
+    print(f"{torch.cuda.get_device_name(device) if on_gpu else 'CPU'}, torch {torch.__version__}, {scale}\n")
+    experiment = Experiment(device, scale)
+    ready: list[tuple[Approach, Loss, Any]] = []
+    notes, good = [], True
+    for approach in APPROACHES:
+        try:
+            if quick and "compile" in approach.name:
+                raise UnavailableError("left out by --quick")
+            loss = approach.load(device)
+            check(approach, loss, experiment)
+            ready.append((approach, loss, experiment.pinned(approach.collate(experiment.boxes))))
+        except UnavailableError as error:
+            notes.append(f"{approach.name}: not available: {error}")
+        except Exception as error:  # a peer may fail in any way; the other rows go on
+            notes.append(f"{approach.name}: WRONG: {error}")
+            good = good and not approach.own
+    rows = measure(experiment, ready, QUICK_ROUNDS if quick else ROUNDS)
+    print("\n".join([*table(rows, scale.batch), "", *(f"- {note}" for note in notes)]))
+    if trace is not None:
+        for arguments in ready:
+            write_trace(trace / re.sub(r"[^a-z0-9]+", "_", arguments[0].name.lower()), experiment, *arguments)
+        print(f"wrote {trace}")
+    if chart is not None:
+        write_chart(chart, rows)
+        print(f"wrote {chart}")
+    return good
+
+
+def check(approach: Approach, loss: Loss, experiment: Experiment) -> None:
+    """Compare loss and gradient with the reference in float64. Raise ValueError if they differ.
+
+    The predictions are made up: an untrained net predicts inverted boxes, for which GIoU is not defined.
+    """
+    generator = torch.Generator().manual_seed(0)
+    corners = torch.rand(len(experiment.boxes), SLOTS, 2, 2, generator=generator) * 255
+    pred = torch.cat([corners.amin(2), corners.amax(2) + 1], dim=2).to(experiment.device)
+    pred = pred.to(torch.bfloat16 if experiment.scale.autocast else torch.float32)
+    expected = loss_reference(pred, move(pad(experiment.boxes), experiment.device))
+    pred.requires_grad_(approach.has_gradient)
+    found = [loss(pred, move(approach.collate(experiment.boxes), experiment.device))]
+    if approach.has_gradient:
+        found += torch.autograd.grad(found[0], pred)
+    for name, ours, right, limit in zip(("loss", "gradient"), found, expected, TOLERANCES, strict=False):
+        error = float((ours.detach().double() - right).norm() / right.norm())
+        if not error <= limit:
+            raise ValueError(f"the {name} is off by {error:.2g} of its size")
+
+
+def measure(experiment: Experiment, ready: list[tuple[Approach, Loss, Any]], rounds: int) -> list[Row]:
+    """Time the approaches in turns, after a round that warms up: phases, and whole steps without waits."""
+    phases: list[list[list[float]]] = [[] for _ in ready]
+    steps: list[list[float]] = [[] for _ in ready]
+    for _ in range(rounds + 1):
+        for arguments, of_phases, of_steps in zip(ready, phases, steps, strict=True):
+            of_phases.append(phase_times(experiment, experiment.step(*arguments)))
+            start = time.perf_counter()
+            for _ in experiment.step(*arguments):
+                pass
+            experiment.synchronize()
+            of_steps.append(1e3 * (time.perf_counter() - start))
+    return [
+        Row(
+            approach,
+            [statistics.median(times) for times in zip(*of_phases[1:], strict=True)],
+            statistics.median(of_steps[1:]) if approach.has_gradient else None,
+        )
+        for (approach, _, _), of_phases, of_steps in zip(ready, phases, steps, strict=True)
+    ]
+
+
+def phase_times(experiment: Experiment, step: Iterator[None]) -> list[float]:
+    """Return the milliseconds of each phase of a step, up to its result."""
+    times = []
+    experiment.synchronize()
+    for name in PHASES:
+        start = time.perf_counter()
+        with record_function(name):
+            if next(step, step) is step:  # ended
+                break
+            experiment.synchronize()
+        times.append(1e3 * (time.perf_counter() - start))
+    return times
+
+
+def table(rows: list[Row], batch: int) -> list[str]:
+    """Return the lines of a table in Markdown, with the article's figures on the right."""
+    published = [f"article's {phase}" for phase in PHASES[:3]]
+    header = ["medians, ms", *PHASES, "whole step", "images/s", *published]
+    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    for row in rows:
+        cells = [number(value) for value in row.phases]
+        step = ["", ""] if row.step is None else [number(row.step), number(1e3 * batch / row.step)]
+        theirs = [number(value) for value in row.approach.published]
+        cells += [""] * (len(PHASES) - len(cells)) + step + theirs + [""] * (len(published) - len(theirs))
+        lines.append([row.approach.name, *cells])
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def number(value: float) -> str:
+    """Return three digits, or all digits of a whole number."""
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+
+
+def write_trace(folder: Path, experiment: Experiment, approach: Approach, loss: Loss, targets: Any) -> None:
+    """Write a trace of one step, which TensorBoard and Perfetto open, with the phases by name."""
+    with profile(on_trace_ready=tensorboard_trace_handler(str(folder))):
+        phase_times(experiment, experiment.step(approach, loss, targets))
+
+
+def write_chart(path: Path, rows: list[Row]) -> None:
+    """Draw a panel for each phase, a bar for each row, and the article's figures as gray bars beneath."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.2 * len(PHASES), 1.5 + 0.5 * len(rows)), layout="constrained")
+    panels = figure.subplots(1, len(PHASES), sharex=True, sharey=True)
+    for phase, panel in enumerate(panels):
+        for color, offset, shown in (
+            ("tab:blue", -0.2, [row.phases for row in rows]),
+            ("lightgray", 0.2, [row.approach.published for row in rows]),
+        ):
+            bars = [(place + offset, each[phase]) for place, each in enumerate(shown) if len(each) > phase]
+            drawn = panel.barh([place for place, _ in bars], [value for _, value in bars], 0.37, color=color)
+            panel.bar_label(drawn, fmt="{:.3g}", padding=3, fontsize=8)
+        panel.set(title=PHASES[phase], xlabel="ms", xscale="log")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.margins(x=0.3)
+    panels[0].set_yticks(range(len(rows)), [row.approach.name for row in rows])
+    panels[0].invert_yaxis()
+    figure.suptitle(f"A training step by phases; gray: the article's figures ({PUBLISHED_ON})")
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,95 @@
+"""The article's experiment, scaled down for a CPU, and the training of its net."""
+
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from example_programs import load_example
+from PIL import Image
+
+from lensbox.common.errors import ExitCode
+from lensbox.common.main import main
+
+FOLDER = Path(__file__).parents[2] / "examples" / "article"
+COMMAND = ["bench", "article", "--batch", "2", "--quick"]
+OURS = ["Lensbox, padded", "Lensbox, jagged"]
+PHASES = ["copy data", "forward", "calc loss", "backward", "optimizer"]
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+
+def rows_of(printed: str) -> dict[str, list[str]]:
+    lines = [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("| ")]
+    return {name.strip(): [cell.strip() for cell in cells] for name, *cells in lines[2:]}
+
+
+def test_prints_a_table_and_writes_chart_and_traces(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chart, traces = tmp_path / "new" / "article.png", tmp_path / "traces"
+    assert main([*COMMAND, "--device", "cpu", "--chart", str(chart), "--trace", str(traces)]) == 0
+    printed = capsys.readouterr().out
+    rows = rows_of(printed)
+    assert list(rows) == ["per-sample loop", "concatenation", "padding", *OURS]
+    assert rows["padding"][-3:] == ["5.71", "132", "1.84"]  # the article's
+    assert all(float(cell.replace(",", "")) > 0 for cell in rows[OURS[0]][:7])
+    assert "- article's kernel: not available: a CUDA kernel" in printed
+    with Image.open(chart) as picture:
+        assert picture.width > picture.height > 300
+    (trace,) = (traces / "lensbox_jagged").glob("*.pt.trace.json")
+    named = [event.get("name") for event in json.loads(trace.read_text())["traceEvents"]]
+    assert [named.count(phase) for phase in PHASES] == [1] * 5
+    assert "lensbox::jagged_giou_loss" in named
+
+
+def test_a_wrong_loss_of_our_own_fails_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment: Any = importlib.import_module("experiment")
+    padding, ours = (
+        next(approach for approach in experiment.APPROACHES if approach.name == name)
+        for name in ("padding", OURS[0])
+    )
+
+    def shifted(device: torch.device) -> Any:
+        return lambda pred, target: padding.load(device)(pred, target) + 1
+
+    monkeypatch.setattr(experiment, "APPROACHES", [replace(ours, load=shifted), padding])
+    assert main([*COMMAND, "--device", "cpu"]) == ExitCode.DEFECT
+    printed = capsys.readouterr().out
+    assert f"{OURS[0]}: WRONG: the loss is off by" in printed
+    assert list(rows_of(printed)) == ["padding"]
+
+
+@pytest.mark.gpu
+def test_the_articles_kernel_runs_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, "--device", "cuda"]) == 0
+    rows = rows_of(capsys.readouterr().out)
+    for name in ("article's kernel", "article's kernel, conditional"):
+        assert rows[name][3:7] == [""] * 4  # the kernel has no gradient
+    assert all(rows[OURS[1]][:7])
+
+
+def test_one_objective_makes_boxes_worse_and_the_other_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = load_example("article/train.py", monkeypatch)["train"]
+    for objective, sign in (("mean GIoU", -1), ("1 - GIoU", 1)):
+        before, after = train(objective, 60, 4, "cpu")
+        assert sign * (after - before) > 0.03
+
+
+def test_random_data_have_the_articles_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = load_example("article/fake_data.py", monkeypatch)["FakeDataset"](600)
+    counts = torch.tensor([len(data[index][1]) for index in range(600)]).float()
+    # n = floor(|3 z|): P(n = 0) = P(|z| < 1/3) = 0.261, and the mean is 1.90.
+    assert abs((counts == 0).float().mean() - 0.261) < 0.06
+    assert abs(counts.mean() - 1.90) < 0.25
+    every = torch.cat([data[index][1] for index in range(100)])
+    assert bool((every[:, 2:] > every[:, :2]).all())
+    assert 0 <= every.min() < every.max() <= 256
