@@ -1,8 +1,6 @@
-"""`lensbox bench FILE`: measure the latency of an artifact of any format on this machine."""
+"""`lensbox bench FILE`: measure the latency of artifacts of any format on this machine."""
 
 import json
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,16 +12,11 @@ from lensbox.common.command import FILE, OPS, Command
 from lensbox.common.errors import ArtifactError
 
 if TYPE_CHECKING:
+    from lensbox.client.timing import Call
     from lensbox.runtime import Artifact
 
 _BATCHES = "1,8,32"
 _IMAGE_SIZE = 480, 640
-_WARM_CALLS = 3  # TorchScript watches the first call and compiles in the second
-_ROUNDS = 30
-_FEWEST_ROUNDS = 5
-_FIGURE_SECONDS = 2.0  # approximate time for all samples of a figure
-
-Call = Callable[[], object]
 
 
 def batch_sizes(text: str) -> tuple[int, ...]:
@@ -38,7 +31,7 @@ def batch_sizes(text: str) -> tuple[int, ...]:
 
 
 @click.command(cls=Command)
-@click.argument("file", type=FILE)
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE...")
 @click.option(
     "--batch",
     default=_BATCHES,
@@ -46,72 +39,79 @@ def batch_sizes(text: str) -> tuple[int, ...]:
     metavar="N,N...",
     help="Canvases or images per call.",
 )
-@click.option("--device", metavar="NAME", help="cpu, cuda or cuda:N. Default: the device of the file.")
+@click.option("--device", metavar="NAME", help="cpu, cuda or cuda:N. Default: the device of each file.")
 @click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="CPU threads.")
 @OPS
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def bench(
-    file: Path,
+    files: tuple[Path, ...],
     batch: tuple[int, ...],
     device: str | None,
     threads: int,
     ops: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """Measure the latency of an artifact by batch size, for canvases and for images in memory.
+    """Measure the latency of artifacts by batch size, for canvases and for images in memory.
 
-    On a GPU, measure `detect` captured as CUDA graphs, too. The self-test runs first.
+    Several files take turns, so that their figures can be compared. On a GPU, measure `detect` captured as
+    CUDA graphs, too. The self-tests run first.
     """
-    found = measure(file, batch, device, threads, ops)
+    found = measure(files, batch, device, threads, ops)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    click.echo(f"{found['artifact']} on {found['device']}, {threads} CPU threads, torch {found['torch']}\n")
-    click.echo(f"{'from':<24}{'batch':>6}{'ms: median':>12}{'p20':>10}{'p80':>10}{'images/s':>12}")
+    click.echo(f"{threads} CPU threads, torch {found['torch']}\n")
+    width = max(len(row["artifact"]) for row in found["rows"])
+    columns = f"{'device':<8}{'from':<24}{'batch':>6}{'ms: median':>12}{'p20':>10}{'p80':>10}{'images/s':>12}"
+    click.echo(f"{'file':<{width}}  {columns}")
     for row in found["rows"]:
         times = f"{row['median_ms']:>12.3f}{row['p20_ms']:>10.3f}{row['p80_ms']:>10.3f}"
-        click.echo(f"{row['from']:<24}{row['batch']:>6}{times}{row['images_per_second']:>12,.1f}")
+        way = f"{row['artifact']:<{width}}  {row['device']:<8}{row['from']:<24}{row['batch']:>6}"
+        click.echo(f"{way}{times}{row['images_per_second']:>12,.1f}")
 
 
 def measure(
-    file: Path, batches: tuple[int, ...], device: str | None, threads: int, ops: Sequence[Path] = ()
+    files: Sequence[Path],
+    batches: Sequence[int],
+    device: str | None,
+    threads: int,
+    ops: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Return the times of an artifact as a JSON document.
+    """Return the times of artifacts as a JSON document.
 
-    Raises ArtifactError if the file cannot be loaded or fails its self-test, DeviceError.
+    Raises ArtifactError if a file cannot be loaded or fails its self-test, DeviceError.
     """
     import torch
 
+    from lensbox.client.timing import time_in_turns
     from lensbox.common.machine import keep_freed_memory
     from lensbox.runtime.loading import load_artifact
 
     keep_freed_memory()
     torch.set_num_threads(threads)
-    name = device or _device_of(file)
+    rows = []
     with torch.inference_mode():
-        load = partial(load_artifact, file, name, ops=ops)
-        artifact = load()
-        report = artifact.self_test()
-        if not report.passed:
-            raise ArtifactError(f"{file} fails its self-test: {'; '.join(report.failures)}")
-        synchronize = torch.cuda.synchronize if artifact.device.type == "cuda" else _nothing
-        rows = []
+        loaders = {
+            file: partial(load_artifact, file, device or _device_of(file), ops=ops) for file in files
+        }
+        artifacts = {file: load() for file, load in loaders.items()}
+        for file, artifact in artifacts.items():
+            report = artifact.self_test()
+            if not report.passed:
+                raise ArtifactError(f"{file} fails its self-test: {'; '.join(report.failures)}")
         for batch in batches:
-            calls = dict(_calls(artifact, load, batch))
-            for way, samples in _samples(calls, synchronize).items():
-                p20, _, _, p80 = (
-                    1e3 * value for value in statistics.quantiles(samples, n=5, method="inclusive")
-                )
-                median = 1e3 * statistics.median(samples)
-                times = {"median_ms": median, "p20_ms": p20, "p80_ms": p80, "samples": len(samples)}
-                rows.append({"from": way, "batch": batch, **times, "images_per_second": 1e3 * batch / median})
-    return {
-        "artifact": str(file),
-        "device": str(artifact.device),
-        "threads": threads,
-        "torch": torch.__version__,
-        "rows": rows,
-    }
+            calls = {
+                (file, way): call
+                for file, artifact in artifacts.items()
+                for way, call in _calls(artifact, loaders[file], batch)
+            }
+            for (file, way), times in time_in_turns(calls, threads).items():
+                median, p20, p80 = (1e3 * value for value in times[:3])
+                row: dict[str, Any] = {"artifact": str(file), "device": str(artifacts[file].device)}
+                row |= {"from": way, "batch": batch, "median_ms": median, "p20_ms": p20, "p80_ms": p80}
+                row |= {"samples": times.samples, "images_per_second": 1e3 * batch / median}
+                rows.append(row)
+    return {"threads": threads, "torch": torch.__version__, "rows": rows}
 
 
 def _device_of(path: Path) -> str:
@@ -124,7 +124,7 @@ def _device_of(path: Path) -> str:
     return file.metadata.compiled.device if file.metadata.compiled else "auto"
 
 
-def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> Iterator[tuple[str, Call]]:
+def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> Iterator[tuple[str, "Call"]]:
     """Yield the calls to time. Captured calls use a second copy: plain calls would use the graphs, too."""
     import torch
 
@@ -140,26 +140,3 @@ def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> 
     shape = (canvases.shape[1], *_IMAGE_SIZE)
     images = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator) for _ in range(batch)]
     yield "images of 640x480", partial(artifact.detect_images, images)
-
-
-def _samples(calls: dict[str, Call], synchronize: Call) -> dict[str, list[float]]:
-    """Return seconds per call. The calls alternate, so that a disturbance affects all of them."""
-    samples: dict[str, list[float]] = {way: [] for way in calls}
-    for call in calls.values():
-        for _ in range(_WARM_CALLS):
-            call()
-    began = time.perf_counter()
-    for turn in range(_ROUNDS):
-        if turn >= _FEWEST_ROUNDS and time.perf_counter() - began > _FIGURE_SECONDS * len(calls):
-            break
-        for way, call in calls.items():
-            synchronize()
-            start = time.perf_counter()
-            call()
-            synchronize()
-            samples[way].append(time.perf_counter() - start)
-    return samples
-
-
-def _nothing() -> None:
-    """Synchronize with the CPU: there is nothing to wait for."""

@@ -1,11 +1,13 @@
 """`lensbox bench FILE`."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from small_detectors import save_random_artifact
 
-from lensbox.client import bench
+from lensbox.client import timing
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
 
@@ -17,22 +19,31 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_ROUNDS", 3)
+    monkeypatch.setattr(timing, "_ROUNDS", 3)
 
 
 def test_prints_a_table(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", artifact, "--batch", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f"{artifact} on cpu, 1 CPU threads, torch ")
-    assert [line.split("  ")[0] for line in lines[2:]] == ["from", "canvases", "images of 640x480"]
+    assert lines[0].startswith("1 CPU threads, torch ")
+    assert [line[len(artifact) :].split()[:2] for line in lines[3:]] == [
+        ["cpu", "canvases"],
+        ["cpu", "images"],
+    ]
 
 
-def test_prints_json(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact]) == 0
+def test_compares_files_and_prints_json(
+    artifact: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = str(shutil.copy(artifact, tmp_path / "copy.pt"))
+    assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact, copy]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["artifact"], found["device"], found["threads"]) == (artifact, "cpu", 1)
-    assert [(row["from"], row["batch"]) for row in found["rows"]] == [
-        *(("canvases", 1), ("images of 640x480", 1), ("canvases", 3), ("images of 640x480", 3))
+    assert found["threads"] == 1
+    assert [(row["artifact"], row["device"], row["from"], row["batch"]) for row in found["rows"]] == [
+        (file, "cpu", way, batch)
+        for batch in (1, 3)
+        for file in (artifact, copy)
+        for way in ("canvases", "images of 640x480")
     ]
     for row in found["rows"]:
         assert 0 < row["p20_ms"] <= row["median_ms"] <= row["p80_ms"]
