@@ -91,9 +91,7 @@ def measure(
     torch.set_num_threads(threads)
     rows = []
     with torch.inference_mode():
-        loaders = {
-            file: partial(load_artifact, file, device or _device_of(file), ops=ops) for file in files
-        }
+        loaders = {file: partial(load_artifact, file, device or _device_of(file), ops=ops) for file in files}
         artifacts = {file: load() for file, load in loaders.items()}
         for file, artifact in artifacts.items():
             report = artifact.self_test()

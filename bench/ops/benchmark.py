@@ -1,40 +1,42 @@
 """One run of `lensbox bench ops`."""
 
-from collections.abc import Sequence
-from functools import cache
+import gc
+from collections.abc import Callable, Sequence
 
-from lensbox.bench import OPS_GROUPS
-from lensbox.bench.machine import copy_bandwidth
-from lensbox.bench.ops.cases import all_cases
-from lensbox.bench.ops.exercise import exercise_table, run_exercise
-from lensbox.bench.ops.figures import DETAILS, RATIOS
-from lensbox.bench.ops.workload import make_case
-from lensbox.bench.report import Options, Report
-from lensbox.bench.runner import Effort, UnavailableError, WrongAnswerError, run_case
+import torch
 
-EFFORT = Effort()
-QUICK = Effort(rounds=9, sample_seconds=0.005, figure_seconds=0.5, quick=True)
+from lensbox.bench.machine import describe_machine
+from lensbox.bench.measure import run_case
+from lensbox.bench.ops.cases import GROUPS
+from lensbox.common.machine import keep_freed_memory
+
+_SECONDS, _QUICK_SECONDS = 2.0, 0.5  # for all samples of a way
 
 
-def run(options: Options, only: Sequence[str] = ()) -> Report:
-    """Run groups of cases, all by default. Say each table as it is measured and keep the files up to date."""
-    bandwidth = cache(copy_bandwidth)
-    report = Report.start(
-        "ops", options, ("torchvision", "triton"), bandwidth(options.device, options.threads)
-    )
-    cases = all_cases(options.device, options.quick, options.threads)
-    for group in only or OPS_GROUPS:
-        if group == "exercise":
-            try:
-                report.show(exercise_table(run_exercise(options.device, options.quick)))
-            except (UnavailableError, WrongAnswerError, RuntimeError) as error:
-                report.notes.append(f"exercise: {error}")
-            continue
-        for case in (case for case in cases if case.group == group):
-            try:
-                speed = bandwidth(case.device, options.threads)
-                report.add(run_case(make_case(case), QUICK if options.quick else EFFORT, speed))
-            except RuntimeError as error:  # such as out of memory
-                report.notes.append(f"{case.title}: {error}")
-    report.finish((ratio.figure(cases, report) for ratio in RATIOS), DETAILS)
-    return report
+def run(
+    device: torch.device, quick: bool, threads: int, groups: Sequence[str], say: Callable[[str], None]
+) -> bool:
+    """Run groups of cases, all by default. Say each table when it is there.
+
+    Return whether every answer of Lensbox was right.
+    """
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    packages = ("torchvision", "triton", "pillow", "opencv-python-headless")
+    say(describe_machine(device.type, packages))
+    is_good = True
+    for group in groups or GROUPS:
+        for case in GROUPS[group](device, quick):
+            result = run_case(case, threads, _QUICK_SECONDS if quick else _SECONDS)
+            say(result.table().markdown())
+            is_good = is_good and not result.own_defect
+            _release_memory()
+    return is_good
+
+
+def _release_memory() -> None:
+    """Free captured graphs and compiled code, so that the guards of a case do not slow the next one down."""
+    torch.compiler.reset()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

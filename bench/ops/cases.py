@@ -1,125 +1,136 @@
-"""The sizes, dtypes and directions that are measured, in the order in which they run."""
+"""The groups of `lensbox bench ops`: sizes, dtypes and directions, in the order in which they run."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
+from torch import Tensor
 
-Kind = Literal["loss", "weighted loss", "unpadded loss", "transfer", "nms", "pairwise"]
-Direction = Literal["forward", "forward+backward"]
+from lensbox.bench.measure import Case, UnavailableError, Way
+from lensbox.bench.ops.check import check_loss, check_nms, require_close
+from lensbox.bench.ops.inputs import LossBatch, make_loss_batch, make_nms_batch, make_pairs
+from lensbox.bench.ops.letterbox import letterbox_cases
+from lensbox.bench.ops.peers import (
+    BOTH,
+    FORWARD,
+    LOSS_PEERS,
+    NMS_PEERS,
+    PAIRWISE_PEERS,
+    WEIGHTED_LOSS_PEERS,
+    Function,
+    Peer,
+    loss_and_gradient,
+)
+from lensbox.bench.ops.reference import giou_reference
+from lensbox.client.timing import Call
 
-FORWARD: Direction = "forward"
-BOTH: Direction = "forward+backward"
+Cases = Callable[[torch.device, bool], Iterator[Case]]  # of a device; whether the run is a quick one
 
-
-@dataclass(frozen=True)
-class OpsCase:
-    """One table of the output.
-
-    group: the name for `--only`.
-    batch, slots: B and M of a loss, images and boxes an image of NMS, N and M of pairwise GIoU.
-    fill: share of valid slots; None is floor(|N(0, 3)|) boxes per sample.
-    threads: of the CPU; 0 leaves torch's choice.
-    cold: whether device time is also taken with inputs that are not in the cache.
-    """
-
-    group: str
-    kind: Kind
-    direction: Direction
-    device: str
-    batch: int
-    slots: int
-    fill: float | None = None
-    pred_dtype: torch.dtype = torch.bfloat16
-    target_dtype: torch.dtype = torch.uint8
-    threads: int = 0
-    cold: bool = False
-
-    @property
-    def title(self) -> str:
-        """Return a title that no other case has."""
-        shape = f"[{self.batch}, {self.slots}]"
-        threads = f", {self.threads} thread{'s' if self.threads > 1 else ''}" if self.threads else ""
-        place = f"{self.device.upper()}{threads}"
-        if self.kind in ("nms", "pairwise"):
-            return f"{self.kind} {shape}, {place}"
-        fill = "|N(0,3)| boxes a sample" if self.fill is None else f"fill {self.fill:.0%}"
-        dtypes = f"{_short(self.pred_dtype)}/{_short(self.target_dtype)}"
-        return f"{self.kind}, {self.direction}, {shape}, {fill}, {dtypes}, {place}"
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-# A batch of the article.
-HEADLINE_BATCH, HEADLINE_SLOTS = 1024, 256
+BATCH, SLOTS = 1024, 256  # a batch of the article
 # The box loss of a training step: 256 images of up to 160 targets, 7 cells a target, a weight for each cell.
 TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL = 256, 160 * 7, 0.1
-CPU_BOXES = 256
-CPU_NMS_BOXES = 1000
-
-SWEEP_BATCHES = (1, 16, 128, 4096)
-SWEEP_SLOTS = (16, 64, 1024)
-COLD_SLOTS = 1 << 20  # from here on it is the memory, not the launch, that limits a case
-SWEEP_FILLS = (0.01, 0.1, 0.5, 1.0)
-
-
-def all_cases(device: str, quick: bool, threads: int) -> list[OpsCase]:
-    """Return the cases of one run. threads: of the CPU; the group "cpu" takes one."""
-    here = threads if device == "cpu" else 0
-    cold = device == "cuda"
-    headline = (HEADLINE_BATCH, HEADLINE_SLOTS)
-    cases = [
-        OpsCase("headline", "loss", direction, device, *headline, threads=here, cold=cold)
-        for direction in (FORWARD, BOTH)
-    ]
-    directions = (FORWARD,) if quick else (FORWARD, BOTH)
-    training = (TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL, torch.float32, torch.float32)
-    cases += [
-        OpsCase("weighted", "weighted loss", direction, device, *training, threads=here, cold=cold)
-        for direction in directions
-    ]
-    cases += [
-        OpsCase("transfer", "transfer", direction, device, *headline, threads=here)
-        for direction in directions
-    ]
-    if device == "cuda":
-        cases += [
-            OpsCase("nms", "nms", FORWARD, device, *shape) for shape in ((128, 1024), (256, 256), (1, 1024))
-        ]
-    cases += _cpu_figures()
-    pairwise = ((1024, 1024),) if quick else ((1024, 1024), (300, 100), (8192, 4096))
-    cases += [
-        OpsCase("pairwise", "pairwise", FORWARD, device, *shape, threads=here, cold=cold)
-        for shape in pairwise
-    ]
-    return cases if quick else cases + _sweep(device, here, cold)
+NMS_SHAPES = {"cpu": ((1, 1000),), "cuda": ((128, 1024), (256, 256), (1, 1024))}
+PAIRS = ((1024, 1024), (300, 100), (8192, 4096))
+# Batch, slots and share of valid slots; None is floor(|N(0, 3)|) boxes per sample.
+SIZES: list[tuple[int, int, float | None]] = [
+    *((batch, SLOTS, None) for batch in (1, 16, 128, 4096)),
+    *((BATCH, slots, None) for slots in (16, 64, 1024)),
+    *((BATCH, SLOTS, fill) for fill in (0.01, 0.1, 0.5, 1.0)),
+    (4096, 1024, 1.0),
+]
 
 
-def _cpu_figures() -> list[OpsCase]:
-    return [
-        OpsCase(
-            "cpu", "unpadded loss", BOTH, "cpu", 1, CPU_BOXES, 1.0, torch.float32, torch.float32, threads=1
-        ),
-        OpsCase("cpu", "nms", FORWARD, "cpu", 1, CPU_NMS_BOXES, threads=1),
-    ]
+def headline_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+    """Yield the loss of the article's batch, and of 256 boxes without padding."""
+    batch = make_loss_batch(BATCH, SLOTS, None, torch.bfloat16, torch.uint8, device)
+    yield from _loss_cases("loss", batch, "|N(0,3)| boxes a sample", LOSS_PEERS, quick)
+    boxes = make_loss_batch(1, 256, 1.0, torch.float32, torch.float32, device)
+    peers = [peer for peer in LOSS_PEERS if peer.name in ("lensbox", "eager", "torch.compile", "torchvision")]
+    yield from _loss_cases("loss", boxes, "no padding", peers, quick)
 
 
-def _sweep(device: str, threads: int, cold: bool) -> list[OpsCase]:
-    """Return cases that differ from the headline case in one size, and the largest of all."""
-    points: list[tuple[int, int, float | None]] = []
-    points += [(batch, HEADLINE_SLOTS, None) for batch in SWEEP_BATCHES]
-    points += [(HEADLINE_BATCH, slots, None) for slots in SWEEP_SLOTS]
-    points += [(HEADLINE_BATCH, HEADLINE_SLOTS, fill) for fill in SWEEP_FILLS]
-    if device == "cuda":
-        points.append((SWEEP_BATCHES[-1], SWEEP_SLOTS[-1], 1.0))
-    return [
-        OpsCase(
-            *("sizes", "loss", direction, device, batch, slots, fill),
-            threads=threads,
-            cold=cold and batch * slots >= COLD_SLOTS,
-        )
-        for batch, slots, fill in points
-        for direction in (FORWARD, BOTH)
-    ]
+def weighted_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+    """Yield the loss with weights, as `lensbox train` calls it."""
+    dtypes = torch.float32, torch.float32
+    batch = make_loss_batch(TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL, *dtypes, device)
+    yield from _loss_cases("weighted loss", batch, "fill 10%", WEIGHTED_LOSS_PEERS, quick)
+
+
+def size_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+    """Yield losses that differ from the article's batch in one size, and the largest one."""
+    peers = [peer for peer in LOSS_PEERS if peer.every_size]
+    for batch_size, slots, fill in () if quick else SIZES:
+        batch = make_loss_batch(batch_size, slots, fill, torch.bfloat16, torch.uint8, device)
+        what = "|N(0,3)| boxes a sample" if fill is None else f"fill {fill:.0%}"
+        yield from _loss_cases("loss", batch, what, peers, quick)
+
+
+def nms_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+    """Yield NMS of batches of images. All scores pass, and every box fits into the output."""
+    for images, boxes in NMS_SHAPES[device.type]:
+        batch = make_nms_batch(images, boxes, device)
+        check = partial(check_nms, batch=batch)
+        yield _case(f"NMS, [{images}, {boxes}]", device, NMS_PEERS, quick, _prepare(check, batch))
+
+
+def pairwise_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+    """Yield the GIoU of all pairs."""
+    for rows, columns in PAIRS[:1] if quick else PAIRS:
+        pairs = make_pairs(rows, columns, device)
+        check = partial(_check_pairs, pairs=pairs)
+        title = f"pairwise GIoU, [{rows}, {columns}]"
+        yield _case(title, device, PAIRWISE_PEERS, quick, _prepare(check, *pairs))
+
+
+GROUPS: dict[str, Cases] = {
+    "headline": headline_cases,
+    "weighted": weighted_cases,
+    "nms": nms_cases,
+    "pairwise": pairwise_cases,
+    "letterbox": letterbox_cases,
+    "sizes": size_cases,
+}
+
+
+def _loss_cases(kind: str, batch: LossBatch, fill: str, peers: Sequence[Peer], quick: bool) -> Iterator[Case]:
+    """Yield the forward pass, and the forward pass with the gradient."""
+    shape = list(batch.pred.shape[:2])
+    dtypes = "/".join(str(boxes.dtype).removeprefix("torch.") for boxes in (batch.pred, batch.target))
+    for direction in (FORWARD, BOTH):
+        prepare = partial(_prepare_loss, batch, direction == BOTH, peers is WEIGHTED_LOSS_PEERS)
+        found = [peer for peer in peers if direction in peer.directions]
+        title = f"{kind}, {direction}, {shape}, {fill}, {dtypes}"
+        yield _case(title, batch.pred.device, found, quick, prepare)
+
+
+def _prepare_loss(batch: LossBatch, with_gradient: bool, weighted: bool, function: Function) -> Call:
+    check_loss(function, batch, with_gradient, weighted)
+    if not with_gradient:
+        return partial(function, batch, batch.pred)
+    return partial(loss_and_gradient, function, batch, batch.pred.clone().requires_grad_())
+
+
+def _check_pairs(function: Function, pairs: tuple[Tensor, Tensor]) -> None:
+    require_close("pairwise GIoU", function(*pairs), giou_reference(pairs[0][:, None], pairs[1][None]))
+
+
+def _prepare(check: Callable[[Function], None], *arguments: object) -> Callable[[Function], Call]:
+    """Return a function that checks a peer and returns its call with the arguments."""
+
+    def prepare(function: Function) -> Call:
+        check(function)
+        return partial(function, *arguments)
+
+    return prepare
+
+
+def _case(
+    title: str, device: torch.device, peers: Sequence[Peer], quick: bool, prepare: Callable[[Function], Call]
+) -> Case:
+    def load(peer: Peer) -> Call:
+        if peer.compiles and quick:
+            raise UnavailableError("left out by --quick: it compiles")
+        return prepare(peer.load(device))
+
+    ways = [Way(peer.name, partial(load, peer), peer.own, peer.in_graph) for peer in peers]
+    return Case(f"{title}, {device.type.upper()}", ways, device.type)

@@ -1,6 +1,6 @@
-"""Build the benchmark's own C++ and CUDA sources (csrc/) on first use, as torch.ops.lensbox_bench.
+"""Build the article's kernel (csrc/article_kernel.cu) on first use, as torch.ops.lensbox_bench.
 
-The build needs ninja and a C++ compiler, with a GPU also nvcc. torch's extension cache keeps it.
+The build needs ninja, nvcc and a C++ compiler. torch's extension cache keeps it.
 """
 
 import os
@@ -12,46 +12,38 @@ from pathlib import Path
 
 import torch
 
-from lensbox.bench.runner import UnavailableError
+from lensbox.bench.measure import UnavailableError
 
-SOURCES = Path(__file__).parents[1] / "csrc"
-CPU_SOURCES = ["empty_op.cpp"]
+SOURCE = Path(__file__).parents[1] / "csrc" / "article_kernel.cu"
 # Torch looks for the CUDA runtime beside the nvcc on the PATH, in vain where that is a script elsewhere.
 USUAL_CUDA_LIBRARIES = "/usr/local/cuda/lib64"
-CUDA_SOURCES = ["article_kernel.cu", "empty_kernel.cu", "exercise_kernel.cu"]
 
 
-def load_extension(device: torch.device) -> None:
-    """Make torch.ops.lensbox_bench ready for `device`. Raises UnavailableError if the build fails."""
-    reason = _build(device.type == "cuda")
+def load_extension() -> None:
+    """Make torch.ops.lensbox_bench.article_sums ready. Raises UnavailableError if the build fails."""
+    reason = _build()
     if reason is not None:
         raise UnavailableError(reason)
 
 
 @cache
-def _build(with_cuda: bool) -> str | None:
+def _build() -> str | None:
     """Build and load, once. Return why that failed: a second attempt would fail as slowly."""
-    names = CPU_SOURCES + (CUDA_SOURCES if with_cuda else [])
     from torch.utils import cpp_extension
 
-    if with_cuda:
-        major, minor = torch.cuda.get_device_capability()
-        cuda_flags = ["-O3", f"-gencode=arch=compute_{major}{minor},code=sm_{major}{minor}"]
-    else:
-        cuda_flags = []
+    major, minor = torch.cuda.get_device_capability()
     try:
         with _own_programs_on_path():
             cpp_extension.load(
-                name="lensbox_bench_cuda" if with_cuda else "lensbox_bench_cpu",
-                sources=[str(SOURCES / name) for name in names],
-                extra_cflags=["-O3"],
-                extra_cuda_cflags=cuda_flags,
-                extra_ldflags=[f"-L{USUAL_CUDA_LIBRARIES}"] if with_cuda else [],
-                with_cuda=with_cuda,
+                name="lensbox_bench",
+                sources=[str(SOURCE)],
+                extra_cuda_cflags=["-O3", f"-gencode=arch=compute_{major}{minor},code=sm_{major}{minor}"],
+                extra_ldflags=[f"-L{USUAL_CUDA_LIBRARIES}"],
+                with_cuda=True,
                 is_python_module=False,
             )
     except (OSError, RuntimeError, ImportError) as error:
-        return f"the benchmark's sources could not be built: {_main_line(str(error))}"
+        return f"the article's kernel could not be built: {_main_line(str(error))}"
     return None
 
 

@@ -44,21 +44,9 @@ class LossBatch:
         return [padded[:count].clone() for padded, count in zip(host, self.counts, strict=True)]
 
     @cached_property
-    def host_target(self) -> Tensor:
-        """Return the padded targets on the host, in pinned memory if there is a GPU."""
-        host = self.target.cpu()
-        return host.pin_memory() if self.target.is_cuda else host
-
-    @cached_property
-    def host_packed(self) -> PackedTargets:
-        """Return the packed targets on the host, in pinned memory if there is a GPU."""
-        packed = PackedTargets.pack(self.host_boxes)
-        return packed.pin_memory() if self.target.is_cuda else packed
-
-    @cached_property
     def packed(self) -> tuple[Tensor, Tensor]:
         """Return the packed targets on the device, `[N, 4]`, and their offsets, `[B + 1]`."""
-        packed = self.host_packed.to(self.target.device)
+        packed = PackedTargets.pack(self.host_boxes).to(self.target.device)
         return packed.values, packed.offsets
 
     @cached_property
@@ -67,15 +55,6 @@ class LossBatch:
         valid = self.target[..., 3] != 0
         kinds = torch.arange(valid.numel(), device=valid.device).view_as(valid) % 3 + 1
         return kinds.float() * valid
-
-    @cached_property
-    def whole_weight(self) -> Tensor:
-        """Return the weights in int32."""
-        return self.weight.int()
-
-    def clone(self) -> "LossBatch":
-        """Return the same values in other memory."""
-        return LossBatch(self.pred.clone(), self.target.clone(), self.counts)
 
 
 @dataclass(frozen=True)
@@ -92,17 +71,6 @@ class NmsBatch:
         batch, count = self.scores.shape
         images = torch.arange(batch, device=self.boxes.device).repeat_interleave(count)
         return self.boxes.flatten(0, 1), self.scores.flatten(), images
-
-
-@dataclass(frozen=True)
-class PairwiseBatch:
-    """boxes1 `[N, 4]` and boxes2 `[M, 4]`, float32."""
-
-    boxes1: Tensor
-    boxes2: Tensor
-
-    def clone(self) -> "PairwiseBatch":
-        return PairwiseBatch(self.boxes1.clone(), self.boxes2.clone())
 
 
 def make_loss_batch(
@@ -143,11 +111,12 @@ def make_nms_batch(batch: int, count: int, device: torch.device) -> NmsBatch:
     return NmsBatch(boxes.to(device, torch.float32), ((ranks + 1) / (count + 1)).to(device))
 
 
-def make_pairwise_batch(rows: int, columns: int, device: torch.device) -> PairwiseBatch:
+def make_pairs(rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return boxes `[rows, 4]` and `[columns, 4]`, float32."""
     generator = torch.Generator().manual_seed(0)
     boxes1 = _random_corners(1, rows, generator)[0] + 1
     boxes2 = _random_corners(1, columns, generator)[0]
-    return PairwiseBatch(boxes1.to(device, torch.float32), boxes2.to(device, torch.float32))
+    return boxes1.to(device, torch.float32), boxes2.to(device, torch.float32)
 
 
 def _random_corners(batch: int, slots: int, generator: torch.Generator) -> Tensor:

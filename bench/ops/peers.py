@@ -3,7 +3,7 @@
 A loader takes the device and returns the function to time. It raises UnavailableError where it cannot run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lensbox.bench.measure import UnavailableError
 from lensbox.bench.ops import pytorch_losses
 from lensbox.bench.ops.extension import load_extension
 from lensbox.bench.ops.inputs import LossBatch, NmsBatch
-from lensbox.bench.runner import UnavailableError
 from lensbox.ops import (
     PackedTargets,
     PaddedDetections,
@@ -27,34 +27,34 @@ from lensbox.ops import (
     read_build_info,
 )
 
-# The function of a peer. A loss takes a LossBatch and predictions [B, M, 4] and returns the loss, or the loss
-# and its gradient if the peer gives_gradient. NMS takes an NmsBatch, pairwise GIoU a PairwiseBatch.
+# A loss takes a LossBatch and predictions [B, M, 4] and returns the loss, or the loss and its gradient.
+# NMS takes an NmsBatch, pairwise GIoU two tensors of boxes.
 Function = Callable[..., Any]
 Load = Callable[[torch.device], Function]
 PaddedLoss = Callable[[Tensor, Tensor], Tensor]
+
+FORWARD, BOTH = "forward", "forward + backward"
 
 
 @dataclass(frozen=True)
 class Peer:
     """An implementation to be timed.
 
-    no_graph: why a CUDA graph cannot hold it, or "". no_backward: why it has no gradient, or "".
-    gives_gradient: whether it returns the gradient beside the loss, without autograd.
-    no_copies: why its inputs cannot be copied hundreds of times, or "".
-    slow_to_start: whether it compiles for each shape, so that `--quick` leaves it out.
-    swept: whether the peer is measured at every size; a slow peer takes seconds a call at the larger sizes.
-    kept: of NMS, turns the function's result into a bool `[B, N]`, for the check.
+    directions: of a loss. in_graph: whether a CUDA graph can hold the calls. compiles: whether the peer
+    compiles each shape, so that `--quick` leaves it out. every_size: whether the sweep of sizes has it.
     """
 
     name: str
     load: Load
-    no_graph: str = ""
-    no_backward: str = ""
-    gives_gradient: bool = False
-    no_copies: str = ""
-    slow_to_start: bool = False
-    swept: bool = False
-    kept: Callable[[NmsBatch, Any], Tensor] | None = None
+    directions: Sequence[str] = (FORWARD, BOTH)
+    in_graph: bool = True
+    compiles: bool = False
+    every_size: bool = True
+
+    @property
+    def own(self) -> bool:
+        """Return whether this is an op of Lensbox."""
+        return self.name.startswith("lensbox")
 
 
 def loss_and_gradient(function: Function, batch: LossBatch, pred: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,7 +84,7 @@ def article_loss(device: torch.device, skip: bool = True) -> PaddedLoss:
     """Return the article's CUDA kernel, rewritten. skip: threads of padding compute nothing."""
     if device.type != "cuda":
         raise UnavailableError("a CUDA kernel")
-    load_extension(device)
+    load_extension()
 
     def loss(pred: Tensor, target: Tensor) -> Tensor:
         losses, counts = torch.ops.lensbox_bench.article_sums(pred.float(), target.float(), skip)
@@ -132,47 +132,6 @@ def _weighted(function: Callable[..., Any]) -> Function:
     return lambda batch, pred: function(pred, batch.target, batch.weight)
 
 
-def _of_pairs(function: Callable[[Tensor, Tensor], Tensor]) -> Function:
-    return lambda batch: function(batch.boxes1, batch.boxes2)
-
-
-def _transferred(load: Callable[[torch.device], PaddedLoss]) -> Load:
-    """Copy the padded targets from pinned memory at once, then compute the loss."""
-
-    def of_batch(device: torch.device) -> Function:
-        loss = load(device)
-        return lambda batch, pred: loss(pred, batch.host_target.to(device, non_blocking=True))
-
-    return of_batch
-
-
-def _transferred_packed(device: torch.device) -> Function:
-    loss = lensbox_packed_loss(device)
-    return lambda batch, pred: loss(pred, batch.host_packed.to(device, non_blocking=True))
-
-
-def _transferred_loop(device: torch.device) -> Function:
-    """Copy the targets of each sample one by one, then compute the loss."""
-
-    def loss(batch: LossBatch, pred: Tensor) -> Tensor:
-        return pytorch_losses.looped_loss(pred, [boxes.to(device) for boxes in batch.host_boxes])
-
-    return loss
-
-
-def _floor(op: str, needs_gpu: bool) -> Load:
-    """Load a C++ op that computes nothing: it allocates a scalar, and launches an empty kernel."""
-
-    def load(device: torch.device) -> Function:
-        if needs_gpu and device.type != "cuda":
-            raise UnavailableError("a CUDA kernel")
-        load_extension(device)
-        function = getattr(torch.ops.lensbox_bench, op)
-        return lambda batch, pred: function(pred, batch.target)
-
-    return load
-
-
 def _torchvision(function_of: Callable[[ModuleType], Function]) -> Load:
     def load(_: torch.device) -> Function:
         try:
@@ -196,18 +155,16 @@ def _torchvision_loss(ops: ModuleType) -> Function:
     return loss
 
 
-def _torchvision_batched_nms(ops: ModuleType) -> Function:
+def _torchvision_nms(ops: ModuleType) -> Function:
+    """Return `nms` of one image, `batched_nms` of several images."""
+
     def nms(batch: NmsBatch) -> Any:
+        if len(batch.boxes) == 1:
+            return ops.nms(batch.boxes[0], batch.scores[0], batch.iou_threshold)
         boxes, scores, images = batch.flat
         return ops.batched_nms(boxes, scores, images, batch.iou_threshold)
 
     return nms
-
-
-def _kept_by_torchvision(batch: NmsBatch, result: Tensor) -> Tensor:
-    kept = torch.zeros_like(batch.scores, dtype=torch.bool)
-    kept.view(-1)[result] = True
-    return kept
 
 
 def _lensbox_nms(batch: NmsBatch) -> PaddedDetections:
@@ -216,111 +173,52 @@ def _lensbox_nms(batch: NmsBatch) -> PaddedDetections:
     return padded_nms(batch.boxes, batch.scores, batch.iou_threshold, -1.0, count, count)
 
 
-def _kept_by_lensbox(batch: NmsBatch, result: PaddedDetections) -> Tensor:
-    kept = torch.zeros_like(batch.scores, dtype=torch.int32)
-    # Unused slots hold index -1: they add nothing to box 0.
-    kept.scatter_add_(1, result.indices.clamp(min=0), (result.indices >= 0).int())
-    return kept > 0
-
-
-LENSBOX = "lensbox"
-LENSBOX_JAGGED = "lensbox jagged"
-LENSBOX_WITH_GRADIENT = "lensbox, one op for both"
-LENSBOX_ANY_WEIGHT = "lensbox, int32 weights"
-OWN = (LENSBOX, LENSBOX_JAGGED, LENSBOX_WITH_GRADIENT, LENSBOX_ANY_WEIGHT)
-EAGER = "eager"
-COMPILED = "torch.compile"
-PER_SAMPLE = "per-sample loop"
-TORCHVISION = "torchvision"
-TORCHVISION_NMS = "torchvision nms"
-TORCHVISION_BATCHED_NMS = "torchvision batched_nms"
-FLOORS = ("empty op", "empty kernel")
-
-_FORWARD_ONLY = "forward only"
-_WAITS = "it waits for the device"
-
 LOSS_PEERS = [
-    Peer(LENSBOX, _padded(lensbox_padded_loss), swept=True),
+    Peer("lensbox", _padded(lensbox_padded_loss)),
     Peer(
-        LENSBOX_WITH_GRADIENT,
+        "lensbox, one op for both",
         _ours(lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target)),
-        gives_gradient=True,
-        swept=True,
+        directions=(BOTH,),
     ),
-    Peer(LENSBOX_JAGGED, _ours(lambda batch, pred: jagged_giou_loss(pred, *batch.packed)), swept=True),
-    Peer(EAGER, _padded(lambda _: pytorch_losses.padded_loss), swept=True),
-    Peer(COMPILED, _padded(lambda _: compiled(pytorch_losses.padded_loss)), slow_to_start=True, swept=True),
+    Peer("lensbox jagged", _ours(lambda batch, pred: jagged_giou_loss(pred, *batch.packed))),
+    Peer("eager", _padded(lambda _: pytorch_losses.padded_loss)),
+    Peer("torch.compile", _padded(lambda _: compiled(pytorch_losses.padded_loss)), compiles=True),
     Peer(
         "concatenation",
         lambda _: lambda batch, pred: pytorch_losses.concatenated_loss(pred, batch.boxes),
-        no_copies="its inputs are too many tensors to be copied hundreds of times",
+        every_size=False,
     ),
     Peer(
-        PER_SAMPLE,
+        "per-sample loop",
         lambda _: lambda batch, pred: pytorch_losses.looped_loss(pred, batch.boxes),
-        no_graph="thousands of launches",
+        in_graph=False,  # thousands of launches
+        every_size=False,
     ),
-    Peer("article's kernel", _padded(article_loss), no_backward=_FORWARD_ONLY, swept=True),
-    Peer("triton", _padded(triton_loss), swept=True),
-    Peer(TORCHVISION, _torchvision(_torchvision_loss), no_graph=_WAITS),
-    Peer(FLOORS[0], _floor("empty_op", False), no_backward=_FORWARD_ONLY, no_graph="it launches nothing"),
-    Peer(FLOORS[1], _floor("empty_launch", True), no_backward=_FORWARD_ONLY),
+    Peer("article's kernel", _padded(article_loss), directions=(FORWARD,)),
+    Peer("triton", _padded(triton_loss)),
+    # torchvision's loss waits for the device, which a graph cannot hold.
+    Peer("torchvision", _torchvision(_torchvision_loss), in_graph=False, every_size=False),
 ]
 
-# int32 weights hold the same values in as many bytes, and go to the kernel that reads any dtype.
 WEIGHTED_LOSS_PEERS = [
-    Peer(LENSBOX, _ours(_weighted(masked_giou_loss))),
+    Peer("lensbox", _ours(_weighted(masked_giou_loss))),
     Peer(
-        LENSBOX_WITH_GRADIENT,
+        "lensbox, one op for both",
         _ours(lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target, batch.weight)),
-        gives_gradient=True,
+        directions=(BOTH,),
     ),
-    Peer(
-        LENSBOX_ANY_WEIGHT,
-        _ours(lambda batch, pred: masked_giou_loss(pred, batch.target, batch.whole_weight)),
-    ),
-    Peer(EAGER, lambda _: _weighted(pytorch_losses.weighted_loss)),
-    Peer(COMPILED, lambda _: _weighted(compiled(pytorch_losses.weighted_loss)), slow_to_start=True),
-]
-
-# Without padding torchvision's function does the whole of the work.
-UNPADDED_LOSS_PEERS = [
-    *(peer for peer in LOSS_PEERS if peer.name in (LENSBOX, EAGER, COMPILED)),
-    Peer(
-        TORCHVISION,
-        _torchvision(
-            lambda ops: lambda batch, pred: ops.generalized_box_iou_loss(pred, batch.target, reduction="mean")
-        ),
-        no_graph=_WAITS,
-    ),
-]
-
-TRANSFER_PEERS = [
-    Peer(LENSBOX, _transferred(lensbox_padded_loss)),
-    Peer(LENSBOX_JAGGED, _transferred_packed),
-    Peer(EAGER, _transferred(lambda _: pytorch_losses.padded_loss)),
-    Peer(PER_SAMPLE, _transferred_loop),
+    Peer("eager", lambda _: _weighted(pytorch_losses.weighted_loss)),
+    Peer("torch.compile", lambda _: _weighted(compiled(pytorch_losses.weighted_loss)), compiles=True),
 ]
 
 NMS_PEERS = [
-    Peer(LENSBOX, _ours(_lensbox_nms), kept=_kept_by_lensbox),
-    Peer(
-        TORCHVISION_NMS,
-        _torchvision(lambda ops: lambda b: ops.nms(b.boxes[0], b.scores[0], b.iou_threshold)),
-        no_graph=_WAITS,
-        kept=_kept_by_torchvision,
-    ),
-    Peer(
-        TORCHVISION_BATCHED_NMS,
-        _torchvision(_torchvision_batched_nms),
-        no_graph=_WAITS,
-        kept=_kept_by_torchvision,
-    ),
+    Peer("lensbox", _ours(_lensbox_nms)),
+    Peer("torchvision", _torchvision(_torchvision_nms), in_graph=False),
 ]
 
 PAIRWISE_PEERS = [
-    Peer(LENSBOX, _ours(_of_pairs(pairwise_giou))),
-    Peer(EAGER, lambda _: _of_pairs(pytorch_losses.pairwise)),
-    Peer(COMPILED, lambda _: _of_pairs(compiled(pytorch_losses.pairwise)), slow_to_start=True),
-    Peer(TORCHVISION, _torchvision(lambda ops: _of_pairs(ops.generalized_box_iou))),
+    Peer("lensbox", _ours(pairwise_giou)),
+    Peer("eager", lambda _: pytorch_losses.pairwise),
+    Peer("torch.compile", lambda _: compiled(pytorch_losses.pairwise), compiles=True),
+    Peer("torchvision", _torchvision(lambda ops: ops.generalized_box_iou)),
 ]

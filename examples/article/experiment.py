@@ -16,7 +16,7 @@ from approaches import APPROACHES, Approach, Loss, move, pad, pin
 from fake_data import SLOTS, FakeDataset
 from torch.profiler import profile, record_function, tensorboard_trace_handler
 
-from lensbox.bench.ops.peers import UnavailableError
+from lensbox.bench.measure import UnavailableError
 from lensbox.bench.ops.reference import loss_reference
 from lensbox.model import ArticleNet
 

@@ -1,1 +1,0 @@
-"""`lensbox bench detector`: the face detector by format, precision and batch size."""

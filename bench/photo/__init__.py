@@ -1,1 +1,0 @@
-"""`lensbox bench photo`: from a photograph to boxes, beside Pillow and OpenCV."""

@@ -1,1 +1,0 @@
-"""`lensbox bench tiles`: tiles of large photographs, beside the photographs one by one."""
