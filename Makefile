@@ -64,7 +64,7 @@ test test-all: runner $(BIN)/.test
 # Ray is large, and few need it: it is no part of the packages that `make test` installs.
 test-ray: $(BIN)/.test
 	$(PIP) install --quiet 'ray[serve]>=2.60'
-	LENSBOX_REQUIRE_RAY=1 $(BIN)/pytest tests/serve/test_ray.py
+	LENSBOX_REQUIRE_RAY=1 $(BIN)/pytest tests/serve/ray
 
 # Ubuntu's package of Chromium is a snap, which containers do not have: there playwright brings its own.
 browser: $(BIN)/.test

@@ -57,6 +57,12 @@ FLOORS: dict[str, set[str]] = {
         "serve/settings.py",
         "serve/shutdown.py",
     },
+    "serve/ray": {
+        "serve/ray",
+        "serve/http",
+        "serve/observability",
+        "serve/settings.py",
+    },
     "serve": {
         "serve",
         "serve/processes",

@@ -10,9 +10,9 @@ from deployed import DEPLOY, PORT, parameters_of, read_documents, settings_of, v
 from page_blocks import read_blocks
 
 from lensbox.artifact.metadata import FORMAT_VERSION
-from lensbox.serve import ray_proxy
 from lensbox.serve.http import info, v2
-from lensbox.serve.ray_arguments import read_arguments
+from lensbox.serve.ray import proxy
+from lensbox.serve.ray.settings import read_settings
 
 ROUTES = {route.path for module in (info, v2) for route in module.router.routes}
 DEPLOYMENT, SERVICE = read_documents(DEPLOY / "kubernetes" / "lensbox.yaml")
@@ -114,23 +114,27 @@ def test_kserve_chooses_the_runtime_for_the_service_of_the_page() -> None:
     assert model["protocolVersion"] in RUNTIME["spec"]["protocolVersions"]
 
 
-def test_the_application_on_ray_takes_its_arguments() -> None:
+def test_the_cluster_has_room_for_the_application_on_ray() -> None:
     (application,) = SERVE["applications"]
-    assert application["import_path"] == "lensbox.serve.ray_app:app"
-    settings, scaling = read_arguments(application["args"])
+    assert application["import_path"] == "lensbox.serve.ray.app:app"
+    (deployment,) = application["deployments"]
+    actor, replicas = deployment["ray_actor_options"], deployment["autoscaling_config"]["max_replicas"]
     (worker,) = CLUSTER["workerGroupSpecs"]
     pod = worker["template"]["spec"]
     limits = pod["containers"][0]["resources"]["limits"]
-    # The cluster has room for all replicas.
-    gpus, cpus = scaling.max_replicas * scaling.num_gpus, scaling.max_replicas * scaling.num_cpus
-    assert gpus <= worker["maxReplicas"] * limits["nvidia.com/gpu"]
-    assert cpus <= worker["maxReplicas"] * int(limits["cpu"])
+    assert replicas * actor["num_gpus"] <= worker["maxReplicas"] * limits["nvidia.com/gpu"]
+    assert replicas * actor["num_cpus"] <= worker["maxReplicas"] * int(limits["cpu"])
+    settings = read_settings(application["args"])
+    assert settings.threads == actor["num_cpus"]
     assert pod["terminationGracePeriodSeconds"] > settings.shutdown_timeout
 
 
 def test_ray_knows_the_configuration() -> None:
     schema = pytest.importorskip("ray.serve.schema", reason="ray is not installed (lensbox[ray])")
-    schema.ServeDeploySchema.model_validate(SERVE)
+    from lensbox.serve.ray.app import DEPLOYMENT as NAME
+
+    read = schema.ServeDeploySchema.model_validate(SERVE)
+    assert read.applications[0].deployments[0].name == NAME
 
 
 @pytest.mark.parametrize("group", [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]])
@@ -140,8 +144,8 @@ def test_pods_of_ray_are_valid(group: Any) -> None:
     (container,) = pod["containers"]
     environment = {entry["name"]: entry["value"] for entry in container["env"]}
     module, name = environment["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"].split(":")
-    assert module == ray_proxy.__name__
-    assert callable(getattr(ray_proxy, name))
+    assert module == proxy.__name__
+    assert callable(getattr(proxy, name))
     assert {"name": "serve", "containerPort": PORT} in container["ports"]
     text = (DEPLOY / "docker" / "cuda.Dockerfile").read_text(encoding="utf-8")
     version = re.search(r'"ray\[serve\]==(.*)"', text)

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from lensbox.serve.ray_proxy import RetryAfterLoss, middlewares
+from lensbox.serve.ray.proxy import RetryAfterLoss, middlewares
 
 
 def ask(app: Any, method: str, path: str) -> httpx.Response:

@@ -2,7 +2,7 @@
 
 By default the proxies answer 500, which tells clients not to retry. Set this variable before Ray starts:
 
-    RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray_proxy:middlewares
+    RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=lensbox.serve.ray.proxy:middlewares
 """
 
 from starlette.middleware import Middleware

@@ -1,0 +1,1 @@
+"""The service as an application of Ray Serve, on one machine or a cluster."""
