@@ -3,7 +3,7 @@
 Importing this package does not import torch.
 """
 
-from lensbox.client.answers import Detection, ImageDetections, Limits, LossAnswer, Model, ServiceError
+from lensbox.client.answers import Detection, ImageDetections, LossAnswer, Model, ServiceError
 from lensbox.client.client import Client
 
-__all__ = ["Client", "Detection", "ImageDetections", "Limits", "LossAnswer", "Model", "ServiceError"]
+__all__ = ["Client", "Detection", "ImageDetections", "LossAnswer", "Model", "ServiceError"]

@@ -97,21 +97,6 @@ class LossAnswer:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of a request.
-
-    max_images: images per request. max_body_bytes, max_json_bytes: size of the body, the latter for /v1/loss.
-    max_pixels: width times height of an image. max_boxes: number of predictions, and of targets.
-    """
-
-    max_images: int
-    max_body_bytes: int
-    max_json_bytes: int
-    max_pixels: int
-    max_boxes: int
-
-
-@dataclass(frozen=True)
 class Model:
     """The model of a service.
 
@@ -125,13 +110,11 @@ class Model:
     iou_threshold: float
     version: str
     device: str
-    limits: Limits
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Model":
         """Parse an answer of /v1/model. Raise KeyError, TypeError or ValueError if malformed."""
         defaults, service = document["defaults"], document["service"]
-        limits = {name: int(service["limits"][name]) for name in Limits.__dataclass_fields__}
         return cls(
             str(document["name"]),
             tuple(document.get("classes", ())),
@@ -139,7 +122,6 @@ class Model:
             float(defaults["iou_threshold"]),
             str(service["version"]),
             str(service["device"]),
-            Limits(**limits),
         )
 
 
@@ -161,13 +143,6 @@ class ServiceError(LensboxError):
         self.code = code
         self.detail = detail
         self.request_id = request_id
-
-    @classmethod
-    def from_problem(
-        cls, problem: Mapping[str, Any], status: int, request_id: str | None = None
-    ) -> "ServiceError":
-        """Parse a problem document (RFC 9457) with `code`. Raise KeyError or TypeError if malformed."""
-        return cls(status, str(problem["code"]), str(problem["detail"]), request_id)
 
     @property
     def is_of_one_image(self) -> bool:

@@ -23,7 +23,7 @@ from lensbox.common.tile_spec import tile_spec
 
 _COUNT = click.IntRange(1, 4096)
 # Options of an artifact in this process, and options of a service.
-_IN_PROCESS = ("artifact", "device", "decode", "decode_threads", "ops", "public_key")
+_IN_PROCESS = ("artifact", "device", "batch", "decode", "decode_threads", "ops", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 
 
@@ -83,7 +83,7 @@ def _tiles(text: str) -> str:
     metavar="NAME",
     help="cpu, cuda, cuda:N; auto: cuda where torch sees a GPU.",
 )
-@click.option("--batch", type=_COUNT, show_default="8, and 64 on a GPU here", help="Images per batch.")
+@click.option("--batch", type=_COUNT, show_default="8, and 64 on a GPU", help="Images per batch.")
 @click.option(
     "--decode",
     type=click.Choice(DECODE),
@@ -175,7 +175,7 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
     except ModuleNotFoundError as error:
         raise CommandError("lensbox detect", str(error), ExitCode.UNUSABLE) from error
     with client:
-        yield service_detector(client, question, options["batch"])
+        yield service_detector(client, question)
 
 
 def _detect(

@@ -2,20 +2,24 @@
 
 import re
 import threading
+from collections import deque
 from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from numpy.typing import ArrayLike
 
-from lensbox.client.answers import ImageDetections, Limits, LossAnswer, Model, unexpected
-from lensbox.client.images import BATCH_SIZE, Image, ManyImages, image_bytes
-from lensbox.common.errors import LensboxError
+from lensbox.client.answers import ImageDetections, LossAnswer, Model, ServiceError
+from lensbox.client.images import Image, image_bytes
+from lensbox.common.errors import InputError, LensboxError, system_reason
 
 Orientation = Literal["exif", "stored"]
 Parameters = dict[str, float | str]
 Boxes = ArrayLike | Sequence[ArrayLike]
+Results = Generator[ImageDetections | LensboxError, None, None]
 
 
 class Client:
@@ -24,7 +28,8 @@ class Client:
     url: of the service, such as "http://127.0.0.1:8000", with the path prefix of a proxy if there is one.
     api_key: sent as `Authorization: Bearer`. timeout: seconds for connecting and for an answer; sent to the
     service, which drops late requests. retries: maximum number of retries after 503, 429 (after the seconds
-    in `Retry-After`) or a broken connection. connections: maximum number of open connections.
+    in `Retry-After`) or a broken connection. connections: maximum number of open connections,
+    and of requests in flight.
 
     Connections are kept alive. Call `close`, or use the client as a context manager. Raises ValueError, and
     ModuleNotFoundError if httpx is not installed.
@@ -65,8 +70,6 @@ class Client:
             raise ModuleNotFoundError(message, name="httpx") from error
         self._connection = Connection(url, api_key, timeout, retries, connections, transport)
         self._connections = connections
-        self._limits: Limits | None = None
-        self._limits_lock = threading.Lock()
 
     def __enter__(self) -> "Client":
         return self
@@ -98,8 +101,7 @@ class Client:
         unreadable file.
         """
         parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
-        answer = self._connection.ask("POST", "/v1/detect", content=image_bytes(image), parameters=parameters)
-        return answer.read(ImageDetections.from_json)
+        return self._detect(image_bytes(image), parameters)
 
     def detect_many(
         self,
@@ -109,19 +111,14 @@ class Client:
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
         tiles: str | None = None,
-        batch_size: int = BATCH_SIZE,
-    ) -> Generator[ImageDetections | LensboxError, None, None]:
-        """Detect in many images over several connections; yield the results in order.
+    ) -> Results:
+        """Detect in many images over all connections, one image per request; yield the results in order.
 
         images: see `detect`; read from the iterable as needed. An image that fails yields its InputError or
-        ServiceError, and does not stop the next. Closing the generator sends no more requests. batch_size:
-        maximum images per request; fewer if the service takes fewer or answers slowly. Raise ValueError.
+        ServiceError, and does not stop the next. Closing the generator sends no more requests. Raise
+        ValueError.
         """
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
-        many = ManyImages(self._connection, parameters, batch_size, self._limits_of_service)
-        return many.results(images, self._connections)
+        return self._results(images, _parameters(score_threshold, iou_threshold, orientation, tiles))
 
     def loss(
         self,
@@ -143,18 +140,15 @@ class Client:
             question["weights"] = _nested(weights)
         flags = {"per_image": per_image, "gradient": gradient}
         question |= {name: True for name, is_set in flags.items() if is_set}
-        return self._connection.ask("POST", "/v1/loss", json=question).read(LossAnswer.from_json)
+        return self._connection.ask(LossAnswer.from_json, "POST", "/v1/loss", json=question)
 
     def model(self) -> Model:
-        """Return the model and the limits of a request. Raise ServiceError."""
-        return self._connection.ask("GET", "/v1/model").read(Model.from_json)
+        """Return the model. Raise ServiceError."""
+        return self._connection.ask(Model.from_json, "GET", "/v1/model")
 
     def metadata(self) -> dict[str, Any]:
         """Return the whole answer of GET /v1/model. Raise ServiceError."""
-        answer = self._connection.ask("GET", "/v1/model").json()
-        if not isinstance(answer, dict) or "defaults" not in answer:
-            raise unexpected(answer)
-        return answer
+        return self._connection.ask(_described, "GET", "/v1/model")
 
     def alive(self) -> bool:
         """Return whether the service answers, ready or not. Does not retry."""
@@ -164,11 +158,46 @@ class Client:
         """Return whether the service takes requests now. Does not retry."""
         return self._connection.status("/readyz") == 200
 
-    def _limits_of_service(self) -> Limits:
-        with self._limits_lock:
-            if self._limits is None:
-                self._limits = self.model().limits
-            return self._limits
+    def _results(self, images: Iterable[Image], parameters: Parameters) -> Results:
+        """Yield a result per image, in order. Prepare as many images as there are connections."""
+        stopped = threading.Event()
+
+        def result(image: Image) -> ImageDetections | LensboxError:
+            try:
+                return self._detect(image_bytes(image), parameters, stopped)
+            except ServiceError as error:
+                return error
+            except OSError as error:  # such as FileNotFoundError
+                name = image if isinstance(image, str | Path) else "image"
+                return InputError(f"{name} cannot be read: {system_reason(error)}")
+            except (ValueError, TypeError) as error:
+                return InputError(str(error))
+
+        waiting: deque[Future[ImageDetections | LensboxError]] = deque()
+        with ThreadPoolExecutor(self._connections, thread_name_prefix="lensbox-client") as pool:
+            try:
+                for image in images:
+                    waiting.append(pool.submit(result, image))
+                    if len(waiting) == 2 * self._connections:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                stopped.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _detect(
+        self, file: bytes, parameters: Parameters, stopped: threading.Event | None = None
+    ) -> ImageDetections:
+        return self._connection.ask(
+            ImageDetections.from_json, "POST", "/v1/detect", stopped, content=file, parameters=parameters
+        )
+
+
+def _described(answer: Any) -> dict[str, Any]:
+    if "defaults" not in answer:
+        raise ValueError("an answer of /v1/model must have `defaults`")
+    return dict(answer)
 
 
 def _nested(values: Any) -> Any:

@@ -2,12 +2,10 @@
 
 import email.utils
 import importlib.metadata
-import json
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import httpx
@@ -22,29 +20,6 @@ _NO_ANSWER = (httpx.RequestError, UnicodeError)
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
 
 Typed = TypeVar("Typed")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A successful answer. request_id: ID of the request in the service's log."""
-
-    content: bytes
-    request_id: str | None
-
-    def json(self) -> Any:
-        """Parse the JSON. Raise ServiceError if it is invalid."""
-        try:
-            return json.loads(self.content)
-        except ValueError as error:
-            raise unexpected(self.content.decode("utf-8", "replace")) from error
-
-    def read(self, read: Callable[[Any], Typed]) -> Typed:
-        """Parse the JSON with `read`. Raise ServiceError if it is malformed."""
-        document = self.json()
-        try:
-            return read(document)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise unexpected(document) from error
 
 
 class Connection:
@@ -91,27 +66,27 @@ class Connection:
 
     def ask(
         self,
+        read: Callable[[Any], Typed],
         method: str,
         path: str,
         stopped: threading.Event | None = None,
         *,
         content: bytes | None = None,
         json: Any = None,
-        files: Sequence[tuple[str, bytes]] | None = None,
         parameters: Mapping[str, Any] | None = None,
-    ) -> Answer:
-        """Send a request; return a successful answer, or raise ServiceError.
+    ) -> Typed:
+        """Send a request; return the JSON of a successful answer, parsed by `read`, or raise ServiceError.
 
-        content, json or files (of a form): the body. Retry up to `retries` times after 503 or 429, after the
-        seconds in `Retry-After` or with exponential back-off, and after a broken connection: all requests
-        are idempotent. Setting `stopped` ends the retries.
+        content or json: the body. Retry up to `retries` times after 503 or 429, after the seconds in
+        `Retry-After` or with exponential back-off, and after a broken connection: all requests are
+        idempotent. Setting `stopped` ends the retries.
         """
         headers = {"X-Request-Timeout-Ms": str(max(1, round(1000 * self.timeout)))}
         for attempt in range(self._retries + 1):
             wait = _FIRST_WAIT * 2**attempt
             try:
                 response = self._http.request(
-                    method, path, content=content, json=json, files=files, params=parameters, headers=headers
+                    method, path, content=content, json=json, params=parameters, headers=headers
                 )
             except _NO_ANSWER as error:
                 failure = self._no_answer(error)
@@ -119,7 +94,7 @@ class Connection:
                     raise failure from error
             else:
                 if response.is_success:
-                    return Answer(response.content, response.headers.get("X-Request-ID"))
+                    return _parsed(response, read)
                 failure = _failure(response)
                 if response.status_code not in _AGAIN:
                     raise failure
@@ -144,10 +119,22 @@ def wait_or_stop(seconds: float, stopped: threading.Event | None) -> bool:
     return (stopped or threading.Event()).wait(seconds)
 
 
+def _parsed(response: httpx.Response, read: Callable[[Any], Typed]) -> Typed:
+    try:
+        document = response.json()
+    except ValueError as error:
+        raise unexpected(response.text) from error
+    try:
+        return read(document)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise unexpected(document) from error
+
+
 def _failure(response: httpx.Response) -> ServiceError:
     request_id = response.headers.get("X-Request-ID")
     try:
-        return ServiceError.from_problem(response.json(), response.status_code, request_id)
+        problem = response.json()
+        return ServiceError(response.status_code, str(problem["code"]), str(problem["detail"]), request_id)
     except (ValueError, KeyError, TypeError):  # from a proxy
         text = " ".join(response.text.split())[:SHOWN]
         detail = f"the answer was {response.status_code} {response.reason_phrase}: {text!r}"

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,12 @@ from typing import Any
 import click
 
 from lensbox.client.answers import ImageDetections
-from lensbox.client.client import Client, Orientation
-from lensbox.client.images import BATCH_SIZE
+from lensbox.client.client import Client, Orientation, Results
 from lensbox.common.decode import Decode
 from lensbox.common.errors import ArtifactError, LensboxError, OutputError
 from lensbox.common.files import require_writable_folder
 from lensbox.common.machine import package_version
 from lensbox.common.tile_spec import tile_spec
-
-Results = Generator[ImageDetections | LensboxError, None, None]
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,8 @@ class Detector:
     orientation: str
 
 
-def service_detector(client: Client, question: Question, batch_size: int | None) -> Detector:
-    """Ask a service. batch_size: maximum files per request. Raise ServiceError."""
+def service_detector(client: Client, question: Question) -> Detector:
+    """Ask a service. Raise ServiceError."""
 
     def detect(files: Sequence[Path]) -> Results:
         return client.detect_many(
@@ -53,7 +50,6 @@ def service_detector(client: Client, question: Question, batch_size: int | None)
             iou_threshold=question.iou_threshold,
             orientation=question.orientation,
             tiles=question.tiles,
-            batch_size=batch_size or BATCH_SIZE,
         )
 
     return _described(detect, client.metadata(), question)

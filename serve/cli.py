@@ -27,7 +27,7 @@ LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 GROUPS = {
     "Model": "artifact device devices threads ops public_key",
     "Network and access": "host port tls_certificate tls_key api_keys_file cors_origins no_page",
-    "Requests": "max_body_bytes max_json_bytes max_pixels max_boxes max_images decode decode_threads",
+    "Requests": "max_body_bytes max_json_bytes max_pixels max_boxes decode decode_threads",
     "Load": "max_requests max_connections max_batch max_delay queue_size queue_bytes frontends busy_poll",
     "Timeouts": "body_timeout answer_timeout engine_timeout keep_alive_timeout shutdown_delay "
     "shutdown_timeout",

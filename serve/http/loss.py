@@ -10,13 +10,13 @@ from torch import Tensor
 from lensbox.runtime.box_loss import BoxPairs, LossUnsupportedError
 from lensbox.runtime.detection import numbers_to_json
 from lensbox.serve.engine.jobs import LossJob
-from lensbox.serve.http.openapi import LossAnswer, body, inlined, problems
+from lensbox.serve.http.openapi import LossAnswer, body, problems
 from lensbox.serve.http.service import deadline_of_request, service_of
 from lensbox.serve.requests.body import content_encoding, receive
 from lensbox.serve.requests.boxes import LossQuestion, read_loss_request
+from lensbox.serve.requests.detect_request import NoParameters, query_parameters
 from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.futures import chained, result_for
-from lensbox.serve.requests.image_list import NoParameters, query_parameters
 
 router = APIRouter(tags=["loss"])
 
@@ -25,7 +25,7 @@ router = APIRouter(tags=["loss"])
     "/v1/loss",
     response_model=LossAnswer,
     responses=problems(400, 408, 413, 415, 422, 503, 504),
-    openapi_extra=body({"application/json": inlined(LossQuestion)}),
+    openapi_extra=body({"application/json": LossQuestion.model_json_schema()}),
 )
 async def loss(request: Request) -> Response:
     """The loss of predicted boxes against target boxes: the detector's own loss, or else the GIoU loss.

@@ -39,16 +39,6 @@ class Problem(BaseModel):
     code: str = Field(description="a stable word for programs")
 
 
-class ImageError(BaseModel):
-    """The answer for an image that cannot be read."""
-
-    error: Problem
-
-
-class ManyAnswers(BaseModel):
-    images: list[DetectAnswer | ImageError] = Field(description="in the order of the images")
-
-
 class LossAnswer(BaseModel):
     loss: float | None = Field(
         description="sum(w * (1 - GIoU)) / max(sum(w), 1) over the slots with a target, with w = 1 without "
@@ -64,7 +54,6 @@ class Limits(BaseModel):
     max_json_bytes: int
     max_pixels: int
     max_boxes: int
-    max_images: int
 
 
 class ServiceInfo(BaseModel):
@@ -120,24 +109,6 @@ class InferAnswer(BaseModel):
     outputs: list[InferTensor]
 
 
-def inlined(model: type[BaseModel]) -> dict[str, Any]:
-    """Return a model's schema with references resolved, for a place outside of `components`."""
-    schema = model.model_json_schema()
-    definitions = schema.pop("$defs", {})
-
-    def resolved(value: Any) -> Any:
-        if isinstance(value, list):
-            return [resolved(item) for item in value]
-        if not isinstance(value, dict):
-            return value
-        if "$ref" in value:
-            return resolved(definitions[value["$ref"].rpartition("/")[2]])
-        return {key: resolved(item) for key, item in value.items()}
-
-    document: dict[str, Any] = resolved(schema)
-    return document
-
-
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return these statuses as problem documents, for `responses` of a route."""
     content = {"application/problem+json": {"schema": Problem.model_json_schema()}}
@@ -148,7 +119,7 @@ def parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
     """Return a model's fields as query parameters. Routes read them with `query_parameters`."""
     return [
         {"name": name, "in": "query", "required": False, "schema": field}
-        for name, field in inlined(model)["properties"].items()
+        for name, field in model.model_json_schema()["properties"].items()
     ]
 
 

@@ -6,7 +6,7 @@ import contextvars
 import math
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -79,44 +79,41 @@ async def result_for(request: Request, future: "Future[Result]", deadline: Deadl
     HangUpError, DeadlineError, or the future's exception.
     """
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
+    woken: asyncio.Future[None] = loop.create_future()
+    hang_up: asyncio.Task[None] | None = None
+    timer: asyncio.TimerHandle
 
-    def watch(wake: Callable[[], None]) -> None:
-        def tell(_: object) -> None:
-            if threading.get_ident() == thread:
-                wake()
-            else:
-                with contextlib.suppress(RuntimeError):  # the loop has ended
-                    loop.call_soon_threadsafe(wake)
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
 
-        future.add_done_callback(tell)
+    def on_done(_: object) -> None:
+        if threading.get_ident() == thread:
+            wake()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(wake)
 
+    def watch_client() -> None:
+        nonlocal hang_up, timer
+        hang_up = loop.create_task(_hang_up(request))
+        hang_up.add_done_callback(lambda _: wake())
+        timer = loop.call_later(deadline.left, wake)
+
+    future.add_done_callback(on_done)
+    timer = loop.call_later(min(_UNWATCHED, deadline.left), watch_client)
     try:
-        await _in_time(request, future.done, watch, deadline)
+        await woken  # asyncio.wait would take two more iterations of the loop
+        if not future.done():
+            raise HangUpError if hang_up is not None and hang_up.done() else deadline.error()
         if future.cancelled():  # because the service shuts down
             raise asyncio.CancelledError
         return future.result()
     finally:
+        timer.cancel()
+        if hang_up is not None:
+            hang_up.cancel()
         future.cancel()  # does nothing once the future runs
-
-
-async def outcome_of(request: Request, steps: "Coroutine[Any, Any, Result]", deadline: Deadline) -> Result:
-    """Return a coroutine's result, as `result_for` does for a future."""
-    task = asyncio.create_task(steps)
-    try:
-        await _in_time(request, task.done, lambda wake: task.add_done_callback(lambda _: wake()), deadline)
-        return task.result()
-    finally:
-        task.cancel()
-        await asyncio.wait([task])  # until it has cancelled its own steps
-
-
-async def settled(future: "Future[Result]") -> Result:
-    """Return the future's result; cancel the future if this coroutine is cancelled."""
-    waiting = asyncio.wrap_future(future)
-    try:
-        return await waiting
-    finally:
-        future.cancel()
 
 
 def chained(
@@ -168,46 +165,6 @@ def chained(
 def _fail(future: "Future[Any]", error: BaseException) -> None:
     with contextlib.suppress(InvalidStateError):  # cancelled
         future.set_exception(error)
-
-
-async def _in_time(
-    request: Request,
-    is_done: Callable[[], bool],
-    watch: Callable[[Callable[[], None]], None],
-    deadline: Deadline,
-) -> None:
-    """Return when `is_done` is true. Raises HangUpError and DeadlineError.
-
-    watch: takes a callback, and calls it in the event loop's thread once `is_done` is true. (asyncio.wait
-    would take two more iterations of the loop.)
-    """
-    loop = asyncio.get_running_loop()
-    woken: asyncio.Future[None] = loop.create_future()
-
-    def wake() -> None:
-        if not woken.done():
-            woken.set_result(None)
-
-    timer: asyncio.TimerHandle
-    hang_up: asyncio.Task[None] | None = None
-
-    def watch_client() -> None:
-        nonlocal hang_up, timer
-        hang_up = loop.create_task(_hang_up(request))
-        hang_up.add_done_callback(lambda _: wake())
-        timer = loop.call_later(deadline.left, wake)
-
-    watch(wake)
-    timer = loop.call_later(min(_UNWATCHED, deadline.left), watch_client)
-    try:
-        await woken
-        if is_done():
-            return
-        raise HangUpError if hang_up is not None and hang_up.done() else deadline.error()
-    finally:
-        timer.cancel()
-        if hang_up is not None:
-            hang_up.cancel()
 
 
 async def _hang_up(request: Request) -> None:

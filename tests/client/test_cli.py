@@ -73,7 +73,7 @@ def test_artifact_and_service_give_the_same_results(
     run: Run, url: str, artifact_path: Path, photos: Path, options: tuple[str, ...]
 ) -> None:
     own = run(".", "--recursive", "--batch", "1", *options)
-    asked = run(".", "--recursive", "--connections", "1", "--batch", "1", *options, where=url)
+    asked = run(".", "--recursive", "--connections", "1", *options, where=url)
     assert own == asked
     code, stdout, stderr = own
     assert (code, stderr) == (0, "")

@@ -3,7 +3,7 @@
 import pytest
 
 from lensbox.serve.requests.errors import ApiError
-from lensbox.serve.requests.form import Part, form_parts
+from lensbox.serve.requests.form import form_image
 
 _TYPE = "multipart/form-data; boundary=limit"
 
@@ -17,25 +17,38 @@ def _part(name: str, content: bytes, more: bytes = b"") -> bytes:
 @pytest.mark.parametrize(
     "more", [b"", b'; filename="a.png"', b'; filename="a.png"\r\nContent-Type: image/png']
 )
-def test_returns_the_content_of_a_part_unchanged(name: str, more: bytes) -> None:
+def test_returns_the_content_of_the_image_unchanged(name: str, more: bytes) -> None:
     # The content has prefixes of the boundary.
     content = bytes(range(256)) + b"\r\n--limi\r\n--\r\r\n-" + b"--limit" * 3
     body = _part(name, content, more) + b"--limit--\r\n"
-    assert form_parts(body, _TYPE, 1) == [Part(name, content)]
+    assert form_image(body, _TYPE) == content
 
 
-def test_returns_parts_in_order_up_to_the_limit() -> None:
-    body = b"".join(_part("image", bytes([index]) * 5) for index in range(20)) + b"--limit--"
-    assert form_parts(body, _TYPE, 20) == [Part("image", bytes([index]) * 5) for index in range(20)]
-    with pytest.raises(ApiError, match="must have at most 19 parts, got more") as caught:
-        form_parts(body, _TYPE, 19)
-    assert (caught.value.status, caught.value.code) == (413, "too_many_images")
+@pytest.mark.parametrize(
+    ("body", "received"),
+    [
+        (_part("photo", b"x"), "a field 'photo'; thresholds are query parameters"),
+        (
+            _part("image", b"x") + _part("score_threshold", b"0.5"),
+            "a field 'score_threshold'; thresholds are",
+        ),
+        (_part("image", b"x") + _part("file", b"x"), "several; send each image in a request of its own"),
+        (_part("image", b"x") * 10_000, "several; "),
+        (b"--limit--\r\n", "none"),
+    ],
+)
+def test_rejects_other_fields(body: bytes, received: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        form_image(body + b"--limit--", _TYPE)
+    assert (caught.value.status, caught.value.code) == (422, "invalid_form")
+    rule = "the form must have one field, 'image' or 'file', got "
+    assert caught.value.message.startswith(rule + received)
 
 
 def test_ignores_other_headers_of_a_part() -> None:
     headers = b'X-A: name="x"\r\ncontent-disposition: form-data; name=image\r\nX-B: y'
     body = b"--limit\r\n" + headers + b"\r\n\r\ndata\r\n--limit--"
-    assert form_parts(body, _TYPE, 1) == [Part("image", b"data")]
+    assert form_image(body, _TYPE) == b"data"
 
 
 @pytest.mark.parametrize(
@@ -59,6 +72,6 @@ def test_ignores_other_headers_of_a_part() -> None:
 )
 def test_rejects_malformed_forms(body: bytes, content_type: str, message: str) -> None:
     with pytest.raises(ApiError) as caught:
-        form_parts(body, content_type, 8)
+        form_image(body, content_type)
     assert (caught.value.status, caught.value.code) == (400, "malformed_form")
     assert message in caught.value.message
