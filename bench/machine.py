@@ -26,5 +26,4 @@ def describe_machine(device: str, packages: Sequence[str]) -> str:
         gpu = torch.cuda.get_device_properties(0)
         name = f"{gpu.name}, {gpu.multi_processor_count} multiprocessors"
         lines.insert(1, ("GPU", f"{name}, driver {driver_version()}, CUDA {torch.version.cuda}"))
-    return lines
     return "\n".join(f"{name + ':':<24}{value}" for name, value in lines)
