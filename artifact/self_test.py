@@ -157,17 +157,17 @@ def _read(stored: _Stored, info: ValidationInfo) -> SelfTest:
     labels = None
     if classes:
         _require_length("expected.labels", expected.labels or [], count)
-        labels = torch.tensor(expected.labels)
+        labels = torch.tensor(expected.labels, device="cpu")
         if max(expected.labels or []) >= len(classes):
             _refuse("expected.labels", f"hold numbers below {len(classes)}", max(expected.labels or []))
     return SelfTest(
-        image=torch.tensor(stored.image.pixels, dtype=torch.uint8).view(stored.image.shape),
+        image=torch.tensor(stored.image.pixels, dtype=torch.uint8, device="cpu").view(stored.image.shape),
         score_threshold=stored.score_threshold,
         iou_threshold=stored.iou_threshold,
-        boxes=torch.tensor(expected.boxes, dtype=torch.float32),
-        scores=torch.tensor(expected.scores, dtype=torch.float32),
-        loss_predictions=torch.tensor(loss.predictions, dtype=torch.float32),
-        loss_targets=torch.tensor(loss.targets, dtype=torch.float32),
+        boxes=torch.tensor(expected.boxes, dtype=torch.float32, device="cpu"),
+        scores=torch.tensor(expected.scores, dtype=torch.float32, device="cpu"),
+        loss_predictions=torch.tensor(loss.predictions, dtype=torch.float32, device="cpu"),
+        loss_targets=torch.tensor(loss.targets, dtype=torch.float32, device="cpu"),
         loss=loss.expected,
         tolerances={
             device: Tolerance(limit.boxes, limit.scores, limit.loss) for device, limit in limits.items()
@@ -187,7 +187,7 @@ def _read_extra(
     for device, limit in limits.items():
         if name not in limit.extras:
             _refuse(f"tolerance.{device}.extras.{name}", "be a number", "nothing")
-    values = torch.tensor(rows, dtype=torch.float64).view(count, *extra.shape)
+    values = torch.tensor(rows, dtype=torch.float64, device="cpu").view(count, *extra.shape)
     return ExpectedExtra(extra.kind, values, {device: limit.extras[name] for device, limit in limits.items()})
 
 

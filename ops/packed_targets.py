@@ -51,9 +51,9 @@ class PackedTargets:
                     f"rows must all be [n, {columns}] of {dtype}, got {list(tensor.shape)} of {tensor.dtype} "
                     f"for image {image}"
                 )
-        counts = torch.tensor([0, *(len(tensor) for tensor in rows)])
+        counts = torch.tensor([0, *(len(tensor) for tensor in rows)], device="cpu")
         size = _values_start(len(rows)) + int(counts.sum()) * columns * dtype.itemsize
-        packed = PackedTargets(torch.empty(size, dtype=torch.uint8), len(rows), columns, dtype)
+        packed = PackedTargets(torch.empty(size, dtype=torch.uint8, device="cpu"), len(rows), columns, dtype)
         torch.cumsum(counts, 0, out=packed.offsets)
         torch.cat(list(rows), out=packed.values)
         return packed

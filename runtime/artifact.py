@@ -23,7 +23,6 @@ from lensbox.runtime.images.gpu_jpeg import CodedPhoto, gpu_jpeg_decoder
 from lensbox.runtime.images.photo import Photo, photo_of
 from lensbox.runtime.pipeline import Pipeline
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
-from lensbox.runtime.torchscript import torchscript_call
 
 # More threads wait for Python's lock (GIL): on 16 cores, 16 threads were slower than 8. Threads that only
 # read files for the GPU's decoder are fastest in pairs: docs/benchmarks_detector.md.
@@ -178,7 +177,7 @@ class Artifact:
         ValueError.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
-        with torchscript_call():
+        with self._pipeline.calls():
             boxes, scores, counts, *_ = self._pipeline.detect(images.to(self.device), thresholds)
             return boxes, scores, counts
 
@@ -190,7 +189,7 @@ class Artifact:
         labels: int64 [B, K]; further outputs: [B, K, ...], points in canvas pixels. Raise ValueError.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
-        with torchscript_call():
+        with self._pipeline.calls():
             found = self._pipeline.detect(images.to(self.device), thresholds)
             return dict(zip(self._pipeline.outputs, found, strict=True))
 
@@ -227,7 +226,7 @@ class Artifact:
                 f"got {list(predictions.shape)} and {list(targets.shape)}"
             )
         self._check_loss()
-        with torchscript_call():
+        with self._pipeline.calls():
             return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
 
     def losses(self, pairs: BoxPairs, per_image: bool = False, gradient: bool = False) -> Losses:
@@ -239,7 +238,7 @@ class Artifact:
         """
         self._check_loss()
         is_giou = self.has_giou_loss
-        with torchscript_call(), torch.inference_mode(False):
+        with self._pipeline.calls(), torch.inference_mode(False):
             return losses(self.module.loss, is_giou, pairs.copied_to(self.device), per_image, gradient)
 
     @property
@@ -248,13 +247,13 @@ class Artifact:
         if self._giou_loss is None:
             if self.module.loss is None:
                 return False
-            with torchscript_call():
+            with self._pipeline.calls():
                 self._giou_loss = is_giou_loss(self.module.loss, self.device)
         return self._giou_loss
 
     def self_test(self) -> SelfTestReport:
         """Run the self-test that came with the artifact, on the artifact's device."""
-        with torchscript_call():
+        with self._pipeline.calls():
             return run_self_test(self.module, self.metadata.self_test, self.device)
 
     def _check_loss(self) -> None:

@@ -78,7 +78,7 @@ def _giou_loss(predictions: Tensor, targets: Tensor, weights: Tensor | None = No
 def is_giou_loss(loss: Loss, device: torch.device) -> bool:
     """Return whether a loss equals `masked_giou_loss` to the bit for random boxes and padding."""
     generator = torch.Generator().manual_seed(0)
-    corners = 400 * torch.rand(5, 6, 2, 2, generator=generator) - 50
+    corners = 400 * torch.rand(5, 6, 2, 2, generator=generator, device="cpu") - 50
     boxes = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=-1).to(device)
     targets = boxes + 7
     targets[:, -1] = 0

@@ -157,7 +157,7 @@ def _partners(distance: Tensor, same: Tensor) -> tuple[list[int], list[int]]:
 
 
 def _mask(indices: list[int], size: int) -> Tensor:
-    mask = torch.zeros(size, dtype=torch.bool)
+    mask = torch.zeros(size, dtype=torch.bool, device="cpu")
     mask[indices] = True
     return mask
 

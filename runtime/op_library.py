@@ -1,6 +1,9 @@
 """The operators that an artifact calls, and the op libraries that register them."""
 
-from collections.abc import Sequence
+import contextlib
+import ctypes
+import locale
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -19,7 +22,8 @@ def load_op_libraries(paths: Sequence[str | Path]) -> None:
             raise ArtifactError(f"--ops must be a shared library, got {path}")
         _refuse_second_lensbox(path)
         try:
-            torch.ops.load_library(path.resolve())
+            with numbers_with_points():
+                torch.ops.load_library(path.resolve())
         except OSError as error:
             # torch 2.13 wraps the linker's message in an error that only names the path.
             raise ArtifactError(f"--ops {path} cannot be loaded: {error.__cause__ or error}") from error
@@ -53,7 +57,8 @@ def require_ops(artifact: str, needed: Sequence[str]) -> None:
                 f"--ops FILE (load_artifact(path, ops=[FILE])); {lensbox.ops.library_path()} is loaded"
             )
         try:
-            wanted = torch._C.parse_schema(schema)
+            with numbers_with_points():
+                wanted = torch._C.parse_schema(schema)
         except Exception as error:  # torch's parser raises several types
             raise ArtifactError(
                 f"{artifact} needs the operator {schema}, which torch cannot read: {error}"
@@ -69,3 +74,25 @@ def require_ops(artifact: str, needed: Sequence[str]) -> None:
 def registered_schemas(op_name: str) -> "list[torch._C.FunctionSchema]":
     """Return the registered schemas of every overload of an operator such as 'lensbox::giou'."""
     return list(torch._C._jit_get_schemas_for_operator(op_name))
+
+
+@contextlib.contextmanager
+def numbers_with_points() -> Iterator[None]:
+    """Read numbers with a decimal point in this thread, whatever locale the program has set.
+
+    torch's parser of schemas uses `strtod`, which reads 0.25 as 0 under a locale with a decimal comma.
+    """
+    if locale.localeconv()["decimal_point"] == ".":
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.newlocale.restype = libc.uselocale.restype = ctypes.c_void_p
+    libc.uselocale.argtypes = [ctypes.c_void_p]
+    libc.newlocale.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
+    plain = libc.newlocale(1 << locale.LC_NUMERIC, b"C", None)
+    before = libc.uselocale(plain)
+    try:
+        yield
+    finally:
+        libc.uselocale(before)
+        libc.freelocale(ctypes.c_void_p(plain))

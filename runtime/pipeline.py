@@ -1,5 +1,7 @@
 """The computation of a detector: fit images to canvases, detect, restore the boxes, copy them to the CPU."""
 
+import contextlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -49,16 +51,29 @@ class Pipeline:
         self._captured: CapturedDetect | None = None
         self._further = (*(["labels"] if metadata.classes else []), *metadata.extras)
         self.outputs = ("boxes", "scores", "counts", *self._further)
+        self._process = os.getpid()
+
+    def calls(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context for calls of the module: no gradients, autocast or compilation.
+
+        Raise RuntimeError in a forked child: it lacks the threads of torch's pools, and would wait for them.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"the artifact must be used in the process that loaded it, {self._process}, got its forked "
+                f"child {os.getpid()}: load it in the child, or start the child with the method 'spawn'"
+            )
+        return torchscript_call()
 
     def detect(self, canvases: Tensor, thresholds: Thresholds) -> Outputs:
-        """Return the tensors named `outputs` for canvases on the device, within `torchscript_call`."""
+        """Return the tensors named `outputs` for canvases on the device, within `calls`."""
         if self._captured is not None and (found := self._captured(canvases, thresholds)) is not None:
             return found
         return self._uncaptured(canvases, *thresholds)
 
     def capture(self, sizes: Iterable[int], thresholds: Thresholds) -> None:
         """Capture CUDA graphs of `detect` for these batch sizes."""
-        with torchscript_call():
+        with self.calls():
             image = torch.zeros(1, 1, 1, dtype=torch.uint8, device=self._device)
             canvases, geometry = self.module.preprocess([image])
             if self._captured is None:
@@ -72,8 +87,9 @@ class Pipeline:
         tensors = [photo.pixels for photo in photos]
         has_windows = not all(photo.is_whole for photo in photos)
         if has_windows:
-            tensors.append(torch.tensor([(*photo.window, photo.width, photo.height) for photo in photos]))
-        with torchscript_call():
+            rows = [(*photo.window, photo.width, photo.height) for photo in photos]
+            tensors.append(torch.tensor(rows, device="cpu"))
+        with self.calls():
             images = to_device(tensors, self._device)
             windows = images.pop() if has_windows else None
             fetched = self._fetch(self._launch(images, windows, thresholds))
@@ -90,7 +106,7 @@ class Pipeline:
             return self.detect_photos([photo], thresholds)[0].copied()
         rows = torch.from_numpy(np.array([(*window, photo.width, photo.height) for window in windows]))
         together = tile_batch(self._device, self._metadata.canvas)
-        with torchscript_call():
+        with self.calls():
             pixels, rows = to_device([photo.pixels, rows], self._device)
             launched = []
             for start in range(0, len(windows), together):

@@ -76,6 +76,8 @@ def _find(module: Any, test: SelfTest, device: torch.device) -> Found:
 
 
 def _expected(test: SelfTest) -> Found:
-    labels = torch.zeros(len(test.scores), dtype=torch.int64) if test.labels is None else test.labels
+    labels = (
+        torch.zeros(len(test.scores), dtype=torch.int64, device="cpu") if test.labels is None else test.labels
+    )
     extras = {name: extra.values for name, extra in test.extras.items()}
     return Found(test.boxes, test.scores, labels, False, extras)

@@ -24,14 +24,24 @@ def quiet_torchscript() -> Iterator[None]:
 
 @contextlib.contextmanager
 def torchscript_call() -> Iterator[None]:
-    """Call an artifact's methods within this context: no gradients, no compilation, plain errors.
+    """Call an artifact's methods within this context: no gradients, autocast or compilation; plain errors.
 
     torch's profiling executor would profile the first call, compile in the second, and on a GPU compile again
     for every new batch size; requests would wait for seconds. Without it the graph runs as exported. The
     switch belongs to the thread, so each call sets it.
     """
     unoptimized = torch.jit.optimized_execution(False)  # type: ignore[attr-defined] # not in its __all__
-    with torch.inference_mode(), unoptimized, _plain_errors():
+    with torch.inference_mode(), unoptimized, _without_autocast(), _plain_errors():
+        yield
+
+
+@contextlib.contextmanager
+def _without_autocast() -> Iterator[None]:
+    """Turn off the caller's autocast, under which boxes would be those of another network."""
+    with contextlib.ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
         yield
 
 

@@ -32,7 +32,9 @@ def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
     moved = [tensor for tensor in tensors if not tensor.is_cuda]
     layouts = [_layout(tensor) for tensor in moved]
     # torch caches pinned memory, and reuses it only after the copy has ended.
-    staging = torch.empty(sum(layout.size for layout in layouts), dtype=torch.uint8, pin_memory=True)
+    staging = torch.empty(
+        sum(layout.size for layout in layouts), dtype=torch.uint8, device="cpu", pin_memory=True
+    )
     _fill(staging, moved, layouts)
     on_device = _views(staging.to(device, non_blocking=True), layouts)
     if len(moved) == len(tensors):
@@ -96,7 +98,7 @@ def to_host(tensors: Sequence[Tensor]) -> list[NDArray[Any]]:
     """
     if all(tensor.is_cpu for tensor in tensors):
         return [tensor.numpy() for tensor in tensors]
-    copies = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in tensors]
+    copies = [torch.empty(one.shape, dtype=one.dtype, device="cpu", pin_memory=True) for one in tensors]
     for copy, tensor in zip(copies, tensors, strict=True):
         copy.copy_(tensor, non_blocking=True)
     torch.cuda.current_stream(tensors[0].device).synchronize()

@@ -70,7 +70,10 @@ class AotiModel:
 
         The compiled code checks nothing. Raise ArtifactError for another number of outputs.
         """
-        thresholds = [torch.tensor(value, dtype=torch.float64) for value in (score_threshold, iou_threshold)]
+        thresholds = [
+            torch.tensor(value, dtype=torch.float64, device="cpu")
+            for value in (score_threshold, iou_threshold)
+        ]
         with self._turn:
             found = self._loader.boxed_run([images, *thresholds])
         return by_name(found, self._outputs)

@@ -135,7 +135,7 @@ def upright_pixels(
     """
     image.info.pop("transparency", None)  # of a palette: `convert` would waste time on it
     width, height = upright_size(image.size, orientation)
-    pixels = torch.empty((height, width, len(mode)), dtype=torch.uint8)
+    pixels = torch.empty((height, width, len(mode)), dtype=torch.uint8, device="cpu")
     upright = pixels.numpy()
     for box in _tiles(image.width, image.height):
         before_each_tile()

@@ -64,7 +64,7 @@ def coded_photo(
 def file_tensor(file: memoryview) -> Tensor:
     """Return the bytes of a file as a tensor, uint8 [N]; a copy if they are read-only."""
     if not file:
-        return torch.empty(0, dtype=torch.uint8)
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
     return torch.frombuffer(bytearray(file) if file.readonly else file, dtype=torch.uint8)
 
 
