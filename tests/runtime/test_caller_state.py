@@ -5,8 +5,9 @@ import locale
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def folder(path: str) -> Iterator[None]:
         os.chdir(before)
 
 
-STATES = {
+STATES: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "default device": lambda: torch.device("meta"),
     "default dtype": lambda: default_dtype(torch.float64),
