@@ -32,7 +32,7 @@ class LazyCommand(NamedTuple):
 
 COMMANDS: dict[str, LazyCommand] = {
     "export": LazyCommand(
-        "lensbox.export.cli:export", "Write a detector's files: TorchScript, ONNX, Triton."
+        "lensbox.export.cli:export", "Write a detector's files: TorchScript, ONNX, compiled."
     ),
     "sign": LazyCommand("lensbox.export.sign_cli:sign", "Sign artifacts.", extra="sign"),
     "info": LazyCommand("lensbox.export.info_cli:info", "Describe an artifact, or this installation."),

@@ -18,7 +18,7 @@ USED = (
     "LENSBOX_RUNNER",
 )
 # Variables of this repository's tests and documents, which may be set in the same shell.
-_OF_DEVELOPMENT = re.compile(r"LENSBOX_(REQUIRE_\w+|REPOSITORY_URL|TRITONSERVER)")
+_OF_DEVELOPMENT = re.compile(r"LENSBOX_(REQUIRE_\w+|REPOSITORY_URL)")
 # Variables that Kubernetes sets in each pod for a service whose name begins with "lensbox".
 _OF_KUBERNETES = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT(_\d+_\w+)?")
 

@@ -88,9 +88,8 @@ def pixels(text: str) -> float:
     callback=_formats,
     metavar="NAME",
     help="torchscript: all methods, for every runtime of Lensbox. aoti: only detect, compiled for this "
-    "machine and --device. onnx: only detect, in standard operators. triton: a folder, the model "
-    "repository of a Triton server. Separate several formats with commas, or repeat the option "
-    "(docs/formats.md).",
+    "machine and --device. onnx: only detect, in standard operators. Separate several formats with commas, "
+    "or repeat the option (docs/formats.md).",
 )
 @click.option(
     "--trace/--no-trace",
@@ -109,8 +108,8 @@ def pixels(text: str) -> float:
     "--output",
     type=_file,
     metavar="FILE",
-    help="File to write, or folder for triton. With several formats, each gets its suffix: .pt, .pt2, .onnx, "
-    ".triton. Default: artifacts/detector with the suffix.",
+    help="File to write. With several formats, each gets its suffix: .pt, .pt2, .onnx. Default: "
+    "artifacts/detector with the suffix.",
 )
 @click.option(
     "--score-threshold",
@@ -172,7 +171,7 @@ def pixels(text: str) -> float:
 )
 @click.option("--report", type=_file, metavar="FILE", help="Also write the comparison as Markdown.")
 def export(**arguments: Any) -> None:
-    """Export a detector with a self-test: as TorchScript, compiled code, ONNX or a Triton repository.
+    """Export a detector with a self-test: as TorchScript, compiled code or ONNX.
 
     Prints the path of each file to stdout, progress and errors to stderr. SIGTERM ends the process with exit
     code 143. Neither SIGTERM nor SIGINT leaves a partial file.

@@ -66,18 +66,27 @@ def _with_tensor_thresholds(
 
 
 class _DetectGraph(nn.Module):
-    """`detect` with tensors as thresholds and a tuple of outputs, in the order of the specification."""
+    """`detect` with a tuple of outputs, in the order of the specification.
 
-    def __init__(self, detector: Detector) -> None:
+    thresholds: of score and IoU, if they are not inputs.
+    """
+
+    def __init__(self, detector: Detector, thresholds: tuple[float, float]) -> None:
         super().__init__()
-        self.detector = cast(nn.Module, detector)
+        self.detector = cast(Any, detector)
+        self.thresholds = thresholds
         self.outputs = output_names(detector)
 
-    def forward(self, images: Tensor, score_threshold: Tensor, iou_threshold: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs. images: uint8 [B, c, h, w]; thresholds: []."""
-        thresholds = score_threshold.float(), iou_threshold.float()
-        with torch.no_grad(), TensorThresholds():
-            found = named(self.detector.detect(images, *thresholds))  # type: ignore[operator]
+    def forward(
+        self, images: Tensor, score_threshold: Tensor | None = None, iou_threshold: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Return the outputs. images: uint8 [B, c, h, w]; thresholds: [], both or none."""
+        if score_threshold is None or iou_threshold is None:
+            with torch.no_grad():
+                found = named(self.detector.detect(images, *self.thresholds))
+        else:
+            with torch.no_grad(), TensorThresholds():
+                found = named(self.detector.detect(images, score_threshold.float(), iou_threshold.float()))
         return tuple(found[name] for name in self.outputs)
 
 
@@ -93,18 +102,18 @@ def trace_detect(
     thresholds: tuple[float, float],
     device: torch.device,
     batch: int | None = None,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = torch.float32,
 ) -> ExportedProgram:
     """Return the graph of `detect`. Raises ArtifactError with the line.
 
     Inputs of the graph: canvases, uint8 [B, c, h, w] on the device, and score and IoU thresholds, `dtype` []
-    on the CPU, which avoids a synchronisation. detector: on the device, in eval mode. batch: fixed batch
-    size, None for any.
+    on the CPU, which avoids a synchronisation. If `dtype` is None, the thresholds are constants of the graph.
+    detector: on the device, in eval mode. batch: fixed batch size, None for any.
     """
     generator = torch.Generator().manual_seed(0)
     shape = (batch or _EXAMPLES, *detector.specification.canvas_shape)
     canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
-    return trace(_DetectGraph(detector).eval(), canvases, thresholds, batch is None, dtype)
+    return trace(_DetectGraph(detector, thresholds).eval(), canvases, thresholds, batch is None, dtype)
 
 
 def trace(
@@ -112,13 +121,13 @@ def trace(
     canvases: Tensor,
     thresholds: tuple[float, float],
     any_batch: bool = True,
-    dtype: torch.dtype = torch.float32,
+    dtype: torch.dtype | None = torch.float32,
 ) -> ExportedProgram:
     """Return the graph of a module with the inputs of `trace_detect`. Raises ArtifactError.
 
     canvases: an example, with a batch of at least 2 if any_batch.
     """
-    numbers = tuple(torch.tensor(value, dtype=dtype) for value in thresholds)
+    numbers = tuple(torch.tensor(value, dtype=dtype) for value in thresholds) if dtype else ()
     sizes = {0: torch.export.Dim(BATCH, max=_MOST)} if any_batch else None
     shapes = (sizes, *(None for _ in numbers))
     try:

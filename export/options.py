@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from lensbox.common.command import require_runner
-from lensbox.common.files import require_writable_file, require_writable_folder
+from lensbox.common.files import require_writable_file
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
-SUFFIXES = {"torchscript": ".pt", "aoti": ".pt2", "onnx": ".onnx", "triton": ".triton"}
+SUFFIXES = {"torchscript": ".pt", "aoti": ".pt2", "onnx": ".onnx"}
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class ExportArguments:
         paths = self.paths
         if self.report in paths.values():
             raise click.UsageError(f"--report must be another file than --output, got {self.report}")
-        for name, path in paths.items():
-            (require_writable_folder if name == "triton" else require_writable_file)("--output", path)
+        for path in paths.values():
+            require_writable_file("--output", path)
         if self.report is not None:
             require_writable_file("--report", self.report)
 
@@ -71,16 +71,16 @@ class ExportArguments:
         promised = foreign_suffix(self.output, self.formats)
         for is_wrong, message in (
             (
-                self.dtype != "float32" and not formats <= {"torchscript", "aoti"},
-                "--dtype must be float32 for the formats onnx and triton (the ONNX runtime chooses the "
-                f"precision), got {self.dtype}",
+                self.dtype != "float32" and "onnx" in formats,
+                "--dtype must be float32 for --format onnx, whose runtime chooses the precision, got "
+                f"{self.dtype}",
             ),
             (
-                self.trace and not formats <= {"torchscript", "triton"},
+                self.trace and not formats <= {"torchscript"},
                 "--trace must come with --format torchscript: torch.export makes the other graphs",
             ),
             (
-                len(self.batch) > 1 and not formats <= {"torchscript", "triton"},
+                len(self.batch) > 1 and not formats <= {"torchscript"},
                 "--batch must be one size except for --format torchscript, as others hold one graph, got "
                 f"{','.join(map(str, self.batch))}",
             ),

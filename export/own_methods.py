@@ -14,16 +14,14 @@ from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
 LETTERBOX_METHODS = ("preprocess", "restore", "restore_points")
 
 
-def methods_left_behind(
-    detector: Detector, kind: str, error: type[ArtifactError] = ArtifactError
-) -> list[str]:
+def methods_left_behind(detector: Detector, kind: str) -> list[str]:
     """Return the own methods that a detect-only file can omit: at most `loss`.
 
-    kind: the kind of file, such as "an ONNX file". Raises `error` for own methods that detections need.
+    kind: the kind of file, such as "an ONNX file". Raises ArtifactError for own methods that detections need.
     """
     own = own_methods(detector)
     if letterbox := [method for method in own if method in LETTERBOX_METHODS]:
-        raise error(
+        raise ArtifactError(
             f"the detector's own {' and '.join(letterbox)} cannot be exported: {kind} holds only detect, "
             "and its runtimes use Lensbox's methods (lensbox::letterbox)"
         )

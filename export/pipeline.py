@@ -35,8 +35,7 @@ _logger = logging.getLogger(__name__)
 
 # The formats that are artifacts: a module for each, with `build`.
 ARTIFACTS = ("torchscript", "aoti", "onnx")
-_ONNX = ("onnx", "onnxruntime", "onnxscript")
-_PACKAGES = {"onnx": _ONNX, "triton": (*_ONNX, "grpc", "tritonclient")}
+_PACKAGES = {"onnx": ("onnx", "onnxruntime", "onnxscript")}
 
 
 class MadeArtifact(NamedTuple):
@@ -69,10 +68,10 @@ def save_artifact(
     return made.metadata
 
 
-def make_artifact(plan: Plan, kind: str, name: str, **build_options: Any) -> MadeArtifact:
-    """Return the verified artifact. name: the file's name in errors. build_options: options of the format."""
+def make_artifact(plan: Plan, kind: str, name: str) -> MadeArtifact:
+    """Return the verified artifact. name: the file's name in errors."""
     _logger.info("making the file for %s", kind)
-    model: Model = import_module(f"lensbox.export.formats.{kind}").build(plan, **build_options)
+    model: Model = import_module(f"lensbox.export.formats.{kind}").build(plan)
     precision = _precision(plan, model) if plan.options.dtype != "float32" else None
     metadata = _metadata(plan, model, precision)
     content, reference = model.pack(metadata), plan.reference
@@ -97,8 +96,7 @@ def make_files(
 ) -> tuple[dict[Path, bytes], str]:
     """Return the content of each file, and the comparison with the detector as Markdown.
 
-    paths: by format, one of `ARTIFACTS`, or "triton" with a folder. ONNX and Triton need float32. Raises the
-    errors of `save_artifact`.
+    paths: by format, one of `ARTIFACTS`. ONNX needs float32. Raises the errors of `save_artifact`.
     """
     for name in paths:
         _require_packages(name)
@@ -110,10 +108,6 @@ def make_files(
             path = paths[name]
             files[path], described[path] = make_artifact(plan, name, str(path))
             _report(path, len(files[path]), described[path])
-    if "triton" in paths:
-        from lensbox.export.formats.triton import make_repository  # needs optional packages
-
-        files |= make_repository(plan, paths["triton"])
     return files, parity_report(described, plan.reference) if described and options.parity else ""
 
 
@@ -161,7 +155,7 @@ def _metadata(plan: Plan, model: Model, precision: Precision | None) -> Artifact
             "canvas": {"dtype": "uint8", "shape": ["B", *specification.canvas_shape]},
             "image": {"dtype": "uint8", "shape": ["C", "H", "W"], "channels": [1, 3, 4]},
         },
-        output=_outputs(detector),
+        output=describe_outputs(detector),
         canvas=Canvas(specification.height, specification.width, specification.channels, specification.fill),
         reading=Reading(specification.orientation, specification.jpeg_oversampling),
         defaults=Thresholds(*plan.thresholds),
@@ -176,7 +170,7 @@ def _metadata(plan: Plan, model: Model, precision: Precision | None) -> Artifact
     )
 
 
-def _outputs(detector: Detector) -> dict[str, Any]:
+def describe_outputs(detector: Detector) -> dict[str, Any]:
     """Return dtype, shape and unit of each output of `detect`; K where the number of slots varies."""
     specification = detector.specification
     with torch.no_grad():

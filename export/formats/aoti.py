@@ -47,18 +47,7 @@ def build(plan: Plan) -> Model:
         raise ArtifactError(f"tf32 must be compiled for a GPU, got the device {options.device}")
     require_compiler()
     left_behind = methods_left_behind(plan.network, "a package")
-    _logger.info("compiling the detector for %s, which takes minutes", options.device)
-    network = cast(nn.Module, in_precision(plan.network, options.dtype)).to(options.device)
-    program = trace_detect(
-        cast(Detector, network), plan.thresholds, options.device, plan.batch, torch.float64
-    )
-    module = program.module(check_guards=False)  # a copy for the passes
-    assert isinstance(module, fx.GraphModule)
-    on_gpu = options.device.type == "cuda"
-    if on_gpu:
-        expand_depthwise(module)
-    lay_out(module, torch.channels_last if on_gpu else torch.contiguous_format)
-    files = compile_graph(module, program.example_inputs[0])
+    files, ops = compile_detect(plan, torch.float64)
     detect = _detect_of(plan, files) if options.dtype != "float32" else None
     converted = None
     if detect is not None and options.dtype in REDUCED:
@@ -69,7 +58,7 @@ def build(plan: Plan) -> Model:
         pack=lambda metadata: package({MODEL: files}, {METADATA_FILE: metadata.to_json()}),
         methods=tuple(name for name in methods_of(plan.detector) if name not in left_behind),
         detect=detect,
-        ops=needed_ops(custom_ops(module), left_behind),
+        ops=needed_ops(ops, left_behind),
         devices=(options.device.type,),
         # Some versions of AOTInductor moved boxes without an error, for some layouts and sizes.
         more_batches=(256,),
@@ -77,6 +66,24 @@ def build(plan: Plan) -> Model:
         converted=converted,
         batch=plan.batch,
     )
+
+
+def compile_detect(plan: Plan, thresholds: torch.dtype | None) -> tuple[list[str], list[str]]:
+    """Compile `detect` for the plan's device; return the files, and the schemas of the operators to register.
+
+    thresholds: the dtype of thresholds as inputs, on the CPU; None for the plan's thresholds as constants.
+    """
+    device = plan.options.device
+    _logger.info("compiling the detector for %s, which takes minutes", device)
+    network = cast(nn.Module, in_precision(plan.network, plan.options.dtype)).to(device)
+    program = trace_detect(cast(Detector, network), plan.thresholds, device, plan.batch, thresholds)
+    module = program.module(check_guards=False)  # a copy for the passes
+    assert isinstance(module, fx.GraphModule)
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        expand_depthwise(module)
+    lay_out(module, torch.channels_last if on_gpu else torch.contiguous_format)
+    return compile_graph(module, program.example_inputs[0]), custom_ops(module)
 
 
 def _detect_of(plan: Plan, files: Sequence[str]) -> Callable[[Tensor, float, float], Answer]:

@@ -25,24 +25,16 @@ _REGISTRY_LOGGER = "torch.onnx._internal.exporter._registration"
 _KNOWN_NAMESPACES = ("aten", "prims", "prim", "torchvision", "lensbox_onnx", "_operator", "math")
 
 
-class OnnxExportError(ArtifactError):
-    """ONNX cannot express the detector, or the file would be too large."""
-
-
 def build(plan: Plan) -> Model:
     """Translate the detector's graph to ONNX.
 
     Inputs: `images`, uint8 [batch, c, h, w], `score_threshold` and `iou_threshold`, float32 []. Outputs: the
-    outputs of `detect` by name. Raises OnnxExportError if ONNX cannot express the detector, or if the
+    outputs of `detect` by name. Raises ArtifactError if ONNX cannot express the detector, or if the
     detector's `preprocess` or `restore` differs from Lensbox's.
     """
-    left_behind = methods_left_behind(plan.network, "an ONNX file", OnnxExportError)
-    try:
-        traced = trace_detect(plan.network, plan.thresholds, torch.device("cpu"), plan.batch)
-        program = decomposed(traced, {NMS: nms_for_onnx})
-    except ArtifactError as error:
-        raise OnnxExportError(str(error)) from error
-    model = translated(program, INPUTS, plan.outputs)
+    left_behind = methods_left_behind(plan.network, "an ONNX file")
+    program = trace_detect(plan.network, plan.thresholds, torch.device("cpu"), plan.batch)
+    model = translated(decomposed(program, {NMS: nms_for_onnx}), INPUTS, plan.outputs)
     methods = tuple(name for name in methods_of(plan.detector) if name not in left_behind)
     return Model(partial(_pack, model), methods, batch=plan.batch)
 
@@ -50,7 +42,7 @@ def build(plan: Plan) -> Model:
 def _pack(model: onnx.ModelProto, metadata: ArtifactMetadata) -> bytes:
     _describe(model, metadata)
     if model.ByteSize() > MAX_FILE_SIZE:
-        raise OnnxExportError(f"an ONNX file must have at most {MAX_FILE_SIZE} bytes, got {model.ByteSize()}")
+        raise ArtifactError(f"an ONNX file must have at most {MAX_FILE_SIZE} bytes, got {model.ByteSize()}")
     content = sealed_onnx(model.SerializeToString())
     onnx.checker.check_model(content, full_check=True)
     return content
@@ -74,7 +66,7 @@ def translated(
             )
     except Exception as error:  # many kinds of errors, in long reports
         reason = innermost_reason(error)
-        raise OnnxExportError(f"ONNX has no translation of the detector: {reason}") from error
+        raise ArtifactError(f"ONNX has no translation of the detector: {reason}") from error
     assert exported is not None
     model: onnx.ModelProto = exported.model_proto
     _drop_notes(model.graph)
@@ -90,7 +82,7 @@ def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
             if isinstance(operator, torch._ops.OpOverload) and operator.namespace not in _KNOWN_NAMESPACES:
                 unknown.add(operator._schema.name)
     if unknown:
-        raise OnnxExportError(
+        raise ArtifactError(
             f"ONNX has no translation of the operators {', '.join(sorted(unknown))}; the only translated "
             "operator of Lensbox is lensbox::padded_nms"
         )

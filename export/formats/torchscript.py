@@ -32,10 +32,9 @@ _logger = logging.getLogger(__name__)
 _BUILTIN_NAMESPACES = ("aten", "prim")
 
 
-def build(plan: Plan, forward: str | None = None) -> Model:
+def build(plan: Plan) -> Model:
     """Compile the detector, in float16 or bfloat16 if the plan requires reduced precision.
 
-    forward: TorchScript source of an additional method `forward`, for servers that call only `forward`.
     Raises ArtifactError on Python 3.14 and later, where torch does not support TorchScript, if TorchScript
     cannot compile the detector, if `detect` fails in this precision, or if its results are not float32.
     """
@@ -46,7 +45,7 @@ def build(plan: Plan, forward: str | None = None) -> Model:
         )
     dtype = plan.options.dtype
     is_reduced = dtype in REDUCED
-    module = _compile(in_precision(plan.detector, dtype) if is_reduced else plan.detector, plan, forward)
+    module = _compile(in_precision(plan.detector, dtype) if is_reduced else plan.detector, plan)
     kept = methods_of(plan.detector)
     return Model(
         pack=partial(_pack, module),
@@ -78,19 +77,17 @@ def _detect_of(plan: Plan, module: torch.jit.ScriptModule) -> Callable[[Tensor, 
     return detect
 
 
-def _compile(detector: Detector, plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
+def _compile(detector: Detector, plan: Plan) -> torch.jit.ScriptModule:
     options = plan.options
     if options.trace or options.batches:
-        return _traced(detector, plan, forward)
-    # A detector with all methods may define `forward`; the wrapper does not.
-    module = deployed(detector) if forward is None else DetectorWrapper(detector)
+        return _traced(detector, plan)
     try:
-        return script_and_freeze(module, methods_of(detector), forward)
+        return script_and_freeze(deployed(detector), methods_of(detector))
     except Exception as error:  # many kinds of errors without a common base
         reason = scripting_reason(error)
         if options.trace is None:
             try:
-                traced = _traced(detector, plan, forward)
+                traced = _traced(detector, plan)
             except ArtifactError as also:
                 reason = f"{reason}\n{also}"
             else:
@@ -101,13 +98,13 @@ def _compile(detector: Detector, plan: Plan, forward: str | None) -> torch.jit.S
         ) from error
 
 
-def _traced(detector: Detector, plan: Plan, forward: str | None) -> torch.jit.ScriptModule:
+def _traced(detector: Detector, plan: Plan) -> torch.jit.ScriptModule:
     """Trace `detect` and compile Lensbox's other methods. Raises ArtifactError."""
     _logger.info("tracing the detector")
     traced: Any = TracedDetector(detector, plan.thresholds, plan.options.batches)
-    module = script_and_freeze(DetectorWrapper(traced), methods_of(plan.detector), forward)
-    methods = ("detect", "detect_named", "forward")
-    mend_trace(module, [name for name in methods if hasattr(module, name)])
+    methods = methods_of(detector)
+    module = script_and_freeze(DetectorWrapper(traced), methods)
+    mend_trace(module, [name for name in methods if name.startswith("detect")])
     return module
 
 
@@ -127,46 +124,33 @@ def _on(module: torch.jit.ScriptModule, device: torch.device) -> torch.jit.Scrip
     return copied
 
 
-def script_and_freeze(
-    module: nn.Module, methods: Sequence[str], forward: str | None = None
-) -> torch.jit.ScriptModule:
+def script_and_freeze(module: nn.Module, methods: Sequence[str]) -> torch.jit.ScriptModule:
     """Compile a copy of the module in eval mode, with batch norm folded into the convolutions.
 
-    methods: the methods to keep besides `forward`; all others are dropped. forward: source of `forward` for a
-    module without that method. The result is portable: unlike the result of
-    `torch.jit.optimize_for_inference`, it holds no CPU-only packed weights and can be moved to CUDA.
+    methods: the methods to keep besides `forward`; all others are dropped. The result can be moved to CUDA:
+    unlike the result of `torch.jit.optimize_for_inference`, it holds no CPU-only packed weights.
     """
     # oneDNN and cuDNN compute in channels-last layout and would otherwise reorder every input (2.8 instead of
     # 4.9 ms an image on a 2-core AVX-512 machine with one thread).
     module = copy.deepcopy(module).eval()
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # (torch's stub lacks this form)
     with quiet_torchscript():
-        frozen = torch.jit.freeze(_script(module, forward), preserved_attrs=list(methods))
+        frozen = torch.jit.freeze(_script(module), preserved_attrs=list(methods))
     assert isinstance(frozen, torch.jit.ScriptModule)
     return frozen
 
 
-def _script(module: nn.Module, forward: str | None) -> torch.jit.ScriptModule:
-    """Call `torch.jit.script` without leaving cached types behind.
+def _script(module: nn.Module) -> torch.jit.ScriptModule:
+    """Call `torch.jit.script`, and forget the types of modules that it cached before it failed.
 
-    torch caches the types of modules, even after a failed compilation or with an added `forward`. The next
-    module of such a type would fail with "Can't redefine method".
+    The next module of such a type would fail with "Can't redefine method".
     """
     try:
-        if forward is not None:
-            _forget_types()
         scripted: torch.jit.ScriptModule = torch.jit.script(module)
-        if forward is not None:
-            scripted.define(forward)
-            _forget_types()
     except Exception:
-        _forget_types()
+        torch.jit._recursive.concrete_type_store = torch.jit._recursive.ConcreteTypeStore()
         raise
     return scripted
-
-
-def _forget_types() -> None:
-    torch.jit._recursive.concrete_type_store = torch.jit._recursive.ConcreteTypeStore()
 
 
 def custom_op_schemas(module: torch.jit.ScriptModule, methods: Sequence[str]) -> list[str]:

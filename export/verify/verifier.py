@@ -95,19 +95,20 @@ def verify(
 
 
 def verify_fixed(
-    detect: Callable[[Tensor], Answer], metadata: ArtifactMetadata, reference: Reference, name: str
+    detect: Callable[[Tensor], Answer],
+    reference: Reference,
+    thresholds: tuple[float, float],
+    tolerance: Tolerance,
+    name: str,
 ) -> None:
-    """Compare a model, fixed to the thresholds of the metadata, with its detector in all batch sizes.
+    """Compare a model with fixed thresholds with its detector in all batch sizes.
 
     detect: takes canvases uint8 [B, c, h, w]; returns outputs by name. name: the model's name in errors.
     Raises ArtifactError if the detections differ.
     """
-    thresholds = metadata.score_threshold, metadata.iou_threshold
-    require_dtypes(detect(reference.canvases[:1]), metadata, name)
-    tolerance = tolerance_of("float32", "cpu", 0)
     with one_thread():
         for batch in reference.batches:
-            _verify_batch(detect, reference, thresholds, batch, tolerance, f"{name} on cpu")
+            _verify_batch(detect, reference, thresholds, batch, tolerance, name)
 
 
 def require_dtypes(answer: Answer, metadata: ArtifactMetadata, name: str) -> None:

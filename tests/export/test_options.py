@@ -12,8 +12,8 @@ from lensbox.export.options import SUFFIXES, foreign_suffix, output_paths
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--format onnx,tflite", "must be of torchscript, aoti, onnx, triton, got 'tflite'"),
-        ("--format onnx --dtype float16", "--dtype must be float32 for the formats onnx and triton"),
+        ("--format onnx,tflite", "must be of torchscript, aoti, onnx, got 'tflite'"),
+        ("--format onnx --dtype float16", "--dtype must be float32 for --format onnx"),
         (f"--size large --weights {__file__}", "--size must come without --model and --weights"),
         ("--option a=1", "--option must come with --model"),
         ("--runner missing", "must be the program lensbox_runner, got missing"),

@@ -1,0 +1,88 @@
+"""examples/triton/make_repository.py writes models and configurations that fit each other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+from example_programs import load_example
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as triton
+from user_detectors import RedAndBlue
+
+from lensbox.export.pipeline import save_artifact
+from lensbox.export.verify.reference import comparison_canvases
+
+PROGRAM = "triton/make_repository.py"
+DETECTOR = RedAndBlue().eval()
+CANVASES = comparison_canvases(DETECTOR, (), 32)[0]
+
+
+def config_of(folder: Path) -> tuple[Any, dict[str, tuple[str, list[int]]]]:
+    """Return the configuration, and datatypes and dimensions by the tensors' names."""
+    config = text_format.Parse((folder / "config.pbtxt").read_text(encoding="utf-8"), triton.ModelConfig())
+    assert config.name == folder.name
+    tensors = [*config.input, *config.output]
+    return config, {one.name: (triton.DataType.Name(one.data_type), list(one.dims)) for one in tensors}
+
+
+def assert_found(found: Any) -> None:
+    with torch.no_grad():
+        wanted = DETECTOR.detect(CANVASES, 0.4, 0.3)
+    assert int(wanted["counts"].sum()) > 10
+    for value, expected in zip(found, wanted.values(), strict=True):
+        torch.testing.assert_close(torch.as_tensor(value), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_an_onnx_file_gets_constant_thresholds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "colors.onnx"
+    save_artifact(DETECTOR, path, kind="onnx")
+    assert load_example(PROGRAM, monkeypatch, tmp_path, "--onnx", path)["main"]() == 0
+    folder = tmp_path / "red_and_blue_onnx"
+    config, tensors = config_of(folder)
+    assert (config.backend, config.max_batch_size) == ("onnxruntime", 32)
+    assert config.HasField("dynamic_batching")
+    assert config.output[2].HasField("reshape")
+    assert tensors == {
+        "images": ("TYPE_UINT8", [3, 192, 320]),
+        "boxes": ("TYPE_FP32", [30, 4]),
+        "scores": ("TYPE_FP32", [30]),
+        "counts": ("TYPE_INT32", [1]),
+        "labels": ("TYPE_INT64", [30]),
+    }
+    session = onnxruntime.InferenceSession(folder / "1" / "model.onnx", providers=["CPUExecutionProvider"])
+    assert_found(session.run([output.name for output in config.output], {"images": CANVASES.numpy()}))
+
+
+@pytest.mark.exhaustive
+def test_a_detector_is_compiled_with_constant_thresholds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["--aoti", "cpu", "--model", "user_detectors:RedAndBlue"]
+    assert load_example(PROGRAM, monkeypatch, tmp_path, *arguments)["main"]() == 0
+    folder = tmp_path / "red_and_blue_aoti"
+    config, tensors = config_of(folder)
+    assert (config.backend, config.platform, config.max_batch_size) == ("pytorch", "torch_aoti", 0)
+    assert config.instance_group[0].kind == triton.ModelInstanceGroup.KIND_CPU
+    assert tensors == {
+        "INPUT__0": ("TYPE_UINT8", [-1, 3, 192, 320]),
+        "OUTPUT__0": ("TYPE_FP32", [-1, 30, 4]),
+        "OUTPUT__1": ("TYPE_FP32", [-1, 30]),
+        "OUTPUT__2": ("TYPE_INT32", [-1]),
+        "OUTPUT__3": ("TYPE_INT64", [-1, 30]),
+    }
+    model: Any = torch._inductor.aoti_load_package(str(folder / "1" / "model.pt2"))
+    # The backend numbers the tensors by the call specification.
+    inputs, outputs = (json.loads(text)[1]["children_spec"] for text in model.loader.get_call_spec())
+    assert ([len(part["children_spec"]) for part in inputs], len(outputs)) == ([1, 0], 4)
+    assert_found(model(CANVASES))
+
+
+def test_refuses_other_files(
+    tmp_path: Path, artifact_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert load_example(PROGRAM, monkeypatch, tmp_path, "--onnx", artifact_path)["main"]() == 3
+    assert "detector.pt must be an ONNX file" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
