@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +42,9 @@ class Detector:
 
 def service_detector(client: Client, question: Question) -> Detector:
     """Ask a service. Raise ServiceError."""
-
-    def detect(files: Sequence[Path]) -> Results:
-        return client.detect_many(
-            files,
-            score_threshold=question.score_threshold,
-            iou_threshold=question.iou_threshold,
-            orientation=question.orientation,
-            tiles=question.tiles,
-        )
-
-    return _described(detect, client.metadata(), question)
+    return _described(
+        lambda files: client.detect_many(files, **asdict(question)), client.metadata(), question
+    )
 
 
 def shipped_artifact() -> Path:

@@ -1,6 +1,7 @@
 """Error answers: problem documents (RFC 9457), and {"error": message} under /v2."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -10,7 +11,7 @@ from starlette.requests import ClientDisconnect
 
 from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.observability.middleware import CLIENT_GONE
-from lensbox.serve.requests.errors import ApiError, HangUpError, problem, shown
+from lensbox.serve.requests.errors import ApiError, HangUpError, shown
 
 RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
 
@@ -33,7 +34,8 @@ def error_response(
     """Return an error answer in the form of the protocol that `path` belongs to."""
     if f"{path}/".startswith("/v2/"):
         return JSONResponse({"error": message}, status, dict(headers or {}), "application/json")
-    content = problem(status, code, message)
+    title = HTTPStatus(status).phrase
+    content = {"type": "about:blank", "title": title, "status": status, "detail": message, "code": code}
     return JSONResponse(content, status, dict(headers or {}), "application/problem+json")
 
 

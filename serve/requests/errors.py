@@ -2,8 +2,6 @@
 
 import reprlib
 from collections.abc import Mapping
-from http import HTTPStatus
-from typing import Any
 
 _shorten = reprlib.Repr()
 _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
@@ -35,9 +33,3 @@ class HangUpError(Exception):
 def shown(value: object) -> str:
     """Return the `repr` of a client's value, shortened to about 60 characters."""
     return _shorten.repr(value)
-
-
-def problem(status: int, code: str, message: str) -> dict[str, Any]:
-    """Return a problem document (RFC 9457). `code` tells the problem; its type is "about:blank"."""
-    title = HTTPStatus(status).phrase
-    return {"type": "about:blank", "title": title, "status": status, "detail": message, "code": code}

@@ -59,7 +59,7 @@ def fault_message(error: ValidationError, model: type[BaseModel], kind: str) -> 
 
 
 def _place(steps: tuple[int | str, ...]) -> str:
-    """Return a place such as images[3].data; steps that begin with "[" name members of unions."""
+    """Return a place such as targets[3][0]; steps that begin with "[" name members of unions."""
     names = [step for step in steps if isinstance(step, int) or not step.startswith("[")]
     place = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in names)
     return place.removeprefix(".") or "the body"
