@@ -74,24 +74,21 @@ class ImageDetections:
 class LossAnswer:
     """The GIoU loss of boxes.
 
-    loss: mean of 1 - GIoU, weighted if weights were given, over the slots with a target. slots: number of
-    slots with a target. per_image: loss per image. gradient: d loss / d predictions, nested like the
-    predictions. Both are None unless requested. Numbers that are not finite are NaN.
+    loss: mean of 1 - GIoU over the predictions with a target. slots: number of these. gradient: d loss / d
+    predictions, nested like the predictions; None unless requested. Numbers that are not finite are NaN.
     """
 
     loss: float
     slots: int
-    per_image: list[float] | None = None
     gradient: list[Any] | None = None
 
     @classmethod
     def from_json(cls, answer: Any) -> "LossAnswer":
         """Parse an answer of /v1/loss. Raise KeyError, TypeError or ValueError if malformed."""
-        per_image, gradient = answer.get("per_image"), answer.get("gradient")
+        gradient = answer.get("gradient")
         return cls(
             _number(answer["loss"]),
             int(answer["slots"]),
-            None if per_image is None else [_number(value) for value in per_image],
             None if gradient is None else _numbers(gradient),
         )
 

@@ -125,21 +125,17 @@ class Client:
         predictions: Boxes,
         targets: Boxes,
         *,
-        weights: Boxes | None = None,
-        per_image: bool = False,
         gradient: bool = False,
     ) -> LossAnswer:
         """Compute the GIoU loss of boxes.
 
-        predictions, targets: both [N, 4], both [B, N, 4], or lists of B arrays [n, 4] of any n; xyxy. Targets
-        belong to predictions by index. A target whose y2 is 0 is padding. weights: per target, or per image.
-        per_image, gradient: whether to return these, too. Raise ServiceError.
+        predictions, targets: both [N, 4], or both lists of B arrays [n, 4] of any n; xyxy. Target i of an
+        image belongs to prediction i; a target whose y2 is 0 is none. gradient: whether to return it, too.
+        Raise ServiceError.
         """
         question = {"predictions": _nested(predictions), "targets": _nested(targets)}
-        if weights is not None:
-            question["weights"] = _nested(weights)
-        flags = {"per_image": per_image, "gradient": gradient}
-        question |= {name: True for name, is_set in flags.items() if is_set}
+        if gradient:
+            question["gradient"] = True
         return self._connection.ask(LossAnswer.from_json, "POST", "/v1/loss", json=question)
 
     def model(self) -> Model:

@@ -4,7 +4,6 @@ from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import ArtifactError
 from lensbox.common.tile_spec import TileSpec
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.images.files import read_image, read_photo
 from lensbox.runtime.images.photo import Photo
@@ -13,10 +12,8 @@ from lensbox.runtime.loading import load_artifact
 __all__ = [
     "Artifact",
     "ArtifactError",
-    "BoxPairs",
     "Canvas",
     "Detections",
-    "Losses",
     "Photo",
     "Reading",
     "TileSpec",

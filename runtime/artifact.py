@@ -14,7 +14,6 @@ from lensbox.common.decode import Decode
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.common.tile_spec import Tiles, TileSpec, tile_spec
-from lensbox.runtime.box_loss import BoxPairs, Losses, is_giou_loss, losses
 from lensbox.runtime.captured_detect import Thresholds
 from lensbox.runtime.detection import DetectionArrays, Detections
 from lensbox.runtime.device import DeviceTimer
@@ -47,7 +46,6 @@ class Artifact:
         self.metadata = metadata
         self.device = device
         self._pipeline = Pipeline(module, metadata, device)
-        self._giou_loss: bool | None = None  # None: not tested yet
 
     @property
     def on_letterbox(self) -> Callable[[DeviceTimer], None] | None:
@@ -220,43 +218,34 @@ class Artifact:
         predictions, targets: [..., 4] of the same shape, xyxy in the same unit, on any device. Raise
         ValueError for other shapes, and for a detector's own loss in a file that is not TorchScript.
         """
-        if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.shape[-1] != 4:
-            raise ValueError(
-                "predictions and targets must have the same shape [..., 4], "
-                f"got {list(predictions.shape)} and {list(targets.shape)}"
-            )
-        self._check_loss()
+        self._check_loss(predictions, targets)
         with self._pipeline.calls():
             return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
 
-    def losses(self, pairs: BoxPairs, per_image: bool = False, gradient: bool = False) -> Losses:
-        """Return the loss of the boxes of several images, which may have different numbers of boxes.
+    def loss_and_gradient(self, predictions: Tensor, targets: Tensor) -> tuple[float, Tensor | None]:
+        """Return `loss` and d loss / d predictions, on the CPU; None if the detector's own loss has none.
 
-        per_image: return the loss of each image, too. gradient: return d loss / d predictions, too. Raise
-        LossUnsupportedError, a ValueError, if the detector's own loss takes no weights or has no gradient,
-        and ValueError as `loss` does.
+        Arguments and errors: see `loss`.
         """
-        self._check_loss()
-        is_giou = self.has_giou_loss
-        with self._pipeline.calls(), torch.inference_mode(False):
-            return losses(self.module.loss, is_giou, pairs.copied_to(self.device), per_image, gradient)
-
-    @property
-    def has_giou_loss(self) -> bool:
-        """Return whether `loss` is Lensbox's GIoU loss, not the detector's own."""
-        if self._giou_loss is None:
-            if self.module.loss is None:
-                return False
-            with self._pipeline.calls():
-                self._giou_loss = is_giou_loss(self.module.loss, self.device)
-        return self._giou_loss
+        self._check_loss(predictions, targets)
+        with self._pipeline.calls(), torch.inference_mode(False), torch.enable_grad():
+            # Copies, because autograd refuses tensors of inference mode.
+            leaf, fixed = (boxes.detach().to(self.device, copy=True) for boxes in (predictions, targets))
+            value = self.module.loss(leaf.requires_grad_(), fixed)
+            gradient = torch.autograd.grad(value, leaf)[0].cpu() if value.requires_grad else None
+        return float(value.detach()), gradient
 
     def self_test(self) -> SelfTestReport:
         """Run the self-test that came with the artifact, on the artifact's device."""
         with self._pipeline.calls():
             return run_self_test(self.module, self.metadata.self_test, self.device)
 
-    def _check_loss(self) -> None:
+    def _check_loss(self, predictions: Tensor, targets: Tensor) -> None:
+        if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.shape[-1] != 4:
+            raise ValueError(
+                "predictions and targets must have the same shape [..., 4], "
+                f"got {list(predictions.shape)} and {list(targets.shape)}"
+            )
         if self.module.loss is None:
             raise ValueError(
                 "loss must be computed with the detector's TorchScript artifact: the detector has its own "

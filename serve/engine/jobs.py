@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from lensbox.runtime import Artifact, Detections, Photo
-from lensbox.runtime.box_loss import BoxPairs, Losses, LossUnsupportedError
 from lensbox.runtime.detection import DetectionArrays, concatenate
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_pixels
 from lensbox.runtime.tiles import Window, merge_tiles, views_of
@@ -244,39 +243,33 @@ class CanvasJob(Job[CanvasDetections]):
         )
 
 
+class Loss(NamedTuple):
+    """value: the loss. gradient: d loss / d predictions on the CPU; None if not requested, or without one."""
+
+    value: float
+    gradient: Tensor | None
+
+
 @dataclass(frozen=True)
-class LossJob(Job[Losses | LossUnsupportedError]):
-    """Compute the loss of boxes with their targets.
+class LossJob(Job[Loss]):
+    """Compute the loss of predictions with their targets, [..., 4] each, and its gradient on request."""
 
-    per_image, gradient: see `Artifact.losses`. most_slots: maximum number of boxes after padding, which only
-    a detector's own loss needs. The result is a LossUnsupportedError if the loss cannot answer the request.
-    """
-
-    pairs: BoxPairs
-    per_image: bool
+    predictions: Tensor
+    targets: Tensor
     gradient: bool
-    most_slots: int
 
     @property
     def nbytes(self) -> int:
-        return self.pairs.predictions.nbytes + self.pairs.targets.nbytes
+        return self.predictions.nbytes + self.targets.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[LossJob]") -> list[Losses | LossUnsupportedError]:
-        return [_losses(artifact, job) for job in jobs]
-
-
-def _losses(artifact: Artifact, job: LossJob) -> Losses | LossUnsupportedError:
-    slots = job.pairs.padded_slots
-    if slots > job.most_slots and not artifact.has_giou_loss:
-        return LossUnsupportedError(
-            f"the detector's own loss takes at most {job.most_slots} boxes after padding all images to the "
-            f"largest, got {slots}"
-        )
-    try:
-        return artifact.losses(job.pairs, job.per_image, job.gradient)
-    except LossUnsupportedError as error:
-        return error
+    def run(artifact: Artifact, jobs: "Sequence[LossJob]") -> list[Loss]:
+        return [
+            Loss(*artifact.loss_and_gradient(job.predictions, job.targets))
+            if job.gradient
+            else Loss(artifact.loss(job.predictions, job.targets), None)
+            for job in jobs
+        ]
 
 
 def _canvas_detections(outputs: dict[str, Tensor]) -> CanvasDetections:

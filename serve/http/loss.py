@@ -1,19 +1,19 @@
 """POST /v1/loss."""
 
 import math
+from concurrent.futures import Future
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from torch import Tensor
 
-from lensbox.runtime.box_loss import BoxPairs, LossUnsupportedError
 from lensbox.runtime.detection import numbers_to_json
-from lensbox.serve.engine.jobs import LossJob
+from lensbox.serve.engine.jobs import Loss, LossJob
 from lensbox.serve.http.openapi import LossAnswer, body, problems
 from lensbox.serve.http.service import deadline_of_request, service_of
 from lensbox.serve.requests.body import content_encoding, receive
-from lensbox.serve.requests.boxes import LossQuestion, read_loss_request
+from lensbox.serve.requests.boxes import LossQuestion, LossRequest, read_loss_request
 from lensbox.serve.requests.detect_request import NoParameters, query_parameters
 from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.futures import chained, result_for
@@ -41,33 +41,28 @@ async def loss(request: Request) -> Response:
     content_encoding(request, ("identity",))
     content, deadline = await receive(request, settings.max_json_bytes, settings, deadline)
     parsing = service.json_parser.submit(read_loss_request, bytes(content), settings.max_boxes)
-    computing = chained(
-        parsing, lambda asked: engine.submit(LossJob(*asked, most_slots=settings.max_boxes), deadline.at)
-    )
-    asked, losses = await result_for(request, computing, deadline)
-    if isinstance(losses, LossUnsupportedError):
-        raise ApiError(422, "unsupported_loss", str(losses))
-    slots = int((asked.pairs.targets[:, 3] != 0).sum())
-    answer: dict[str, Any] = {"loss": _finite(losses.loss), "slots": slots}
-    if losses.per_image is not None:
-        answer["per_image"] = [_finite(value) for value in losses.per_image]
-    if losses.gradient is None:
+
+    def compute(asked: LossRequest) -> "Future[Loss]":
+        return engine.submit(LossJob(asked.predictions, asked.targets, asked.gradient), deadline.at)
+
+    asked, found = await result_for(request, chained(parsing, compute), deadline)
+    slots = int((asked.targets[..., 3] != 0).sum())
+    answer = {"loss": found.value if math.isfinite(found.value) else None, "slots": slots}
+    if not asked.gradient:
         return JSONResponse(answer)
-    gradient = losses.gradient
+    gradient = found.gradient
+    if gradient is None:
+        message = "gradient must be left out: the detector's own loss has no gradient"
+        raise ApiError(422, "unsupported_loss", message)
 
     def write() -> Response:
-        return JSONResponse({**answer, "gradient": _nested(gradient, asked.pairs)})
+        return JSONResponse({**answer, "gradient": _nested(gradient, asked.sizes)})
 
     return await result_for(request, service.json_parser.submit(write), deadline)
 
 
-def _finite(value: float) -> float | None:
-    """Return None for NaN and infinity, which JSON does not have."""
-    return value if math.isfinite(value) else None
-
-
-def _nested(gradient: Tensor, pairs: BoxPairs) -> list[Any]:
-    """Return the gradient [N, 4] nested as the predictions were: [N][4], or images with their boxes."""
-    if pairs.sizes is None:
+def _nested(gradient: Tensor, sizes: tuple[int, ...] | None) -> list[Any]:
+    """Return the gradient nested as the predictions were."""
+    if sizes is None:
         return numbers_to_json(gradient)
-    return [numbers_to_json(image) for image in gradient.split(list(pairs.sizes))]
+    return [numbers_to_json(image[:size]) for image, size in zip(gradient, sizes, strict=True)]

@@ -41,11 +41,9 @@ class Problem(BaseModel):
 
 class LossAnswer(BaseModel):
     loss: float | None = Field(
-        description="sum(w * (1 - GIoU)) / max(sum(w), 1) over the slots with a target, with w = 1 without "
-        "weights; the detector's own loss if it has one"
+        description="the detector's own loss, or the mean of 1 - GIoU over the predictions with a target"
     )
-    slots: int = Field(description="number of slots with a target")
-    per_image: list[float | None] = Field([], description="loss of each image; only on request")
+    slots: int = Field(description="number of predictions with a target")
     gradient: list[Any] = Field([], description="nested as predictions; only on request")
 
 

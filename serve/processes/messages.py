@@ -16,17 +16,24 @@ import torch
 from numpy.typing import NDArray
 
 from lensbox.runtime import Detections, Photo
-from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import DetectionArrays
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, file_tensor
-from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob, CodedJob, DetectJob, LossJob, TiledJob
+from lensbox.serve.engine.jobs import (
+    CanvasDetections,
+    CanvasJob,
+    CodedJob,
+    DetectJob,
+    Loss,
+    LossJob,
+    TiledJob,
+)
 
 Answer = tuple[int, Any, BaseException | None]  # number of the job; its result, or the error
 Request = tuple[int, Any, Sequence[tuple[int, int]], float, float]
 
 _RECORDS: tuple[Any, ...] = (
-    *(DetectJob, Photo, CodedJob, CodedPhoto, TiledJob, CanvasJob, LossJob, BoxPairs),
-    *(Detections, CanvasDetections, Losses),
+    *(DetectJob, Photo, CodedJob, CodedPhoto, TiledJob, CanvasJob, LossJob),
+    *(Detections, CanvasDetections, Loss),
 )
 _NUMBERS = {record: number for number, record in enumerate(_RECORDS)}
 _LIST, _DICT, _TENSOR, _INTERLEAVED, _BYTES = -1, -2, -3, -4, -5

@@ -43,7 +43,7 @@ def test_all_methods_of_a_service(url: str, photos: Path) -> None:
         loss = client.loss([[0, 0, 2, 2], [0, 0, 0, 0]], np.array([[1, 1, 3, 3], [0, 0, 0, 0]]))
         assert loss.loss == pytest.approx(1 - (1 / 7 - 2 / 9))  # by hand
         assert loss.slots == 1
-        assert (loss.per_image, loss.gradient) == (None, None)
+        assert loss.gradient is None
         raw = httpx.post(f"{url}/v1/detect", content=(photos / "b.jpg").read_bytes()).json()
         found = client.detect(photos / "b.jpg")
     assert found.detections
@@ -51,17 +51,16 @@ def test_all_methods_of_a_service(url: str, photos: Path) -> None:
     assert found.detections[0] == Detection(tuple(raw["detections"][0]["box"]), raw["detections"][0]["score"])
 
 
-def test_the_loss_of_ragged_boxes_with_weights(url: str) -> None:
+def test_the_loss_of_images_with_its_gradient(url: str) -> None:
     predictions = [np.array([[0, 0, 2, 2], [5, 5, 6, 6]]), np.array([[0, 0, 4, 4]])]
     targets = [[[1, 1, 3, 3]], [[0, 0, 4, 2]]]
     with Client(url) as client:
-        answer = client.loss(predictions, targets, weights=(1, 3), per_image=True, gradient=True)
-    assert answer.per_image == pytest.approx([1 - (1 / 7 - 2 / 9), 0.5])  # by hand
-    assert answer.loss == pytest.approx((1 - (1 / 7 - 2 / 9) + 3 * 0.5) / 4)
+        answer = client.loss(predictions, targets, gradient=True)
+    assert answer.loss == pytest.approx((1 - (1 / 7 - 2 / 9) + 0.5) / 2)  # by hand
     assert answer.gradient is not None
     assert [len(image) for image in answer.gradient] == [2, 1]
     assert answer.gradient[0][1] == [0, 0, 0, 0]
-    assert answer.gradient[1][0] == pytest.approx([3 / 128, 3 / 64, -3 / 128, 3 / 32])
+    assert answer.gradient[1][0] == pytest.approx([1 / 64, 1 / 32, -1 / 64, 1 / 16])
 
 
 # --- arguments ---

@@ -7,16 +7,15 @@ from typing import Any
 import torch
 from waiting import PATIENCE
 
-from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.instance import Instance
-from lensbox.serve.engine.jobs import CanvasJob, DetectJob, LossJob
+from lensbox.serve.engine.jobs import CanvasJob, DetectJob, Loss, LossJob
 
 Make = Callable[..., Instance]
 Begin = Callable[..., "Future[Any]"]
 
-LOSS = LossJob(BoxPairs(torch.zeros(2, 4), torch.zeros(2, 4)), False, False, 100)
-ANSWER = Losses(0.25, None, None)
+LOSS = LossJob(torch.zeros(2, 4), torch.zeros(2, 4), False)
+ANSWER = Loss(0.25, None)
 
 
 def photo_job(*shape: int) -> DetectJob:

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import torch
 from altered_packages import with_metadata
+from box_reference import loss_reference, random_boxes
 from damaged_files import rewritten
 from picture_files import smooth_image, squares
 from torch import Tensor
+from user_detectors import Brightest
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime import Artifact, load_artifact
 
@@ -49,6 +52,52 @@ def test_loss(artifact: Artifact) -> None:
     targets = torch.tensor([[1, 0, 3, 2], [0, 0, 0, 0]], dtype=torch.uint8)
     assert artifact.loss(predictions, targets) == pytest.approx(2 / 3, abs=1e-6)
     assert artifact.loss(predictions[None], targets[None]) == pytest.approx(2 / 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+@pytest.mark.parametrize("shape", [(7,), (3, 6), (2, 0)])
+def test_loss_and_gradient_equal_the_reference(
+    artifact: Artifact, shape: tuple[int, ...], mode: Callable[[], Any]
+) -> None:
+    with mode():
+        predictions, targets = (random_boxes(*shape, dtype=torch.float64) for _ in range(2))
+        targets[..., 4::5, :] = 0
+        loss, gradient = artifact.loss_and_gradient(predictions, targets)
+    assert loss == artifact.loss(predictions, targets)
+    leaf = predictions.clone().requires_grad_()
+    expected = loss_reference(leaf, targets.clone())
+    assert gradient is not None
+    torch.testing.assert_close(loss, float(expected.detach()), rtol=1e-9, atol=1e-12)
+    wanted = torch.autograd.grad(expected, leaf)[0] if leaf.numel() else leaf.detach()
+    torch.testing.assert_close(gradient, wanted, rtol=1e-9, atol=1e-12)
+
+
+class Distance(Brightest):
+    """A detector with its own loss."""
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return 3 * ((predictions - targets) ** 2).mean()
+
+
+class Mismatches(Brightest):
+    """A detector whose loss has no gradient."""
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions > targets).to(predictions.dtype).mean()
+
+
+def test_the_gradient_of_a_detector_s_own_loss(tmp_path: Path) -> None:
+    detectors: list[Any] = [Distance(), Mismatches()]
+    predictions, targets = torch.tensor([[[1.0, 2, 3, 4]]]), torch.tensor([[[1.0, 2, 4, 2]]])
+    found = []
+    for detector in detectors:
+        save_artifact(detector, tmp_path / "detector.pt")
+        found.append(load_artifact(tmp_path / "detector.pt").loss_and_gradient(predictions, targets))
+    (loss, gradient), without = found
+    assert loss == pytest.approx(3 * (1 + 4) / 4)
+    assert gradient is not None
+    assert gradient.tolist() == [[[0, 0, -1.5, 3]]]
+    assert without == (0.25, None)
 
 
 @pytest.mark.parametrize(

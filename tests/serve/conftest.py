@@ -20,7 +20,6 @@ from waiting import PATIENCE
 from lensbox.artifact.metadata import Reading
 from lensbox.common.fields import Orientation
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import DetectionArrays
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
@@ -105,9 +104,9 @@ class FakeArtifact:
         counts = torch.ones(n, dtype=torch.int32)
         return {"boxes": boxes, "scores": torch.zeros(n, 3), "counts": counts}
 
-    def losses(self, pairs: BoxPairs, per_image: bool, gradient: bool) -> Losses:
-        self._call(("loss", tuple(pairs.predictions.shape)))
-        return Losses(0.25, None, None)
+    def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> float:
+        self._call(("loss", tuple(predictions.shape)))
+        return 0.25
 
     def self_test(self) -> SelfTestReport:
         if self.self_test_error is not None:

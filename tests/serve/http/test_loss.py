@@ -14,87 +14,73 @@ from user_detectors import Brightest
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.artifact import Artifact
 from lensbox.serve.loading import load_model
-from lensbox.serve.requests.boxes import read_loss_request
 from lensbox.serve.settings import Settings
 
 _PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [3, 4, 9, 9]]
 _TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [0, 0, 0, 0]]
-_RAGGED: list[Any] = [_PREDICTIONS[:3], _PREDICTIONS[:1], _PREDICTIONS]
-_RAGGED_TARGETS: list[Any] = [_TARGETS[:2], [], _TARGETS[1:]]
 
 
 def _tensor(boxes: list[Any]) -> torch.Tensor:
     return torch.tensor(boxes, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("kind", [None, "", "application/json", "text/plain", "multipart/form-data"])
 def test_returns_the_loss_of_the_artifact_for_any_content_type(
-    client: httpx.Client, artifact: Artifact, batched: bool
+    client: httpx.Client, artifact: Artifact, kind: str | None
 ) -> None:
-    predictions: list[Any] = [_PREDICTIONS, _TARGETS] if batched else _PREDICTIONS
-    targets: list[Any] = [_TARGETS, _TARGETS] if batched else _TARGETS
-    body = json.dumps({"predictions": predictions, "targets": targets}).encode()
-    expected = artifact.loss(_tensor(predictions), _tensor(targets))
+    expected = artifact.loss(_tensor(_PREDICTIONS), _tensor(_TARGETS))
     assert 0 < expected < 2
-    for kind in (None, "", "application/json", "text/plain", "multipart/form-data"):
-        headers = {} if kind is None else {"Content-Type": kind}
-        response = client.post("/v1/loss", content=body, headers=headers)
-        assert response.status_code == 200
-        # The fourth target has y2 = 0: padding.
-        assert response.json() == {"loss": expected, "slots": 6 if batched else 3}
+    headers = {} if kind is None else {"Content-Type": kind}
+    body = json.dumps({"predictions": _PREDICTIONS, "targets": _TARGETS})
+    response = client.post("/v1/loss", content=body, headers=headers)
+    assert response.status_code == 200
+    assert response.json() == {"loss": expected, "slots": 3}  # the fourth target has y2 = 0
 
 
-@pytest.mark.parametrize(
-    ("predictions", "targets", "weights"),
-    [
-        (_PREDICTIONS, _TARGETS, [1, 2, 0.5, 9]),
-        (_RAGGED, _RAGGED_TARGETS, None),
-        (_RAGGED, _RAGGED_TARGETS, [0.5, 3, 2]),
-        (_RAGGED, _RAGGED_TARGETS, [[0.25, 3], [], [2, 0.5, 0]]),
-    ],
-)
-def test_every_option(
-    client: httpx.Client, artifact: Artifact, predictions: list[Any], targets: list[Any], weights: Any
-) -> None:
-    """`tests/runtime/test_box_loss.py` compares the numbers with the definition in float64."""
-    question = {"predictions": predictions, "targets": targets, "per_image": True, "gradient": True}
-    body = json.dumps({**question, **({"weights": weights} if weights else {})}).encode()
-    answer = client.post("/v1/loss", content=body).json()
-    expected = artifact.losses(read_loss_request(body, 100).pairs, per_image=True, gradient=True)
-    assert list(answer) == ["loss", "slots", "per_image", "gradient"]
-    assert (answer["loss"], answer["per_image"]) == (expected.loss, expected.per_image)
-    gradient = answer["gradient"]
-    if predictions is _RAGGED:
-        assert answer["slots"] == 4
-        assert [len(image) for image in gradient] == [3, 1, 4]
-        gradient = [row for image in gradient for row in image]
-    assert expected.gradient is not None
-    assert gradient == expected.gradient.tolist()
+def test_images_may_have_any_number_of_boxes(client: httpx.Client, artifact: Artifact) -> None:
+    images: list[Any] = [_PREDICTIONS[:3], [], _PREDICTIONS[:1], _PREDICTIONS]
+    targets: list[Any] = [_TARGETS[:2], [], [], _TARGETS]
+    question = {"predictions": images, "targets": targets, "gradient": True}
+    answer = client.post("/v1/loss", json=question).json()
+    pairs = [*zip(_PREDICTIONS[:2], _TARGETS[:2], strict=True), *zip(_PREDICTIONS, _TARGETS, strict=True)]
+    alone = [_tensor(list(boxes)) for boxes in zip(*pairs, strict=True)]
+    loss, gradient = artifact.loss_and_gradient(*alone)
+    assert gradient is not None
+    assert (answer["loss"], answer["slots"]) == (pytest.approx(loss), 5)
+    assert [len(image) for image in answer["gradient"]] == [3, 0, 1, 4]
+    first, _, third, last = answer["gradient"]
+    assert [first[2], third[0]] == [[0, 0, 0, 0]] * 2  # predictions without a target
+    torch.testing.assert_close(_tensor([*first[:2], *last]), gradient)
 
 
-class Distance(Brightest):
-    """A detector with its own loss."""
+def test_the_gradient_is_nested_as_the_predictions(client: httpx.Client, artifact: Artifact) -> None:
+    question = {"predictions": _PREDICTIONS, "targets": _TARGETS[:2], "gradient": True}
+    answer = client.post("/v1/loss", json=question).json()
+    loss, gradient = artifact.loss_and_gradient(_tensor(_PREDICTIONS[:2]), _tensor(_TARGETS[:2]))
+    assert gradient is not None
+    assert (answer["loss"], answer["slots"]) == (pytest.approx(loss), 2)
+    torch.testing.assert_close(_tensor(answer["gradient"][:2]), gradient)
+    assert answer["gradient"][2:] == [[0, 0, 0, 0]] * 2
+
+
+class Mismatches(Brightest):
+    """A detector with its own loss, a mean of means without a gradient."""
 
     def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return 3 * ((predictions - targets) ** 2).mean()
+        return (predictions != targets).to(predictions.dtype).mean()
 
 
-def test_rejects_what_the_detectors_own_loss_does_not_take(start_service: Start, tmp_path: Path) -> None:
-    detector: Any = Distance()
+def test_a_detector_s_own_loss_gets_padded_images(start_service: Start, tmp_path: Path) -> None:
+    detector: Any = Mismatches()
     save_artifact(detector, tmp_path / "detector.pt")
     settings = Settings(artifact=tmp_path / "detector.pt", device="cpu", threads=1)
-    client = start_service(lambda: load_model(settings), max_boxes=20).ready().client
-    question: dict[str, Any] = {"predictions": _PREDICTIONS, "targets": _TARGETS}
-    refused = client.post("/v1/loss", json={**question, "weights": [1] * 4})
+    client = start_service(lambda: load_model(settings)).ready().client
+    images = {"predictions": [[[1, 2, 3, 4]] * 3, [[1, 2, 3, 4]]], "targets": [[[1, 2, 3, 9]], []]}
+    assert client.post("/v1/loss", json=images).json() == {"loss": (1 + 4 + 4 + 4) / 24, "slots": 1}
+    refused = client.post("/v1/loss", json={**images, "gradient": True})
     assert refused.status_code == 422
-    assert problem_of(refused) == {
-        "code": "unsupported_loss",
-        "message": "weights must be left out: the detector has its own loss, which takes no weights",
-    }
-    images: list[Any] = [_PREDICTIONS, *[[]] * 5]
-    refused = client.post("/v1/loss", json={"predictions": images, "targets": images})
-    assert refused.status_code == 422
-    assert problem_of(refused)["message"].endswith("got 24")  # padded
+    message = "gradient must be left out: the detector's own loss has no gradient"
+    assert problem_of(refused) == {"code": "unsupported_loss", "message": message}
 
 
 def test_the_largest_finite_numbers_give_a_finite_loss(client: httpx.Client) -> None:

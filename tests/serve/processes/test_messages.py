@@ -8,12 +8,19 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from lensbox.runtime.box_loss import BoxPairs, Losses
 from lensbox.runtime.detection import DetectionArrays
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.errors import NotReadyError
-from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob, CodedJob, DetectJob, LossJob, TiledJob
+from lensbox.serve.engine.jobs import (
+    CanvasDetections,
+    CanvasJob,
+    CodedJob,
+    DetectJob,
+    Loss,
+    LossJob,
+    TiledJob,
+)
 from lensbox.serve.processes.messages import Answer, packed_answers, rebuilt, taken_apart, unpacked_answers
 
 
@@ -52,10 +59,10 @@ def test_other_jobs_round_trip() -> None:
     for part in (canvases, canvases[1::2]):
         assert torch.equal(_round_trip(CanvasJob(part, None, 0.5)).canvases, part)
     boxes = torch.zeros(0, 4, dtype=torch.float64)
-    job = _round_trip(LossJob(BoxPairs(boxes, boxes + 1, (0, 0)), True, False, 7))
-    assert (job.pairs.sizes, job.per_image, job.gradient, job.most_slots) == ((0, 0), True, False, 7)
-    assert job.pairs.predictions.shape == job.pairs.targets.shape == (0, 4)
-    assert job.pairs.targets.dtype == torch.float64
+    job = _round_trip(LossJob(boxes, boxes + 1, True))
+    assert job.gradient is True
+    assert job.predictions.shape == job.targets.shape == (0, 4)
+    assert job.targets.dtype == torch.float64
 
 
 @pytest.mark.parametrize(
@@ -93,7 +100,7 @@ def _random(*shape: int) -> NDArray[np.float32]:
 @pytest.mark.parametrize("named", [True, False])
 def test_answers_round_trip(named: bool) -> None:
     sent: list[Any] = [_detections(count, named) for count in (3, 0, 1)]
-    others = [None, Losses(0.5, [0.5], None)]
+    others = [None, Loss(0.5, None)]
     tiled = sent[0].copied()
     answers: list[Answer] = [(number, result, None) for number, result in enumerate([*sent, *others])]
     answers += [(8, tiled, None), (9, None, NotReadyError("ended"))]

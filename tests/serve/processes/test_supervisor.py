@@ -119,7 +119,7 @@ def test_processes_return_the_artifacts_results(url: str, artifact: Artifact, en
     files = [encode("PNG"), encode("JPEG"), b"no image", encode("PNG", "L")]
     alone = {index: artifact.detect_image(artifact.read_photo(files[index])) for index in (0, 1, 3)}
     ragged = {"predictions": [[[0, 0, 1, 1], [0, 0, 2, 2]], []], "targets": [[[0, 0, 1, 1]], []]}
-    question = {**ragged, "weights": [3, 1], "per_image": True, "gradient": True}
+    question = {**ragged, "gradient": True}
 
     def ask(file: bytes) -> Any:
         return httpx.post(f"{url}/v1/detect", content=file, timeout=PATIENCE).json()
@@ -135,7 +135,7 @@ def test_processes_return_the_artifacts_results(url: str, artifact: Artifact, en
                 assert scores == pytest.approx(expected.scores.tolist(), rel=1e-4)
 
         loss = httpx.post(f"{url}/v1/loss", json=question, timeout=PATIENCE).json()
-        assert (loss["loss"], loss["slots"], loss["per_image"]) == (0, 1, [0, 0])
+        assert (loss["loss"], loss["slots"]) == (0, 1)
         assert [len(image) for image in loss["gradient"]] == [2, 0]
     model = httpx.get(f"{url}/v1/model", timeout=PATIENCE).json()
     assert model["weights_sha256"] == artifact.metadata.weights_sha256
