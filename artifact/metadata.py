@@ -31,7 +31,7 @@ METADATA_FILE = "lensbox.json"
 FORMAT_VERSION: Final = 2
 MAX_METADATA_SIZE = 16 << 20  # bytes
 
-_OPTIONAL = ("classes", "extras", "precision", "parity", "compiled", "batch")
+_OPTIONAL = ("classes", "extras", "precision", "compiled", "batch")
 
 _Count = Annotated[int, Field(ge=0, lt=2**31)]
 _Feature = Annotated[str, Field(pattern=r"^[a-z0-9_.]{1,40}$")]
@@ -131,26 +131,6 @@ class Precision:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Parity:
-    """The differences between a file and PyTorch at export, for one runtime and batch size.
-
-    boxes, scores: the largest changes of common detections, in canvas pixels and in 0 to 1. exchanged: number
-    of detections without a partner or beyond the tolerance. loss: the relative difference, None for a file
-    without a loss. milliseconds: the median time of a batch.
-    """
-
-    runtime: Literal["Python", "C++"]
-    device: Identifier
-    batch: Annotated[int, Field(ge=1, lt=2**31)]
-    detections: _Count
-    boxes: NonNegative
-    scores: NonNegative
-    exchanged: _Count
-    loss: NonNegative | None
-    milliseconds: NonNegative
-
-
-@dataclass(frozen=True, config=STRICT)
 class Compiled:
     """The target machine of a compiled package.
 
@@ -182,7 +162,6 @@ class ArtifactMetadata:
     classes: names by label; empty for a detector without labels.
     extras: further outputs of `detect_named`, by name.
     precision: None for float32.
-    parity: differences from PyTorch at export; empty if they were not measured.
     compiled: the target machine of a compiled package; None for other files.
     batch: the fixed batch size of `detect`, for which runtimes cut and fill batches; None for any size.
     """
@@ -202,7 +181,6 @@ class ArtifactMetadata:
     classes: Classes = ()
     extras: Annotated[Mapping[Identifier, Extra], EXTRAS] = field(default_factory=dict)
     precision: Precision | None = None
-    parity: Annotated[tuple[Parity, ...], Field(max_length=1000)] = ()
     compiled: Compiled | None = None
     batch: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     self_test: SelfTest = field(kw_only=True)  # last: its validation needs `classes` and `extras`

@@ -69,7 +69,7 @@ def shipped_artifact() -> Path:
         raise OutputError(f"{error}; XDG_CACHE_HOME names another cache, --artifact a file") from error
     click.echo(f"exporting the shipped detector to {path}, once", err=True)
     # A separate process: exporting changes torch's global settings.
-    command = [sys.executable, "-m", "lensbox.common", "export", "--no-parity", "--output", str(path)]
+    command = [sys.executable, "-m", "lensbox.common", "export", "--output", str(path)]
     if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
         raise ArtifactError(f"the shipped detector cannot be exported to {path}; the reason is above")
     return path

@@ -2,17 +2,18 @@
 
 from typing import TYPE_CHECKING, Any
 
+from lensbox.export.options import ExportOptions
+
 if TYPE_CHECKING:
     from lensbox.export.pipeline import save_artifact
-    from lensbox.export.plan import ExportOptions
 
 __all__ = ["ExportOptions", "save_artifact"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is asked for: the command checks its options without torch."""
-    if name not in __all__:
+    """Import `save_artifact` when it is asked for: the command checks its options without torch."""
+    if name != "save_artifact":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lensbox.export import pipeline
+    from lensbox.export.pipeline import save_artifact
 
-    return getattr(pipeline, name)
+    return save_artifact

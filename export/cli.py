@@ -5,21 +5,18 @@ import logging
 import math
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.common.command import FILE, OPS, Command, fraction
-from lensbox.common.errors import InputError
-from lensbox.common.files import atomic_write
-from lensbox.export.options import SUFFIXES, ExportArguments
-from lensbox.export.progress import shown_progress
+from lensbox.common.command import FILE, OPS, Command, fraction, require_runner
+from lensbox.common.files import atomic_write, require_writable_file
+from lensbox.export.options import SUFFIXES, ExportOptions, check_usage, output_paths
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lensbox.model import Detector
 
 _logger = logging.getLogger(__name__)
@@ -75,7 +72,7 @@ def pixels(text: str) -> float:
 )
 @click.option(
     "--option",
-    "options",
+    "settings",
     multiple=True,
     metavar="KEY=VALUE",
     help="Argument of the model's function: a JSON value or text. May be repeated.",
@@ -99,6 +96,7 @@ def pixels(text: str) -> float:
 )
 @click.option(
     "--batch",
+    "batches",
     callback=_batches,
     metavar="SIZES",
     help="Fixed batch size of the network; for torchscript one or several, such as 1,8. Runtimes cut and "
@@ -159,92 +157,70 @@ def pixels(text: str) -> float:
     help="Maximum change of a box by --dtype, in pixels of the canvas; beyond it no artifact is written.",
 )
 @click.option(
-    "--parity/--no-parity",
-    default=True,
-    help="Compare the files with the detector in each runtime and several batch sizes; reject differences.",
-)
-@click.option(
     "--runner",
     type=FILE,
     metavar="FILE",
-    help="Program lensbox_runner, for the comparison in C++. Default: environment variable LENSBOX_RUNNER.",
+    envvar="LENSBOX_RUNNER",
+    help="Program lensbox_runner, to compare the files in C++ too. Default: environment variable "
+    "LENSBOX_RUNNER.",
 )
-@click.option("--report", type=_file, metavar="FILE", help="Also write the comparison as Markdown.")
-def export(**arguments: Any) -> None:
+def export(
+    model: str | None,
+    size: str | None,
+    weights: Path | None,
+    settings: tuple[str, ...],
+    formats: tuple[str, ...],
+    output: Path | None,
+    **others: Any,
+) -> None:
     """Export a detector with a self-test: as TorchScript, compiled code or ONNX.
 
     Prints the path of each file to stdout, progress and errors to stderr. SIGTERM ends the process with exit
     code 143. Neither SIGTERM nor SIGINT leaves a partial file.
     """
-    asked = ExportArguments(**arguments)
+    options = ExportOptions(**others)
+    check_usage(options, formats, output)
+    if size is not None and (model is not None or weights is not None):
+        raise click.UsageError(
+            "--size must come without --model and --weights, since it names shipped weights"
+        )
+    if model is None and settings:
+        raise click.UsageError("--option must come with --model: the face detector takes no options")
+    require_runner(options.runner)
+    paths = output_paths(output, formats)
     with _orderly_sigterm():
-        asked.check()
-        with shown_progress():
-            files = _files(asked)
+        for path in paths.values():
+            require_writable_file("--output", path)
+        # Imported here because torch takes seconds to load: `--help` must not wait.
+        from lensbox.export.model_loader import naming_its_errors
+        from lensbox.export.pipeline import make_files
+        from lensbox.runtime.op_library import load_op_libraries
+
+        load_op_libraries(options.ops)
+        detector, recommended = _detector(model, size, weights, settings)
+        if options.score_threshold is None:
+            options = replace(options, score_threshold=recommended)
+        with naming_its_errors(detector):
+            files = make_files(detector, paths, options)
         for path, content in files.items():
             atomic_write(path, content)
             click.echo(path)
 
 
-def _files(asked: ExportArguments) -> dict[Path, bytes]:
-    """Return the content of each file to write."""
-    # Imported here because torch takes seconds to load: `--help` must not wait.
-    from lensbox.export.model_loader import naming_its_errors
-    from lensbox.export.pipeline import make_files
-    from lensbox.export.plan import ExportOptions
-    from lensbox.runtime.device import choose_device
-    from lensbox.runtime.op_library import load_op_libraries
-
-    load_op_libraries(asked.ops)
-    pictures = [_picture(path) for path in asked.pictures]
-    device = choose_device(asked.device)
-    detector, score_threshold = _detector(asked)
-    options = ExportOptions(
-        score_threshold=score_threshold,
-        iou_threshold=asked.iou_threshold,
-        dtype=asked.dtype,
-        device=device,
-        tolerance=asked.tolerance,
-        pictures=pictures,
-        carry_picture=asked.carry_picture,
-        trace=asked.trace,
-        batches=asked.batch,
-        parity=asked.parity,
-        runner=asked.program,
-        ops=asked.ops,
-    )
-    with naming_its_errors(detector):
-        files, report = make_files(detector, asked.paths, options)
-    if asked.report is not None:
-        files[asked.report] = report.encode()
-    return files
-
-
-def _detector(asked: ExportArguments) -> "tuple[Detector, float | None]":
-    """Return the detector and the score threshold: the requested one or the weights' recommendation."""
+def _detector(
+    model: str | None, size: str | None, weights: Path | None, settings: tuple[str, ...]
+) -> "tuple[Detector, float | None]":
+    """Return the detector, and the score threshold that the weights of the face detector recommend."""
     from lensbox.export.model_loader import load_model, parse_options
     from lensbox.model import load_detector, recommended_threshold
     from lensbox.model.weights_file import SHIPPED_SIZES
 
-    if asked.model is not None:
+    if model is not None:
         _logger.info("making the detector")
-        return load_model(asked.model, asked.weights, parse_options(asked.options)), asked.score_threshold
+        return load_model(model, weights, parse_options(settings)), None
     _logger.info("loading the weights")
-    weights = asked.weights or SHIPPED_SIZES[asked.size or "base"]
-    detector = load_detector(weights)
-    if asked.score_threshold is not None:
-        return detector, asked.score_threshold
-    return detector, recommended_threshold(weights)
-
-
-def _picture(path: Path) -> "Tensor":
-    """Return a photograph of `--pictures`."""
-    from lensbox.runtime.images.files import read_image
-
-    try:
-        return read_image(path)
-    except FileNotFoundError as error:
-        raise InputError(f"--pictures must name an image file, got {path}") from error
+    weights = weights or SHIPPED_SIZES[size or "base"]
+    return load_detector(weights), recommended_threshold(weights)
 
 
 @contextlib.contextmanager

@@ -1,110 +1,70 @@
-"""The options of `lensbox export` and their checks. No import of torch, so errors appear at once."""
+"""The options of an export, from the command to the files. No import of torch, so errors appear at once."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from lensbox.common.command import require_runner
-from lensbox.common.files import require_writable_file
-
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
 SUFFIXES = {"torchscript": ".pt", "aoti": ".pt2", "onnx": ".onnx"}
 
 
 @dataclass(frozen=True)
-class ExportArguments:
-    """The options of the command, one field each."""
+class ExportOptions:
+    """How a detector is exported.
 
-    model: str | None
-    size: str | None
-    weights: Path | None
-    options: tuple[str, ...]
-    formats: tuple[str, ...]
-    trace: bool | None
-    batch: tuple[int, ...]
-    output: Path | None
-    score_threshold: float | None
-    iou_threshold: float | None
-    ops: tuple[Path, ...]
-    dtype: str
-    device: str
-    pictures: tuple[Path, ...]
-    carry_picture: bool
-    tolerance: float
-    parity: bool
-    runner: Path | None
-    report: Path | None
+    score_threshold, iou_threshold: default thresholds of the files; None for the detector's.
+    dtype: precision of convolutions and linear layers: "float32", "tf32", "float16" or "bfloat16".
+    device: "cpu", "cuda" or "auto": where the change by `dtype` is measured, and the target of aoti.
+    tolerance: largest change of a box by `dtype`, in canvas pixels.
+    pictures: image files, compared in addition to drawn pictures.
+    carry_picture: whether the self-test uses one of `pictures`.
+    trace: whether to trace `detect` for the TorchScript file; None: only if TorchScript cannot compile it.
+    batches: fixed batch sizes of the network, empty for any; ONNX and AOTInductor take one size.
+    runner: the program `lensbox_runner`, for a comparison in C++. ops: the detector's op libraries, for it.
+    """
 
-    @property
-    def paths(self) -> dict[str, Path]:
-        """Return the output path of each format."""
-        return output_paths(self.output, self.formats)
+    score_threshold: float | None = None
+    iou_threshold: float | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+    tolerance: float = 2.0
+    pictures: Sequence[Path] = ()
+    carry_picture: bool = False
+    trace: bool | None = None
+    batches: Sequence[int] = ()
+    runner: Path | None = None
+    ops: Sequence[Path] = ()
 
-    @property
-    def program(self) -> Path | None:
-        """Return the runner of --runner or LENSBOX_RUNNER; None without a comparison in C++."""
-        if not self.parity:
-            return None
-        return self.runner or (Path(name) if (name := os.environ.get("LENSBOX_RUNNER")) else None)
 
-    def check(self) -> None:
-        """Check all options.
-
-        Raises click.UsageError for wrong combinations, OutputError for paths that cannot be written, and
-        InputError for a runner that cannot be run.
-        """
-        self._check_options()
-        require_runner(self.program)
-        paths = self.paths
-        if self.report in paths.values():
-            raise click.UsageError(f"--report must be another file than --output, got {self.report}")
-        for path in paths.values():
-            require_writable_file("--output", path)
-        if self.report is not None:
-            require_writable_file("--report", self.report)
-
-    def _check_options(self) -> None:
-        formats = {*self.formats}
-        promised = foreign_suffix(self.output, self.formats)
-        for is_wrong, message in (
-            (
-                self.dtype != "float32" and "onnx" in formats,
-                "--dtype must be float32 for --format onnx, whose runtime chooses the precision, got "
-                f"{self.dtype}",
-            ),
-            (
-                self.trace and not formats <= {"torchscript"},
-                "--trace must come with --format torchscript: torch.export makes the other graphs",
-            ),
-            (
-                len(self.batch) > 1 and not formats <= {"torchscript"},
-                "--batch must be one size except for --format torchscript, as others hold one graph, got "
-                f"{','.join(map(str, self.batch))}",
-            ),
-            (self.carry_picture and not self.pictures, "--carry-picture must come with --pictures"),
-            (
-                not self.parity and (self.runner is not None or self.report is not None),
-                "--runner and --report must come with --parity",
-            ),
-            (
-                self.size is not None and (self.model is not None or self.weights is not None),
-                "--size must come without --model and --weights, since it names shipped weights",
-            ),
-            (
-                self.model is None and self.options,
-                "--option must come with --model: the face detector takes no options",
-            ),
-            (
-                promised,
-                f"--output must not have the suffix of another format, got {self.output}: give --format "
-                f"{promised}, or a name that ends in {SUFFIXES[self.formats[0]]}",
-            ),
-        ):
-            if is_wrong:
-                raise click.UsageError(message)
+def check_usage(options: ExportOptions, formats: Sequence[str], output: Path | None) -> None:
+    """Raise click.UsageError for options that do not fit each other."""
+    promised = foreign_suffix(output, formats)
+    for is_wrong, message in (
+        (
+            options.dtype != "float32" and "onnx" in formats,
+            "--dtype must be float32 for --format onnx, whose runtime chooses the precision, got "
+            f"{options.dtype}",
+        ),
+        (
+            options.trace and {*formats} != {"torchscript"},
+            "--trace must come with --format torchscript: torch.export makes the other graphs",
+        ),
+        (
+            len(options.batches) > 1 and {*formats} != {"torchscript"},
+            "--batch must be one size except for --format torchscript, as others hold one graph, got "
+            f"{','.join(map(str, options.batches))}",
+        ),
+        (options.carry_picture and not options.pictures, "--carry-picture must come with --pictures"),
+        (
+            promised,
+            f"--output must not have the suffix of another format, got {output}: give --format {promised}, "
+            f"or a name that ends in {SUFFIXES[formats[0]]}",
+        ),
+    ):
+        if is_wrong:
+            raise click.UsageError(message)
 
 
 def output_paths(output: Path | None, formats: Sequence[str]) -> dict[str, Path]:

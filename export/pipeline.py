@@ -1,8 +1,7 @@
 """The steps of an export, the same for every format: check, build, measure, describe, pack, verify, write."""
 
-import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,18 +22,16 @@ from lensbox.artifact.metadata import (
 )
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
-from lensbox.export.plan import ExportOptions, Model, Plan
+from lensbox.export.options import ExportOptions
+from lensbox.export.plan import Model, Plan
 from lensbox.export.verify.precision import describe_change, measure_precision
-from lensbox.export.verify.report import parity_report
 from lensbox.export.verify.self_test import build_self_test
-from lensbox.export.verify.verifier import verify
+from lensbox.export.verify.verifier import Comparison, verify
 from lensbox.model import Detector, weights_sha256
 from lensbox.model.protocol_check import named
 
 _logger = logging.getLogger(__name__)
 
-# The formats that are artifacts: a module for each, with `build`.
-ARTIFACTS = ("torchscript", "aoti", "onnx")
 _PACKAGES = {"onnx": ("onnx", "onnxruntime", "onnxscript")}
 
 
@@ -43,6 +40,7 @@ class MadeArtifact(NamedTuple):
 
     content: bytes
     metadata: ArtifactMetadata
+    comparisons: Sequence[Comparison]
 
 
 def save_artifact(
@@ -56,9 +54,9 @@ def save_artifact(
 ) -> ArtifactMetadata:
     """Write a detector as an artifact, a file with metadata and a self-test; return the metadata.
 
-    kind: the format, one of `ARTIFACTS`. options: fields of `ExportOptions`. The file is written only after
-    it was loaded, passed its self-test and found the same as the detector. Raises ArtifactError if the
-    detector breaks the protocol, the format cannot express the detector, or the file finds other things;
+    kind: the format: "torchscript", "aoti" or "onnx". options: fields of `ExportOptions`. The file is written
+    only after it was loaded, passed its self-test and found the same as the detector. Raises ArtifactError if
+    the detector breaks the protocol, the format cannot express the detector, or the file finds other things;
     InputError for weights that are not finite, OSError if the file cannot be written, and ValueError for
     thresholds outside 0..1.
     """
@@ -76,39 +74,29 @@ def make_artifact(plan: Plan, kind: str, name: str) -> MadeArtifact:
     metadata = _metadata(plan, model, precision)
     content, reference = model.pack(metadata), plan.reference
     _logger.info("loading the file back and comparing it with the detector")
-    rows = verify(
-        content,
-        name,
-        metadata,
-        reference,
-        plan.runtimes,
-        devices=model.devices,
-        more_batches=model.more_batches,
+    devices = [device for device in dict.fromkeys(("cpu", plan.device.type)) if device in model.devices]
+    comparisons = verify(
+        content, name, metadata, reference, plan.options, devices=devices, more_batches=model.more_batches
     )
-    if rows:
-        metadata = dataclasses.replace(metadata, parity=rows)
-        content = model.pack(metadata)
-    return MadeArtifact(content, metadata)
+    _logger.info(
+        "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",
+        name,
+        len(content),
+        metadata.torch_version,
+        metadata.weights_sha256[:12],
+        len(metadata.self_test.scores),
+    )
+    if precision is not None:
+        _logger.info("%s", describe_change(precision))
+    return MadeArtifact(content, metadata, comparisons)
 
 
-def make_files(
-    detector: Detector, paths: Mapping[str, Path], options: ExportOptions
-) -> tuple[dict[Path, bytes], str]:
-    """Return the content of each file, and the comparison with the detector as Markdown.
-
-    paths: by format, one of `ARTIFACTS`. ONNX needs float32. Raises the errors of `save_artifact`.
-    """
+def make_files(detector: Detector, paths: Mapping[str, Path], options: ExportOptions) -> dict[Path, bytes]:
+    """Return the content of each file. paths: by format. Raises the errors of `save_artifact`."""
     for name in paths:
         _require_packages(name)
     plan = Plan(detector, options)
-    files: dict[Path, bytes] = {}
-    described: dict[Path, ArtifactMetadata] = {}
-    for name in ARTIFACTS:
-        if name in paths:
-            path = paths[name]
-            files[path], described[path] = make_artifact(plan, name, str(path))
-            _report(path, len(files[path]), described[path])
-    return files, parity_report(described, plan.reference) if described and options.parity else ""
+    return {path: make_artifact(plan, name, str(path)).content for name, path in paths.items()}
 
 
 def _require_packages(name: str) -> None:
@@ -131,7 +119,7 @@ def _precision(plan: Plan, model: Model) -> Precision:
         lambda canvases: detect(canvases, *thresholds),
         plan.reference,
         options.dtype,
-        options.device.type,
+        plan.device.type,
         options.tolerance,
     )
 
@@ -185,26 +173,3 @@ def describe_outputs(detector: Detector) -> dict[str, Any]:
     for name in ("boxes", *specification.points):
         outputs[name]["unit"] = "canvas pixels, xyxy" if name == "boxes" else "canvas pixels, xy"
     return outputs
-
-
-def _report(path: Path, size: int, metadata: ArtifactMetadata) -> None:
-    _logger.info(
-        "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",
-        path,
-        size,
-        metadata.torch_version,
-        metadata.weights_sha256[:12],
-        len(metadata.self_test.scores),
-    )
-    for row in metadata.parity:
-        _logger.info(
-            "%s on %s in batches of %d: boxes within %.2g px and scores within %.2g of PyTorch's, %.3g ms",
-            row.runtime,
-            row.device,
-            row.batch,
-            row.boxes,
-            row.scores,
-            row.milliseconds,
-        )
-    if metadata.precision is not None:
-        _logger.info("%s", describe_change(metadata.precision))

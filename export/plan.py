@@ -2,13 +2,12 @@
 
 import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from lensbox.artifact.metadata import ArtifactMetadata, Compiled
@@ -16,47 +15,17 @@ from lensbox.artifact.self_test import SelfTest
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.formats.traced import FixedBatches, without_batches
 from lensbox.export.graph import output_names
-from lensbox.export.verify.reference import BATCHES, Reference
+from lensbox.export.options import ExportOptions
+from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.self_test import build_self_test
-from lensbox.export.verify.verifier import Runtimes
 from lensbox.model import Detector, missing
 from lensbox.model.protocol_check import Answer
 from lensbox.model.weights_file import non_finite_weights
+from lensbox.runtime.device import choose_device
 from lensbox.runtime.gpu_float32 import set_gpu_float32
+from lensbox.runtime.images.files import read_image
 
 _logger = logging.getLogger(__name__)
-
-_QUICK_BATCHES = (1, 7)
-
-
-@dataclass(frozen=True)
-class ExportOptions:
-    """Options of an export.
-
-    score_threshold, iou_threshold: default thresholds of the files; None for the detector's.
-    dtype: precision of convolutions and linear layers: "float32", "tf32", "float16" or "bfloat16".
-    device: device on which the change by `dtype` is measured, and target of aoti.
-    tolerance: largest change of a box by `dtype`, in canvas pixels.
-    pictures: uint8 [C, H, W], compared in addition to drawn pictures.
-    carry_picture: whether the self-test uses one of `pictures`.
-    trace: whether to trace `detect` for the TorchScript file; None: only if TorchScript cannot compile it.
-    batches: fixed batch sizes of the network, empty for any; ONNX and AOTInductor take one size.
-    parity: whether to compare on each device and in C++, with times, and store the results in the metadata.
-    runner: the program `lensbox_runner`; None to leave out C++. ops: op libraries for the runner.
-    """
-
-    score_threshold: float | None = None
-    iou_threshold: float | None = None
-    dtype: str = "float32"
-    device: torch.device = torch.device("cpu")  # noqa: RUF009 (immutable)
-    tolerance: float = 2.0
-    pictures: Sequence[Tensor] = ()
-    carry_picture: bool = False
-    trace: bool | None = None
-    batches: Sequence[int] = ()
-    parity: bool = False
-    runner: Path | None = None
-    ops: Sequence[Path] = ()
 
 
 @dataclass(frozen=True)
@@ -86,14 +55,15 @@ class Plan:
     """A checked detector and the values that the formats share, each computed once on demand.
 
     detector: a copy on the CPU in eval mode, independent of the caller's device and training mode.
-    thresholds: the default score and IoU thresholds of the files.
+    thresholds: the default score and IoU thresholds of the files. pictures: uint8 [C, H, W], the user's.
     """
 
     def __init__(self, detector: Detector, options: ExportOptions) -> None:
         """Check and copy the detector.
 
         Raises ArtifactError for a detector that breaks the protocol, InputError for weights that are not
-        finite, and ValueError for thresholds outside 0..1.
+        finite and pictures that cannot be read, DeviceError for a device that cannot be used, and ValueError
+        for thresholds outside 0..1.
         """
         for name in ("score_threshold", "iou_threshold"):
             value = getattr(options, name)
@@ -101,8 +71,9 @@ class Plan:
                 raise ValueError(f"{name} must be between 0 and 1, got {value}")
         if isinstance(detector, nn.Module) and (reason := non_finite_weights(detector)) is not None:
             raise InputError(f"the detector cannot be exported: {reason}")
-        self.options = options
-        if options.device.type == "cuda":  # to measure and to compile as the files will compute
+        self.options, self.device = options, choose_device(str(options.device))
+        self.pictures = [_picture(path) for path in options.pictures]
+        if self.device.type == "cuda":  # to measure and to compile as the files will compute
             set_gpu_float32("an export", options.dtype == "tf32")
         if options.batches:
             detector = cast(Detector, FixedBatches(detector, options.batches))
@@ -114,7 +85,7 @@ class Plan:
             specification.iou_threshold if iou is None else iou,
         )
         self.outputs = output_names(self.detector)
-        self.carried = options.pictures if options.carry_picture else ()
+        self.carried = self.pictures if options.carry_picture else ()
 
     @property
     def network(self) -> Detector:
@@ -138,8 +109,7 @@ class Plan:
         score, iou = self.thresholds
         # A lower threshold compares more detections, but reduced precision moves low scores too far.
         least = score / 10 if self.options.dtype == "float32" else score
-        batches = BATCHES if self.options.parity else _QUICK_BATCHES
-        return Reference(self.detector, (least, iou), self.options.pictures, batches)
+        return Reference(self.detector, (least, iou), self.pictures)
 
     @cached_property
     def self_test(self) -> SelfTest:
@@ -147,14 +117,12 @@ class Plan:
         _logger.info("choosing a self-test")
         return build_self_test(self.detector, pictures=self.carried)
 
-    @cached_property
-    def runtimes(self) -> Runtimes:
-        """Return the runtimes and devices on which the files are compared."""
-        options = self.options
-        devices = tuple(dict.fromkeys(("cpu", options.device.type)))
-        if not options.parity:
-            return Runtimes(devices, boxes=options.tolerance)
-        return Runtimes(devices, options.runner, options.ops, options.tolerance, timed=True)
+
+def _picture(path: Path) -> Tensor:
+    try:
+        return read_image(path)
+    except FileNotFoundError as error:
+        raise InputError(f"--pictures must name an image file, got {path}") from error
 
 
 def _checked_copy(detector: Detector) -> Detector:

@@ -100,7 +100,6 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
         ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of an op library"),
         *_machine(metadata),
         ("self-test", f"{len(metadata.self_test.scores)} detections"),
-        *_parity(metadata),
     ]
 
 
@@ -135,15 +134,3 @@ def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
     for name, extra in metadata.extras.items():
         yield "output", f"{name} {list(extra.shape)}, {extra.kind}"
     yield "precision", metadata.precision.dtype if metadata.precision else "float32"
-
-
-def _parity(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
-    """Yield the differences between the artifact and the detector, measured at export."""
-    for runtime, device in dict.fromkeys((row.runtime, row.device) for row in metadata.parity):
-        rows = [row for row in metadata.parity if (row.runtime, row.device) == (runtime, device)]
-        yield (
-            f"parity, {runtime} on {device}",
-            f"boxes within {max(row.boxes for row in rows):.2g} px and scores within "
-            f"{max(row.scores for row in rows):.2g} of PyTorch's, in batches of "
-            f"{', '.join(str(row.batch) for row in rows)}",
-        )

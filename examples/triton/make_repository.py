@@ -18,6 +18,7 @@ from torch import Tensor
 from lensbox.artifact.archive import INPUTS, open_file, read_file
 from lensbox.common.errors import ArtifactError, LensboxError
 from lensbox.common.files import atomic_write
+from lensbox.export import ExportOptions
 from lensbox.model import load_detector, recommended_threshold
 
 DATATYPES = {"uint8": "UINT8", "int32": "INT32", "int64": "INT64", "float32": "FP32"}
@@ -70,13 +71,13 @@ def write_package(models: Path, device: str, dtype: str, model: str | None, weig
     from lensbox.export.formats.aoti import compile_detect, package
     from lensbox.export.model_loader import load_model
     from lensbox.export.pipeline import describe_outputs
-    from lensbox.export.plan import ExportOptions, Plan
+    from lensbox.export.plan import Plan
     from lensbox.export.verify.tolerances import tolerance_of
-    from lensbox.export.verify.verifier import verify_fixed
+    from lensbox.export.verify.verifier import verify_detect
 
     detector = load_detector(weights) if model is None else load_model(model, weights, {})
     threshold = recommended_threshold(weights) if model is None else None
-    plan = Plan(detector, ExportOptions(threshold, dtype=dtype, device=torch.device(device)))
+    plan = Plan(detector, ExportOptions(threshold, dtype=dtype, device=device))
     files, _ = compile_detect(plan, thresholds=None)
     content = package({"model": files}, {})
     with tempfile.TemporaryDirectory() as folder:
@@ -88,8 +89,8 @@ def write_package(models: Path, device: str, dtype: str, model: str | None, weig
                 found = [value.cpu() for value in run(canvases.to(device))]
             return dict(zip(plan.outputs, found, strict=True))
 
-        tolerance = tolerance_of(dtype, device, plan.options.tolerance)
-        verify_fixed(detect, plan.reference, plan.thresholds, tolerance, f"the model for {device}")
+        tolerance, where = tolerance_of(dtype, device, plan.options.tolerance), f"the model for {device}"
+        verify_detect(detect, plan.reference, plan.thresholds, plan.reference.batches, tolerance, where)
     # Triton does not batch requests for these models: the batch is a dimension like the others.
     specification, described = plan.detector.specification, describe_outputs(plan.detector)
     images = entry("INPUT__0", "uint8", ["B", *specification.canvas_shape])

@@ -20,7 +20,7 @@ from lensbox.export.formats.graph_passes import (
     expand_depthwise,
     lay_out,
 )
-from lensbox.export.graph import custom_ops, innermost_reason, output_names, quiet_export, trace_detect
+from lensbox.export.graph import custom_ops, innermost_reason, quiet_export, trace_detect
 from lensbox.export.own_methods import methods_left_behind, needed_ops
 from lensbox.export.plan import Model, Plan
 from lensbox.export.reduced import REDUCED, in_precision
@@ -43,8 +43,8 @@ def build(plan: Plan) -> Model:
     detector's `preprocess` or `restore` differs from Lensbox's.
     """
     options = plan.options
-    if options.dtype == "tf32" and options.device.type != "cuda":
-        raise ArtifactError(f"tf32 must be compiled for a GPU, got the device {options.device}")
+    if options.dtype == "tf32" and plan.device.type != "cuda":
+        raise ArtifactError(f"tf32 must be compiled for a GPU, got the device {plan.device}")
     require_compiler()
     left_behind = methods_left_behind(plan.network, "a package")
     files, ops = compile_detect(plan, torch.float64)
@@ -59,10 +59,10 @@ def build(plan: Plan) -> Model:
         methods=tuple(name for name in methods_of(plan.detector) if name not in left_behind),
         detect=detect,
         ops=needed_ops(ops, left_behind),
-        devices=(options.device.type,),
+        devices=(plan.device.type,),
         # Some versions of AOTInductor moved boxes without an error, for some layouts and sizes.
         more_batches=(256,),
-        compiled=this_machine(options.device),
+        compiled=this_machine(plan.device),
         converted=converted,
         batch=plan.batch,
     )
@@ -73,7 +73,7 @@ def compile_detect(plan: Plan, thresholds: torch.dtype | None) -> tuple[list[str
 
     thresholds: the dtype of thresholds as inputs, on the CPU; None for the plan's thresholds as constants.
     """
-    device = plan.options.device
+    device = plan.device
     _logger.info("compiling the detector for %s, which takes minutes", device)
     network = cast(nn.Module, in_precision(plan.network, plan.options.dtype)).to(device)
     program = trace_detect(cast(Detector, network), plan.thresholds, device, plan.batch, thresholds)
@@ -88,14 +88,13 @@ def compile_detect(plan: Plan, thresholds: torch.dtype | None) -> tuple[list[str
 
 def _detect_of(plan: Plan, files: Sequence[str]) -> Callable[[Tensor, float, float], Answer]:
     """Return `detect` of the compiled code, for canvases on the CPU and with answers on the CPU."""
-    options = plan.options
     bare = package({MODEL: files}, {})
-    model = AotiModel(bare, "the compiled code", options.device, output_names(plan.detector))
+    model = AotiModel(bare, "the compiled code", plan.device, plan.outputs)
     run = in_batches(model.run, plan.batch)
 
     def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
         with torch.inference_mode():
-            found = run(canvases.to(options.device), score_threshold, iou_threshold)
+            found = run(canvases.to(plan.device), score_threshold, iou_threshold)
             return {name: value.cpu() for name, value in found.items()}
 
     return detect

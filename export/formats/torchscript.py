@@ -66,7 +66,7 @@ def _pack(module: torch.jit.ScriptModule, metadata: ArtifactMetadata) -> bytes:
 
 def _detect_of(plan: Plan, module: torch.jit.ScriptModule) -> Callable[[Tensor, float, float], Answer]:
     """Return `detect` in the plan's precision on its device. On the CPU, TF32 is imitated."""
-    device, is_tf32 = plan.options.device, plan.options.dtype == "tf32"
+    device, is_tf32 = plan.device, plan.options.dtype == "tf32"
     there = _on(module, device)
 
     def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:

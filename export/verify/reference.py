@@ -2,8 +2,6 @@
 
 import copy
 import logging
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lensbox.export.progress import counted
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.tolerances import TOLERANCES
 from lensbox.export.wrapper import deployed
@@ -25,10 +22,8 @@ from lensbox.runtime.detection_sets import Difference, Found, found_in
 _logger = logging.getLogger(__name__)
 
 BATCHES = (1, 2, 7, 32)
-Detect = Callable[[Tensor, float, float], Answer]
 
 _NOISE_CANVASES = 3
-_SECONDS = 0.1  # time for one batch size; at least one call after the first
 _ROUNDING = 1e-6
 # Compare fewer canvases if one canvas takes more operations: about half a second on one core. A count of
 # operations, unlike a clock, gives the same comparison on every machine.
@@ -56,7 +51,7 @@ class Reference:
         """
         self.detector = detector
         self.batches = tuple(batches)
-        canvases, self.pictures = comparison_canvases(detector, pictures, max(batches))
+        canvases, self.pictures = comparison_canvases(detector, pictures)
         self.canvases = canvases
         operations = self._operations(canvases[:1], thresholds)
         if operations > _MOST_OPERATIONS:
@@ -65,7 +60,6 @@ class Reference:
             self.pictures = min(self.pictures, len(self.canvases))
             self.batches = tuple(size for size in self.batches if size <= _FEW)
         self._found: dict[tuple[float, float], list[Found]] = {}
-        self._milliseconds: dict[int, float] = {}
         self.slots: int | None = None
         self.thresholds = thresholds
         if not any(len(found.scores) for found in self.found(thresholds)):
@@ -108,7 +102,7 @@ class Reference:
         module: Any = deployed(self.detector)
         found = []
         with torch.no_grad(), one_thread():
-            for photograph in counted(self.canvases, "photographs"):
+            for photograph in self.canvases:
                 canvases, geometry = module.preprocess([photograph], None)
                 answer = self.detect(canvases, *self.thresholds)
                 restored = {**answer, "boxes": module.restore(answer["boxes"], geometry)}
@@ -133,28 +127,10 @@ class Reference:
         change = Difference()
         detector: Any = noisy
         with torch.no_grad(), one_thread():
-            pairs = list(zip(self.canvases, self.found(self.thresholds), strict=True))
-            for canvas, expected in counted(pairs, "canvases"):
+            for canvas, expected in zip(self.canvases, self.found(self.thresholds), strict=True):
                 actual = found_in(named(detector.detect(canvas[None], *self.thresholds)), self.slots)
                 change.add(expected, actual, self.thresholds, TOLERANCES["cpu"].limits(expected), "")
         return change.others / max(change.expected, 1)
-
-    def milliseconds(self, batch: int) -> float:
-        """Return the time of a batch in PyTorch on the CPU."""
-        if batch not in self._milliseconds:
-            with one_thread():
-                self._milliseconds[batch] = self.time(self.detect, batch)
-        return self._milliseconds[batch]
-
-    def time(self, detect: Detect, batch: int) -> float:
-        """Return the median milliseconds of a batch, after one warm-up call."""
-        calls: list[float] = []
-        canvases, begin = self.canvases[:batch], time.perf_counter()
-        while len(calls) < 2 or time.perf_counter() - begin < _SECONDS:
-            start = time.perf_counter()
-            detect(canvases, *self.thresholds)["counts"].cpu()  # waits for the device
-            calls.append(time.perf_counter() - start)
-        return statistics.median(calls[1:]) * 1e3
 
 
 @contextmanager
@@ -168,8 +144,8 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def comparison_canvases(detector: Detector, pictures: Sequence[Tensor], least: int) -> tuple[Tensor, int]:
-    """Return at least `least` canvases, uint8 [N, c, h, w], and how many of them are pictures."""
+def comparison_canvases(detector: Detector, pictures: Sequence[Tensor] = ()) -> tuple[Tensor, int]:
+    """Return canvases, uint8 [N, c, h, w]: pictures, then noise; and the number of pictures."""
     specification = detector.specification
     height, width, channels = specification.height, specification.width, specification.channels
     shown = [*pictures, *drawn_pictures(specification)]
@@ -177,11 +153,7 @@ def comparison_canvases(detector: Detector, pictures: Sequence[Tensor], least: i
     generator = torch.Generator().manual_seed(0)
     shape = (_NOISE_CANVASES, channels, height, width)
     noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    canvases = torch.cat([fitted, noise])
-    # Mirrored copies fill the largest batch.
-    while len(canvases) < least:
-        canvases = torch.cat([canvases, canvases[: least - len(canvases)].flip(3)])
-    return canvases, len(shown)
+    return torch.cat([fitted, noise]), len(shown)
 
 
 def answers_of(detect: Callable[[Tensor], Answer], canvases: Tensor, batch: int) -> Iterator[Answer]:
@@ -191,5 +163,5 @@ def answers_of(detect: Callable[[Tensor], Answer], canvases: Tensor, batch: int)
     """
     if batch > len(canvases):
         canvases = canvases.repeat(-(-batch // len(canvases)), 1, 1, 1)[:batch]
-    for first in counted(range(0, len(canvases), batch), f"batches of {batch}"):
+    for first in range(0, len(canvases), batch):
         yield detect(canvases[first : first + batch])

@@ -1,4 +1,4 @@
-"""The answers and times of `lensbox_runner`, for the comparison of an exported file with its detector."""
+"""The answers of `lensbox_runner`, for the comparison of an exported file with its detector."""
 
 import json
 import math
@@ -17,7 +17,6 @@ from lensbox.common.errors import ArtifactError
 from lensbox.ops import library_path
 from lensbox.runtime.detection_sets import Found
 
-_SECONDS = "0.1"  # time for one batch size
 _TIMEOUT = 600  # seconds
 
 
@@ -77,11 +76,6 @@ class RunnerTrial:
             files[name] = str(path)
         answer = self._run("loss", "--predictions", files["predictions"], "--targets", files["targets"])
         return float(answer["loss"])
-
-    def milliseconds(self, batches: Sequence[int]) -> dict[int, float]:
-        """Return the median time of `detect` by batch size, for canvases on the device."""
-        answer = self._run("bench", "--batch-sizes", ",".join(map(str, batches)), "--seconds", _SECONDS)
-        return {row["batch"]: float(row["detect"]["p50_ms"]) for row in answer["batches"]}
 
     def _run(self, command: str, *options: str) -> Any:
         line = ["--artifact", self._file, "--device", self.device, *options]

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from lensbox.artifact.self_test import MAX_PIXELS, TOLERANCES, ExpectedExtra, SelfTest, Tolerance, max_error
 from lensbox.common.errors import ArtifactError
-from lensbox.export.progress import counted
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.precision import MANTISSA_BITS, OperandRounding
 from lensbox.export.verify.reference import one_thread
@@ -80,7 +79,7 @@ def _choose(module: Any, specification: DetectorSpec, pictures: Sequence[Tensor]
     fitted = [(image, module.preprocess([image])[0]) for image in pictures]
     for score in (specification.score_threshold, 0.0):
         classes = []
-        for _, canvases in counted(fitted, "pictures"):
+        for _, canvases in fitted:
             answer = _answer(module, specification, canvases, score, specification.iou_threshold)
             classes.append(len(found_in(answer, None).labels[:_MAX_DETECTIONS].unique()))
             if classes[-1] >= max(len(specification.classes), 1):

@@ -2,16 +2,16 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
 from lensbox.artifact.archive import looks_like_onnx
-from lensbox.artifact.metadata import ArtifactMetadata, Parity
+from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
+from lensbox.export.options import ExportOptions
 from lensbox.export.verify.reference import Reference, answers_of, one_thread
 from lensbox.export.verify.runner import RunnerTrial, has_onnxruntime
 from lensbox.export.verify.tolerances import Tolerance, tolerance_of
@@ -29,32 +29,22 @@ _UNSTABLE_FACTOR = 1.5
 _MOST_UNSTABLE = 1.8
 
 
-@dataclass(frozen=True)
-class Runtimes:
-    """The runtimes and devices on which exported files are compared.
+class Comparison(NamedTuple):
+    """What was compared with the detector, and the differences. where: file, runtime and device."""
 
-    devices: "cpu", "cuda" or both. runner: the program `lensbox_runner`; None to leave out C++. ops: the
-    detector's op libraries, for the runner. boxes: largest change of a box by reduced precision, in canvas
-    pixels. timed: whether the metadata get a row for each comparison.
-    """
-
-    devices: tuple[str, ...] = ("cpu",)
-    runner: Path | None = None
-    ops: Sequence[Path] = ()
-    boxes: float = 2.0
-    timed: bool = False
-
-
-class _Run(NamedTuple):
-    """The answers of a runtime for one batch size; see `Parity`."""
-
-    runtime: Literal["Python", "C++"]
-    device: str
+    where: str
     batch: int
-    found: Sequence[Found]
-    expected: Sequence[Found]
-    loss: float | None
-    milliseconds: float
+    canvases: int
+    tolerance: Tolerance
+    difference: Difference
+
+    def __str__(self) -> str:
+        found, limits = self.difference, self.tolerance
+        return (
+            f"{self.where} in batches of {self.batch}: {found.expected} detections in {self.canvases} "
+            f"pictures, boxes within {max(found.boxes, default=0.0):.2g} px (at most {limits.boxes:g}), "
+            f"scores within {found.scores:.2g} (at most {limits.scores:g}), {found.others} come or go"
+        )
 
 
 def verify(
@@ -62,61 +52,57 @@ def verify(
     name: str,
     metadata: ArtifactMetadata,
     reference: Reference,
-    runtimes: Runtimes,
+    options: ExportOptions,
     *,
-    devices: Sequence[str] = ("cpu", "cuda"),
+    devices: Sequence[str] = ("cpu",),
     more_batches: Sequence[int] = (),
-) -> tuple[Parity, ...]:
-    """Load a file, run its self-test and compare it with its detector; return rows for the metadata.
+) -> list[Comparison]:
+    """Load a file, run its self-test and compare it with its detector; return what was compared.
 
-    name: the file's name in errors. devices: usable devices of the format. more_batches: batch sizes to
-    compare in Python, in addition to the reference's. Raises ArtifactError if the detections differ.
+    name: the file's name in errors. devices: to compare on. more_batches: batch sizes to compare in Python,
+    in addition to the reference's. Raises ArtifactError if the detections differ.
     """
-    rows = []
+    comparisons = []
     dtype = metadata.precision.dtype if metadata.precision else "float32"
-    runner = _runner_for(content, name, runtimes)
+    runner = _runner_for(content, name, options.runner)
     with one_thread():
-        for device in (device for device in runtimes.devices if device in devices):
-            tolerance = tolerance_of(dtype, device, runtimes.boxes)
+        for device in devices:
+            tolerance = tolerance_of(dtype, device, options.tolerance)
             artifact = load_artifact_bytes(content, name, device)
             report = artifact.self_test()
             if not report.passed:
                 raise ArtifactError(f"{name} fails its self-test: {'; '.join(report.failures)}")
-            require_dtypes(artifact.detect_named(reference.canvases[:1]), metadata, name)
-            for run in _python_runs(artifact, reference, runtimes.timed):
-                rows.append(_row(run, reference, tolerance, name))
-            _verify_further(artifact, reference, tolerance, name, more_batches)
-            if runner is None:
-                continue
-            with RunnerTrial(runner, content, name, device, reference.canvases, runtimes.ops) as trial:
-                for run in _runner_runs(trial, metadata, reference):
-                    rows.append(_row(run, reference, tolerance, name))
-    return tuple(rows) if runtimes.timed else ()
+            _require_dtypes(artifact.detect_named(reference.canvases[:1]), metadata, name)
+            comparisons += _in_python(artifact, reference, tolerance, name, more_batches)
+            if runner is not None:
+                with RunnerTrial(runner, content, name, device, reference.canvases, options.ops) as trial:
+                    comparisons += _in_cpp(trial, metadata, reference, tolerance, name)
+    return comparisons
 
 
-def verify_fixed(
+def verify_detect(
     detect: Callable[[Tensor], Answer],
     reference: Reference,
     thresholds: tuple[float, float],
+    batches: Sequence[int],
     tolerance: Tolerance,
-    name: str,
-) -> None:
-    """Compare a model with fixed thresholds with its detector in all batch sizes.
+    where: str,
+) -> list[Comparison]:
+    """Compare a model at fixed thresholds with its detector in batches; return what was compared.
 
-    detect: takes canvases uint8 [B, c, h, w]; returns outputs by name. name: the model's name in errors.
-    Raises ArtifactError if the detections differ.
+    detect: takes canvases uint8 [B, c, h, w]; returns outputs by name. where: the model in messages. Raises
+    ArtifactError if the detections differ.
     """
-    with one_thread():
-        for batch in reference.batches:
-            _verify_batch(detect, reference, thresholds, batch, tolerance, name)
-
-
-def require_dtypes(answer: Answer, metadata: ArtifactMetadata, name: str) -> None:
-    """Raise ArtifactError unless the outputs have the dtypes of the metadata."""
-    dtypes = {output: str(value.dtype).removeprefix("torch.") for output, value in answer.items()}
-    wanted = {output: metadata.output[output]["dtype"] for output in metadata.outputs}
-    if dtypes != wanted:
-        raise ArtifactError(f"{name} must have outputs of the dtypes {wanted}, got {dtypes}")
+    expected, slots = reference.found(thresholds), reference.slots
+    comparisons = []
+    for batch in batches:
+        found = [
+            found_in(answer, slots, index)
+            for answer in answers_of(detect, reference.canvases, batch)
+            for index in range(len(answer["counts"]))
+        ]
+        comparisons.append(_compared(expected, found, reference, thresholds, tolerance, where, batch))
+    return comparisons
 
 
 def compare(
@@ -151,104 +137,82 @@ def faults_of(difference: Difference, tolerance: Tolerance, reference: Reference
     ]
 
 
-def _runner_for(content: bytes, name: str, runtimes: Runtimes) -> Path | None:
-    if runtimes.runner is not None and looks_like_onnx(content) and not has_onnxruntime(runtimes.runner):
-        _logger.info("%s is not compared in C++: %s has no onnxruntime", name, runtimes.runner)
+def _require_dtypes(answer: Answer, metadata: ArtifactMetadata, name: str) -> None:
+    dtypes = {output: str(value.dtype).removeprefix("torch.") for output, value in answer.items()}
+    wanted = {output: metadata.output[output]["dtype"] for output in metadata.outputs}
+    if dtypes != wanted:
+        raise ArtifactError(f"{name} must have outputs of the dtypes {wanted}, got {dtypes}")
+
+
+def _runner_for(content: bytes, name: str, runner: Path | None) -> Path | None:
+    if runner is not None and looks_like_onnx(content) and not has_onnxruntime(runner):
+        _logger.info("%s is not compared in C++: %s has no onnxruntime", name, runner)
         return None
-    return runtimes.runner
+    return runner
 
 
-def _python_runs(artifact: Artifact, reference: Reference, timed: bool) -> Iterator[_Run]:
-    loss = None
+def _in_python(
+    artifact: Artifact, reference: Reference, tolerance: Tolerance, name: str, more_batches: Sequence[int]
+) -> list[Comparison]:
+    """Compare in all batch sizes, and at further thresholds in one."""
+    where = f"{name} with Python on {artifact.device.type}"
     if "loss" in artifact.metadata.methods:
         loss = artifact.loss(reference.predictions, reference.targets)
-    expected = reference.found(reference.thresholds)
-    for batch in reference.batches:
-        found = _found(lambda images: artifact.detect_named(images, *reference.thresholds), reference, batch)
-        milliseconds = reference.time(artifact.detect_named, batch) if timed else 0.0
-        yield _Run("Python", artifact.device.type, batch, found, expected, loss, milliseconds)
-
-
-def _runner_runs(trial: RunnerTrial, metadata: ArtifactMetadata, reference: Reference) -> Iterator[_Run]:
-    loss = None
-    if "loss" in metadata.methods:
-        loss = trial.loss(reference.predictions, reference.targets)
-    milliseconds = trial.milliseconds(reference.batches)
-    expected = reference.found_in_photographs()
-    for batch in reference.batches:
-        found = trial.detect(reference.thresholds, batch, metadata.classes, reference.slots)
-        yield _Run("C++", trial.device, batch, found, expected, loss, milliseconds[batch])
-
-
-def _verify_further(
-    artifact: Artifact, reference: Reference, tolerance: Tolerance, name: str, batches: Iterable[int]
-) -> None:
-    """Compare in Python at further thresholds and batch sizes."""
+        _require_loss(loss, reference, tolerance, where)
     score, iou = reference.thresholds
     defaults = artifact.metadata.score_threshold, artifact.metadata.iou_threshold
-    further = [(reference.thresholds, batch) for batch in batches]
-    further += [((score, iou / 2), _OTHER_BATCH)]
-    further += [(defaults, _OTHER_BATCH)] if defaults != reference.thresholds else []
-    where = f"{name} with Python on {artifact.device.type}"
-    for thresholds, batch in further:
+    batches = {reference.thresholds: [*reference.batches, *more_batches], (score, iou / 2): [_OTHER_BATCH]}
+    batches.setdefault(defaults, [_OTHER_BATCH])
+    comparisons = []
+    for thresholds, sizes in batches.items():
 
         def detect(images: Tensor, thresholds: tuple[float, float] = thresholds) -> Answer:
             return artifact.detect_named(images, *thresholds)
 
-        _verify_batch(detect, reference, thresholds, batch, tolerance, where)
+        comparisons += verify_detect(detect, reference, thresholds, sizes, tolerance, where)
+    return comparisons
 
 
-def _verify_batch(
-    detect: Callable[[Tensor], Answer],
+def _in_cpp(
+    trial: RunnerTrial, metadata: ArtifactMetadata, reference: Reference, tolerance: Tolerance, name: str
+) -> list[Comparison]:
+    where = f"{name} with C++ on {trial.device}"
+    if "loss" in metadata.methods:
+        _require_loss(trial.loss(reference.predictions, reference.targets), reference, tolerance, where)
+    expected, thresholds = reference.found_in_photographs(), reference.thresholds
+    comparisons = []
+    for batch in reference.batches:
+        found = trial.detect(thresholds, batch, metadata.classes, reference.slots)
+        comparisons.append(_compared(expected, found, reference, thresholds, tolerance, where, batch))
+    return comparisons
+
+
+def _compared(
+    expected: Sequence[Found],
+    found: Sequence[Found],
     reference: Reference,
     thresholds: tuple[float, float],
-    batch: int,
     tolerance: Tolerance,
     where: str,
-) -> None:
-    difference = compare(reference.found(thresholds), _found(detect, reference, batch), thresholds, tolerance)
+    batch: int,
+) -> Comparison:
+    """Log and return a comparison. Raises ArtifactError for differences beyond the tolerance."""
+    difference = compare(expected, found, thresholds, tolerance)
     if faults := faults_of(difference, tolerance, reference):
         raise ArtifactError(
             f"{where} does not find what the detector finds, in batches of {batch} at thresholds of "
             f"{thresholds[0]:g} and {thresholds[1]:g}: {'; '.join(faults)}"
         )
+    comparison = Comparison(where, batch, len(found), tolerance, difference)
+    _logger.info("%s", comparison)
+    return comparison
 
 
-def _found(detect: Callable[[Tensor], Answer], reference: Reference, batch: int) -> list[Found]:
-    return [
-        found_in(answer, reference.slots, index)
-        for answer in answers_of(detect, reference.canvases, batch)
-        for index in range(len(answer["counts"]))
-    ]
-
-
-def _row(run: _Run, reference: Reference, tolerance: Tolerance, name: str) -> Parity:
-    """Return the row of a run for the metadata. Raises ArtifactError beyond the tolerance."""
-    difference = compare(run.expected, run.found, reference.thresholds, tolerance)
-    faults = faults_of(difference, tolerance, reference)
-    loss = None if run.loss is None else _relative_difference(run.loss, reference.loss)
-    if loss is not None and not loss <= tolerance.loss:
-        faults.append(f"the relative change of the loss is {loss:.3g}, at most {tolerance.loss:g} is allowed")
-    if faults:
+def _require_loss(loss: float, reference: Reference, tolerance: Tolerance, where: str) -> None:
+    """Raise ArtifactError if the relative change of the loss is beyond the tolerance."""
+    expected = reference.loss
+    change = 0.0 if loss == expected else abs(loss - expected) / abs(expected) if expected else math.inf
+    if not change <= tolerance.loss:  # written so that NaN fails
         raise ArtifactError(
-            f"{name} does not find what the detector finds, with {run.runtime} on {run.device} in batches of "
-            f"{run.batch}: {'; '.join(faults)}"
+            f"{where}: the relative change of the loss is {change:.3g}, at most {tolerance.loss:g} is allowed"
         )
-    return Parity(
-        runtime=run.runtime,
-        device=run.device,
-        batch=run.batch,
-        detections=difference.expected,
-        boxes=max(difference.boxes, default=0.0),
-        scores=difference.scores,
-        exchanged=difference.others,
-        loss=loss,
-        milliseconds=run.milliseconds,
-    )
-
-
-def _relative_difference(value: float, expected: float) -> float:
-    """Return the difference divided by the expected value; infinite for an expected 0."""
-    if value == expected:
-        return 0.0
-    return abs(value - expected) / abs(expected) if expected else math.inf

@@ -12,20 +12,8 @@ from typing import Any
 import pytest
 from altered_packages import PRECISION, Values, put
 
-from lensbox.artifact.metadata import ArtifactMetadata, Canvas, Extra, Parity, Precision, Reading
+from lensbox.artifact.metadata import ArtifactMetadata, Canvas, Extra, Precision, Reading
 from lensbox.runtime.loading import load_artifact
-
-PARITY = {
-    "runtime": "Python",
-    "device": "cpu",
-    "batch": 7,
-    "detections": 30,
-    "boxes": 0.01,
-    "scores": 0.001,
-    "exchanged": 1,
-    "loss": 1e-6,
-    "milliseconds": 12.5,
-}
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +68,6 @@ def in_test(path: str, value: Any) -> Callable[[Values], None]:
             "tolerance.cuda.loss must be greater than or equal to 0, got -1",
         ),
         (
-            put("parity", [PARITY, {**PARITY, "boxes": -1}]),
-            r"parity\[1\].boxes must be greater than or equal",
-        ),
-        (
             lambda values: values["self_test"]["tolerance"].pop("cpu"),
             "lacks the entry 'self_test.tolerance.cpu'",
         ),
@@ -119,7 +103,6 @@ def test_keeps_values(values: Values) -> None:
     changed = copy.deepcopy(values)
     changed["canvas"] = {"height": 192, "width": 320, "channels": 3, "fill": 114}
     changed["reading"] = {"orientation": "stored", "jpeg_oversampling": 3}
-    changed["parity"] = [PARITY, {**PARITY, "runtime": "C++", "loss": None}]
     changed["precision"] = PRECISION
     count = len(changed["self_test"]["expected"]["scores"])
     for path, value in {
@@ -134,8 +117,6 @@ def test_keeps_values(values: Values) -> None:
     metadata = ArtifactMetadata.from_json(json.dumps(changed))
     assert metadata.canvas == Canvas(192, 320, 3, 114)
     assert metadata.reading == Reading("stored", 3)
-    assert metadata.parity[0] == Parity("Python", "cpu", 7, 30, 0.01, 0.001, 1, 1e-6, 12.5)
-    assert metadata.parity[1].loss is None
     assert metadata.precision == Precision("float16", "cuda", 12, 30, 0.01, 1.5, 0.004)
     assert metadata.classes == ("cat", "dog")
     assert metadata.extras == {"tail": Extra((1, 2), "points")}
@@ -145,8 +126,8 @@ def test_keeps_values(values: Values) -> None:
     assert tail.values[0].tolist() == [[1, 2.5]]
     assert tail.tolerances == {"cpu": 0.1, "cuda": 0.5}
     written = json.loads(metadata.to_json())
-    assert {key: written[key] for key in ("canvas", "reading", "parity", "precision")} == {
-        key: changed[key] for key in ("canvas", "reading", "parity", "precision")
+    assert {key: written[key] for key in ("canvas", "reading", "precision")} == {
+        key: changed[key] for key in ("canvas", "reading", "precision")
     }
     assert ArtifactMetadata.from_json(metadata.to_json()).to_json() == metadata.to_json()
 

@@ -55,7 +55,7 @@ def test_gpu_gives_the_answers_of_the_cpu(
 ) -> None:
     if has_colors:
         artifact = tmp_path / "colors.pt"
-        save_artifact(RedAndBlue(), artifact, parity=False)
+        save_artifact(RedAndBlue(), artifact)
     answers = [
         run(
             *("detect", "--artifact", artifact, "--device", "cuda", "--batch", batch),

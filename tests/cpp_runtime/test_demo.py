@@ -19,7 +19,7 @@ def arguments(runner: Path, tmp_path: Path) -> list[str]:
 def test_demo_prints_and_draws(
     arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    save_artifact(load_detector(), tmp_path / "detector.pt", parity=False)
+    save_artifact(load_detector(), tmp_path / "detector.pt")
     assert demo.main(arguments) == 0
     text = capfd.readouterr().out
     assert "grace_hopper.jpg, 512 x 600 pixels" in text
@@ -34,7 +34,7 @@ def test_demo_prints_and_draws(
 def test_demo_names_a_photograph_without_a_face(
     arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    save_artifact(load_detector(), tmp_path / "detector.pt", score_threshold=1.0, parity=False)
+    save_artifact(load_detector(), tmp_path / "detector.pt", score_threshold=1.0)
     assert demo.main(arguments) == 1
     assert "demo: no face was found in grace_hopper.jpg" in capfd.readouterr().err
 

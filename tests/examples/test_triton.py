@@ -17,7 +17,7 @@ from lensbox.export.verify.reference import comparison_canvases
 
 PROGRAM = "triton/make_repository.py"
 DETECTOR = RedAndBlue().eval()
-CANVASES = comparison_canvases(DETECTOR, (), 32)[0]
+CANVASES = comparison_canvases(DETECTOR)[0]
 
 
 def config_of(folder: Path) -> tuple[Any, dict[str, tuple[str, list[int]]]]:

@@ -94,7 +94,7 @@ def own_answers(example: Example, canvases: Tensor, iou: float, slots: int) -> l
 def _spread_scores(example: Example) -> None:
     """Calibrate batch norms, and give logits of classes a deviation of 1 about -2: no score is 0 or 1."""
     detector: Any = example.detector
-    canvases = torch.cat([spots(SIZE, SIZE), comparison_canvases(detector, (), 1)[0]])
+    canvases = torch.cat([spots(SIZE, SIZE), comparison_canvases(detector)[0]])
     norms = [module for module in detector.modules() if isinstance(module, nn.BatchNorm2d)]
     logits: dict[nn.Module, list[Tensor]] = {layer: [] for layer in example.class_layers}
     with torch.no_grad():

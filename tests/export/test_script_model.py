@@ -34,7 +34,7 @@ def small_detector() -> FaceDetector:
 def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
     detector = small_detector()
     save_detector(detector, weights)
-    arguments = ["--weights", str(weights), "--score-threshold", "0.3", "--no-parity"]
+    arguments = ["--weights", str(weights), "--score-threshold", "0.3"]
     result = run_python(SCRIPT, *arguments, cwd=tmp_path)
     assert result.stdout == f"{Path('artifacts', 'detector.pt')}\n"
     assert "loading the weights" in result.stderr
@@ -50,7 +50,7 @@ def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
 def test_default_threshold_is_the_recommendation_of_the_weights(weights: Path) -> None:
     save_detector(small_detector(), weights, {"figures": '{"recommended_threshold": 0.0123}'})
     output = weights.with_name("a.pt")
-    arguments = ["export", "--weights", str(weights), "--output", str(output), "--no-parity"]
+    arguments = ["export", "--weights", str(weights), "--output", str(output)]
     assert main(arguments) == 0
     assert load_artifact(output).metadata.score_threshold == 0.01
     assert main([*arguments, "--score-threshold", "0"]) == 0
@@ -60,7 +60,7 @@ def test_default_threshold_is_the_recommendation_of_the_weights(weights: Path) -
 def test_exports_a_mirrored_detector_for_every_batch_size(weights: Path) -> None:
     save_detector(varied_detector(0.4, dataclasses.replace(TINY, mirrored=True)), weights)
     output = str(weights.with_name("mirrored.onnx"))
-    arguments = ["--weights", str(weights), "--format", "onnx", "--output", output, "--no-parity"]
+    arguments = ["--weights", str(weights), "--format", "onnx", "--output", output]
     assert main(["export", *arguments]) == 0
 
 
@@ -70,7 +70,7 @@ def test_warns_if_all_scores_tie(weights: Path, capfd: pytest.CaptureFixture[str
         torch.nn.init.zeros_(parameter)
     save_detector(detector, weights)
     output = str(weights.with_name("a.pt"))
-    assert main(["export", "--weights", str(weights), "--output", output, "--no-parity"]) == 0
+    assert main(["export", "--weights", str(weights), "--output", output]) == 0
     assert "scores lie so close together that rounding decides" in capfd.readouterr().err
     assert load_artifact(output).self_test().passed
 
@@ -101,7 +101,7 @@ def test_full_disk_leaves_the_old_artifact(tmp_path: Path) -> None:
     output.write_bytes(b"old")
     # Limit the size of files, so that writing fails half-way as on a full disk.
     limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))}
-    result = run_python(SCRIPT, "--output", output, "--no-parity", code=3, **limit)
+    result = run_python(SCRIPT, "--output", output, code=3, **limit)
     assert f"{output}: cannot be written: File too large" in result.stderr
     assert "Traceback" not in result.stderr
     assert output.read_bytes() == b"old"

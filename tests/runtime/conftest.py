@@ -18,7 +18,7 @@ def artifact(artifact_path: Path) -> Artifact:
 def colors_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Export a detector with two classes."""
     path = tmp_path_factory.mktemp("colors") / "detector.pt"
-    save_artifact(RedAndBlue(), path, parity=False)
+    save_artifact(RedAndBlue(), path)
     return path
 
 

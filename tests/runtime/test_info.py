@@ -40,7 +40,7 @@ def test_reports_a_broken_op_library(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def folder(colors_path: Path) -> Path:
-    save_artifact(RedAndBlue(), colors_path.with_suffix(".onnx"), kind="onnx", parity=False)
+    save_artifact(RedAndBlue(), colors_path.with_suffix(".onnx"), kind="onnx")
     return colors_path.parent
 
 

@@ -54,7 +54,7 @@ def test_the_service_finds_the_same(client: httpx.Client, artifact_path: Path, p
 def test_on_a_gpu(detector: FaceDetector, tmp_path: Path, dtype: str) -> None:
     """Compiled there, it finds the same as captured graphs, in Python and in C++."""
     path = tmp_path / "detector.pt2"
-    save_artifact(detector, path, 0.25, 0.4, kind="aoti", dtype=dtype, device=torch.device("cuda"))
+    save_artifact(detector, path, 0.25, 0.4, kind="aoti", dtype=dtype, device="cuda")
     artifact = load_artifact(path, "cuda")
     assert artifact.self_test().passed
     canvases = torch.randint(0, 256, (5, 1, 256, 256), dtype=torch.uint8, device="cuda")

@@ -18,7 +18,7 @@ from lensbox.runtime.detection import detections_to_json
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a detector of two classes and a photograph of many small squares."""
     folder = tmp_path_factory.mktemp("tiles")
-    save_artifact(RedAndBlue(), folder / "colors.pt", parity=False)
+    save_artifact(RedAndBlue(), folder / "colors.pt")
     generator = np.random.default_rng(0)
     picture = PIL.Image.new("RGB", (1501, 803), (114, 114, 114))
     for index in range(60):

@@ -103,7 +103,7 @@ def test_labels_without_the_own_loss(tmp_path: Path) -> None:
     assert metadata.methods == ("preprocess", "detect", "restore", "detect_named")
     artifact = load_artifact(path)
     assert artifact.self_test().passed
-    canvases = comparison_canvases(detector, (), 32)[0][6:12]  # drawn scenes
+    canvases = comparison_canvases(detector)[0][6:12]  # drawn scenes
     found, wanted = artifact.detect_named(canvases), detector.detect(canvases, 0.4, 0.3)
     assert found.keys() == wanted.keys()
     for name, value in wanted.items():

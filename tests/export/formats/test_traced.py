@@ -11,8 +11,9 @@ from torch import Tensor
 from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.options import ExportOptions
 from lensbox.export.pipeline import make_artifact, save_artifact
-from lensbox.export.plan import ExportOptions, Plan
+from lensbox.export.plan import Plan
 from lensbox.ops.canvas import cut_into_batches
 from lensbox.runtime import load_artifact
 
@@ -50,13 +51,13 @@ class Frozen(Uncompiled):
 
 
 def test_traces_detectors_that_cannot_be_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    plan = Plan(Uncompiled(), ExportOptions(0.2, parity=True, runner=built_runner()))
+    plan = Plan(Uncompiled(), ExportOptions(0.2, runner=built_runner()))
     made = make_artifact(plan, "torchscript", "traced.pt")
     assert "traced, as TorchScript cannot compile it: " in caplog.text
-    assert {(row.runtime, row.batch) for row in made.metadata.parity} == {
+    assert {(row.where.split()[2], row.batch) for row in made.comparisons} == {
         (runtime, batch) for runtime in ("Python", "C++") for batch in (1, 2, 7, 32)
     }
-    assert all(row.detections > 20 and row.exchanged == 0 for row in made.metadata.parity)
+    assert all(row.difference.expected > 20 and row.difference.others == 0 for row in made.comparisons)
     with pytest.raises(ArtifactError, match="as TorchScript cannot compile it"):
         save_artifact(Uncompiled(), tmp_path / "a.pt", trace=False)
 
@@ -74,11 +75,8 @@ def test_networks_with_fixed_batches_take_any_batch(
     kind: str, sizes: tuple[int, ...], tmp_path: Path
 ) -> None:
     runner = built_runner() if kind != "onnx" or runner_onnxruntime() else None
-    metadata = save_artifact(
-        OfEight(), tmp_path / "a", 0.2, kind=kind, batches=sizes, parity=True, runner=runner
-    )
+    metadata = save_artifact(OfEight(), tmp_path / "a", 0.2, kind=kind, batches=sizes, runner=runner)
     assert metadata.batch == (None if kind == "torchscript" else sizes[0])
-    assert {row.batch for row in metadata.parity} >= {1, 2, 7, 32}
     artifact = load_artifact(tmp_path / "a")
     canvases = torch.randint(0, 256, (11, 3, 192, 320), dtype=torch.uint8)
     for batch in (0, 1, 3, 11):
@@ -124,5 +122,5 @@ def test_single_graph_formats_advise_one_batch_size(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_a_trace_follows_its_device(tmp_path: Path) -> None:
-    save_artifact(Uncompiled(), tmp_path / "a.pt", 0.2, device=torch.device("cuda"))
+    save_artifact(Uncompiled(), tmp_path / "a.pt", 0.2, device="cuda")
     assert load_artifact(tmp_path / "a.pt", "cuda").self_test().passed

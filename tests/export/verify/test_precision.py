@@ -108,7 +108,7 @@ def test_options_of_the_command(
 @pytest.mark.usefixtures("new_gpu_float32")
 @pytest.mark.parametrize("dtype", ["tf32", "float16", "bfloat16"])
 def test_measures_the_change_on_the_gpu(dtype: str, tmp_path: Path) -> None:
-    options: Any = {"dtype": dtype, "device": torch.device("cuda"), "tolerance": 50}
+    options: Any = {"dtype": dtype, "device": "cuda", "tolerance": 50}
     path = tmp_path / "a.pt"
     metadata = save_artifact(Cells(), path, **options)
     assert metadata.precision is not None

@@ -18,20 +18,20 @@ from user_detectors import Brightest, Landmarks, RedAndBlue
 from lensbox.artifact.metadata import Precision
 from lensbox.common.errors import ArtifactError
 from lensbox.common.main import main
+from lensbox.export.options import ExportOptions
 from lensbox.export.pipeline import MadeArtifact, make_artifact
-from lensbox.export.plan import ExportOptions, Plan
+from lensbox.export.plan import Plan
 from lensbox.export.verify import verifier
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.tolerances import tolerance_of
-from lensbox.export.verify.verifier import Runtimes, compare, faults_of, verify
+from lensbox.export.verify.verifier import Comparison, compare, faults_of, verify
 from lensbox.model import Detector, FaceDetector
 from lensbox.model.protocol_check import named
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection_sets import found_in
-from lensbox.runtime.loading import load_artifact, load_artifact_bytes
+from lensbox.runtime.loading import load_artifact_bytes
 
 THRESHOLDS = (0.04, 0.3)
-TIMED = Runtimes(timed=True)
 CPU = tolerance_of("float32", "cpu", 0)
 
 Answer = dict[str, Tensor]
@@ -48,8 +48,8 @@ def colors() -> tuple[MadeArtifact, Reference]:
     return made_of(RedAndBlue())
 
 
-def check(made: MadeArtifact, reference: Reference, runtimes: Runtimes = TIMED) -> Any:
-    return verify(made.content, "colors.pt", made.metadata, reference, runtimes)
+def check(made: MadeArtifact, reference: Reference, **options: Any) -> list[Comparison]:
+    return verify(made.content, "colors.pt", made.metadata, reference, ExportOptions(**options))
 
 
 def answering(change: Callable[[Answer, Tensor], Answer], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,16 +62,16 @@ def answering(change: Callable[[Answer, Tensor], Answer], monkeypatch: pytest.Mo
     monkeypatch.setattr(Artifact, "detect_named", wrong)
 
 
-def test_returns_a_row_for_each_batch_size(colors: tuple[MadeArtifact, Reference]) -> None:
+def test_returns_what_was_compared(colors: tuple[MadeArtifact, Reference]) -> None:
     made, reference = colors
     rows = check(made, reference)
-    assert [(row.runtime, row.device, row.batch) for row in rows] == [
-        ("Python", "cpu", 1),
-        ("Python", "cpu", 5),
+    assert [(row.where, row.batch) for row in rows] == [
+        ("colors.pt with Python on cpu", batch) for batch in (1, 5, 7)
     ]
-    for row in rows:
-        assert row.detections == sum(len(found.scores) for found in reference.found(THRESHOLDS)) > 100
-        assert (row.boxes < 0.01, row.exchanged, row.loss, row.milliseconds > 0) == (True, 0, 0, True)
+    for row in rows[:2]:
+        expected = sum(len(found.scores) for found in reference.found(THRESHOLDS))
+        assert row.difference.expected == expected > 100
+        assert (row.canvases, max(row.difference.boxes) < 0.01, row.difference.others) == (15, True, 0)
 
 
 def without_the_best(found: Answer, images: Tensor) -> Answer:
@@ -90,7 +90,7 @@ def test_rejects_errors_in_one_batch_size(
 ) -> None:
     """`tests/runtime/test_self_test.py` has all kinds of errors that the comparison of sets finds."""
     answering(lambda found, images: change(found, images) if len(images) == 5 else found, monkeypatch)
-    with pytest.raises(ArtifactError, match=r"with Python on cpu in batches of 5: .* are missing, new"):
+    with pytest.raises(ArtifactError, match=r"with Python on cpu does not .* of 5 at .* are missing, new"):
         check(*colors)
 
 
@@ -106,7 +106,7 @@ def test_rejects_a_constant_threshold(name: str, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Artifact, "detect_named", constant)
     with pytest.raises(ArtifactError, match="does not find what the detector finds, in batches of 7 at"):
-        verify(made.content, "colors.pt", made.metadata, reference, TIMED)
+        check(made, reference)
 
 
 @pytest.mark.parametrize("name", ["corners", "embedding", "cell"])
@@ -146,22 +146,23 @@ def test_tolerance_applies_to_reduced_precision(
     colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, reference = colors
-    runtimes = Runtimes(boxes=0.5, timed=True)
     precision = Precision("float16", "cpu", 1, 1, 0.1, 0.1, 0.0)
     rounded = made._replace(metadata=dataclasses.replace(made.metadata, precision=precision))
     shift = 0.4
     answering(lambda found, images: {**found, "boxes": found["boxes"] + shift}, monkeypatch)
-    assert all(row.exchanged == 0 and 0.39 < row.boxes < 0.41 for row in check(rounded, reference, runtimes))
+    for row in check(rounded, reference, tolerance=0.5):
+        assert row.difference.others == 0
+        assert 0.39 < max(row.difference.boxes) < 0.41
     with pytest.raises(ArtifactError, match=r"moved by more than 0\.01 px of the canvas \(by up to 0\.4\)"):
-        check(made, reference, runtimes)
+        check(made, reference, tolerance=0.5)
     shift = 0.6
     with pytest.raises(ArtifactError, match=r"moved by more than 0\.5 px of the canvas \(by up to 0\.6\)"):
-        check(rounded, reference, runtimes)
+        check(rounded, reference, tolerance=0.5)
 
 
 def test_compares_a_variable_number_of_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     made, reference = made_of(AsManySlotsAsNeeded())
-    assert [row.exchanged for row in check(made, reference)] == [0, 0]
+    assert {row.difference.others for row in check(made, reference)} == {0}
 
     def without_the_last(found: Answer, images: Tensor) -> Answer:
         return {**found, "counts": (found["counts"] - 1).clamp(min=0)}
@@ -220,12 +221,10 @@ def test_accepts_rounded_weights_and_rejects_others(make: Callable[[], Any]) -> 
     ],
 )
 def test_compares_the_runner(make: Callable[[], Any], kind: str) -> None:
-    rows = check(*made_of(make(), kind), Runtimes(runner=built_runner(), timed=True))
-    assert [row.runtime for row in rows] == ["Python", "Python", "C++", "C++"]
-    for row in rows[2:]:
-        assert (row.boxes < 0.01, row.exchanged, row.milliseconds > 0) == (True, 0, True)
-        assert row.loss is not None
-        assert row.loss < 1e-6
+    rows = [row for row in check(*made_of(make(), kind), runner=built_runner()) if "C++" in row.where]
+    assert [row.batch for row in rows] == [1, 5]
+    for row in rows:
+        assert (max(row.difference.boxes) < 0.01, row.difference.others) == (True, 0)
 
 
 def test_skips_a_runner_without_onnxruntime(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -234,8 +233,8 @@ def test_skips_a_runner_without_onnxruntime(tmp_path: Path, caplog: pytest.LogCa
     program.chmod(0o755)
     made, reference = made_of(Brightest(), "onnx")
     with caplog.at_level(logging.INFO):
-        rows = check(made, reference, Runtimes(runner=program, timed=True))
-    assert {row.runtime for row in rows} == {"Python"}
+        rows = check(made, reference, runner=program)
+    assert not any("C++" in row.where for row in rows)
     assert f"is not compared in C++: {program} has no onnxruntime" in caplog.text
 
 
@@ -243,10 +242,10 @@ def test_reports_a_failing_runner(colors: tuple[MadeArtifact, Reference], tmp_pa
     program = tmp_path / "runner"
     program.write_text("#!/bin/sh\necho no device >&2\nexit 2\n")
     with pytest.raises(ArtifactError, match=r"cannot be compared with .*runner: .*Permission"):
-        check(*colors, Runtimes(runner=program))
+        check(*colors, runner=program)
     program.chmod(0o755)
     with pytest.raises(ArtifactError, match="runner loss failed: no device"):
-        check(*colors, Runtimes(runner=program))
+        check(*colors, runner=program)
 
 
 def test_rejects_a_failed_self_test(
@@ -265,19 +264,11 @@ def test_rejects_a_failed_self_test(
         check(made, reference)
 
 
-def test_command_prints_stores_and_reports_parity(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_what_was_compared(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = ["--model", "user_detectors:Brightest", "--output", str(tmp_path / "colors")]
-    report = tmp_path / "parity.md"
-    assert main(["export", *model, "--format", "torchscript,onnx", "--report", str(report)]) == 0
+    assert main(["export", *model, "--format", "torchscript,onnx"]) == 0
     out, err = capfd.readouterr()
-    assert out.split() == [str(tmp_path / f"colors.{suffix}") for suffix in ("pt", "onnx")] + [str(report)]
-    assert err.count("Python on cpu in batches of 32: boxes within ") == 2
-    text = report.read_text()
+    assert out.split() == [str(tmp_path / f"colors.{suffix}") for suffix in ("pt", "onnx")]
     for suffix in ("pt", "onnx"):
-        rows = load_artifact(tmp_path / f"colors.{suffix}").metadata.parity
-        assert [row.batch for row in rows if row.runtime == "Python"] == [1, 2, 7, 32]
-        lines = [line for line in text.splitlines() if line.startswith(f"| colors.{suffix} | Python | cpu |")]
-        for row, line in zip(rows, lines, strict=False):
-            assert f"| {row.batch} | {row.boxes:.2g} |" in line
-    assert main(["info", str(tmp_path / "colors.onnx")]) == 0
-    assert "parity, Python on cpu: boxes within " in capfd.readouterr().out
+        where = f"{tmp_path}/colors.{suffix} with Python on cpu in batches of 32: "
+        assert f"{where}32 detections in 32 pictures, boxes within 0 px (at most 0.01), scores " in err

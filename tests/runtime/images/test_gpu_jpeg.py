@@ -206,7 +206,7 @@ def test_damaged_files_are_refused_and_others_of_the_batch_are_not(
 def test_detect_files_finds_the_same(canvas: Canvas, artifact_path: Path, tmp_path: Path) -> None:
     if canvas == COLORS:
         artifact_path = tmp_path / "colors.pt"
-        save_artifact(RedAndBlue(), artifact_path, parity=False)
+        save_artifact(RedAndBlue(), artifact_path)
     artifact = load_artifact(artifact_path, "cuda")
     begin = begin_of_data(BASELINE) + 50
     sources: list[str | Path | bytes] = [
