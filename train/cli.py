@@ -6,7 +6,6 @@ Bodies import what they need when they run: torch takes seconds to load, and `--
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import click
 
 from lensbox.common.command import FILE, OPS, Command, given_arguments, require_at_most_one
-from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
 
 
 @dataclass(frozen=True)
@@ -40,15 +38,21 @@ class TrainArguments:
 
 
 @dataclass(frozen=True)
-class DetectorArguments:
-    """The options that name a detector and its device."""
+class EvaluateArguments:
+    """The options of `lensbox evaluate`."""
 
+    data: tuple[str, ...]
+    labels: str | None
+    strict: bool
     weights: Path | None
     checkpoint: Path | None
     artifact: Path | None
     public_key: Path | None
     ops: tuple[Path, ...]
     device: str
+    detections: Path | None
+    coco: bool
+    json_file: Path | None
 
 
 _strict = click.option("--strict", is_flag=True, help="Stop at the first problem in the data.")
@@ -56,28 +60,6 @@ _labels = click.option(
     "--labels", type=click.Choice(["wider", "coco", "yolo"]), help="Layout of the labels. Default: detect."
 )
 _device = click.option("--device", default="auto", help="cpu, cuda, cuda:N or auto, which prefers a GPU.")
-
-
-_DETECTORS = ("weights", "checkpoint", "artifact")
-
-
-def _with_detector(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of `DetectorArguments`."""
-    for option in (
-        _device,
-        OPS,
-        click.option("--public-key", type=FILE, help="PEM file. --artifact must be signed with its key."),
-        click.option("--artifact", type=FILE, help="Exported artifact; `evaluate` takes any detector."),
-        click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; uses its weight average."),
-        click.option("--weights", type=FILE, help="safetensors file. Default: the shipped weights."),
-    ):
-        function = option(function)
-    return function
-
-
-def _detector(options: dict[str, Any]) -> DetectorArguments:
-    require_at_most_one(options, *_DETECTORS)
-    return DetectorArguments(**options)
 
 
 @click.command(cls=Command)
@@ -131,64 +113,22 @@ def train(**options: Any) -> None:
 )
 @_labels
 @_strict
-@_with_detector
+@click.option("--weights", type=FILE, help="safetensors file. Default: the shipped weights.")
+@click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; uses its weight average.")
+@click.option("--artifact", type=FILE, help="Exported artifact of any detector.")
+@click.option("--public-key", type=FILE, help="PEM file. --artifact must be signed with its key.")
+@OPS
+@_device
 @click.option("--detections", type=FILE, metavar="FILE", help="Score COCO results (JSON), no detector.")
 @click.option("--coco", is_flag=True, help="COCO's average precision too (pycocotools).")
-@click.option("--report", type=FILE, metavar="FOLDER", help="Draw curves, misses, false alarms.")
 @click.option("--json", "json_file", type=FILE, metavar="FILE", help="Also write the figures to FILE.")
-def evaluate(
-    data: tuple[str, ...],
-    labels: str | None,
-    strict: bool,
-    detections: Path | None,
-    coco: bool,
-    report: Path | None,
-    json_file: Path | None,
-    **options: Any,
-) -> None:
+def evaluate(**options: Any) -> None:
     """Measure average precision at IoU 0.5 by box height, and by class where the detector has some.
 
     If --data is one COCO file, --coco adds the summary of pycocotools for that file. --detections prints the
     summary for the detections in FILE.
     """
-    import json
+    require_at_most_one(options, "detections", "weights", "checkpoint", "artifact")
+    from lensbox.train.evaluation.command import run_evaluate
 
-    from lensbox.train.data.coco import annotation_file
-
-    coco_file = annotation_file(Path(data[0])) if len(data) == 1 and labels in (None, "coco") else None
-    if detections is not None:
-        require_at_most_one({**options, "detections": detections}, "detections", *_DETECTORS)
-        if coco_file is None:
-            raise click.UsageError("--detections needs one COCO file: --data instances.json")
-        from lensbox.train.evaluation.coco_precision import read_results, summary
-
-        print("\n".join(summary(coco_file, read_results(detections))))
-        return
-    arguments = _detector(options)
-    from lensbox.runtime.device import choose_device
-    from lensbox.train.choices import chosen_detector, load_labelled
-    from lensbox.train.evaluation.evaluate import detect_all, detect_photographs, score
-    from lensbox.train.evaluation.pictures import write_pictures
-
-    device = choose_device(arguments.device)
-    if report is not None:
-        require_writable_folder("--report", report)
-    if json_file is not None:
-        require_writable_file("--json", json_file)
-    chosen = chosen_detector(arguments, device)
-    photographs = load_labelled(data, labels, strict, chosen.canvas, chosen.classes)
-    if chosen.artifact is None:
-        found = detect_all(chosen.detect, photographs.canvases, device)
-    else:
-        found = detect_photographs(chosen.artifact, photographs)
-    figures, matched = score(found, photographs, coco)
-    print("\n".join(figures.lines()))
-    if coco and coco_file is not None:
-        from lensbox.train.evaluation.coco_precision import results_of, summary
-
-        print("\n".join(summary(coco_file, results_of(found, photographs, coco_file))))
-    if report is not None:
-        write_pictures(photographs, matched, report)
-        print(f"wrote {report}")
-    if json_file is not None:
-        atomic_write(json_file, (json.dumps(figures.to_json(), indent=2) + "\n").encode())
+    run_evaluate(EvaluateArguments(**options))

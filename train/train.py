@@ -8,25 +8,33 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from lensbox.common.files import require_writable_file, require_writable_folder
 from lensbox.model import read_metadata
 from lensbox.runtime.device import choose_device
-from lensbox.train.choices import given_settings, load_labelled, report_problems, use_fast_kernels
 from lensbox.train.cli import TrainArguments
 from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
 from lensbox.train.data.image_store import ImageStore, load_images, unknown_sources
-from lensbox.train.data.labels import DataError, LabelledImage, Problem, read_labels, shared_photographs
+from lensbox.train.data.labels import (
+    DataError,
+    LabelledImage,
+    Problem,
+    read_labels,
+    report_problems,
+    shared_photographs,
+)
 from lensbox.train.errors import ConfigError
-from lensbox.train.evaluation.pictures import save_contact_sheet
+from lensbox.train.evaluation.command import load_labelled
 from lensbox.train.loss.teachers import load_teachers
 from lensbox.train.run import process_group
 from lensbox.train.run.delivery import LAST_FILE
 from lensbox.train.run.origin import Origin, first_detector
 from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
-from lensbox.train.settings import TrainConfig
+from lensbox.train.settings import CONFIG_FILE, TrainConfig, parse_assignment, read_config
+from lensbox.train.views.contact_sheet import save_contact_sheet
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
 
@@ -96,7 +104,7 @@ def _train(arguments: TrainArguments) -> None:
 
 def _configuration(arguments: TrainArguments) -> TrainConfig:
     """Return the configuration that the options name, fitted to the time limit."""
-    values = given_settings(arguments)
+    values = _given_settings(arguments)
     if arguments.time_limit is not None:
         if not 0 < arguments.time_limit < math.inf:
             raise ConfigError(f"--time-limit must be above 0 and finite, got {arguments.time_limit}")
@@ -108,6 +116,18 @@ def _configuration(arguments: TrainArguments) -> TrainConfig:
     return TrainConfig().with_values(values)
 
 
+def _given_settings(arguments: TrainArguments) -> dict[str, Any]:
+    """Return the settings of files and `--set`; a resumed run lays them over its earlier settings."""
+    values: dict[str, Any] = {}
+    earlier = arguments.output / CONFIG_FILE
+    if arguments.resume and earlier.is_file():
+        values.update(read_config(earlier))
+    for path in arguments.config:
+        values.update(read_config(path))
+    values.update(parse_assignment(text) for text in arguments.sets)
+    return values
+
+
 def _join(device: torch.device) -> torch.device:
     """Join the process group that torchrun announces; choose the device and the arithmetic."""
     device = process_group.join(device)
@@ -116,7 +136,10 @@ def _join(device: torch.device) -> torch.device:
     if device.type == "cuda":
         device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)
-        use_fast_kernels()
+        # cuDNN chooses kernels by timing them; float32 products are rounded to TF32.
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.allow_tf32 = True
     return device
 
 
@@ -175,5 +198,5 @@ def _draw_sheet(store: ImageStore, config: TrainConfig, device: torch.device, pa
     torch.manual_seed(config.seed)
     counts = view_counts(config)
     views = make_views(store.tensors, draw(counts, torch.ones((), device=device), device), counts, config)
-    save_contact_sheet(views.images, views.targets, views.ignored, path)
+    save_contact_sheet(views, path)
     print(f"wrote {path}: {counts.mosaic} mosaics, {counts.whole} whole photographs, {counts.crop} crops")

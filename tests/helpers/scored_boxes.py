@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lensbox.train.evaluation.average_precision import ImageDetections, ImageLabels
+from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels
 
 
 def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:

@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from lensbox.common.errors import system_reason
-from lensbox.train.data.labels import DataError, ImagesAndProblems, LabelledImage, Problem, box_problem
+from lensbox.train.data.labels import (
+    DataError,
+    ImagesAndProblems,
+    LabelledImage,
+    Problem,
+    box_problem,
+    is_number,
+)
 
 Rows = list[dict[str, Any]]
 
@@ -47,11 +54,11 @@ def read_coco(path: Path) -> ImagesAndProblems:
     for row in annotations:
         if rule := box_problem(*row["bbox"]):
             message = f"bbox: {rule}, got {row['bbox']!r}; box skipped"
-            problems.append(Problem(f"{file}: annotation {row.get('id')}", message))
+            problems.append(Problem(f"{file}: annotation {row.get('id')!r}", message))
             continue
         x, y, width, height = map(float, row["bbox"])
         box = [x, y, x + width, y + height]
-        boxes[row["image_id"]].append((box, bool(row.get("iscrowd", 0)), names[row["category_id"]]))
+        boxes[row["image_id"]].append((box, bool(row["iscrowd"]), names[row["category_id"]]))
     folders = [file.parent, file.parent / "images", file.parent.parent]
     folders += sorted(folder for folder in file.parent.parent.iterdir() if folder.is_dir())
     found = []
@@ -80,8 +87,11 @@ def read_coco(path: Path) -> ImagesAndProblems:
 def load_tables(file: Path) -> tuple[Rows, Rows, Rows, list[Problem]]:
     """Return images, annotations and categories of a COCO file, and a problem for each malformed annotation.
 
+    `iscrowd` of the annotations is 0 or 1, also where the file has none.
+
     Raises:
-        DataError: the file cannot be read, lacks one of the three lists, or has bad or repeated ids.
+        DataError: the file cannot be read, lacks one of the three lists, has bad or repeated ids of images or
+            categories, or an `iscrowd` that is neither 0 nor 1.
     """
     content = load_json(file)
     tables = [content.get(name) if isinstance(content, dict) else None for name in _TABLES]
@@ -91,7 +101,7 @@ def load_tables(file: Path) -> tuple[Rows, Rows, Rows, list[Problem]]:
     for name, table in (("images", images), ("categories", categories)):
         ids = set()
         for row in table:
-            if not isinstance(row.get("id"), int) or row["id"] in ids:
+            if not isinstance(row.get("id"), int) or not is_number(row["id"]) or row["id"] in ids:
                 raise DataError(
                     f"{file}: {name} must have an integer id each, all different, got {row.get('id')!r}"
                 )
@@ -99,10 +109,14 @@ def load_tables(file: Path) -> tuple[Rows, Rows, Rows, list[Problem]]:
     known, labels = ({row["id"] for row in table} for table in (images, categories))
     problems, good = [], []
     for row in annotations:
+        place = f"{file}: annotation {row.get('id')!r}"
+        crowd = row.get("iscrowd")
         if wrong := _wrong(row, known, labels):
-            problems.append(Problem(f"{file}: annotation {row.get('id')}", f"{wrong}; box skipped"))
+            problems.append(Problem(place, f"{wrong}; box skipped"))
+        elif crowd not in (None, 0, 1):
+            raise DataError(f"{place}: iscrowd must be 0 or 1, got {crowd!r}")
         else:
-            good.append(row)
+            good.append({**row, "iscrowd": int(crowd or 0)})
     return images, good, categories, problems
 
 
@@ -120,15 +134,11 @@ def load_json(file: Path) -> Any:
 
 def _wrong(row: Mapping[str, Any], images: set[Any], categories: set[Any]) -> str | None:
     """Return the rule that an annotation breaks; None for a well-formed one."""
-    if row.get("image_id") not in images:
-        return f"image_id must be the id of an image, got {row.get('image_id')!r}"
-    if row.get("category_id") not in categories:
-        return f"category_id must be the id of a category, got {row.get('category_id')!r}"
-    box = row.get("bbox")
-    if (
-        not isinstance(box, list)
-        or len(box) != 4
-        or not all(isinstance(value, (int, float)) for value in box)
-    ):
-        return f"bbox must be [x, y, width, height], got {box!r}"
+    image, category, box = (row.get(name) for name in ("image_id", "category_id", "bbox"))
+    if not is_number(image) or image not in images:
+        return f"image_id must be the id of an image, got {image!r}"
+    if not is_number(category) or category not in categories:
+        return f"category_id must be the id of a category, got {category!r}"
+    if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
+        return f"bbox must be [x, y, width, height], all finite numbers, got {box!r}"
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,9 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 LAYOUT = "docs/training.md#your-photographs; examples/train.py makes it of a table"
 FURTHEST = 1e6  # pixels; no photograph is as large
 QUOTED = 80  # characters of a line that is no label
+MOST_PROBLEMS = 20  # lines of a report
+
+logger = logging.getLogger(__name__)
 
 
 class DataError(InputError):
@@ -69,6 +73,11 @@ class Problem:
 ImagesAndProblems = tuple[list[LabelledImage], list[Problem]]
 
 
+def is_number(value: object) -> bool:
+    """Return whether a value of a file is a finite number. True and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+
+
 def box_problem(x: float, y: float, width: float, height: float) -> str | None:
     """Return the rule that a box breaks; None for a good one."""
     is_near = all(abs(value) <= FURTHEST for value in (x, y, width, height))  # false for NaN
@@ -115,6 +124,16 @@ def _reader(path: Path, layout: str | None, split: str) -> Callable[[Path], Imag
     if layout == "yolo" or (layout is None and description_file(path) is not None):
         return lambda folder: read_yolo(folder, split)
     return read_wider_face
+
+
+def report_problems(problems: Sequence[Problem], strict: bool) -> None:
+    """Log skipped rows and images, in at most `MOST_PROBLEMS` lines. Raise DataError if `strict`."""
+    for problem in problems[:MOST_PROBLEMS]:
+        logger.warning("skipped: %s", problem)
+    if len(problems) > MOST_PROBLEMS:
+        logger.warning("skipped: %d more", len(problems) - MOST_PROBLEMS)
+    if strict and problems:
+        raise DataError(str(problems[0]))
 
 
 def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataError:

@@ -1,1 +1,1 @@
-"""Score a detector on labelled photographs, in figures and pictures."""
+"""Score a detector on labelled photographs."""

@@ -3,7 +3,8 @@
 A box is scored in the band of its labelled height. Boxes of other bands and ignored boxes are no misses, and
 a detection that hits one is no false alarm (WIDER FACE's rule, Yang et al. 2016, arXiv:1511.06523). A
 detection that hits nothing is a false alarm of each band that its height fits. For this, the low limit of the
-band is multiplied by 0.7 and the high limit by 1.4.
+band is multiplied by 0.7 and the high limit by 1.4. pycocotools has neither rule: its average precision by
+height is one to four points higher.
 
 With several classes, a detection matches only labels of its class.
 """
@@ -11,15 +12,19 @@ With several classes, a detection matches only labels of its class.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from lensbox.ops import box_iou
-
-Array = npt.NDArray[np.float64]
+from lensbox.train.evaluation.boxes import (
+    Array,
+    Flags,
+    ImageDetections,
+    ImageLabels,
+    require_as_many,
+)
 
 # Height in canvas pixels, lower limit included.
 BANDS: dict[str, tuple[float, float]] = {
@@ -36,52 +41,13 @@ SCORE_THRESHOLD = 0.02
 LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
 
 
-@dataclass(frozen=True)
-class ImageLabels:
-    """Labelled boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), ignore bool [n], classes
-    int64 [n]; without classes all boxes are of class 0."""
-
-    boxes: Array
-    ignore: npt.NDArray[np.bool_]
-    classes: npt.NDArray[np.int64] | None = None
-
-
-@dataclass(frozen=True)
-class ImageDetections:
-    """Found boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), scores float64 [n], classes
-    int64 [n]; without classes all boxes are of class 0."""
-
-    boxes: Array
-    scores: Array
-    classes: npt.NDArray[np.int64] | None = None
-
-
-def class_indices(image: ImageLabels | ImageDetections) -> npt.NDArray[np.int64]:
-    """Return the class of each box, int64 [n]."""
-    return np.zeros(len(image.boxes), np.int64) if image.classes is None else image.classes
-
-
-def _of_class(image: ImageLabels | ImageDetections, wanted: int | None) -> npt.NDArray[np.bool_]:
-    """Return bool [n], true for boxes of a class; true for all boxes if `wanted` is None."""
-    return np.full(len(image.boxes), True) if wanted is None else class_indices(image) == wanted
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Detections of a band by falling score.
-
-    Attributes:
-        scores: float64 [n]. hits: bool [n], true positives. total: labelled boxes of the band.
-        image, detection: int64 [n], the index of the image and of the detection within it.
-        label: int64 [n], the index of the labelled box that it took; -1 for a false alarm.
-    """
+class Curve(NamedTuple):
+    """Detections of a band by falling score: scores float64 [n]; hits bool [n], true positives; total, the
+    number of labelled boxes of the band."""
 
     scores: Array
-    hits: npt.NDArray[np.bool_]
+    hits: Flags
     total: int
-    image: npt.NDArray[np.int64]
-    detection: npt.NDArray[np.int64]
-    label: npt.NDArray[np.int64]
 
     @property
     def recall(self) -> Array:
@@ -99,12 +65,6 @@ class Curve:
         return float(np.sum(np.diff(np.concatenate([[0.0], self.recall])) * envelope))
 
 
-def iou_matrix(boxes1: Array, boxes2: Array) -> Array:
-    """Return IoU [n, m] of boxes [n, 4] and [m, 4], xyxy."""
-    iou: Array = box_iou(torch.from_numpy(boxes1), torch.from_numpy(boxes2)).numpy()
-    return iou
-
-
 class Evaluation:
     """Compare detections with labels once, then score any band quickly.
 
@@ -113,82 +73,52 @@ class Evaluation:
     """
 
     def __init__(self, labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> None:
-        if len(labels) != len(detections):
-            raise ValueError(
-                f"labels and detections must be of as many images, got {len(labels)} and {len(detections)}"
-            )
-        self.labels = labels
-        self.detections = detections
-        self._order: list[npt.NDArray[np.int64]] = []
-        # Per image: rank of a detection -> labels with IoU >= MATCH_IOU, sorted by IoU, then by index. Few
-        # detections have any.
-        self._overlaps: list[dict[int, list[int]]] = []
+        require_as_many(labels, detections)
+        # Per image: labels, detections by falling score, and IoU [n, m], 0 where the classes differ.
+        self._images: list[tuple[ImageLabels, ImageDetections, Array]] = []
         for truth, found in zip(labels, detections, strict=True):
             order = np.argsort(-found.scores, kind="stable")
-            overlaps: dict[int, list[int]] = {}
-            if len(truth.boxes) and len(order):
-                matrix = iou_matrix(found.boxes[order], truth.boxes)
-                matrix = matrix * (class_indices(found)[order][:, None] == class_indices(truth))
-                ranks, near = np.nonzero(matrix >= MATCH_IOU)
-                ious = matrix[ranks, near]
-                best_first = np.lexsort((near, -ious, ranks))
-                for rank, label in zip(ranks[best_first].tolist(), near[best_first].tolist(), strict=True):
-                    overlaps.setdefault(rank, []).append(label)
-            self._order.append(order)
-            self._overlaps.append(overlaps)
+            ranked = ImageDetections(found.boxes[order], found.scores[order], found.classes[order])
+            iou = box_iou(torch.from_numpy(ranked.boxes), torch.from_numpy(truth.boxes)).numpy()
+            self._images.append((truth, ranked, iou * (ranked.classes[:, None] == truth.classes)))
 
     def curve(self, low: float, high: float, wanted: int | None = None) -> Curve:
         """Return the ranked detections of the band of heights [low, high), of all classes or of one."""
-        scores, images, ranks, labels, total = [], [], [], [], 0
-        for index, (truth, found) in enumerate(zip(self.labels, self.detections, strict=True)):
-            height = truth.boxes[:, 3] - truth.boxes[:, 1]
+        scores, hits, total = [np.zeros(0)], [np.zeros(0, bool)], 0
+        for truth, found, iou in self._images:
+            height, found_height = (boxes[:, 3] - boxes[:, 1] for boxes in (truth.boxes, found.boxes))
             care = (height >= low) & (height < high) & ~truth.ignore & _of_class(truth, wanted)
+            hit = _match(iou, care)
+            fits = (found_height >= low * LOW_MARGIN) & (found_height <= high * HIGH_MARGIN)
+            false_alarm = fits & ~(iou[:, ~care] >= MATCH_IOU).any(1) & _of_class(found, wanted)
+            counted = hit | false_alarm
             total += int(care.sum())
-            order = self._order[index]
-            overlaps = self._overlaps[index]
-            of_class = _of_class(found, wanted)[order]
-            # Detections of other classes hit no label of this class.
-            overlaps = {rank: pairs for rank, pairs in overlaps.items() if of_class[rank]}
-            label, free = self._match(overlaps, care, len(order))
-            found_height = (found.boxes[:, 3] - found.boxes[:, 1])[order]
-            outside = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
-            counted = np.flatnonzero(((label >= 0) | ~(free | outside)) & of_class)
-            scores.append(found.scores[order[counted]])
-            images.append(np.full(len(counted), index, np.int64))
-            ranks.append(order[counted])
-            labels.append(label[counted])
+            scores.append(found.scores[counted])
+            hits.append(hit[counted])
         # Images come first to last, so the stable order breaks ties as the reference does.
-        all_scores = np.concatenate([np.zeros(0), *scores])
-        by_score = np.argsort(-all_scores, kind="stable")
-        taken, image, detection = (
-            np.concatenate([np.zeros(0, np.int64), *parts])[by_score] for parts in (labels, images, ranks)
-        )
-        return Curve(all_scores[by_score], taken >= 0, total, image, detection, taken)
-
-    @staticmethod
-    def _match(
-        overlaps: dict[int, list[int]], care: npt.NDArray[np.bool_], count: int
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Match greedily by falling score.
-
-        Return took [count], the label of the band that each detection took, or -1; and free [count], true for
-        detections that hit only labels that do not count: they are neither right nor wrong.
-        """
-        took, free = np.full(count, -1, np.int64), np.zeros(count, np.bool_)
-        is_open = care.tolist()
-        counts = list(is_open)
-        for rank in sorted(overlaps):
-            for label in overlaps[rank]:
-                if is_open[label]:
-                    took[rank], free[rank] = label, False
-                    is_open[label] = False
-                    break
-                free[rank] |= not counts[label]
-        return took, free
+        order = np.argsort(-np.concatenate(scores), kind="stable")
+        return Curve(np.concatenate(scores)[order], np.concatenate(hits)[order], total)
 
     def table(self, wanted: int | None = None) -> dict[str, float]:
         """Return the average precision by band, of one class or of all boxes as if they had one class."""
         return {name: self.curve(*limits, wanted).average_precision() for name, limits in BANDS.items()}
+
+
+def _of_class(image: ImageLabels | ImageDetections, wanted: int | None) -> Flags:
+    """Return bool [n], true for boxes of a class; true for all boxes if `wanted` is None."""
+    return np.full(len(image.boxes), True) if wanted is None else image.classes == wanted
+
+
+def _match(iou: Array, care: Flags) -> Flags:
+    """Return which detections, by falling score, take a label that counts: each the best one still free."""
+    free = np.where(care, iou, 0.0)
+    hit = np.zeros(len(iou), np.bool_)
+    for rank in np.flatnonzero((free >= MATCH_IOU).any(1)):
+        label = free[rank].argmax()
+        if free[rank, label] >= MATCH_IOU:
+            hit[rank] = True
+            free[:, label] = 0.0
+    return hit
 
 
 def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:
@@ -204,9 +134,6 @@ def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:
     # No threshold parts detections of equal scores.
     f1[:-1][curve.scores[:-1] == curve.scores[1:]] = 0.0
     best = int(f1.argmax())
-    return _below(curve.scores[best]), float(f1[best])
-
-
-def _below(score: float) -> float:
+    score = curve.scores[best]
     nearest = np.float32(score)
-    return float(nearest if nearest < score else np.nextafter(nearest, np.float32(-np.inf)))
+    return float(nearest if nearest < score else np.nextafter(nearest, np.float32(-np.inf))), float(f1[best])

@@ -1,9 +1,9 @@
-"""Compute COCO's average precision with pycocotools.
+"""COCO's average precision, by pycocotools.
 
 `coco_precision` scores in canvas pixels, as everywhere in evaluation: a box is `small` up to 32² of them,
-`large` from 96². The detections with the 100 best scores of an image count. An ignored box is given as a
-crowd: a detection of which a large enough share lies in it is neither right nor wrong, however many such
-detections there are. `summary` scores against a COCO file in that file's own pixels and ids.
+`large` from 96². An ignored box is given as a crowd: a detection of which a large enough share lies in it is
+neither right nor wrong, however many such detections there are. `summary` scores against a COCO file in that
+file's own pixels and ids.
 """
 
 from __future__ import annotations
@@ -12,138 +12,89 @@ import contextlib
 import io
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from lensbox.train.data.coco import load_json, load_tables
-from lensbox.train.data.labels import DataError
-from lensbox.train.evaluation.average_precision import Array, ImageDetections, ImageLabels, class_indices
+from lensbox.train.data.labels import DataError, is_number
+from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels, require_as_many
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
-MAX_DETECTIONS = 100
-# Name -> (IoU threshold, or None for the mean over 0.5, 0.55, … 0.95; range of areas).
-COCO_FIGURES: dict[str, tuple[float | None, str]] = {
-    "AP": (None, "all"),
-    "AP50": (0.5, "all"),
-    "AP75": (0.75, "all"),
-    "AP small": (None, "small"),
-    "AP medium": (None, "medium"),
-    "AP large": (None, "large"),
-}
+# The first six of pycocotools' figures; the mean over IoU 0.5, 0.55, … 0.95 unless the name has a threshold.
+COCO_FIGURES = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large")
 
-Rows = Sequence[dict[str, Any]]
+Rows = list[dict[str, Any]]
 
 logger = logging.getLogger(__name__)
 
 
-def _evaluate(images: Rows, categories: Rows, truth: Rows, found: Rows, most: Sequence[int]) -> Any:
-    """Return pycocotools' COCOeval of boxes (`bbox`, `category_id`, `image_id`), accumulated.
+def _score(
+    images: Iterable[int], categories: Iterable[int], truth: Rows, found: Rows
+) -> tuple[list[float], list[str]]:
+    """Return pycocotools' figures, and the lines that it prints.
 
-    Ids and areas of detections are those that COCO's `loadRes` gives them. most: limits on the detections
-    per image.
+    Args:
+        images, categories: ids.
+        truth: `image_id`, `category_id`, `bbox`, `area` and `iscrowd` each. found: `score` in place of the
+            last two; their areas are those of their boxes, as COCO's `loadRes` has them.
     """
     from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
     from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 
-    data = []
-    for rows, own in ((truth, True), (found, False)):
-        boxes = []
-        # Ids count from 1, for COCOeval takes a match with id 0 for none.
-        for id_, row in enumerate(rows, 1):
-            made = {"iscrowd": 0, "area": row["bbox"][2] * row["bbox"][3], "id": id_}
-            boxes.append({**made, **row} if own else {**row, **made})
-        data.append(COCO())
-        data[-1].dataset = {"images": images, "categories": categories, "annotations": boxes}
+    printed = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools reports every stage
-        for part in data:
-            part.createIndex()
-        evaluation = COCOeval(*data, "bbox")
-        evaluation.params.maxDets = list(most)
+        parts = []
+        for rows in (truth, [{**row, "area": _area(row["bbox"]), "iscrowd": 0} for row in found]):
+            parts.append(COCO())
+            parts[-1].dataset = {
+                "images": [{"id": id_} for id_ in images],
+                "categories": [{"id": id_} for id_ in categories],
+                # Ids count from 1, for COCOeval takes a match with id 0 for none.
+                "annotations": [{**row, "id": id_} for id_, row in enumerate(rows, 1)],
+            }
+            parts[-1].createIndex()
+        evaluation = COCOeval(*parts, "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
-    return evaluation
+    with contextlib.redirect_stdout(printed):
+        evaluation.summarize()
+    return evaluation.stats.tolist(), printed.getvalue().splitlines()
 
 
 def coco_precision(
     labels: Sequence[ImageLabels], detections: Sequence[ImageDetections], classes: int = 1
-) -> list[dict[str, float]]:
-    """Return COCO's figures of each class, by the names of `COCO_FIGURES`; NaN where no box is to be found.
+) -> dict[str, float]:
+    """Return COCO's figures by the names of `COCO_FIGURES`, the means over the classes; NaN without boxes.
 
     Raises:
         ValueError: labels and detections are not of as many images.
     """
-    if len(labels) != len(detections):
-        raise ValueError(
-            f"labels and detections must be of as many images, got {len(labels)} and {len(detections)}"
-        )
+    require_as_many(labels, detections)
     truth = [
-        {"image_id": index, **row, "iscrowd": int(ignore)}
+        {"image_id": index, **row, "area": _area(row["bbox"]), "iscrowd": int(ignore)}
         for index, image in enumerate(labels)
         for row, ignore in zip(_boxes(image), image.ignore, strict=True)
     ]
     found = [
-        {"image_id": index, **row, "score": float(score)}
+        {"image_id": index, **row, "score": score}
         for index, image in enumerate(detections)
-        for row, score in zip(_boxes(image), image.scores, strict=True)
+        for row, score in zip(_boxes(image), image.scores.tolist(), strict=True)
     ]
-    images, categories = ([{"id": index} for index in range(count)] for count in (len(labels), classes))
-    evaluation = _evaluate(images, categories, truth, found, [MAX_DETECTIONS])
-    # [IoU thresholds, recall thresholds, classes, ranges of areas, limits on detections]
-    precision: Array = evaluation.eval["precision"][..., 0]
-    thresholds: Array = evaluation.params.iouThrs
-    areas: list[str] = evaluation.params.areaRngLbl
-    return [
-        {
-            name: _mean(precision[_chosen(thresholds, iou), :, label, areas.index(area)])
-            for name, (iou, area) in COCO_FIGURES.items()
-        }
-        for label in range(classes)
-    ]
+    figures, _ = _score(range(len(labels)), range(classes), truth, found)
+    named = dict(zip(COCO_FIGURES, figures, strict=False))
+    return {name: math.nan if value < 0 else value for name, value in named.items()}
 
 
-def mean_precision(by_class: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each figure over the classes that have it; NaN if no class has it."""
-    means = {}
-    for name in by_class[0]:
-        values = [figures[name] for figures in by_class if not math.isnan(figures[name])]
-        means[name] = sum(values) / len(values) if values else math.nan
-    return means
-
-
-def coco_lines(
-    figures: Mapping[str, float], by_class: Mapping[str, Mapping[str, float]] | None = None
-) -> list[str]:
-    """Return a small table. by_class: the figures of each class by its name."""
-    by_class = by_class or {}
-    rows = {f"mean of {len(by_class)} classes" if by_class else "": figures, **by_class}
-    return [
-        f"COCO, the {MAX_DETECTIONS} best detections an image, areas in canvas pixels",
-        "  ".join(f"{name:>9}" for name in figures),
-        *(
-            f"{'  '.join(f'{value:9.4f}' for value in row.values())}  {name}".rstrip()
-            for name, row in rows.items()
-        ),
-    ]
-
-
-def _boxes(image: ImageLabels | ImageDetections) -> list[dict[str, Any]]:
+def _boxes(image: ImageLabels | ImageDetections) -> Rows:
     return [
         {"category_id": label, "bbox": [x1, y1, x2 - x1, y2 - y1]}
-        for (x1, y1, x2, y2), label in zip(image.boxes.tolist(), class_indices(image).tolist(), strict=True)
+        for (x1, y1, x2, y2), label in zip(image.boxes.tolist(), image.classes.tolist(), strict=True)
     ]
 
 
-def _chosen(thresholds: Array, iou: float | None) -> npt.NDArray[np.bool_]:
-    return np.ones(len(thresholds), np.bool_) if iou is None else np.isclose(thresholds, iou)
-
-
-def _mean(precision: Array) -> float:
-    """Return the mean; NaN for a range of areas without boxes, for which COCOeval has -1."""
-    return float("nan") if (precision < 0).any() else float(precision.mean())
+def _area(bbox: Sequence[float]) -> float:
+    return bbox[2] * bbox[3]
 
 
 def summary(file: Path, results: Rows) -> list[str]:
@@ -153,38 +104,46 @@ def summary(file: Path, results: Rows) -> list[str]:
         results: `image_id`, `category_id`, `bbox` ([x, y, width, height], pixels) and `score` each.
 
     Raises:
-        DataError: the file is no COCO file, or a result names an image or category that it lacks.
+        DataError: the file is no COCO file, or an area in it or an id of a result is wrong.
     """
     images, annotations, categories, problems = load_tables(file)
     for problem in problems:
         logger.warning("skipped: %s", problem)
-    for field, table in (("image_id", images), ("category_id", categories)):
-        known = {row["id"] for row in table}
-        for index, result in enumerate(results):
-            if result[field] not in known:
-                raise DataError(f"result {index}: {field} must be an id of {file}, got {result[field]!r}")
-    evaluation = _evaluate(images, categories, annotations, results, (1, 10, 100))
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        evaluation.summarize()
-    return printed.getvalue().splitlines()
+    ids = {"image_id": [row["id"] for row in images], "category_id": [row["id"] for row in categories]}
+    for name, known in ids.items():
+        numbers = set(known)
+        for index, row in enumerate(results):
+            if not is_number(row.get(name)) or row[name] not in numbers:
+                raise DataError(f"result {index}: {name} must be an id of {file}, got {row.get(name)!r}")
+    truth = []
+    for row in annotations:
+        # Of the fields in the file, only these reach pycocotools: ids may begin at 0, repeat or be missing.
+        kept = {name: row[name] for name in (*ids, "bbox", "iscrowd")}
+        area = row.get("area")
+        if area is not None and not (is_number(area) and area >= 0):
+            place = f"{file}: annotation {row.get('id')!r}"
+            raise DataError(f"{place}: area must be a number of at least 0, got {area!r}")
+        truth.append({**kept, "area": _area(row["bbox"]) if area is None else area})
+    found = [{name: row[name] for name in (*ids, "bbox", "score")} for row in results]
+    return _score(ids["image_id"], ids["category_id"], truth, found)[1]
 
 
-def read_results(file: Path) -> list[dict[str, Any]]:
+def read_results(file: Path) -> Rows:
     """Return the detections in a COCO results file. Raise DataError, which names the file and the result."""
     content = load_json(file)
     if not isinstance(content, list):
         raise DataError(f"{file} must hold a list of COCO results, got {type(content).__name__}")
     for index, row in enumerate(content):
         box = row.get("bbox") if isinstance(row, dict) else None
-        numbers = [*box, row.get("score")] if isinstance(box, list) and len(box) == 4 else [None]
-        if not all(isinstance(value, (int, float)) for value in numbers):
-            rule = "must have image_id, category_id, bbox [x, y, width, height] and score"
-            raise DataError(f"{file}: result {index} {rule}, got {str(row)[:200]}")
-    return [{"image_id": None, "category_id": None, **row} for row in content]
+        if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, [*box, row.get("score")])):
+            raise DataError(
+                f"{file}: result {index} must have image_id, category_id, bbox [x, y, width, height] and "
+                f"score, all finite numbers, got {str(row)[:200]}"
+            )
+    return content
 
 
-def results_of(found: Sequence[ImageDetections], data: EvaluationSet, file: Path) -> list[dict[str, Any]]:
+def results_of(found: Sequence[ImageDetections], data: EvaluationSet, file: Path) -> Rows:
     """Return detections in the photographs of a COCO file as COCO results.
 
     Raises:
@@ -200,14 +159,10 @@ def results_of(found: Sequence[ImageDetections], data: EvaluationSet, file: Path
     # A class that the file lacks has no box there, and COCO leaves it out.
     by_label = [category_ids.get(name) for name in data.classes] or list(category_ids.values())
     results = []
-    for image, name, place in zip(found, data.names, data.places, strict=True):
-        boxes = (image.boxes - place.offset) / place.scale
-        for box, score, label in zip(
-            boxes.tolist(), image.scores.tolist(), class_indices(image).tolist(), strict=True
-        ):
-            category = by_label[label]
-            if category is not None:
-                x1, y1, x2, y2 = box
-                result = {"image_id": image_ids[name], "category_id": category, "score": score}
-                results.append({**result, "bbox": [x1, y1, x2 - x1, y2 - y1]})
+    for image, file_, place in zip(found, data.files, data.places, strict=True):
+        restored = ImageDetections((image.boxes - place.offset) / place.scale, image.scores, image.classes)
+        for row, score in zip(_boxes(restored), image.scores.tolist(), strict=True):
+            row |= {"image_id": image_ids[file_.name], "category_id": by_label[row["category_id"]]}
+            if row["category_id"] is not None:
+                results.append({**row, "score": score})
     return results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -14,10 +15,10 @@ from lensbox.train.evaluation.average_precision import (
     BANDS,
     SCORE_THRESHOLD,
     Evaluation,
-    ImageDetections,
     threshold_of_best_f1,
 )
-from lensbox.train.evaluation.coco_precision import coco_precision, mean_precision
+from lensbox.train.evaluation.boxes import ImageDetections
+from lensbox.train.evaluation.coco_precision import coco_precision
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import ClassFigures, Figures
 
@@ -31,17 +32,21 @@ Detect = Callable[[Tensor, float, float], tuple[Tensor, Tensor, Tensor] | Mappin
 def detect_all(
     detect: Detect, canvases: Tensor, device: torch.device | str, batch_size: int = 64
 ) -> list[ImageDetections]:
-    """Run `detect` over canvases uint8 [N, C, H, W] in batches, with the thresholds of evaluation."""
+    """Run `detect` over canvases uint8 [N, C, H, W] in batches, with the thresholds of evaluation.
+
+    Raises:
+        InputError: a box or score is not finite.
+    """
     found = []
     for start in range(0, len(canvases), batch_size):
         batch = canvases[start : start + batch_size].to(device)
         outputs = named(detect(batch, SCORE_THRESHOLD, NMS_IOU))
         boxes = outputs["boxes"].double().cpu().numpy()
         scores = outputs["scores"].double().cpu().numpy()
-        labels = outputs["labels"].cpu().numpy() if "labels" in outputs else None
+        # Without classes, all boxes are of class 0.
+        labels = outputs.get("labels", torch.zeros_like(outputs["scores"])).long().cpu().numpy()
         for index, count in enumerate(outputs["counts"].tolist()):
-            classes = None if labels is None else labels[index, :count]
-            found.append(ImageDetections(boxes[index, :count], scores[index, :count], classes))
+            found.append(ImageDetections(*(part[index, :count] for part in (boxes, scores, labels))))
     return found
 
 
@@ -56,47 +61,45 @@ def detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDet
         contents, score_threshold=SCORE_THRESHOLD, iou_threshold=NMS_IOU, orientation="stored"
     )
     found = []
-    for result, place, name in zip(results, data.places, data.names, strict=True):
+    for result, place, file in zip(results, data.places, data.files, strict=True):
         if isinstance(result, InputError):
-            raise InputError(f"{name} cannot be scored: {result}") from result
-        classes = None if result.labels is None else result.labels.numpy()
+            raise InputError(f"{file.name} cannot be scored: {result}") from result
+        classes = torch.zeros(len(result.boxes)) if result.labels is None else result.labels
         boxes = place.boxes(result.boxes.numpy())
-        found.append(ImageDetections(boxes, result.scores.double().numpy(), classes))
+        found.append(ImageDetections(boxes, result.scores.numpy(), classes.long().numpy()))
     return found
 
 
-def evaluate(
-    detect: Detect, data: EvaluationSet, device: torch.device | str, coco: bool = False
-) -> tuple[Figures, Evaluation]:
-    """Return the figures of a detector, and its detections matched with the labels.
-
-    Args:
-        coco: COCO's figures too.
-    """
+def evaluate(detect: Detect, data: EvaluationSet, device: torch.device | str, coco: bool = False) -> Figures:
+    """Return the figures of a detector. coco: COCO's figures too."""
     return score(detect_all(detect, data.canvases, device), data, coco)
 
 
-def score(
-    detections: Sequence[ImageDetections], data: EvaluationSet, coco: bool = False
-) -> tuple[Figures, Evaluation]:
-    """Return the result of `evaluate` for detections that are known already."""
+def score(detections: Sequence[ImageDetections], data: EvaluationSet, coco: bool = False) -> Figures:
+    """Return the figures of detections. coco: COCO's figures too."""
     matched = Evaluation(data.labels, detections)
     curve = matched.curve(*BANDS["all>=8"])
     threshold, f1 = threshold_of_best_f1(curve)
-    by_class = coco_precision(data.labels, matched.detections, len(data.classes) or 1) if coco else None
     classes = {
-        name: ClassFigures(
-            matched.table(label),
-            matched.curve(*BANDS["all>=8"], label).total,
-            by_class[label] if by_class else None,
-        )
+        name: ClassFigures(matched.table(label), matched.curve(*BANDS["all>=8"], label).total)
         for label, name in enumerate(data.classes)
     }
-    precision = (
-        mean_precision([of_class.average_precision for of_class in classes.values()])
-        if classes
-        else matched.table()
+    return Figures(
+        average_precision=mean_precision(classes) if classes else matched.table(),
+        images=len(data.files),
+        boxes=curve.total,
+        threshold=threshold,
+        f1=f1,
+        coco=coco_precision(data.labels, detections, len(classes) or 1) if coco else None,
+        classes=classes,
     )
-    coco_means = mean_precision(by_class) if by_class else None
-    figures = Figures(precision, len(data.names), curve.total, threshold, f1, coco_means, classes)
-    return figures, matched
+
+
+def mean_precision(classes: Mapping[str, ClassFigures]) -> dict[str, float]:
+    """Return the mean of each band over the classes that have boxes in it; NaN if no class has."""
+    means = {}
+    for band in BANDS:
+        values = [figures.average_precision[band] for figures in classes.values()]
+        values = [value for value in values if not math.isnan(value)]
+        means[band] = sum(values) / len(values) if values else math.nan
+    return means

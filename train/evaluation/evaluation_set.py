@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
 from lensbox.train.data.image_store import decode_image
 from lensbox.train.data.labels import LabelledImage, Problem, none_readable
-from lensbox.train.evaluation.average_precision import Array, ImageLabels
+from lensbox.train.evaluation.boxes import Array, ImageLabels
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
 
@@ -42,18 +41,17 @@ class EvaluationSet:
     Attributes:
         canvases: uint8 [N, C, H, W], on the CPU.
         labels: boxes in canvas pixels, one entry a photograph.
-        names: of the photographs. problems: unreadable photographs, and boxes of other classes.
-        classes: names by label; empty for a detector of one kind.
         files, places: the file of each photograph, and the scale and offset of its boxes on the canvas.
+        classes: names by label; empty for a detector of one kind.
+        problems: unreadable photographs, and boxes of other classes.
     """
 
     canvases: Tensor
     labels: list[ImageLabels]
-    names: list[str]
+    files: list[LabelledImage]
+    places: list[Place]
+    classes: tuple[str, ...]
     problems: list[Problem]
-    classes: tuple[str, ...] = ()
-    files: Sequence[LabelledImage] = ()
-    places: Sequence[Place] = ()
 
 
 def load_evaluation_set(
@@ -104,33 +102,20 @@ def load_evaluation_set(
         problems += _other_classes(images, numbers)
         if not any(len(image.boxes) for image in labels):
             raise InputError(
-                f"evaluation data must hold boxes of the detector's classes, {_listed(classes)}, got none: "
+                f"evaluation data must hold boxes of the detector's classes, {', '.join(classes)}, got none: "
                 "a row names its class after ten numbers"
             )
-    names = [image.name for image in files]
-    return EvaluationSet(torch.stack(canvases), labels, names, problems, tuple(classes), files, places)
+    return EvaluationSet(torch.stack(canvases), labels, files, places, tuple(classes), problems)
 
 
 def _other_classes(images: Sequence[LabelledImage], known: dict[str, int]) -> list[Problem]:
     """Return a problem for each class that the detector lacks, at the first of its boxes."""
-    first: dict[str, str] = {}
-    counts: Counter[str] = Counter()
+    places: dict[str, list[str]] = {}
     for image in images:
         for name in image.classes:
             if name not in known:
-                first.setdefault(name, image.origin)
-                counts[name] += 1
+                places.setdefault(name, []).append(image.origin)
     return [
-        Problem(
-            first[name],
-            f"{count} boxes of class {name!r}, which the detector lacks"
-            if name
-            else f"{count} boxes without a class",
-        )
-        for name, count in counts.items()
+        Problem(found[0], f"{len(found)} boxes of class {name!r}, which the detector lacks")
+        for name, found in places.items()
     ]
-
-
-def _listed(classes: Sequence[str], most: int = 5) -> str:
-    more = len(classes) - most
-    return ", ".join(classes[:most]) + (f" and {more} more" if more > 0 else "")

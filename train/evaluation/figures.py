@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Any, NamedTuple
 
-from lensbox.train.evaluation.coco_precision import coco_lines
-
 
 class ClassFigures(NamedTuple):
-    """Figures of a class: average precision by band name, labelled boxes of at least 8 px, COCO's figures."""
+    """Figures of a class: average precision by band name, and labelled boxes of at least 8 px."""
 
     average_precision: dict[str, float]
     boxes: int
-    coco: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Figures:
         average_precision: by band name, see `BANDS`; with classes the mean over those that have boxes in it.
         images, boxes: photographs, and boxes to find of at least 8 px.
         threshold, f1: score with the best F1 at 8 px and above, over all classes, and that F1.
-        coco: by the names of `COCO_FIGURES`, with classes their means; None if not computed.
+        coco: by the names of `COCO_FIGURES`; None if not computed.
         classes: by name; empty for a detector without classes.
     """
 
@@ -36,17 +33,13 @@ class Figures:
     threshold: float
     f1: float
     coco: dict[str, float] | None = None
-    classes: Mapping[str, ClassFigures] | None = None
+    classes: Mapping[str, ClassFigures] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures for JSON, with null for bands without boxes."""
         classes = {
-            name: {
-                "average_precision": _without_nan(of_class.average_precision),
-                "boxes": of_class.boxes,
-                "coco": None if of_class.coco is None else _without_nan(of_class.coco),
-            }
-            for name, of_class in (self.classes or {}).items()
+            name: {"average_precision": _without_nan(precision), "boxes": boxes}
+            for name, (precision, boxes) in self.classes.items()
         }
         return {
             "average_precision": _without_nan(self.average_precision),
@@ -68,19 +61,13 @@ class Figures:
             head += "      boxes"
             rows = [f"{_row(self.average_precision)}  {self.boxes:9}  mean of {len(self.classes)} classes"]
             rows += [
-                f"{_row(of_class.average_precision)}  {of_class.boxes:9}  {name}"
-                for name, of_class in self.classes.items()
+                f"{_row(precision)}  {boxes:9}  {name}" for name, (precision, boxes) in self.classes.items()
             ]
-        return [
-            title,
-            head,
-            *rows,
-            f"best F1 {self.f1:.3f} at score {self.threshold:.3f}",
-            *(coco_lines(self.coco, self._coco_by_class()) if self.coco is not None else []),
-        ]
-
-    def _coco_by_class(self) -> dict[str, dict[str, float]]:
-        return {name: of_class.coco for name, of_class in (self.classes or {}).items() if of_class.coco}
+        lines = [title, head, *rows, f"best F1 {self.f1:.3f} at score {self.threshold:.3f}"]
+        if self.coco is not None:
+            lines.append("COCO, the 100 best detections an image, areas in canvas pixels")
+            lines += ["  ".join(f"{name:>9}" for name in self.coco), _row(self.coco)]
+        return lines
 
 
 def _row(values: Mapping[str, float]) -> str:

@@ -177,7 +177,7 @@ class TrainingRun:
                 logger.info("%s", line)
             log.evaluation(figures, self.progress)
             self.best = delivery.keep_best(self.step, figures, self.best, self.options.seconds())
-        except RuntimeError as error:  # a run is worth more than its interim figures
+        except (RuntimeError, InputError) as error:  # a run is worth more than its interim figures
             logger.warning("evaluation failed, training goes on: %s", error)
         log.leave_out(time.monotonic() - start)
 
@@ -229,7 +229,7 @@ class TrainingRun:
 def score(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
     """Return the figures of the weight average."""
     start = time.monotonic()
-    figures, _ = evaluate(step.average.detector.detect, data, step.device, coco)
+    figures = evaluate(step.average.detector.detect, data, step.device, coco)
     logger.info("evaluation took %.1f s", time.monotonic() - start)
     return figures
 

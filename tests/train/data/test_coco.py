@@ -48,8 +48,11 @@ def test_reads_boxes_classes_and_crowds(tmp_path: Path, named: str, layout: str 
     [
         ({"image_id": 8}, "image_id must be the id of an image, got 8"),
         ({"category_id": 0}, "category_id must be the id of a category, got 0"),
-        ({"bbox": [1, 2, 3]}, r"bbox must be \[x, y, width, height\], got \[1, 2, 3\]"),
+        ({"bbox": [1, 2, 3]}, r"bbox must be \[x, y, width, height\], all finite numbers, got \[1, 2, 3\]"),
         ({"bbox": [1, 2, "3", 4]}, "bbox must be"),
+        ({"bbox": [True, 2, 3, 4]}, "bbox must be"),
+        ({"bbox": [1, 2, float("nan"), 4]}, "bbox must be"),
+        ({"image_id": [7]}, r"image_id must be the id of an image, got \[7\]"),
         ({"bbox": [9, 2, -3, 4]}, "bbox: width and height must be above 0"),  # x2 < x1
         ({"bbox": [1, 9, 3, -4]}, "bbox: width and height must be above 0"),  # y2 < y1
         ({"bbox": None}, "got None"),

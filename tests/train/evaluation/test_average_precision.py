@@ -48,18 +48,19 @@ def test_agrees_with_the_reference(seed: int) -> None:
     np.testing.assert_allclose([table[band] for band in BANDS], REFERENCE[seed], rtol=0, atol=1e-9)
 
 
-def test_a_curve_tells_which_box_each_detection_took() -> None:
+def test_a_detection_takes_its_best_box_that_is_free() -> None:
     first, second = (0, 0, 10, 10), (0, 0, 10, 14)
-    # The detection with the best score takes its best box; the next detection takes the remaining box.
-    detections = found((*second, 0.9), (*second, 0.8), (50, 50, 60, 60, 0.7))
+    # The best score takes its best box, and the next one the remaining box, which the third hits too.
+    detections = found((*second, 0.9), (*second, 0.8), (*first, 0.7), (50, 50, 60, 60, 0.6))
     curve = Evaluation([labels(first, second)], [detections]).curve(0, np.inf)
-    assert curve.label.tolist() == [1, 0, -1]
-    assert curve.hits.tolist() == [True, True, False]
+    assert curve.hits.tolist() == [True, True, False, False]
+    ignored = Evaluation([labels(first, second, ignore=(0,))], [detections]).curve(0, np.inf)
+    assert ignored.hits.tolist() == [True, False]  # any number of detections may hit an ignored box
 
 
 def test_threshold_of_best_f1_maximises_f1() -> None:
     scores, hits = np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, True, False, True])
-    curve = Curve(scores, hits, 4, np.zeros(4, int), np.zeros(4, int), np.array([2, 0, -1, 1]))
+    curve = Curve(scores, hits, 4)
     # F1 by cut: 2/5, 4/6, 4/7, 6/8
     threshold, f1 = threshold_of_best_f1(curve)
     assert f1 == 0.75

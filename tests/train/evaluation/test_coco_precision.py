@@ -15,7 +15,7 @@ from scored_boxes import found, labels
 
 from lensbox.common.errors import ExitCode
 from lensbox.model import FaceDetector
-from lensbox.train.evaluation.coco_precision import COCO_FIGURES, coco_lines, coco_precision
+from lensbox.train.evaluation.coco_precision import COCO_FIGURES, coco_precision
 
 Lensbox = Callable[..., tuple[str, str]]
 SMALL = (0, 0, 20, 20)
@@ -28,30 +28,29 @@ def test_by_hand() -> None:
     Up to IoU 0.75, six of the ten thresholds, all is found. From 0.8 on the first is a false alarm, and
     precision is 1/2 up to recall 1/2: at 51 of COCO's 101 recalls.
     """
-    (figures,) = coco_precision([labels(SMALL, MEDIUM)], [found((0, 0, 20, 15.5, 0.9), (*MEDIUM, 0.8))])
+    figures = coco_precision([labels(SMALL, MEDIUM)], [found((0, 0, 20, 15.5, 0.9), (*MEDIUM, 0.8))])
     assert list(figures) == list(COCO_FIGURES)
     assert figures["AP"] == pytest.approx((6 + 4 * 0.5 * 51 / 101) / 10)
     assert figures["AP50"] == figures["AP75"] == 1.0
     assert figures["AP small"] == pytest.approx(0.6)
     assert figures["AP medium"] == pytest.approx(1.0)
     assert np.isnan(figures["AP large"])
-    assert coco_lines(figures)[2].split() == ["0.7010", "1.0000", "1.0000", "0.6000", "1.0000", "nan"]
 
 
 def test_detections_in_ignored_boxes_are_neither_right_nor_wrong() -> None:
     region = (100, 100, 200, 200)
     inside = [(*MEDIUM, 0.9), (150, 150, 190, 190, 0.8)]
     detections = [found(*inside, (*SMALL, 0.5))]
-    assert coco_precision([labels(SMALL, region, ignore=(1,))], detections)[0]["AP"] == pytest.approx(1.0)
+    assert coco_precision([labels(SMALL, region, ignore=(1,))], detections)["AP"] == pytest.approx(1.0)
     # Without the flag the region counts as a missed face and both detections as false alarms: precision 1/3
     # at recall 1/2.
-    assert coco_precision([labels(SMALL, region)], detections)[0]["AP"] == pytest.approx(51 / 101 / 3)
+    assert coco_precision([labels(SMALL, region)], detections)["AP"] == pytest.approx(51 / 101 / 3)
 
 
 def test_images_without_faces_or_detections() -> None:
-    assert coco_precision([labels(SMALL), labels()], [found(), found((*SMALL, 0.9))])[0]["AP"] == 0.0
-    assert coco_precision([labels(SMALL)], [found()])[0]["AP"] == 0.0
-    assert all(np.isnan(value) for value in coco_precision([labels()], [found((*SMALL, 0.9))])[0].values())
+    assert coco_precision([labels(SMALL), labels()], [found(), found((*SMALL, 0.9))])["AP"] == 0.0
+    assert coco_precision([labels(SMALL)], [found()])["AP"] == 0.0
+    assert all(np.isnan(value) for value in coco_precision([labels()], [found((*SMALL, 0.9))]).values())
 
 
 @pytest.fixture
@@ -113,10 +112,77 @@ def test_prints_the_lines_of_pycocotools(
     assert printed[0].endswith("= 0.000")
 
 
+SQUARES: list[dict[str, Any]] = [
+    {"image_id": 0, "category_id": 1, "bbox": [60 * place, 30, 40, 50]} for place in range(3)
+]
+
+
+def score_squares(folder: Path, lensbox: Lensbox, fields: list[dict[str, Any]], code: int = 0) -> list[str]:
+    """Score perfect detections of squares with further fields in their annotations; return what is said."""
+    content = {
+        "images": [{"id": 0, "file_name": "a.png"}],
+        "categories": [{"id": 1, "name": "face"}],
+        "annotations": [row | more for row, more in zip(SQUARES, fields, strict=True)],
+    }
+    (folder / "truth.json").write_text(json.dumps(content))
+    (folder / "found.json").write_text(json.dumps([row | {"score": 0.9} for row in SQUARES]))
+    options = ["--data", folder / "truth.json", "--detections", folder / "found.json"]
+    printed, said = lensbox("evaluate", *options, code=code)
+    return (printed or said).splitlines()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [{"id": 0}, {"id": 1}, {"id": 2}],
+        [{"id": -1}, {"id": 0}, {"id": 0}],
+        [{}, {"id": None}, {"id": "a"}],
+        [{"id": [1]}, {"id": 1.0}, {"id": True}],
+        [{"area": None}, {"area": 0}, {"area": 2000.5}],
+        [{"iscrowd": None}, {"iscrowd": False}, {"iscrowd": 0}],
+        [{"ignore": 1}, {"ignore": "0"}, {"segmentation": None}],
+    ],
+)
+def test_perfect_detections_have_the_precision_1(
+    tmp_path: Path, lensbox: Lensbox, fields: list[dict[str, Any]]
+) -> None:
+    lines = score_squares(tmp_path, lensbox, fields)
+    assert lines[0].endswith("= 1.000")  # average precision
+    assert lines[8].endswith("= 1.000")  # average recall of 100 detections
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ({"area": "2000"}, "annotation 7: area must be a number of at least 0, got '2000'"),
+        ({"area": float("nan")}, "annotation 7: area must be a number of at least 0, got nan"),
+        ({"area": True}, "annotation 7: area must be a number of at least 0, got True"),
+        ({"iscrowd": "0"}, "annotation 7: iscrowd must be 0 or 1, got '0'"),
+        ({"iscrowd": [0]}, "annotation 7: iscrowd must be 0 or 1, got [0]"),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_named(
+    tmp_path: Path, lensbox: Lensbox, field: dict[str, Any], words: str
+) -> None:
+    (said,) = score_squares(tmp_path, lensbox, [{}, {"id": 7, **field}, {}], ExitCode.BAD_INPUT)
+    assert f"truth.json: {words}" in said
+
+
+RESULT = {"image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 1}
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ({}, "must hold a list of COCO results, got dict"),
+        ([3], "result 0 must have image_id"),
+        ([RESULT | {"score": float("nan")}], "score, all finite numbers"),
+        ([RESULT | {"score": True}], "score, all finite numbers"),
+        ([RESULT | {"score": [1]}], "score, all finite numbers"),
+        ([RESULT | {"bbox": [1, 2, 3, float("inf")]}], "all finite numbers"),
+        ([RESULT | {"bbox": [1, 2, [3], 4]}], "all finite numbers"),
+        ([RESULT | {"image_id": [0]}], "image_id must be an id of"),
+        ([RESULT | {"category_id": True}], "category_id must be an id of"),
         ([{"image_id": 0, "category_id": 1, "bbox": [1, 2, 3]}], "result 0 must have image_id"),
         ([{"image_id": 99, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 1}], "image_id must be an id of"),
         ([{"image_id": 0, "bbox": [1, 2, 3, 4], "score": 1}], "category_id must be an id of"),
