@@ -18,6 +18,7 @@ from torch.profiler import profile, record_function, tensorboard_trace_handler
 
 from lensbox.bench.measure import UnavailableError
 from lensbox.bench.ops.reference import loss_reference
+from lensbox.bench.table import Table, number
 from lensbox.model import ArticleNet
 
 PHASES = ("copy data", "forward", "calc loss", "backward", "optimizer")
@@ -122,7 +123,7 @@ def run(device: torch.device, batch: int | None, quick: bool, chart: Path | None
             notes.append(f"{approach.name}: WRONG: {error}")
             good = good and not approach.own
     rows = measure(experiment, ready, QUICK_ROUNDS if quick else ROUNDS)
-    print("\n".join([*table(rows, scale.batch), "", *(f"- {note}" for note in notes)]))
+    print(table(rows, scale.batch, notes).markdown())
     if trace is not None:
         for arguments in ready:
             write_trace(trace / re.sub(r"[^a-z0-9]+", "_", arguments[0].name.lower()), experiment, *arguments)
@@ -189,23 +190,17 @@ def phase_times(experiment: Experiment, step: Iterator[None]) -> list[float]:
     return times
 
 
-def table(rows: list[Row], batch: int) -> list[str]:
-    """Return the lines of a table in Markdown, with the article's figures on the right."""
+def table(rows: list[Row], batch: int, notes: list[str]) -> Table:
+    """Return a line for each approach, with the article's figures on the right."""
     published = [f"article's {phase}" for phase in PHASES[:3]]
-    header = ["medians, ms", *PHASES, "whole step", "images/s", *published]
-    lines = [header, ["---", *["---:"] * (len(header) - 1)]]
+    lines = []
     for row in rows:
         cells = [number(value) for value in row.phases]
         step = ["", ""] if row.step is None else [number(row.step), number(1e3 * batch / row.step)]
-        theirs = [number(value) for value in row.approach.published]
+        theirs = [f"{value:g}" for value in row.approach.published]
         cells += [""] * (len(PHASES) - len(cells)) + step + theirs + [""] * (len(published) - len(theirs))
         lines.append([row.approach.name, *cells])
-    return [f"| {' | '.join(line)} |" for line in lines]
-
-
-def number(value: float) -> str:
-    """Return three digits, or all digits of a whole number."""
-    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
+    return Table("Medians, ms", ["row", *PHASES, "whole step", "images/s", *published], lines, notes)
 
 
 def write_trace(folder: Path, experiment: Experiment, approach: Approach, loss: Loss, targets: Any) -> None:
