@@ -105,8 +105,9 @@ def create_app(
             Route("/v1/detect", detect.detect, methods=["POST"]),
             Route("/v1/loss", loss.loss, methods=["POST"]),
         ],
-        docs_url=None,
+        docs_url=None if settings.no_page else "/docs",
         redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
         # FastAPI's own would look for OpenTelemetry's settings at each request.

@@ -17,16 +17,21 @@ from lensbox.serve.requests.errors import shown
 
 _log = logging.getLogger(__name__)
 
-# The pages load scripts and styles only from this service. frame-ancestors: no other site may embed them.
+# The page loads scripts and styles only from this service. frame-ancestors: no other site may embed it.
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+# FastAPI's page loads Swagger UI from these hosts, and starts it in the page itself.
+_DOCS_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' https://cdn.jsdelivr.net; "
+    "style-src 'unsafe-inline' https://cdn.jsdelivr.net; img-src data: https://fastapi.tiangolo.com; "
+    "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 _SECURITY_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
-    (b"content-security-policy", _POLICY.encode()),
 ]
 # Paths without authentication: probes, the pages, and the OpenAPI document. /metrics needs a key, because
 # metrics show how much the service is used; Prometheus can send a key.
@@ -47,7 +52,10 @@ class Edge:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                more = [*_SECURITY_HEADERS, _CLOSE] if self._state.service.draining else _SECURITY_HEADERS
+                policy = _DOCS_POLICY if scope["path"] == "/docs" else _POLICY
+                more = [*_SECURITY_HEADERS, (b"content-security-policy", policy.encode())]
+                if self._state.service.draining:
+                    more.append(_CLOSE)
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 

@@ -1,94 +1,53 @@
-// The card of one picture, or of the camera.
+// The card of one picture, or of the camera: the picture with boxes over it, and a line of text.
 
-import { draw, words } from "./drawing.js";
-
-/** A card of the list. name: the picture's name. model: answer of /v1/model. onRemove: called on removal. */
 export class Card {
-  constructor(name, model, onRemove) {
-    this.name = name;
-    this.model = model;
-    this.picture = null;
-    this.answer = null;
+  /** name: the picture's name. picture: an img or video element. onRemove: called on removal. */
+  constructor(name, picture, onRemove) {
     this.element = document.getElementById("card").content.firstElementChild.cloneNode(true);
-    this.canvas = this.find("canvas");
-    this.find("h2").textContent = name;
-    this.canvas.setAttribute("aria-label", name);
-    const remove = this.find(".remove");
+    this.element.querySelector("h2").textContent = name;
+    this.frame = this.element.querySelector(".picture");
+    this.frame.append(picture);
+    this.status = this.element.querySelector("[role=status]");
+    const remove = this.element.querySelector("button");
     remove.setAttribute("aria-label", `Remove ${name}`);
     remove.addEventListener("click", () => {
-      this.resized.disconnect();
       this.element.remove();
-      this.picture?.close();
-      this.picture = null;
-      onRemove(this);
+      onRemove();
     });
-    // Draw again after a resize, so that lines and letters keep their size.
-    this.resized = new ResizeObserver(() => this.draw());
-    this.resized.observe(this.canvas);
   }
 
-  find(selector) {
-    return this.element.querySelector(selector);
-  }
-
-  /** Show a picture, an ImageBitmap. The card closes the ImageBitmap. */
-  show(picture) {
-    if (!this.element.isConnected) return picture.close(); // the card was removed while the file was read
-    this.picture?.close();
-    this.picture = picture;
-    this.draw();
-  }
-
-  /** Show the detections of an answer. Return a summary in words. note: text after the size. */
-  found(answer, note = `${Math.round(answer.milliseconds)} ms`) {
-    this.answer = answer;
-    this.waiting(false);
-    this.find(".error").hidden = true;
-    const count = answer.detections.length;
-    const found = count === 0 ? "Nothing found" : `${count} found`;
-    this.find(".summary").textContent = `${found} · ${answer.width} × ${answer.height} · ${note}`;
-    const listed = answer.detections.map(words).join(", ");
-    this.canvas.setAttribute("aria-label", `${this.name}: ${found.toLowerCase()}${listed && `, ${listed}`}`);
-    this.list(answer.detections);
-    this.draw();
-    return `${this.name}: ${found.toLowerCase()}`;
+  /** Show the detections of an answer. classes: names of the classes, in the order of their colors. */
+  show(answer, classes, milliseconds) {
+    const count = answer.detections.length || "Nothing";
+    this.say(`${count} found · ${answer.width} × ${answer.height} · ${Math.round(milliseconds)} ms`);
+    const finite = answer.detections.filter((detection) => !detection.box.includes(null)); // null: not finite
+    this.frame.append(...finite.reverse().map((detection) => box(detection, answer, classes))); // the best on top
   }
 
   /** Show an error in place of detections. */
-  failed(problem) {
-    this.answer = null;
-    this.canvas.setAttribute("aria-label", this.name);
-    this.waiting(false);
-    this.find(".summary").textContent = "";
-    this.find("details").hidden = true;
-    const error = this.find(".error");
-    error.textContent = problem.message;
-    if (problem.requestId) {
-      error.append(Object.assign(document.createElement("small"), { textContent: `Request ${problem.requestId}` }));
-    }
-    error.hidden = false;
-    this.canvas.hidden = this.picture === null;
-    this.draw();
+  fail(error) {
+    this.say(error.message);
+    this.element.classList.add("failed");
   }
 
-  waiting(isWaiting) {
-    this.element.classList.toggle("waiting", isWaiting);
+  say(text) {
+    for (const old of this.frame.querySelectorAll(".box")) old.remove();
+    this.element.classList.remove("failed");
+    this.status.textContent = text;
   }
+}
 
-  list(detections) {
-    this.find("details").hidden = detections.length === 0;
-    const rows = detections.map((detection) => {
-      const row = document.createElement("tr");
-      const numbers = detection.box.map((value) => value?.toFixed(1) ?? "–");
-      for (const text of [detection.label ?? "–", detection.score?.toFixed(3) ?? "–", ...numbers]) {
-        row.insertCell().textContent = text;
-      }
-      return row;
-    });
-    this.find("tbody").replaceChildren(...rows);
-  }
-
-  draw() {
-    if (this.picture) draw(this.canvas, this.picture, this.answer, this.model);
-  }
+/** Return an element over the picture, in percent of its size, so that the browser scales both. */
+function box({ box: [x1, y1, x2, y2], label, score }, { width, height }, classes) {
+  const made = document.createElement("div");
+  made.className = y1 < 0.06 * height ? "box inside" : "box"; // no room for the words above the box
+  const percent = score === null ? "–" : `${Math.round(100 * score)}%`;
+  made.append(Object.assign(document.createElement("span"), { textContent: `${label ?? ""} ${percent}`.trim() }));
+  const share = (part, whole) => `${(100 * part) / whole}%`;
+  made.style.left = share(x1, width);
+  made.style.top = share(y1, height);
+  made.style.width = share(x2 - x1, width);
+  made.style.height = share(y2 - y1, height);
+  made.style.setProperty("--hue", 140 + 137 * Math.max(0, classes.indexOf(label))); // far from the hues before
+  return made;
 }

@@ -1,24 +1,18 @@
-// The page: take pictures, send requests, and repeat them when thresholds change.
+// The page: take pictures and frames of the camera, ask for detections, ask again when a threshold changes.
 
-import { openCamera } from "./camera.js";
 import { Card } from "./card.js";
-import { pictureOf } from "./drawing.js";
-import { detect, isKey, model as askModel, useKey } from "./service.js";
+import { detect, model as askModel, useKey } from "./service.js";
 
-const AT_A_TIME = 3; // requests in flight; the service has other clients
-const RECONNECT = 2000; // milliseconds between retries while the service is loading or unreachable
+const RECONNECT = 2000; // milliseconds
 const DEBOUNCE = 200; // milliseconds after the last move of a slider
+const QUALITY = 0.85; // of the JPEG files of the camera's frames
 
 const element = (id) => document.getElementById(id);
-const sliders = { score: element("score"), iou: element("iou") };
-const results = element("results");
-
 let model = null;
-let live = null; // the camera and its card
-const pictures = new Map(); // by card: file, and AbortController of the request
-const waiting = []; // cards whose request has not begun
-let asking = 0;
-let reading = Promise.resolve(); // reads files one after the other: many large files at once would fill the memory
+let live = null; // the camera's card while the camera runs
+const files = new Map(); // the file of each card
+const waiting = new Set(); // cards whose file is to be sent
+const thresholds = {}; // moved ones only: the detector's own may lie between two steps of a slider
 
 // --- the service ---
 
@@ -27,222 +21,140 @@ async function connect() {
     model = await askModel();
   } catch (problem) {
     fail(problem);
-    about(problem.message);
-    if (problem.mayPass) setTimeout(connect, RECONNECT);
+    element("about").textContent = problem.message;
+    if ([0, 429, 503].includes(problem.status)) setTimeout(connect, RECONNECT);
     return;
   }
-  const count = model.classes?.length ?? 1;
-  const kinds = count > 1 ? `${count} classes` : "one class";
-  about(`${model.name} · ${kinds} · on ${model.service.device}`);
-  document.title = `${model.name} · Lensbox`;
-  element("thresholds").disabled = false;
-  reset();
-  for (const card of pictures.keys()) card.model = model;
-  if (live) live.card.model = model;
-  askAgain();
+  element("about").textContent = `${model.name} · on ${model.service.device}`;
+  for (const name of ["score", "iou"]) {
+    element(name).disabled = false;
+    element(name).value = thresholds[`${name}_threshold`] ?? model.defaults[`${name}_threshold`];
+    element(`${name}-value`).textContent = Number(element(name).value).toFixed(2);
+  }
+  sendAll();
 }
 
-/** Show the state of the service. Screen readers announce a change. */
-function about(text) {
-  if (element("about").textContent !== text) element("about").textContent = text;
-}
-
-/** Show the field for an API key if the service answered 401. */
+/** Show the field for an API key if the service wants one. */
 function fail(problem) {
-  if (!problem.wantsKey || !element("key").hidden) return;
+  if (problem.status !== 401) return;
   element("key").hidden = false;
   element("key-value").focus();
 }
 
-element("key-value").addEventListener("input", (event) => {
-  const text = event.target.value.trim();
-  const isWrong = text !== "" && !isKey(text);
-  event.target.setCustomValidity(isWrong ? "A key has only ASCII letters, digits and punctuation, and no spaces." : "");
-});
+/** Show the detections of a file in a card. */
+async function find(card, file) {
+  const start = performance.now();
+  const answer = await detect(file, thresholds);
+  card.show(answer, model?.classes ?? [], performance.now() - start);
+}
 
 element("key").addEventListener("submit", (event) => {
   event.preventDefault();
-  useKey(element("key-value").value.trim());
+  useKey(element("key-value").value);
+  element("key").reset();
   element("key").hidden = true;
-  element("key-value").value = "";
-  if (model) askAgain();
-  else connect();
+  connect();
 });
 
 // --- pictures ---
 
-function add(files) {
-  for (const file of [...files].reverse()) { // newer cards go first
-    const card = newCard(file.name || "Pasted picture", (gone) => {
-      pictures.get(gone).controller?.abort();
-      pictures.delete(gone);
-    });
-    pictures.set(card, { file, controller: null });
-    card.waiting(true);
-    reading = reading.then(() => show(card, file)).then(() => enqueue(card));
-  }
-}
-
-function newCard(name, onRemove) {
-  const card = new Card(name, model ?? {}, (gone) => {
-    onRemove(gone);
-    element("empty").hidden = results.querySelector(".card") !== null;
-    element("files").focus();
-  });
-  element("empty").hidden = true;
-  results.prepend(card.element);
-  card.element.scrollIntoView({ block: "nearest" });
+function add(name, picture, onRemove) {
+  const card = new Card(name, picture, onRemove);
+  element("results").prepend(card.element);
   return card;
 }
 
-async function show(card, file) {
-  if (!pictures.has(card)) return; // removed while it waited
-  try {
-    card.show(await pictureOf(file));
-  } catch {
-    // The browser cannot decode the file. The service's answer says why, or has detections.
-    card.canvas.hidden = true;
-  }
+function addFiles(given) {
+  const added = [...given].map((file) => {
+    const picture = new Image();
+    picture.alt = "";
+    picture.src = URL.createObjectURL(file);
+    picture.addEventListener("error", () => picture.remove()); // the service's answer says why, or has detections
+    const card = add(file.name, picture, () => {
+      files.delete(card);
+      waiting.delete(card);
+      URL.revokeObjectURL(picture.src);
+    });
+    files.set(card, file);
+    return card;
+  });
+  sendAll(added);
 }
 
-function enqueue(card) {
-  if (!model || !pictures.has(card)) return; // `connect` sends it once the model is known
-  pictures.get(card).controller?.abort();
-  card.waiting(true);
-  if (!waiting.includes(card)) waiting.push(card);
-  next();
-}
+let isSending = false;
 
-async function next() {
-  if (asking >= AT_A_TIME) return;
-  const card = waiting.shift();
-  if (!card) return;
-  const entry = pictures.get(card);
-  if (!entry) return next();
-  asking += 1;
-  const controller = new AbortController();
-  entry.controller = controller;
-  try {
-    announce(card.found(await detect(entry.file, thresholds(), controller.signal)));
-  } catch (problem) {
-    if (!controller.signal.aborted) {
-      card.failed(problem);
+/** Send the files of cards, one after the other: the service has other clients. */
+async function sendAll(cards = files.keys()) {
+  for (const card of cards) waiting.add(card);
+  if (isSending || model === null) return;
+  isSending = true;
+  for (const card of waiting) { // also reaches cards that are added meanwhile
+    waiting.delete(card);
+    try {
+      await find(card, files.get(card));
+    } catch (problem) {
+      card.fail(problem);
       fail(problem);
     }
-  } finally {
-    asking -= 1;
-    next();
   }
-}
-
-function askAgain() {
-  for (const card of pictures.keys()) enqueue(card);
-}
-
-function announce(text) {
-  element("news").textContent = text;
+  isSending = false;
 }
 
 element("files").addEventListener("change", (event) => {
-  add(event.target.files);
+  addFiles(event.target.files);
   event.target.value = ""; // so that the same file can be chosen again
 });
-
-document.addEventListener("dragover", (event) => {
-  event.preventDefault();
-  document.body.classList.add("dropping");
-});
-document.addEventListener("dragleave", (event) => {
-  if (event.relatedTarget === null) document.body.classList.remove("dropping");
-});
+document.addEventListener("dragover", (event) => event.preventDefault());
 document.addEventListener("drop", (event) => {
   event.preventDefault();
-  document.body.classList.remove("dropping");
-  add(event.dataTransfer.files);
+  addFiles(event.dataTransfer.files);
 });
-document.addEventListener("paste", (event) => add(event.clipboardData.files));
+document.addEventListener("paste", (event) => addFiles(event.clipboardData.files));
 
 // --- thresholds ---
 
-/** Return the moved thresholds. The detector's own thresholds may lie between two steps of a slider. */
-function thresholds() {
-  const moved = Object.entries(sliders).filter(([, slider]) => slider.dataset.moved);
-  return Object.fromEntries(moved.map(([name, slider]) => [`${name}_threshold`, slider.value]));
-}
-
-function showThresholds() {
-  for (const [name, slider] of Object.entries(sliders)) {
-    element(`${name}-value`).textContent = Number(slider.value).toFixed(2);
-  }
-}
-
-function reset() {
-  sliders.score.value = model.defaults.score_threshold;
-  sliders.iou.value = model.defaults.iou_threshold;
-  for (const slider of Object.values(sliders)) delete slider.dataset.moved;
-  showThresholds();
-}
-
 let timer = 0;
-for (const slider of Object.values(sliders)) {
-  slider.addEventListener("input", () => {
-    slider.dataset.moved = "yes";
-    showThresholds();
+for (const name of ["score", "iou"]) {
+  element(name).addEventListener("input", () => {
+    thresholds[`${name}_threshold`] = element(name).value;
+    element(`${name}-value`).textContent = Number(element(name).value).toFixed(2);
     clearTimeout(timer);
-    timer = setTimeout(askAgain, DEBOUNCE);
+    timer = setTimeout(sendAll, DEBOUNCE);
   });
 }
-element("reset").addEventListener("click", () => {
-  clearTimeout(timer);
-  reset();
-  askAgain();
-});
 
 // --- the camera ---
 
-async function startCamera() {
-  const card = newCard("Camera", (gone) => live?.card === gone && stopCamera());
-  live = { card, camera: null, controller: new AbortController() };
-  const mine = live;
-  pressed(true);
+/** Send one frame after the other until the camera is stopped or gone. The last frame stays visible. */
+async function runCamera() {
+  const video = Object.assign(document.createElement("video"), { muted: true, playsInline: true });
+  const card = add("Camera", video, () => live === card && setLive(null));
+  setLive(card);
   try {
-    mine.camera = await openCamera();
-    if (live !== mine) return mine.camera.close(); // stopped while the browser asked for permission
-    let last = performance.now();
-    while (live === mine) {
-      const { picture, file } = await mine.camera.frame();
-      const answer = await detect(file, thresholds(), mine.controller.signal);
-      if (live !== mine) return;
-      const now = performance.now();
-      card.show(picture);
-      card.found(answer, `${Math.round(answer.milliseconds)} ms · ${(1000 / (now - last)).toFixed(1)} a second`);
-      last = now;
+    if (!navigator.mediaDevices) throw new Error("Browsers allow the camera only on https:// or localhost.");
+    const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+    video.srcObject = stream;
+    await video.play();
+    while (live === card && stream.active) {
+      const frame = new OffscreenCanvas(video.videoWidth, video.videoHeight);
+      frame.getContext("2d").drawImage(video, 0, 0);
+      await find(card, await frame.convertToBlob({ type: "image/jpeg", quality: QUALITY }));
     }
   } catch (problem) {
-    if (live !== mine) return;
-    card.failed(problem);
+    card.fail(problem);
     fail(problem);
-    stopCamera();
   }
+  video.srcObject?.getTracks().forEach((track) => track.stop());
+  if (live === card) setLive(null);
 }
 
-/** Stop the camera. Its last frame stays visible. */
-function stopCamera() {
-  if (!live) return;
-  live.controller.abort();
-  live.camera?.close();
-  live = null;
-  pressed(false);
+function setLive(card) {
+  live = card;
+  element("camera").setAttribute("aria-pressed", card !== null);
+  element("camera").textContent = card ? "Stop the camera" : "Start the camera";
 }
 
-function pressed(isOn) {
-  element("camera").setAttribute("aria-pressed", isOn);
-  element("camera").textContent = isOn ? "Stop the camera" : "Start the camera";
-}
-
-element("camera").addEventListener("click", () => (live ? stopCamera() : startCamera()));
-document.addEventListener("visibilitychange", () => {
-  if (document.hidden) stopCamera();
-});
+element("camera").addEventListener("click", () => (live ? setLive(null) : runCamera()));
+document.addEventListener("visibilitychange", () => document.hidden && setLive(null));
 
 connect();

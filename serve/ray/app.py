@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 DEPLOYMENT = "lensbox"
 _HEALTH_CHECK_PERIOD = 5.0  # seconds
-# Requests of one replica, above which Ray adds another. The default, 2, would leave batches small.
+# Requests of one replica, above which Ray adds another. The default of Ray, 2, would leave batches small.
 _TARGET_REQUESTS = 16
 _QUEUED_REQUESTS = 256  # in each of Ray's proxies; further requests get 503
 
