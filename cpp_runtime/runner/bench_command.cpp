@@ -6,7 +6,6 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -38,20 +37,6 @@ void wait_for(c10::Device device) {
   c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
 }
 
-// Return the number of calls.
-size_t call_for(const BenchWay& way, c10::Device device, Clock::time_point start, double seconds,
-                size_t calls_between_waits) {
-  size_t calls = 0;
-  do {
-    for (size_t i = 0; i < calls_between_waits; ++i) {
-      way.call();
-    }
-    wait_for(device);
-    calls += calls_between_waits;
-  } while (seconds_since(start) < seconds);
-  return calls;
-}
-
 // Return the milliseconds of each call of each way, up to the result on the device. The ways take turns, so
 // that a disturbance meets all of them. Each way runs for `seconds` or more, at least once.
 std::vector<std::vector<double>> sample_latencies(const std::vector<BenchWay>& ways, c10::Device device,
@@ -80,7 +65,15 @@ double calls_per_second(const BenchWay& way, c10::Device device, double seconds,
     if (device.is_cuda()) {
       on_stream.emplace(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
     }
-    return call_for(way, device, start, seconds, calls_between_waits);
+    size_t calls = 0;
+    do {
+      for (size_t i = 0; i < calls_between_waits; ++i) {
+        way.call();
+      }
+      wait_for(device);
+      calls += calls_between_waits;
+    } while (seconds_since(start) < seconds);
+    return calls;
   };
   std::vector<std::future<size_t>> further;
   for (size_t caller = 1; caller < callers; ++caller) {
@@ -108,14 +101,14 @@ double percentile(std::vector<double> samples, double share) {
 at::Tensor picture(const lensbox::Metadata& metadata) {
   const lensbox::Canvas& canvas = metadata.reading.canvas;
   const lensbox::SelfTest& test = metadata.self_test;
-  at::Tensor image = at::tensor(at::ArrayRef<uint8_t>(test.pixels), at::kByte).reshape(test.image_shape);
-  const std::array<int64_t, 3> shape{canvas.channels, canvas.height, canvas.width};
-  for (int64_t side = 0; side < 3; ++side) {
-    std::array<int64_t, 3> times{1, 1, 1};
-    times[side] = (shape[side] + image.size(side) - 1) / image.size(side);
-    image = image.repeat(times).narrow(side, 0, shape[side]);
-  }
-  return image.contiguous();
+  const auto [channels, height, width] = test.image_shape;
+  return at::tensor(at::ArrayRef<uint8_t>(test.pixels), at::kByte)
+      .reshape(test.image_shape)
+      .repeat({canvas.channels, canvas.height / height + 1, canvas.width / width + 1})
+      .slice(0, 0, canvas.channels)
+      .slice(1, 0, canvas.height)
+      .slice(2, 0, canvas.width)
+      .contiguous();
 }
 
 // Return the ways that `bench` times; they share their input, the picture of the self-test as canvases:

@@ -108,7 +108,7 @@ ExitCode run_detect(const ModelOptions& model, const DetectOptions& options) {
   }
   if (!options.images.empty()) return detect_images(model, options);
 
-  const StopSignal stop;
+  const int stop = request_end_on_signals();
   end_on_closed_stdout();
   const lensbox::Detector detector = load(model, options);
   RawFrames frames(STDIN_FILENO, STDOUT_FILENO, *options.raw, detector.metadata().reading, stop);

@@ -8,20 +8,26 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <map>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "commands.h"
+#include "streams.h"
 
 namespace {
 
 using lensbox::PixelFormat;
 
-constexpr std::array<std::pair<std::string_view, PixelFormat>, 4> kNames{{{"gray8", PixelFormat::kGray8},
-                                                                          {"rgb8", PixelFormat::kRgb8},
-                                                                          {"bgr8", PixelFormat::kBgr8},
-                                                                          {"nv12", PixelFormat::kNv12}}};
+const std::map<std::string, PixelFormat> kFormats{{"gray8", PixelFormat::kGray8},
+                                                  {"rgb8", PixelFormat::kRgb8},
+                                                  {"bgr8", PixelFormat::kBgr8},
+                                                  {"nv12", PixelFormat::kNv12}};
+
+// Chroma has a pair of bytes for each two columns, in a row for each two rows.
+int64_t pairs(int64_t side) {
+  return (side + 1) / 2;
+}
 
 // Return 0 unless all of the text is a number of at least 1.
 int64_t parse_side(std::string_view text) {
@@ -33,9 +39,8 @@ int64_t parse_side(std::string_view text) {
 }  // namespace
 
 size_t RawFormat::frame_size() const {
-  const int64_t planes = stride() * height;
-  return static_cast<size_t>(pixels == PixelFormat::kNv12 ? planes + chroma_stride() * ((height + 1) / 2)
-                                                          : planes);
+  const int64_t chroma = pixels == PixelFormat::kNv12 ? 2 * pairs(width) * pairs(height) : 0;
+  return static_cast<size_t>(stride() * height + chroma);
 }
 
 lensbox::ImageView RawFormat::view(const uint8_t* frame) const {
@@ -43,7 +48,7 @@ lensbox::ImageView RawFormat::view(const uint8_t* frame) const {
       .data = frame, .width = width, .height = height, .stride = stride(), .format = pixels};
   if (pixels == PixelFormat::kNv12) {
     view.chroma = frame + stride() * height;
-    view.chroma_stride = chroma_stride();
+    view.chroma_stride = 2 * pairs(width);
   }
   return view;
 }
@@ -52,27 +57,17 @@ int64_t RawFormat::stride() const {
   return pixels == PixelFormat::kRgb8 || pixels == PixelFormat::kBgr8 ? 3 * width : width;
 }
 
-int64_t RawFormat::chroma_stride() const {
-  return 2 * ((width + 1) / 2);  // a pair of bytes for each two columns
-}
-
-std::string RawFormat::text() const {
-  const auto* const name =
-      std::ranges::find(kNames, pixels, &std::pair<std::string_view, PixelFormat>::second);
-  return std::to_string(width) + "x" + std::to_string(height) + " " + std::string(name->first);
-}
-
 RawFormat parse_raw_format(const std::string& size, const std::string& pixels) {
-  const auto* const name =
-      std::ranges::find(kNames, pixels, &std::pair<std::string_view, PixelFormat>::first);
-  if (name == kNames.end()) {
+  const auto found = kFormats.find(pixels);
+  if (found == kFormats.end()) {
     throw UsageError("--raw: the format of pixels must be gray8, rgb8, bgr8 or nv12, got '" + pixels + "'");
   }
   const std::string_view text = size;
   const size_t x = std::min(text.find('x'), text.size());
   const RawFormat format{.width = parse_side(text.substr(0, x)),
                          .height = parse_side(text.substr(std::min(x + 1, text.size()))),
-                         .pixels = name->second};
+                         .pixels = found->second,
+                         .text = size + " " + pixels};
   if (format.width == 0 || format.height == 0 || format.width > lensbox::kMaxImagePixels / format.height) {
     throw UsageError("--raw: the size must be WIDTHxHEIGHT, both at least 1, of at most " +
                      std::to_string(lensbox::kMaxImagePixels) + " pixels, got '" + size + "'");
@@ -81,7 +76,7 @@ RawFormat parse_raw_format(const std::string& size, const std::string& pixels) {
 }
 
 RawFrames::RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading,
-                     const StopSignal& stop)
+                     int stop)
     : input_(input), output_(output), format_(format), reading_(reading), stop_(stop) {}
 
 std::optional<lensbox::Photo> RawFrames::read() {
@@ -105,14 +100,14 @@ std::optional<lensbox::Photo> RawFrames::read() {
 void RawFrames::check_end() const {
   if (begun_ == 0) return;
   throw lensbox::InputError("the last frame is truncated: got " + std::to_string(begun_) +
-                            " bytes, a frame of " + format_.text() + " has " +
+                            " bytes, a frame of " + format_.text + " has " +
                             std::to_string(format_.frame_size()));
 }
 
 // Return false once the end was requested. Throws ClosedOutput if stdout is closed.
 bool RawFrames::wait_for_input() const {
   std::array<pollfd, 3> descriptors{{{.fd = input_, .events = POLLIN, .revents = 0},
-                                     {.fd = stop_.descriptor(), .events = POLLIN, .revents = 0},
+                                     {.fd = stop_, .events = POLLIN, .revents = 0},
                                      // No events: poll() reports only that the reader has closed its end,
                                      // for a pipe as POLLERR, for a socket or terminal as POLLHUP.
                                      {.fd = output_, .events = 0, .revents = 0}}};

@@ -8,23 +8,19 @@
 #include <string>
 #include <vector>
 
-#include "streams.h"
-
 // The format of frames without headers, one after another, rows without gaps.
 struct RawFormat {
   int64_t width;
   int64_t height;
   lensbox::PixelFormat pixels;
+  std::string text;  // the two values of --raw, as "640x480 gray8"
 
   // Return the bytes of a frame.
   size_t frame_size() const;
   lensbox::ImageView view(const uint8_t* frame) const;
-  // Return the two values of --raw, as "640x480 gray8".
-  std::string text() const;
 
  private:
   int64_t stride() const;
-  int64_t chroma_stride() const;
 };
 
 // Parse the two values of --raw, such as "640x480" and "gray8". Throws UsageError.
@@ -34,9 +30,8 @@ RawFormat parse_raw_format(const std::string& size, const std::string& pixels);
 class RawFrames {
  public:
   // output: the descriptor of the results. If its other end closes while the reader waits for a frame, next()
-  // throws ClosedOutput.
-  RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading,
-            const StopSignal& stop);
+  // throws ClosedOutput. stop: a descriptor that is readable once the end is requested.
+  RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading, int stop);
 
   // Return the next frame; nothing at the end, or once the end was requested. Throws InputError,
   // std::system_error.
@@ -52,7 +47,7 @@ class RawFrames {
   int output_;
   RawFormat format_;
   lensbox::Reading reading_;
-  const StopSignal& stop_;
+  int stop_;
   std::vector<uint8_t> frame_;
   size_t begun_ = 0;  // bytes of a last frame that is not whole
 };

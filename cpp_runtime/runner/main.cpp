@@ -245,14 +245,6 @@ std::optional<std::string> unknown_subcommand(const CLI::App& app) {
   return unused[0] + ": it must be info, selftest, detect, loss or bench (--help)";
 }
 
-// Name the first unknown option; CLI11 lists all unexpected words, backwards.
-std::optional<std::string> unknown_option(const CLI::App& app) {
-  for (const std::string& word : app.remaining(/*recurse=*/true)) {
-    if (word.starts_with("--")) return word + " (--help has all)";
-  }
-  return std::nullopt;
-}
-
 // Return the exit code, unless there is a command to run. Throws UsageError.
 std::optional<ExitCode> parse(CLI::App& app, int argc, char** argv) {
   try {
@@ -260,7 +252,6 @@ std::optional<ExitCode> parse(CLI::App& app, int argc, char** argv) {
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     if (const auto name = unknown_subcommand(app)) throw UsageError("there is no subcommand " + *name);
-    if (const auto name = unknown_option(app)) throw UsageError("there is no option " + *name);
     std::ostringstream help;
     if (app.exit(error, help, std::cerr) != 0) return ExitCode::kUsage;
     write_stdout(help.str());

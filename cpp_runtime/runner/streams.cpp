@@ -6,20 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <system_error>
 
 namespace {
 
 bool ends_on_closed_stdout = false;
-
-// Wait until a non-blocking stdout, which another process may share, is writable.
-void wait_until_stdout_takes_more() {
-  pollfd descriptor{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
-  poll(&descriptor, 1, -1);
-}
-
-constexpr std::array kSignals{SIGINT, SIGTERM};
 
 volatile std::sig_atomic_t written_to = -1;
 
@@ -48,7 +41,9 @@ void write_stdout(std::string_view text) {
     } else if (errno == EPIPE && ends_on_closed_stdout) {
       throw ClosedOutput();
     } else if (errno == EAGAIN) {
-      wait_until_stdout_takes_more();
+      // A non-blocking stdout, which another process may share: wait until it is writable.
+      pollfd descriptor{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+      poll(&descriptor, 1, -1);
     } else if (errno != EINTR) {
       throw std::system_error(errno, std::generic_category(), "cannot write to stdout");
     }
@@ -65,26 +60,16 @@ void print_line(const nlohmann::ordered_json& document) {
   write_stdout(document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + '\n');
 }
 
-StopSignal::StopSignal() : descriptor_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (descriptor_ < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
-  written_to = descriptor_;
+int request_end_on_signals() {
+  written_to = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (written_to < 0) throw std::system_error(errno, std::generic_category(), "eventfd");
   struct sigaction action = {};
   action.sa_handler = request_end;
   action.sa_flags = SA_RESTART | SA_RESETHAND;
-  for (size_t i = 0; i < kSignals.size(); ++i) {
-    sigaction(kSignals[i], nullptr, &before_[i]);
-    if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction before = {};
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
-}
-
-StopSignal::~StopSignal() {
-  for (size_t i = 0; i < kSignals.size(); ++i) {
-    sigaction(kSignals[i], &before_[i], nullptr);
-  }
-  close(descriptor_);
-}
-
-bool StopSignal::requested() const {
-  pollfd descriptor{.fd = descriptor_, .events = POLLIN, .revents = 0};
-  return poll(&descriptor, 1, 0) > 0;
+  return written_to;
 }

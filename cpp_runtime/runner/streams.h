@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-#include <csignal>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -21,23 +19,7 @@ void end_on_closed_stdout();
 // Write the document to stdout as one line, as write_stdout does.
 void print_line(const nlohmann::ordered_json& document);
 
-// While this object exists, SIGINT and SIGTERM request an end between two frames; the second signal of a kind
-// ends the process at once. Signals that were ignored at start, as shells do for background programs, stay
-// ignored. Create at most one object at a time.
-class StopSignal {
- public:
-  // Throws std::system_error.
-  StopSignal();
-  ~StopSignal();
-  StopSignal(const StopSignal&) = delete;
-  StopSignal& operator=(const StopSignal&) = delete;
-
-  bool requested() const;
-
-  // A descriptor for poll(), readable as soon as the end is requested.
-  int descriptor() const { return descriptor_; }
-
- private:
-  int descriptor_;
-  std::array<struct sigaction, 2> before_ = {};
-};
+// From now on, SIGINT and SIGTERM request an end between two frames: return a descriptor for poll() that is
+// readable once they do. The second signal of a kind ends the process at once. Signals that were ignored at
+// start, as shells do for background programs, stay ignored. Call this once. Throws std::system_error.
+int request_end_on_signals();

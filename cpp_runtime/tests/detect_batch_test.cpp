@@ -78,33 +78,15 @@ TEST(Collect, RefusesInvalidCounts) {
   }
 }
 
-// With two classes, points and a number; points move by 100 pixels when they are restored.
-DetectorModule named() {
-  torch::jit::Module module("Detector");
-  module.define(
-      "def restore(self, boxes, geometry):\n"
-      "  return boxes + 1\n"
-      "def restore_points(self, points, geometry):\n"
-      "  return points + 100\n");
-  return {"model.pt",
-          std::make_shared<lensbox::ScriptMethods>(module),
-          {2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}, {"age", {}, lensbox::ExtraKind::kValues}}}};
-}
-
-lensbox::Found named_found(int64_t label = 1) {
-  return {at::zeros({2, 3, 4}),
-          at::ones({2, 3}),
-          at::tensor({1, 2}, at::kInt),
-          at::tensor({int64_t{0}, int64_t{7}, int64_t{-7}, int64_t{1}, label, int64_t{7}}, at::kLong)
-              .view({2, 3}),
-          {at::arange(12, at::kFloat).view({2, 3, 1, 2}),
-           at::arange(6, at::kLong).view({2, 3}) + (int64_t{1} << 40)}};
-}
-
 TEST(Collect, RefusesLabelsWithoutAClass) {
+  torch::jit::Module module("Detector");
+  const DetectorModule two_classes{"model.pt", std::make_shared<lensbox::ScriptMethods>(module), {2, {}}};
   for (const int64_t label : {int64_t{-1}, int64_t{2}, int64_t{1} << 32}) {
+    const at::Tensor labels = at::tensor({int64_t{7}, int64_t{1}, label}, at::kLong).view({1, 3}).flip({1});
     expect_error<lensbox::ArtifactError>(
-        [&] { collect(named(), named_found(label)); },
+        [&] {
+          collect(two_classes, {at::zeros({1, 3, 4}), at::ones({1, 3}), at::tensor({2}, at::kInt), labels});
+        },
         {"model.pt", "labels from 0 to 1, as there are 2 classes, got", std::to_string(label).c_str()});
   }
 }

@@ -36,7 +36,7 @@ class GraphsOnAGpu : public testing::Test {
  protected:
   void SetUp() override {
     if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "needs a GPU";
-    graphs_.emplace(detector_, canvases(1), std::vector<int64_t>{1, 4, 4}, 0.5, 0.25);
+    graphs_ = record_graphs(detector_, canvases(1), {1, 4, 4}, 0.5, 0.25);
   }
 
   static at::Tensor canvases(int64_t batch) {
@@ -60,7 +60,7 @@ class GraphsOnAGpu : public testing::Test {
   }
 
   lensbox::DetectorModule detector_ = pixel_detector();
-  std::optional<lensbox::DetectGraphs> graphs_;
+  std::unique_ptr<lensbox::DetectGraphs> graphs_;
 };
 
 TEST_F(GraphsOnAGpu, FindTheSameAsPlainCalls) {
@@ -97,8 +97,8 @@ TEST(GraphsWithoutCuda, NameTheOption) {
   torch::jit::Module module("Detector");
   expect_error<lensbox::DeviceError>(
       [&] {
-        lensbox::DetectGraphs({"model.pt", std::make_shared<lensbox::ScriptMethods>(module)}, at::zeros({1}),
-                              {1}, 0.5, 0.25);
+        lensbox::record_graphs({"model.pt", std::make_shared<lensbox::ScriptMethods>(module)}, at::zeros({1}),
+                               {1}, 0.5, 0.25);
       },
       {"not built into this program", "LENSBOX_CUDA_INCLUDE_DIR"});
 }

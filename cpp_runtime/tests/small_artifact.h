@@ -1,11 +1,14 @@
 #pragma once
 
+#include <png.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/version.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <string>
+#include <vector>
 
 #include "helpers.h"
 
@@ -63,4 +66,21 @@ inline void save_small_artifact(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
   const std::string archive{std::istreambuf_iterator<char>(stream), {}};
   std::ofstream(path, std::ios::binary) << sealed_zip(archive);
+}
+
+// Return an RGB PNG file of one row of pixels, whose samples count up by 7.
+inline std::string png_file(uint32_t width) {
+  std::vector<uint8_t> samples(size_t{3} * width);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    samples[i] = static_cast<uint8_t>(7 * i);
+  }
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = width;
+  image.height = 1;
+  image.format = PNG_FORMAT_RGB;
+  png_alloc_size_t size = 4096;
+  std::string bytes(size, '\0');
+  png_image_write_to_memory(&image, bytes.data(), &size, 0, samples.data(), 0, nullptr);
+  return bytes.substr(0, size);
 }

@@ -1,18 +1,16 @@
+#include <c10/core/thread_pool.h>
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <future>
 #include <iterator>
-#include <mutex>
+#include <memory>
 #include <optional>
-#include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "detect/gpu_jpeg.h"
@@ -50,57 +48,13 @@ Outcomes read(Paths files, const Reading& reading, const GpuJpegDecoder* decoder
   return outcomes;
 }
 
-// Threads that run tasks in the order in which the tasks were added.
-class Readers {
- public:
-  using Task = std::packaged_task<Outcomes()>;
-
-  explicit Readers(size_t threads) {
-    for (size_t i = 0; i < threads; ++i) {
-      threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
-    }
-  }
-
-  // Wait for the tasks that have begun. The futures of the others are broken.
-  ~Readers() {
-    for (std::jthread& thread : threads_) {
-      thread.request_stop();
-    }
-  }
-
-  Readers(const Readers&) = delete;
-  Readers& operator=(const Readers&) = delete;
-
-  std::future<Outcomes> add(Task task) {
-    auto future = task.get_future();
-    {
-      const std::lock_guard lock(mutex_);
-      tasks_.push_back(std::move(task));
-    }
-    changed_.notify_one();
-    return future;
-  }
-
- private:
-  void work(const std::stop_token& stop) {
-    while (true) {
-      Task task;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, stop, [this] { return !tasks_.empty(); });
-        if (stop.stop_requested()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      task();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<Task> tasks_;
-  std::vector<std::jthread> threads_;  // destroyed first: they use the members above
-};
+// Run a task in a pool, which runs tasks in the order in which they were added. A pool that is destroyed
+// waits for the tasks that have begun, and breaks the futures of the others.
+std::future<Outcomes> add(c10::ThreadPool& readers, std::function<Outcomes()> read) {
+  const auto task = std::make_shared<std::packaged_task<Outcomes()>>(std::move(read));
+  readers.run([task] { (*task)(); });
+  return task->get_future();
+}
 
 // Decode the files that the readers left to the GPU, and on the CPU those that the GPU refuses.
 void decode_coded(Outcomes& files, const GpuJpegDecoder& decoder, const Reading& reading) {
@@ -230,7 +184,7 @@ void detect_files(const Detector& detector, Paths files, const FilesOptions& opt
   const size_t most_ahead = 1 + (threads + batch_size - 1) / batch_size + (decoder != nullptr ? 2 : 0);
   std::deque<std::future<Batch>> coming;
   // Destroyed first: batches wait for readers.
-  auto readers = guarded([&] { return Readers(threads); });
+  c10::ThreadPool readers(static_cast<int>(threads));
   size_t begun = 0;
   const auto begin_batches = [&] {
     while (coming.size() < most_ahead && begun < files.size()) {
@@ -239,8 +193,7 @@ void detect_files(const Detector& detector, Paths files, const FilesOptions& opt
       std::vector<std::future<Outcomes>> groups;
       while (!rest.empty()) {
         const Paths group = rest.first(std::min(group_size(batch_size, threads), rest.size()));
-        groups.push_back(
-            readers.add(Readers::Task([group, &reading, decoder] { return read(group, reading, decoder); })));
+        groups.push_back(add(readers, [group, &reading, decoder] { return read(group, reading, decoder); }));
         rest = rest.subspan(group.size());
       }
       // Photographs that the CPU decodes are ready when they are taken, and need no further thread.

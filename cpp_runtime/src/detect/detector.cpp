@@ -16,7 +16,7 @@
 namespace lensbox {
 
 struct Detector::Parts : LoadedModule {
-  std::unique_ptr<const DetectGraphs> graphs = nullptr;  // none unless asked for
+  std::unique_ptr<DetectGraphs> graphs = nullptr;  // none unless asked for
 };
 
 namespace {
@@ -229,7 +229,7 @@ void Detector::capture(std::span<const int64_t> batch_sizes, const Thresholds& t
     // Record with a canvas that the artifact makes from a photograph.
     const Photo dot = Photo::of(at::zeros({1, 1, 1}, at::kByte));
     const at::Tensor canvas = prepare(*parts_->module, parts_->device, {dot}).canvases;
-    parts_->graphs = std::make_unique<DetectGraphs>(*parts_->module, canvas, sizes, score, iou);
+    parts_->graphs = record_graphs(*parts_->module, canvas, sizes, score, iou);
   });
 }
 

@@ -124,13 +124,6 @@ bool is_explained(const SelfTest& test, const Tolerance& limits, double iou_limi
   return false;
 }
 
-// Return the detection nearest to this one by the largest difference of a coordinate; null if there is none.
-const Detection* nearest(const Detection& detection, const std::vector<Detection>& others) {
-  const auto distance = [&](const Detection& other) { return box_error(detection.box, other.box); };
-  const auto found = std::ranges::min_element(others, {}, distance);
-  return found == others.end() ? nullptr : &*found;
-}
-
 // Count and report the detections of one side that have no partner on the other.
 void report_unpaired(const SelfTest& test, const Tolerance& limits, double iou_limit, const Side& side,
                      const Side& other, const char* name, SelfTestReport& report) {
@@ -145,11 +138,6 @@ void report_unpaired(const SelfTest& test, const Tolerance& limits, double iou_l
     const auto& [x1, y1, x2, y2] = detection.box;
     message << name << " detection " << i << " (score " << detection.score << ", label " << detection.label
             << ", box " << x1 << ", " << y1 << ", " << x2 << ", " << y2 << ") has no counterpart";
-    if (const Detection* const close = nearest(detection, other.detections)) {
-      const double box = box_error(detection.box, close->box);
-      message << "; the nearest is " << box << " px off and has score " << close->score << ", label "
-              << close->label;
-    }
     report.failures.push_back(message.str());
   }
 }

@@ -34,7 +34,4 @@ class PrivateFolder {
   std::filesystem::path path_;
 };
 
-// Write a new file that only this user can read. Throws std::system_error.
-void write_private_file(const std::filesystem::path& path, std::string_view content);
-
 }  // namespace lensbox

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <vector>
 
 #include "images/decoders.h"
@@ -94,13 +93,9 @@ void check_view(const ImageView& view, const std::string& name) {
 }
 
 at::Tensor copied(const ImageView& view, int64_t channels) {
-  at::Tensor image = new_pixels(view.width, view.height, channels);
-  uint8_t* to = image.mutable_data_ptr<uint8_t>();
-  const auto row_size = static_cast<size_t>(view.width * channels);
-  for (int64_t y = 0; y < view.height; ++y, to += row_size) {
-    std::memcpy(to, row_of(view, y), row_size);
-  }
-  return image;
+  auto* const data = const_cast<uint8_t*>(view.data);  // the view of a tensor is only read
+  return at::from_blob(data, {view.height, view.width, channels}, {view.stride, channels, 1}, at::kByte)
+      .clone(at::MemoryFormat::Contiguous);
 }
 
 at::Tensor bgr8_to_rgb(const ImageView& view) {

@@ -29,7 +29,7 @@ constexpr int64_t kScansAlwaysAllowed = 20;
 // extra bytes between two segments.
 constexpr std::array kDamage{JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_JPEG_EOF, JWRN_MUST_RESYNC};
 
-constexpr int kApp1 = JPEG_APP0 + 1;
+constexpr unsigned kWholeSegment = 0xFFFF;  // bytes
 
 int64_t allowed_scans(int64_t width, int64_t height) {
   const int64_t blocks = ((width + 7) / 8) * ((height + 7) / 8);
@@ -74,7 +74,7 @@ class JpegDecoder {
       jpeg_create_decompress(&info_);
       info_.progress = &progress_;
       jpeg_mem_src(&info_, file.data(), file.size());
-      jpeg_set_marker_processor(&info_, kApp1, read_app1);
+      jpeg_save_markers(&info_, JPEG_APP0 + 1, kWholeSegment);
       jpeg_read_header(&info_, TRUE);
     });
     if (!good) {
@@ -84,7 +84,7 @@ class JpegDecoder {
       throw_if_out_of_memory();
       throw InputError("its header is damaged or not supported (" + reason + ")");
     }
-    orientation_ = exif_orientation(exif_);
+    orientation_ = exif_orientation(exif());
   }
 
   ~JpegDecoder() { jpeg_destroy_decompress(&info_); }
@@ -122,25 +122,16 @@ class JpegDecoder {
  private:
   static JpegDecoder& of(j_common_ptr info) { return *static_cast<JpegDecoder*>(info->client_data); }
 
-  // Look for EXIF data, and skip the segment.
-  static boolean read_app1(j_decompress_ptr info) {
+  // Return the content of the first segment with EXIF data, or nothing.
+  std::span<const uint8_t> exif() const {
     constexpr std::array<uint8_t, 6> kExif{'E', 'x', 'i', 'f', 0, 0};
-    constexpr size_t kLengthSize = 2;
-    jpeg_source_mgr& source = *info->src;
-    const std::span<const uint8_t> rest(source.next_input_byte, source.bytes_in_buffer);
-    // Like libjpeg, read a length of less than 2 as 2, its own two bytes. For a length beyond the end of the
-    // file, skip_input_data reports that the file is truncated.
-    size_t length = kLengthSize;
-    if (rest.size() >= kLengthSize) length = std::max<size_t>(length, rest[0] << 8 | rest[1]);
-    if (length <= rest.size()) {
-      const auto content = rest.first(length).subspan(kLengthSize);
-      JpegDecoder& decoder = of(reinterpret_cast<j_common_ptr>(info));
+    for (jpeg_saved_marker_ptr marker = info_.marker_list; marker != nullptr; marker = marker->next) {
+      const std::span<const uint8_t> content(marker->data, marker->data_length);
       const bool is_exif =
           content.size() >= kExif.size() && std::ranges::equal(content.first(kExif.size()), kExif);
-      if (is_exif && !std::exchange(decoder.has_exif_, true)) decoder.exif_ = content.subspan(kExif.size());
+      if (is_exif) return content.subspan(kExif.size());
     }
-    source.skip_input_data(info, static_cast<long>(length));
-    return TRUE;
+    return {};
   }
 
   void check_kind() const {
@@ -193,8 +184,6 @@ class JpegDecoder {
   jpeg_error_mgr errors_{};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct info_{};
-  bool has_exif_ = false;
-  std::span<const uint8_t> exif_;
   int orientation_ = 1;
   int64_t allowed_scans_ = kScansAlwaysAllowed;
   bool too_many_scans_ = false;

@@ -1,9 +1,9 @@
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <array>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "file/files.h"
@@ -13,20 +13,14 @@ namespace lensbox {
 namespace {
 
 constexpr uint64_t kMaxFileSize = std::numeric_limits<int>::max();
-constexpr std::array<uint8_t, 3> kJpegSignature{0xFF, 0xD8, 0xFF};
-constexpr std::array<uint8_t, 8> kPngSignature{0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'};
-
-bool begins_with(std::span<const uint8_t> file, std::span<const uint8_t> signature) {
-  return file.size() >= signature.size() && std::ranges::equal(file.first(signature.size()), signature);
-}
-
 // Throws InputError with the reason alone.
 Photo decode(std::span<const uint8_t> file, const Reading& reading) {
   if (file.empty()) throw InputError("the file is empty");
-  if (begins_with(file, kJpegSignature)) {
+  const std::string_view bytes(reinterpret_cast<const char*>(file.data()), file.size());
+  if (bytes.starts_with("\xFF\xD8\xFF")) {
     return turn_upright(decode_jpeg(file, reading), reading.orientation);
   }
-  if (begins_with(file, kPngSignature)) return turn_upright(decode_png(file), reading.orientation);
+  if (bytes.starts_with("\x89PNG\r\n\x1A\n")) return turn_upright(decode_png(file), reading.orientation);
   throw InputError("neither a JPEG nor a PNG file");
 }
 

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -17,26 +18,16 @@ struct Turn {
   bool swap;      // along the main diagonal
 };
 
-Turn turn_for(int exif_orientation) {
-  switch (exif_orientation) {
-    case 2:
-      return {true, false, false};
-    case 3:
-      return {true, true, false};
-    case 4:
-      return {false, true, false};
-    case 5:
-      return {false, false, true};
-    case 6:
-      return {false, true, true};
-    case 7:
-      return {true, true, true};
-    case 8:
-      return {true, false, true};
-    default:
-      return {false, false, false};
-  }
-}
+// By EXIF orientation, 1..8.
+constexpr std::array<Turn, 9> kTurns{{{},
+                                      {false, false, false},
+                                      {true, false, false},
+                                      {true, true, false},
+                                      {false, true, false},
+                                      {false, false, true},
+                                      {false, true, true},
+                                      {true, true, true},
+                                      {true, false, true}}};
 
 // Copy square by square: the rows of one image are columns of the other, and a column touches as many cache
 // lines as it has pixels.
@@ -98,11 +89,11 @@ std::pair<float, float> span_on_side(int64_t end, int64_t side, bool mirror) {
 }  // namespace
 
 bool swaps_sides(int exif_orientation) {
-  return turn_for(exif_orientation).swap;
+  return kTurns.at(exif_orientation).swap;
 }
 
 Photo turn_upright(StoredImage stored, Orientation orientation) {
-  const Turn turn = turn_for(orientation == Orientation::kExif ? stored.orientation : 1);
+  const Turn turn = kTurns.at(orientation == Orientation::kExif ? stored.orientation : 1);
   auto x = span_on_side(stored.pixels.size(1) * stored.reduction, stored.width, turn.mirror_x);
   auto y = span_on_side(stored.pixels.size(0) * stored.reduction, stored.height, turn.mirror_y);
   if (turn.swap) {

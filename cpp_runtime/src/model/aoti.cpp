@@ -5,6 +5,8 @@
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
 #include <memory>
 #include <mutex>
 #include <system_error>
@@ -46,7 +48,10 @@ std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c
     // The loader reads only files, and needs the file only while it loads.
     const PrivateFolder folder;
     const fs::path file = folder.path() / "detector.pt2";
-    write_private_file(file, bytes);
+    std::ofstream stream(file, std::ios::binary);
+    stream << bytes;
+    stream.close();
+    if (!stream) throw std::system_error(errno, std::generic_category(), file.string());
     const bool single = device.is_cuda();
     return std::make_unique<Loader>(file.string(), kModel, single,
                                     single ? 1 : std::min(kMostCalls, processors), device.index());

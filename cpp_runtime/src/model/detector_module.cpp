@@ -38,8 +38,13 @@ Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
 
 Found DetectorModule::detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {
   const bool is_named = outputs_.classes > 0 || !outputs_.extras.empty();
-  Found found = is_named ? call_detect_named(canvases, score_threshold, iou_threshold)
-                         : call_detect(canvases, score_threshold, iou_threshold);
+  Found found;
+  if (is_named) {
+    found = call_detect_named(canvases, score_threshold, iou_threshold);
+  } else {
+    const auto outputs = call_for_tensors("detect", {canvases, score_threshold, iou_threshold}, 3);
+    found = {outputs[0], outputs[1], outputs[2]};
+  }
   const int64_t batch = canvases.size(0);
   const int64_t slots = found.boxes.dim() == 3 ? found.boxes.size(1) : -1;
   if (found.boxes.sizes() != at::IntArrayRef{batch, slots, 4} ||
@@ -122,12 +127,6 @@ std::vector<at::Tensor> DetectorModule::call_for_tensors(const char* method,
     tensors.push_back(value.toTensor());
   }
   return tensors;
-}
-
-Found DetectorModule::call_detect(const at::Tensor& canvases, double score_threshold,
-                                  double iou_threshold) const {
-  const auto found = call_for_tensors("detect", {canvases, score_threshold, iou_threshold}, 3);
-  return {found[0], found[1], found[2]};
 }
 
 Found DetectorModule::call_detect_named(const at::Tensor& canvases, double score_threshold,

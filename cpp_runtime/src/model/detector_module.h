@@ -60,7 +60,6 @@ class DetectorModule {
   c10::IValue call(const char* method, std::vector<c10::IValue> arguments) const;
   std::vector<at::Tensor> call_for_tensors(const char* method, std::vector<c10::IValue> arguments,
                                            size_t count) const;
-  Found call_detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
   Found call_detect_named(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
   void check_further_outputs(const Found& found) const;
 

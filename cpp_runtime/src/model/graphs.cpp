@@ -49,12 +49,10 @@ void record(at::cuda::CUDAGraph& graph, Pool pool, const std::function<void()>& 
   graph.capture_end();
 }
 
-}  // namespace
-
-class DetectGraphs::Recorded {
+class RecordedGraphs final : public DetectGraphs {
  public:
-  Recorded(const DetectorModule& module, const at::Tensor& canvas, const std::vector<int64_t>& batch_sizes,
-           double score_threshold, double iou_threshold)
+  RecordedGraphs(const DetectorModule& module, const at::Tensor& canvas,
+                 const std::vector<int64_t>& batch_sizes, double score_threshold, double iou_threshold)
       : backend_(c10::kCUDA),
         canvas_(canvas),
         score_threshold_(score_threshold),
@@ -84,7 +82,8 @@ class DetectGraphs::Recorded {
     stream.synchronize();
   }
 
-  std::optional<Found> run(const at::Tensor& canvases, double score_threshold, double iou_threshold) {
+  std::optional<Found> run(const at::Tensor& canvases, double score_threshold,
+                           double iou_threshold) override {
     const int64_t count = canvases.size(0);
     const auto next = graphs_.lower_bound(count);
     const bool is_alike = canvases.sizes().slice(1) == canvas_.sizes().slice(1) &&
@@ -139,35 +138,24 @@ class DetectGraphs::Recorded {
   std::optional<c10::Event> last_use_;
 };
 
-DetectGraphs::DetectGraphs(const DetectorModule& module, const at::Tensor& canvas,
-                           const std::vector<int64_t>& batch_sizes, double score_threshold,
-                           double iou_threshold)
-    : recorded_(std::make_unique<Recorded>(module, canvas, batch_sizes, score_threshold, iou_threshold)) {}
+}  // namespace
 
-std::optional<Found> DetectGraphs::run(const at::Tensor& canvases, double score_threshold,
-                                       double iou_threshold) const {
-  return recorded_->run(canvases, score_threshold, iou_threshold);
+std::unique_ptr<DetectGraphs> record_graphs(const DetectorModule& module, const at::Tensor& canvas,
+                                            const std::vector<int64_t>& batch_sizes, double score_threshold,
+                                            double iou_threshold) {
+  return std::make_unique<RecordedGraphs>(module, canvas, batch_sizes, score_threshold, iou_threshold);
 }
 
 #else
 
-class DetectGraphs::Recorded {};
-
-DetectGraphs::DetectGraphs(const DetectorModule& /*module*/, const at::Tensor& /*canvas*/,
-                           const std::vector<int64_t>& /*batch_sizes*/, double /*score_threshold*/,
-                           double /*iou_threshold*/) {
+std::unique_ptr<DetectGraphs> record_graphs(const DetectorModule& /*module*/, const at::Tensor& /*canvas*/,
+                                            const std::vector<int64_t>& /*batch_sizes*/,
+                                            double /*score_threshold*/, double /*iou_threshold*/) {
   throw DeviceError(
       "CUDA graphs are not built into this program: build it where " + std::string(kTorchDescription) +
       " is one with CUDA and the CUDA toolkit's headers are found (-DLENSBOX_CUDA_INCLUDE_DIR=)");
 }
 
-std::optional<Found> DetectGraphs::run(const at::Tensor& /*canvases*/, double /*score_threshold*/,
-                                       double /*iou_threshold*/) const {
-  return std::nullopt;
-}
-
 #endif
-
-DetectGraphs::~DetectGraphs() = default;
 
 }  // namespace lensbox

@@ -150,12 +150,6 @@ c10::IValue DetectOnlyMethods::call(const std::string& name, std::vector<c10::IV
 
 std::vector<at::Tensor> DetectOnlyMethods::detect(const at::Tensor& canvases, double score_threshold,
                                                   double iou_threshold) const {
-  const bool fits =
-      canvases.dim() == 4 && canvases.size(0) > 0 && canvases.device() == device_ &&
-      canvases.sizes().slice(1) == at::IntArrayRef{canvas_.channels, canvas_.height, canvas_.width};
-  TORCH_CHECK(fits && canvases.scalar_type() == at::kByte, "canvases must be uint8 [B, ", canvas_.channels,
-              ", ", canvas_.height, ", ", canvas_.width, "] on ", device_, " with B at least 1, got ",
-              canvases.scalar_type(), " ", canvases.sizes(), " on ", canvases.device());
   const int64_t step = batch_ == 0 ? canvases.size(0) : batch_;
   std::vector<std::vector<at::Tensor>> outputs(outputs_.size());
   for (int64_t first = 0; first < canvases.size(0); first += step) {

@@ -67,9 +67,9 @@ DetectCode open_onnx_session(const std::filesystem::path& artifact, std::string_
 // The methods of a file that contains only detect: a package or an ONNX file. All other methods are Lensbox's
 // own, the same that the export gives to a detector without its own. A custom loss is not available.
 //
-// The code in the file checks nothing, so canvases other than uint8 [B, c, h, w] on the device, with B of at
-// least 1, are refused. If the code takes batches of one size only, batches are cut, and the last one is
-// filled with black.
+// The code in the file checks nothing: canvases must be uint8 [B, c, h, w] on the device, with B of at
+// least 1. If the code takes batches of one size only, batches are cut, and the last one is filled with
+// black.
 class DetectOnlyMethods final : public Methods {
  public:
   DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device);

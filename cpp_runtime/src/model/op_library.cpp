@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <system_error>
 
 #include "file/errors.h"
@@ -39,19 +38,6 @@ std::vector<fs::path> op_library_folders() {
   return folders;
 }
 
-std::string to_string(const c10::FunctionSchema& schema) {
-  std::ostringstream text;
-  text << schema;
-  return text.str();
-}
-
-bool has_lensbox_ops() {
-  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    if (name.name.starts_with("lensbox::")) return true;
-  }
-  return false;
-}
-
 c10::FunctionSchema parse_schema(const std::string& text) {
   try {
     return torch::jit::parseSchema(text, /*allow_typevars=*/false);
@@ -68,15 +54,6 @@ std::string op_build_record(std::string_view content) {
   const size_t begin = content.find("lensbox-build version=");
   if (begin == std::string_view::npos) return "";
   return std::string(content.substr(begin, content.find('\0', begin) - begin));
-}
-
-// Return the version of torch in a build record.
-std::string torch_version_of(const std::string& record) {
-  constexpr std::string_view kTorch = " torch=";
-  const size_t torch = record.find(kTorch);
-  if (torch == std::string::npos) return "";
-  const size_t version = torch + kTorch.size();
-  return record.substr(version, record.find(' ', version) - version);
 }
 
 // Return the op library of Lensbox: the file in LENSBOX_OPS_LIBRARY if it is set and not empty, else the
@@ -100,7 +77,7 @@ std::string open_fault(const fs::path& library, bool is_of_lensbox) {
     return "";
   }
   // Registering an op twice throws inside the linker.
-  if (is_of_lensbox && has_lensbox_ops()) {
+  if (is_of_lensbox && c10::Dispatcher::singleton().findSchema({"lensbox::giou", ""})) {
     return "the ops of the namespace lensbox are registered already; a process can open one op library of "
            "Lensbox only";
   }
@@ -129,7 +106,8 @@ bool open_op_library(const fs::path& library) {
   }
   const std::string record = op_build_record(content);
   const bool is_of_lensbox = !record.empty();
-  const bool fits = !is_of_lensbox || minor_version(torch_version_of(record)) == minor_version(TORCH_VERSION);
+  const std::string this_torch = " torch=" + minor_version(TORCH_VERSION) + ".";
+  const bool fits = !is_of_lensbox || record.find(this_torch) != std::string::npos;
   const std::string fault =
       fits ? open_fault(library, is_of_lensbox) : "it was built for another version of torch";
   if (fault.empty()) return is_of_lensbox;
@@ -168,8 +146,8 @@ void require_ops(const std::vector<std::string>& schemas, c10::Device device,
     // Do not test equality: a newer library may have added arguments with defaults.
     if (!op->schema().isBackwardCompatibleWith(wanted)) {
       throw ArtifactError(name + " has another schema than the artifact needs: " + advice +
-                          "\n  needed:     " + to_string(wanted) +
-                          "\n  registered: " + to_string(op->schema()));
+                          "\n  needed:     " + c10::str(wanted) +
+                          "\n  registered: " + c10::str(op->schema()));
     }
     if (!op->hasComputedKernelForDispatchKey(key)) {
       throw ArtifactError(name + " has no kernel for device " + device.str() + ": " + advice);
