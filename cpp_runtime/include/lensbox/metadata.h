@@ -57,8 +57,8 @@ struct SelfTest {
   Tolerance cuda;
 };
 
-// The precision in which the detector computes. For TF32 this library sets a switch of the process; float16 and
-// bfloat16 are in the code of the artifact.
+// The precision in which the detector computes. For TF32 this library sets a switch of the process; float16
+// and bfloat16 are in the code of the artifact.
 enum class Precision { kFloat32, kTf32, kFloat16, kBfloat16 };
 
 // The machine and torch for which a package of machine code was compiled.
