@@ -3,6 +3,10 @@
 #include <lensbox/error.h>
 #include <torch/library.h>
 
+#include <clocale>
+#include <cstdlib>
+#include <filesystem>
+
 #include "helpers.h"
 
 // An op of the test's own, for the CPU alone.
@@ -10,10 +14,14 @@ TORCH_LIBRARY_FRAGMENT(lensbox_test, library) {
   library.def("double_it(Tensor x, float factor=2.0) -> Tensor");
   library.impl("double_it", c10::DispatchKey::CPU,
                [](const at::Tensor& x, double /*factor*/) { return x.clone(); });
+  library.def("quarter_it(Tensor x, float factor=0.25) -> Tensor");
+  library.impl("quarter_it", c10::DispatchKey::CPU,
+               [](const at::Tensor& x, double /*factor*/) { return x.clone(); });
 }
 
 namespace {
 
+namespace fs = std::filesystem;
 using lensbox::ArtifactError;
 
 void require(const std::string& schema, c10::Device device = c10::kCPU) {
@@ -39,6 +47,20 @@ TEST(RequireOps, NamesTheOpAndTheReason) {
   expect_error<ArtifactError>(
       [] { require("lensbox_test::double_it(Tensor x, float factor=2.0) -> Tensor", {c10::kCUDA, 0}); },
       {"no kernel", "cuda:0"});
+}
+
+TEST(RequireOps, ReadsNumbersWithPointsUnderADecimalComma) {
+  const fs::path folder = fs::path(::testing::TempDir()) / "locales";
+  fs::create_directories(folder);
+  const std::string make =
+      "localedef -i de_DE -f UTF-8 " + (folder / "de_DE.UTF-8").string() + " 2> /dev/null";
+  if (std::system(make.c_str()) != 0) GTEST_SKIP() << "needs localedef and the sources of locales";
+  setenv("LOCPATH", folder.c_str(), 1);
+  ASSERT_NE(std::setlocale(LC_ALL, "de_DE.UTF-8"), nullptr);
+  EXPECT_NO_THROW(require("lensbox_test::quarter_it(Tensor x, float factor=0.25) -> Tensor"));
+  EXPECT_STREQ(localeconv()->decimal_point, ",");
+  std::setlocale(LC_ALL, "C");
+  unsetenv("LOCPATH");
 }
 
 TEST(OpenOpLibraries, NamesTheFileAndTheReason) {

@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <dlfcn.h>
 #include <lensbox/error.h>
+#include <locale.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/version.h>
 
@@ -38,7 +39,24 @@ std::vector<fs::path> op_library_folders() {
   return folders;
 }
 
+// While an object lives, this thread reads numbers with a decimal point, whatever locale the program has set.
+// torch's parser of schemas uses strtod, which reads 0.25 as 0 under a locale with a decimal comma.
+class NumbersWithPoints {
+ public:
+  NumbersWithPoints() : plain_(newlocale(LC_NUMERIC_MASK, "C", nullptr)), before_(uselocale(plain_)) {}
+  NumbersWithPoints(const NumbersWithPoints&) = delete;
+  NumbersWithPoints& operator=(const NumbersWithPoints&) = delete;
+  ~NumbersWithPoints() {
+    uselocale(before_);
+    if (plain_ != nullptr) freelocale(plain_);
+  }
+
+ private:
+  locale_t plain_, before_;
+};
+
 c10::FunctionSchema parse_schema(const std::string& text) {
+  const NumbersWithPoints numbers;
   try {
     return torch::jit::parseSchema(text, /*allow_typevars=*/false);
   } catch (const std::exception& error) {
@@ -81,6 +99,7 @@ std::string open_fault(const fs::path& library, bool is_of_lensbox) {
     return "the ops of the namespace lensbox are registered already; a process can open one op library of "
            "Lensbox only";
   }
+  const NumbersWithPoints numbers;  // the library's initialisers parse schemas
   try {
     // dlopen is declared as if it never threw, and the compiler would drop this catch block.
     using Open = void* (*)(const char*, int);
