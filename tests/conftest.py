@@ -4,7 +4,7 @@ import fcntl
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,7 +87,28 @@ def new_gpu_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     convolutions.allow_tf32, products.allow_tf32 = before
 
 
-# A small detector and its artifacts, one of each format for the whole run. Imports wait for the first use.
+# Detectors and their artifacts, made once for all test processes of a run. Imports wait for the first use.
+
+Make = Callable[[str, Callable[[Path], object]], Path]
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Return a function that makes a file of this name, unless another test process has made it."""
+    folder = tmp_path_factory.getbasetemp()
+    if folder.name.startswith("popen-"):  # pytest-xdist's folder of one process
+        folder = folder.parent
+
+    def make_once(name: str, make: Callable[[Path], object]) -> Path:
+        path = folder / "made" / name
+        path.parent.mkdir(exist_ok=True)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists():
+                make(path)
+        return path
+
+    return make_once
 
 
 @pytest.fixture(scope="session")
@@ -97,36 +118,41 @@ def detector() -> "FaceDetector":
     return varied_detector(spread=0.2)
 
 
-@pytest.fixture(scope="session")
-def artifact_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _export(detector: "FaceDetector", path: Path, kind: str) -> None:
     from lensbox.export.pipeline import save_artifact
 
-    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
-    save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4)
-    return path
+    save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind=kind)
 
 
 @pytest.fixture(scope="session")
-def onnx_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory) -> Path:
+def artifact_path(detector: "FaceDetector", made_once: Make) -> Path:
+    return made_once("detector.pt", lambda path: _export(detector, path, "torchscript"))
+
+
+@pytest.fixture(scope="session")
+def onnx_path(detector: "FaceDetector", made_once: Make) -> Path:
     """Export the same detector with the same thresholds to ONNX."""
-    from lensbox.export.pipeline import save_artifact
-
-    path = tmp_path_factory.mktemp("onnx") / "detector.onnx"
-    save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="onnx")
-    return path
+    return made_once("detector.onnx", lambda path: _export(detector, path, "onnx"))
 
 
 @pytest.fixture(scope="session")
-def package_path(detector: "FaceDetector", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile the same detector for the CPU. This takes long: only one of several test processes does it."""
-    from lensbox.export.pipeline import save_artifact
+def package_path(detector: "FaceDetector", made_once: Make) -> Path:
+    """Compile the same detector for the CPU."""
+    return made_once("detector.pt2", lambda path: _export(detector, path, "aoti"))
 
-    shared = tmp_path_factory.getbasetemp()
-    if shared.name.startswith("popen-"):  # pytest-xdist's folder of one process
-        shared = shared.parent
-    path = shared / "compiled.pt2"
-    with (shared / "compiled.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="aoti")
-    return path
+
+@pytest.fixture(scope="session")
+def random_path(made_once: Make) -> Path:
+    """Export a detector with random weights and a low threshold: it finds some boxes in every picture."""
+    from small_detectors import save_random_artifact
+
+    return made_once("random.pt", save_random_artifact)
+
+
+@pytest.fixture(scope="session")
+def shipped_path(made_once: Make) -> Path:
+    """Export the shipped face detector."""
+    from lensbox.export.pipeline import save_artifact
+    from lensbox.model import load_detector
+
+    return made_once("shipped.pt", lambda path: save_artifact(load_detector(), path))

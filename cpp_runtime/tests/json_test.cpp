@@ -35,7 +35,7 @@ TEST(StrictJson, BoundsTheKeysOfAnObject) {
 
 TEST(StrictJson, RefusesInvalidJson) {
   for (const char* text : {"", "{", "[1,]", "NaN", "[Infinity]", "[-Infinity]", "1e999", "01", "'a'", "{} {}",
-                           "\xEF\xBB\xBF{}", "\"\xff\"", "\"\\ud800\"", "// x\n1"}) {
+                           "\xEF\xBB\xBF{}", "\"\xff\"", "\"\\ud800\"", "// x\n1", R"({"a": 1, "a": 2})"}) {
     EXPECT_THROW(parse_strict_json(text, 64), lensbox::JsonError) << text;
   }
 }

@@ -1,6 +1,6 @@
 """Open artifact files by their content.
 
-`tests/helpers/altered_artifacts.py` has the other files and the reasons.
+`tests/runtimes/test_altered.py` has the refused files.
 """
 
 from pathlib import Path

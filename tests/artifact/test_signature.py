@@ -1,4 +1,4 @@
-"""With a public key, only correctly signed files load; others are rejected before they are parsed."""
+"""With a public key, only correctly signed files load (tests/runtimes/test_altered.py has bad signatures)."""
 
 import builtins
 import logging
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_signed
+from signing_keys import signature_of, write_signed
 
 from lensbox.artifact import signature
 from lensbox.common.errors import ArtifactError
@@ -15,16 +15,13 @@ from lensbox.runtime import loading
 from lensbox.runtime.loading import load_artifact
 
 
-@pytest.mark.parametrize("case", BAD_SIGNATURES)
-def test_rejects_bad_signatures_before_parsing(
-    case: str, artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_verifies_before_parsing(
+    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = artifact_path.read_bytes()
-    signature, message = BAD_SIGNATURES[case]
-    path, key = write_signed(tmp_path, data, signature(data))
-    load_artifact(path)
+    path, key = write_signed(tmp_path, data, signature_of(data[:-1]))
     monkeypatch.setattr(loading, "open_file", pytest.fail)
-    with pytest.raises(ArtifactError, match=rf"signed\.pt.* {message}"):
+    with pytest.raises(ArtifactError, match="does not match"):
         load_artifact(path, public_key=key)
 
 
@@ -43,20 +40,6 @@ def test_loads_the_bytes_that_were_verified(
     found = load_artifact(path, public_key=key).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
     expected = load_artifact(artifact_path).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
     assert torch.equal(found.boxes, expected.boxes)
-
-
-@pytest.mark.parametrize("case", BAD_PUBLIC_KEYS)
-def test_rejects_bad_public_keys(case: str, artifact_path: Path, tmp_path: Path) -> None:
-    data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, signature_of(data))
-    key.write_bytes(BAD_PUBLIC_KEYS[case])
-    with pytest.raises(
-        ArtifactError, match=r"release\.key\.pub must be a PEM file with an Ed25519 public key"
-    ):
-        load_artifact(path, public_key=key)
-    key.unlink()
-    with pytest.raises(ArtifactError, match=r"the public key .*release\.key\.pub cannot be read"):
-        load_artifact(path, public_key=key)
 
 
 def test_names_the_extra_if_cryptography_is_missing(
@@ -87,9 +70,3 @@ def test_logs_unsigned_files(artifact_path: Path, tmp_path: Path, caplog: pytest
         assert not caplog.messages
         load_artifact(path)
     assert caplog.messages == [f"{path} is unsigned: no public key was given"]
-
-
-def test_verifies_before_the_file_chooses_a_device(artifact_path: Path, tmp_path: Path) -> None:
-    path, key = write_signed(tmp_path, artifact_path.read_bytes(), None)
-    with pytest.raises(ArtifactError, match="is not signed"):
-        load_artifact(path, "auto", public_key=key)

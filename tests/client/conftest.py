@@ -7,12 +7,11 @@ import numpy as np
 import PIL.Image
 import pytest
 from serve_process import running_service
-from small_detectors import save_random_artifact
 
 
 @pytest.fixture(scope="session")
-def artifact_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_random_artifact(tmp_path_factory.mktemp("artifact"))
+def artifact_path(random_path: Path) -> Path:
+    return random_path
 
 
 @pytest.fixture(scope="session")

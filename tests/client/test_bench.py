@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from small_detectors import save_random_artifact
 
 from lensbox.client import timing
 from lensbox.common.errors import ExitCode
@@ -13,8 +12,8 @@ from lensbox.common.main import main
 
 
 @pytest.fixture(scope="module")
-def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_random_artifact(tmp_path_factory.mktemp("artifact")))
+def artifact(random_path: Path) -> str:
+    return str(random_path)
 
 
 @pytest.fixture(autouse=True)

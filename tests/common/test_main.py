@@ -84,18 +84,17 @@ def test_every_target_is_a_command_whose_options_have_help(name: str) -> None:
         assert [option.name for option in options if not option.help] == []
 
 
-@pytest.mark.parametrize("package", ["fastapi", "uvicorn", "python_multipart"])
-def test_a_missing_package_names_the_extra(package: str) -> None:
+def test_a_missing_package_names_the_extra() -> None:
     # None in sys.modules makes the import fail as if the package were not installed.
     result = run_python(
         "-c",
         "import sys\n"
-        f"sys.modules[{package!r}] = None\n"
+        "sys.modules['uvicorn'] = None\n"
         "from lensbox.common.main import main\n"
         f"sys.exit(main(['serve', '--artifact', {__file__!r}, '--port', '0']))",
         code=3,
     )
-    assert f"lensbox serve: the Python package '{package}' is not installed" in result.stderr
+    assert "'uvicorn' is not installed" in result.stderr
     assert "pip install 'lensbox[serve]'" in result.stderr
     assert "Traceback" not in result.stderr
 

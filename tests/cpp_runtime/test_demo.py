@@ -1,25 +1,26 @@
 import re
+import shutil
 from pathlib import Path
 
 import PIL.Image
 import pytest
+from built_runner import built_runner
+from damaged_files import put, rewritten, with_metadata
 
 from lensbox.common.samples import DRAWN_BOXES
 from lensbox.cpp_runtime import demo
-from lensbox.export.pipeline import save_artifact
-from lensbox.model import load_detector
 
 
 @pytest.fixture
-def arguments(runner: Path, tmp_path: Path) -> list[str]:
-    paths = {"--runner": runner, "--output": tmp_path / "out", "--artifact": tmp_path / "detector.pt"}
+def arguments(tmp_path: Path) -> list[str]:
+    paths = {"--runner": built_runner(), "--output": tmp_path / "out", "--artifact": tmp_path / "detector.pt"}
     return [str(word) for pair in paths.items() for word in pair]
 
 
 def test_demo_prints_and_draws(
-    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    arguments: list[str], shipped_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    save_artifact(load_detector(), tmp_path / "detector.pt")
+    shutil.copy(shipped_path, tmp_path / "detector.pt")
     assert demo.main(arguments) == 0
     text = capfd.readouterr().out
     assert "grace_hopper.jpg, 512 x 600 pixels" in text
@@ -32,17 +33,18 @@ def test_demo_prints_and_draws(
 
 
 def test_demo_names_a_photograph_without_a_face(
-    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    arguments: list[str], shipped_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    save_artifact(load_detector(), tmp_path / "detector.pt", score_threshold=1.0)
+    blind = rewritten(shipped_path.read_bytes(), with_metadata(put("defaults.score_threshold", 1)))
+    (tmp_path / "detector.pt").write_bytes(blind)
     assert demo.main(arguments) == 1
-    assert "demo: no face was found in grace_hopper.jpg" in capfd.readouterr().err
+    assert "no face was found in grace_hopper.jpg" in capfd.readouterr().err
 
 
 def test_demo_reports_a_failed_or_missing_runner(
     arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert demo.main(arguments) == 1
-    assert "demo: lensbox_runner detect failed with exit code 3" in capfd.readouterr().err
+    assert "lensbox_runner detect failed with exit code 3" in capfd.readouterr().err
     assert demo.main(["--runner", str(tmp_path / "absent")]) == 1
     assert "make runner" in capfd.readouterr().err

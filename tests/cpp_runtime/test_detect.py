@@ -1,93 +1,174 @@
-"""detect of files: thresholds, bad files in batches, orientation.
+"""detect of files and folders: bad files in batches, names, orientation, lines.
 
-`tests/runtimes/test_named_outputs.py` compares batches and files read beside the detector with Python.
+`tests/runtimes` compares the detections with Python's, `detector_test.cpp` has thresholds and batches.
 """
 
+import json
+import os
+import shutil
 from pathlib import Path
 
 import PIL.Image
-import PIL.ImageOps
+import programs
 import pytest
 import torch
-from cpp_runtime.image_files import noise
-from cpp_runtime.running import Rewrite, Run
+from built_runner import built_runner
+from damaged_files import put, rewritten, with_metadata
+from picture_files import noise
+from runner_answers import Document, answer, refusal, run, started
+from unprivileged import unprivileged
+from user_detectors import RedAndBlue
 
+from lensbox.export.pipeline import save_artifact
+from lensbox.ops import library_path
 from lensbox.runtime.loading import load_artifact
 
 ORIENTATION = 0x0112
+PICTURES = ["B.JPG", "a.jpg", "a.png", "c.Jpeg"]
+PICTURES_BELOW = ["below/a.jpg", "below/deep/z.png"]
 
 
 @pytest.fixture
-def photo(tmp_path: Path) -> Path:
-    path = tmp_path / "photo.png"
-    noise("RGB").save(path)
-    return path
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of pictures with several names, folders, and files to be ignored."""
+    root = tmp_path / "photos"
+    for name in [*PICTURES, *PICTURES_BELOW, ".hidden.jpg", ".thumbnails/a.jpg"]:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        noise("RGB").save(path, "PNG" if path.suffix == ".png" else "JPEG")
+    (root / "labels.json").write_text("{}")
+    (root / "empty.png").mkdir()
+    (root / "loop").symlink_to(root)
+    return root
 
 
-def test_bad_files_do_not_affect_the_rest_of_a_batch(run: Run, artifact: Path, tmp_path: Path) -> None:
-    photos = [tmp_path / f"{size}.{ending}" for size in (90, 640, 31) for ending in ("jpg", "png")]
-    for path in photos:
-        noise("RGB", int(path.stem), 200).save(path)
-    text, truncated = tmp_path / "text.jpg", tmp_path / "truncated.png"
+def detect(artifact: Path, *arguments: object, code: int = 0) -> list[Document]:
+    images: list[Document] = answer("detect", "--artifact", artifact, *arguments, code=code)["images"]
+    return images
+
+
+def test_bad_files_do_not_affect_the_rest_of_a_batch(artifact: Path, folder: Path) -> None:
+    text, truncated = folder / "text.jpg", folder / "truncated.png"
     text.write_text("no image")
-    truncated.write_bytes(photos[1].read_bytes()[:-20])
-    files = [text, text, photos[0], tmp_path / "absent", *photos[1:5], truncated, photos[5], text]
-    for options in ([], ["--batch", "3", "--decode-threads", "2"], ["--batch", "50"]):
-        result = run("detect", "--artifact", artifact, *options, "--image", *files)
-        assert result.code == 4
-        entries = result.json()["images"]
+    truncated.write_bytes((folder / "a.png").read_bytes()[:-20])
+    good = [folder / name for name in PICTURES]
+    files = [text, text, good[0], folder / "absent", *good[1:3], truncated, good[3], text]
+    for options in (["--batch", "3", "--decode-threads", "2"], ["--batch", "50"]):
+        done = run("detect", "--artifact", artifact, *options, "--image", *files, code=4)
+        entries = json.loads(done.stdout)["images"]
         assert [entry["file"] for entry in entries] == [str(file) for file in files]
-        good = [entry for entry in entries if "error" not in entry]
-        assert [Path(entry["file"]) for entry in good] == photos[:6]
-        assert any(entry["detections"] for entry in good)
+        assert [Path(entry["file"]) for entry in entries if "error" not in entry] == good
+        assert any(entry["detections"] for entry in entries if "error" not in entry)
         errors = [entry["error"] for entry in entries if "error" in entry]
-        assert result.stderr.splitlines() == [f"lensbox_runner: {error}" for error in errors]
-    only_bad = run("detect", "--artifact", artifact, "--batch", "2", "--image", text, text, text)
-    assert (only_bad.code, len(only_bad.json()["images"])) == (4, 3)
+        assert done.stderr.splitlines() == [f"lensbox_runner: {error}" for error in errors]
 
 
-def test_orientation_defaults_to_the_artifact(
-    run: Run, artifact: Path, rewrite: Rewrite, tmp_path: Path
-) -> None:
-    photo = tmp_path / "photo.jpg"
+def test_takes_the_image_files_of_a_folder(artifact: Path, folder: Path) -> None:
+    images = detect(artifact, "--image", folder)
+    assert [entry["file"] for entry in images] == [str(folder / name) for name in PICTURES]
+    below = detect(artifact, "--recursive", "--image", folder / "a.png", folder)
+    names = ["a.png", "B.JPG", "a.jpg", "a.png", *PICTURES_BELOW, "c.Jpeg"]
+    assert [entry["file"] for entry in below] == [str(folder / name) for name in names]
+
+
+def test_reports_names_that_are_no_images(artifact: Path, folder: Path) -> None:
+    (folder / "gone.png").symlink_to(folder / "nowhere")
+    os.mkfifo(folder / "pipe.png")
+    images = detect(artifact, "--image", folder, folder / "empty.png", code=4)
+    errors = {Path(entry["file"]).name: entry["error"] for entry in images if "error" in entry}
+    assert sorted(errors) == ["empty.png", "gone.png", "pipe.png"]
+    assert "no file in it" in errors["empty.png"]
+    assert "no such file" in errors["gone.png"]
+    assert "not a file" in errors["pipe.png"]
+
+
+def test_json_lines_are_the_entries(artifact: Path, folder: Path) -> None:
+    arguments = ["--image", folder / "absent.jpg", folder]
+    done = run("detect", "--artifact", artifact, *arguments, "--json-lines", code=4)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines == detect(artifact, *arguments, code=4)
+
+
+def test_json_lines_are_written_at_once(artifact: Path, tmp_path: Path) -> None:
+    noise("RGB").save(tmp_path / "0.png")
+    for number in range(1, 400):
+        (tmp_path / f"{number}.png").symlink_to(tmp_path / "0.png")
+    with started("detect", "--artifact", artifact, "--json-lines", "--image", tmp_path) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["file"] == str(tmp_path / "0.png")
+        # A closed stdout ends the program with 0, long before the last file.
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_options_default_to_the_artifact(artifact: Path, tmp_path: Path) -> None:
+    photo, stored = tmp_path / "photo.jpg", tmp_path / "stored.pt"
     exif = PIL.Image.Exif()
     exif[ORIENTATION] = 8
     noise("RGB", 90, 50).save(photo, exif=exif)
-    stored = rewrite(lambda metadata: metadata["reading"].update(orientation="stored"))
-
-    def width(path: Path, *options: str) -> int:
-        return int(run("detect", "--artifact", path, "--image", photo, *options).json()["images"][0]["width"])
-
-    assert (width(artifact), width(stored), width(stored, "--orientation", "exif")) == (50, 90, 50)
-
-
-def test_thresholds_default_to_the_artifact_and_can_be_given(run: Run, artifact: Path, photo: Path) -> None:
-    def count(*options: str) -> int:
-        result = run("detect", "--artifact", artifact, "--image", photo, *options)
-        return len(result.json()["images"][0]["detections"])
-
-    default = count()
-    assert default == count("--score-threshold", "0.0104", "--iou-threshold", "0.5")
-    assert count("--score-threshold", "1") == 0 < default
-    assert count("--score-threshold", "0") > default
-    assert count("--iou-threshold", "0") < count("--iou-threshold", "1")
+    change = with_metadata(put("reading.orientation", "stored"))
+    stored.write_bytes(rewritten(artifact.read_bytes(), change))
+    for path, options, width in ((artifact, [], 50), (stored, [], 90), (stored, ["exif"], 50)):
+        turn = ["--orientation", *options] if options else []
+        assert detect(path, "--image", photo, *turn)[0]["width"] == width
+    (image,) = detect(artifact, "--image", photo)
+    assert [image] == detect(artifact, "--image", photo, "--score-threshold", 0.0104, "--iou-threshold", 0.5)
+    assert detect(artifact, "--image", photo, "--score-threshold", 1)[0]["detections"] == []
 
 
-def test_a_file_name_that_is_not_utf8(run: Run, artifact: Path, tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_and_files_without_permission(artifact: Path, tmp_path: Path) -> None:
     path = tmp_path / b"caf\xe9.png".decode(errors="surrogateescape")
     noise("RGB").save(path)
-    result = run("detect", "--artifact", artifact, "--image", path)
-    assert result.code == 0
-    assert result.json()["images"][0]["file"].endswith("caf\ufffd.png")
+    assert detect(artifact, "--image", path)[0]["file"].endswith("caf\ufffd.png")
+    photo, secret = tmp_path / "secret.png", tmp_path / "secret.pt"
+    for locked, source in ((photo, path), (secret, artifact)):
+        shutil.copy(source, locked)
+        locked.chmod(0)
+    command = unprivileged(built_runner(), "detect", "--artifact", artifact, "--ops", library_path())
+    done = programs.run(*command, "--image", photo, code=4)
+    assert f"image {photo}: cannot be read: Permission denied" in done.stderr
+    done = programs.run(*unprivileged(built_runner(), "info", "--artifact", secret), code=3)
+    assert f"artifact {secret}: cannot be read: Permission denied" in done.stderr
 
 
-def test_output_can_be_piped_to_loss(run: Run, artifact: Path, photo: Path, tmp_path: Path) -> None:
-    found = run("detect", "--artifact", artifact, "--image", photo)
+def test_output_can_be_piped_to_loss(artifact: Path, folder: Path, tmp_path: Path) -> None:
+    found = run("detect", "--artifact", artifact, "--image", folder / "a.png", code=0).stdout
     targets = tmp_path / "targets.json"
-    targets.write_text(found.stdout)
+    targets.write_text(found)
     files = ["--predictions", "-", "--targets", targets]
-    result = run("loss", "--artifact", artifact, *files, stdin=found.stdout)
-    assert result.code == 0, result.stderr
-    boxes = torch.tensor([entry["box"] for entry in found.json()["images"][0]["detections"]])
+    document = answer("loss", "--artifact", artifact, *files, input=found)
+    boxes = torch.tensor([entry["box"] for entry in json.loads(found)["images"][0]["detections"]])
     loss = load_artifact(artifact).loss(boxes, boxes)
-    assert result.json() == {"loss": pytest.approx(loss, abs=1e-6), "slots": len(boxes)}
+    assert document == {"loss": pytest.approx(loss, abs=1e-6), "slots": len(boxes)}
+
+
+def test_the_decoder_must_fit_the_device(artifact: Path, folder: Path) -> None:
+    arguments = ["--batch", 40, "--image", folder]
+    assert detect(artifact, *arguments, "--decode", "auto") == detect(artifact, *arguments)
+    assert "decode" in refusal(2, "detect", "--artifact", artifact, "--decode", "gpu", "--image", folder)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("batch", "has_colors"), [(1, False), (5, False), (40, False), (40, True)])
+def test_a_gpu_decodes_as_the_cpu_does(
+    artifact: Path, folder: Path, batch: int, has_colors: bool, tmp_path: Path
+) -> None:
+    """JPEG files, turned, progressive, truncated and large ones among them, and other files."""
+    for turn in range(1, 9):
+        exif = PIL.Image.Exif()
+        exif[ORIENTATION] = turn
+        noise("RGB", 300, 200).save(folder / f"turned{turn}.jpg", exif=exif)
+    noise("RGB", 257, 259).save(folder / "progressive.jpg", progressive=True)
+    noise("RGB", 1400, 1400).save(folder / "large.jpg")
+    (folder / "truncated.jpg").write_bytes((folder / "a.jpg").read_bytes()[:-1000])
+    if has_colors:
+        artifact = tmp_path / "colors.pt"
+        save_artifact(RedAndBlue(), artifact)
+    arguments = ["--device", "cuda", "--batch", batch, "--decode-threads", 3, "--image", folder]
+    by_gpu, by_cpu = (detect(artifact, *arguments, "--decode", name, code=4) for name in ("gpu", "cpu"))
+    assert by_gpu == by_cpu
+
+
+@pytest.mark.gpu
+def test_selftest_passes_on_the_gpu(artifact: Path) -> None:
+    assert answer("selftest", "--artifact", artifact, "--device", "cuda")["passed"]

@@ -1,11 +1,18 @@
-"""Wrong command lines: exit code 2, nothing on stdout, a message that names the option."""
+"""The command line: wrong ones exit with 2 and name the option; --version, --help and info."""
 
+import importlib.metadata
+import json
+import zipfile
 from pathlib import Path
 
+import programs
 import pytest
-from cpp_runtime.running import Run
+import torch
+from built_runner import built_runner, runner_onnxruntime
+from runner_answers import refusal
 
 MODEL = ["--artifact", "unused.pt"]
+DETECT = ["detect", *MODEL]
 
 
 @pytest.mark.parametrize(
@@ -14,38 +21,58 @@ MODEL = ["--artifact", "unused.pt"]
         ([], "subcommand"),
         (["predict", "--image", "x.png"], "no subcommand predict"),
         (["info"], "--artifact"),
-        (["info", *MODEL, "--no-such-option"], "--no-such-option"),
-        (["detect", *MODEL, "--image", "a.jpg", "--treshold", "1"], "--treshold"),
-        (["detect", *MODEL], "one of --image and --raw, got none"),
-        (["detect", *MODEL, "--image", "x.png", "--raw", "8x8", "gray8"], "got both"),
-        (["detect", *MODEL, "--raw", "640", "gray8"], "WIDTHxHEIGHT"),
-        (["detect", *MODEL, "--raw", "8x8", "gray8", "--recursive"], "--recursive requires --image"),
-        (
-            ["detect", *MODEL, "--raw", "4x4", "gray8", "--orientation", "exif"],
-            "--orientation requires --image",
+        ([*DETECT, "--image", "a.jpg", "--treshold", "1"], "--treshold"),
+        (DETECT, "one of --image and --raw"),
+        ([*DETECT, "--image", "x.png", "--raw", "8x8", "gray8"], "got both"),
+        ([*DETECT, "--raw", "640", "gray8"], "WIDTHxHEIGHT"),
+        ([*DETECT, "--raw", "8x8", "gray8", "--recursive"], "--recursive requires --image"),
+        ([*DETECT, "--image", "x.png", "--score-threshold", "1.5"], "--score-threshold"),
+        ([*DETECT, "--image", "x.png", "--iou-threshold", "nan"], "got nan"),
+        ([*DETECT, "--image", "x.png", "--threads", "0"], "--threads"),
+        ([*DETECT, "--image", "x.png", "--batch", "0"], "--batch"),
+        ([*DETECT, "--image", "x.png", "--decode-threads", "0"], "--decode-threads"),
+        ([*DETECT, "--image", "x.png", "--orientation", "1"], "--orientation"),
+        *(
+            ([*DETECT, "--image", "x.png", "--tiles", text], "--tiles")
+            for text in ("big", "0", "512,1", "512,x")
         ),
-        (["detect", *MODEL, "--raw", "4x4", "gray8", "--decode-threads", "2"], "--decode-threads requires"),
-        (["detect", *MODEL, "--image", "x.png", "--score-threshold", "1.5"], "from 0 to 1, got 1.5"),
-        (["detect", *MODEL, "--image", "x.png", "--score-threshold", "nan"], "from 0 to 1, got nan"),
-        (["detect", *MODEL, "--image", "x.png", "--score-threshold", "high"], "from 0 to 1, got high"),
-        (["detect", *MODEL, "--image", "x.png", "--threads", "0"], "--threads"),
-        (["detect", *MODEL, "--image", "x.png", "--batch", "0"], "--batch"),
-        (["detect", *MODEL, "--image", "x.png", "--decode-threads", "0"], "--decode-threads"),
-        (["detect", *MODEL, "--image", "x.png", "--orientation", "1"], "--orientation"),
         (["bench", *MODEL, "--batch-sizes", "1,0"], "--batch-sizes"),
         (["bench", *MODEL, "--callers", "0"], "--callers"),
-        (["bench", *MODEL, "--seconds", "nan"], "from 0.001 to 3600, got nan"),
+        (["bench", *MODEL, "--seconds", "nan"], "got nan"),
         (["loss", *MODEL, "--predictions", "a.json"], "--targets"),
         (["loss", *MODEL, "--predictions", "-", "--targets", "-"], "stdin"),
     ],
 )
-def test_wrong_usage(run: Run, arguments: list[str], part: str) -> None:
-    result = run(*arguments)
-    assert (result.code, result.stdout) == (2, "")
-    assert part in result.stderr
+def test_wrong_usage(arguments: list[str], part: str) -> None:
+    done = programs.run(built_runner(), *arguments, code=2)
+    assert done.stdout == ""
+    assert part in done.stderr
 
 
-def test_refuses_an_unknown_device(run: Run, artifact: Path) -> None:
-    result = run("selftest", "--artifact", artifact, "--device", "mps")
-    assert (result.code, result.stdout) == (2, "")
-    assert "device must be cpu, cuda, cuda:N or auto, got 'mps'" in result.stderr
+def test_refuses_an_unknown_device(artifact: Path) -> None:
+    assert "device" in refusal(2, "selftest", "--artifact", artifact, "--device", "mps")
+
+
+def test_version_and_help() -> None:
+    libraries = f"libtorch {torch.__version__.split('+')[0]}"
+    if onnxruntime := runner_onnxruntime():
+        libraries += f", onnxruntime {onnxruntime}"
+    printed = programs.run(built_runner(), "--version").stdout
+    assert printed == f"lensbox_runner {importlib.metadata.version('lensbox')} ({libraries})\n"
+    for words in (["--help"], ["detect", "--help"]):
+        assert "Exit codes" in programs.run(built_runner(), *words).stdout
+
+
+def test_info_needs_no_op_library(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LENSBOX_OPS_LIBRARY", raising=False)
+    document = json.loads(programs.run(built_runner(), "info", "--artifact", artifact).stdout)
+    about_runner = document.pop("runner")
+    with zipfile.ZipFile(artifact) as archive:
+        (entry,) = (name for name in archive.namelist() if name.endswith("/extra/lensbox.json"))
+        assert document == json.loads(archive.read(entry))
+    assert about_runner == {
+        "version": importlib.metadata.version("lensbox"),
+        "libtorch": torch.__version__.split("+")[0],
+        "device": "cpu",
+        "cuda_available": torch.cuda.is_available(),
+    }

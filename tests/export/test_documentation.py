@@ -1,38 +1,29 @@
 """docs/your_detector.md: its files and commands, run as they stand there."""
 
-import shlex
-import subprocess
-from pathlib import Path
-
 import pytest
-from page_blocks import assert_prints, read_blocks
-from programs import run_lensbox
+from page_blocks import Shell, assert_prints, read_blocks
 
 from lensbox.runtime import load_artifact
 
 BLOCKS = read_blocks("docs/your_detector.md")
-FILES = [text for kind, text in BLOCKS if kind == "python" and text.startswith("# ")]
 COMMANDS = [
-    (text.strip(), BLOCKS[index + 1][1] if BLOCKS[index + 1 :] and BLOCKS[index + 1][0] == "text" else None)
-    for index, (kind, text) in enumerate(BLOCKS)
-    if kind == "sh"
+    (block.text.strip(), following.text if following.language == "text" else None)
+    for block, following in zip(BLOCKS, [*BLOCKS[1:], BLOCKS[0]], strict=True)
+    if block.language == "sh"
 ]
+# Each export starts a process. The first commands cover what only this page shows.
+_QUICK = 3
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """Write the files of the page."""
-    assert len(FILES) >= 3
-    assert len(COMMANDS) >= 4
     folder = tmp_path_factory.mktemp("page")
-    for text in FILES:
-        name = text.splitlines()[0].removeprefix("# ")
-        (folder / name).write_text(text)
-    return folder
-
-
-# Each export starts a process. The first commands cover what only this page shows.
-_QUICK = 3
+    files = [text for language, text in BLOCKS if language == "python" and text.startswith("# ")]
+    assert len(files) >= 3
+    for text in files:
+        (folder / text.splitlines()[0].removeprefix("# ")).write_text(text)
+    return Shell(folder)
 
 
 @pytest.mark.parametrize(
@@ -42,15 +33,13 @@ _QUICK = 3
         for index, pair in enumerate(COMMANDS)
     ],
 )
-def test_commands_print_the_output_of_the_page(command: str, output: str | None, folder: Path) -> None:
-    words = shlex.split(command)
-    assert words[:2] == ["lensbox", "export"]
-    environment = {"LENSBOX_RUNNER": ""}
-    result = run_lensbox(*words[1:], cwd=folder, code=None, env=environment, stderr=subprocess.STDOUT)
-    if output is not None:
-        assert_prints(result.stdout.replace(f"{folder}/", ""), output)
-    written = folder / words[words.index("--output") + 1]
+def test_commands_print_the_output_of_the_page(command: str, output: str | None, shell: Shell) -> None:
     failed = output is not None and "cannot be exported" in output
-    assert written.exists() != failed, result.stdout
+    printed = shell.run(command, code=None)
+    if output is not None:
+        assert_prints(printed, output)
+    words = command.split()
+    written = shell.folder / words[words.index("--output") + 1]
+    assert written.exists() != failed, printed
     if written.exists():
         assert load_artifact(written).self_test().passed

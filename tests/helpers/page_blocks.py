@@ -1,10 +1,18 @@
-"""Code blocks of a page, for the tests that run them."""
+"""Code blocks of a page, and a shell that runs them as the page's reader does."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+from built_runner import REPOSITORY, built_runner, path_with_build_tools
+from programs import run
+from serve_process import ServeProcess
+
+ADDRESS = "http://127.0.0.1:8000"
 
 
 class Block(NamedTuple):
@@ -14,9 +22,11 @@ class Block(NamedTuple):
     text: str
 
 
-def read_blocks(page: str) -> list[Block]:
-    """Return all blocks of a page, named by its path in the repository."""
+def read_blocks(page: str, section: str = "") -> list[Block]:
+    """Return the blocks of a page, named by its path in the repository, or of one of its sections."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
+    if section:
+        text = text.split(f"\n## {section}\n")[1].split("\n## ")[0]
     return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)]
 
 
@@ -25,18 +35,64 @@ def commands(console: str) -> list[tuple[str, str]]:
     return re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", console, re.MULTILINE)
 
 
-def without_figures(text: str) -> list[str]:
-    """Return the lines with N for each number, version and hash, and with single spaces."""
-    text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:\.\d+)*(?:e[+-]?\d+)?", "N", text)
-    return [" ".join(line.split()) for line in text.splitlines()]
+class Shell:
+    """A shell in a folder that looks like a clone: it has `lensbox` and the runner, and keeps variables.
+
+    url: of the service that stands for ADDRESS. `lensbox serve` sets it.
+    """
+
+    def __init__(self, folder: Path, url: str = ADDRESS) -> None:
+        self.folder, self.url = folder, url
+        self._server: ServeProcess | None = None
+        (folder / "build").mkdir()
+        (folder / "build" / "runner").symlink_to(built_runner().parent)
+        command = folder / "bin" / "lensbox"
+        command.parent.mkdir()
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lensbox.common "$@"\n')
+        command.chmod(0o755)
+        path = os.pathsep.join([str(command.parent), str(built_runner().parent), path_with_build_tools()])
+        # The page's reader has not set LENSBOX_RUNNER.
+        self._environment = {"PATH": path, "PYTHONUNBUFFERED": "1", "LENSBOX_RUNNER": ""}
+
+    def run(self, command: str, code: int | None = 0) -> str:
+        """Run a command and return its output, errors included, without the paths of this machine."""
+        if command.startswith("lensbox serve"):
+            return self._serve(shlex.split(command)[-1])
+        if export := re.fullmatch(r'export (\w+)="(.*)"', command):
+            self._environment[export[1]] = self.run(f'echo "{export[2]}"').strip()
+            return ""
+        command = command.replace(ADDRESS, self.url).replace(ADDRESS[7:], self.url[7:])
+        done = run(
+            "bash", "-c", command, cwd=self.folder, env=self._environment, stderr=subprocess.STDOUT, code=code
+        )
+        return self._without_paths(done.stdout)
+
+    def _serve(self, artifact: str) -> str:
+        self._server = ServeProcess(self.folder / artifact)
+        self.url = self._server.ready()
+        return self._without_paths(self._server.log)
+
+    def _without_paths(self, text: str) -> str:
+        return re.sub(rf"({re.escape(str(self.folder))}|\S*(?=/model/weights))/", "", text)
+
+    def close(self) -> None:
+        """Kill the service."""
+        if self._server is not None:
+            self._server.close()
 
 
 def assert_prints(printed: str, shown: str) -> None:
     """Assert that the shown lines are printed in this order, up to numbers; … allows other lines."""
-    wanted, lines = without_figures(shown), without_figures(printed)
+    wanted, lines = _without_figures(shown), _without_figures(printed)
     if "…" not in wanted:
         assert lines == wanted
         return
     rest = iter(lines)
     for line in wanted:
         assert line == "…" or line in rest, f"{line!r} is not in its place in:\n{printed}"
+
+
+def _without_figures(text: str) -> list[str]:
+    """Return the lines with N for each number, version and hash, and with single spaces."""
+    text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:\.\d+)*(?:e[+-]?\d+)?", "N", text)
+    return [" ".join(line.split()) for line in text.splitlines()]

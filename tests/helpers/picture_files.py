@@ -4,6 +4,7 @@ import io
 import struct
 from typing import Any
 
+import numpy as np
 import PIL.Image
 import torch
 from torch import Tensor
@@ -14,6 +15,17 @@ def smooth_image(channels: int, height: int, width: int, seed: int = 0) -> Tenso
     coarse = torch.rand(1, channels, 12, 12, generator=torch.Generator().manual_seed(seed))
     smooth = torch.nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
     return (smooth * 255).to(torch.uint8)
+
+
+def noise(mode: str, width: int = 90, height: int = 70) -> PIL.Image.Image:
+    """A random image, the same in every run, with large structures so that it survives being made smaller."""
+    generator = np.random.default_rng(7)
+    coarse = PIL.Image.fromarray(generator.integers(0, 256, (9, 11, 4), dtype=np.uint8), "RGBA")
+    picture = coarse.resize((width, height), PIL.Image.Resampling.BICUBIC)
+    if mode == "I;16":
+        return PIL.Image.fromarray(np.asarray(picture.convert("L")).astype(np.uint16) * 256 + 77)
+    # Not RGBA to P, which quantises the alpha too.
+    return picture.convert("RGB").convert(mode) if mode == "P" else picture.convert(mode)
 
 
 def squares(scale: int = 1) -> Tensor:

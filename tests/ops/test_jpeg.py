@@ -3,8 +3,8 @@
 import random
 
 import pytest
+from damaged_files import mutated
 from exif_files import exif, jpeg_with_exif
-from image_mutations import mutated
 from jpeg_files import (
     BASELINE,
     LARGE,
@@ -76,7 +76,10 @@ def test_damaged_files_that_pass_are_sound_to_libjpeg(seed: int) -> None:
     for _ in range(10):
         damaged = mutated(chance.choice(SMALL), chance)
         if damaged and is_sound(damaged):
-            simplejpeg.decode_jpeg(damaged, "GRAY", strict=True)  # raises what libjpeg would warn of
+            try:
+                simplejpeg.decode_jpeg(damaged, "GRAY", strict=True)  # raises what libjpeg would warn of
+            except ValueError as error:
+                assert "unknown JFIF revision" in str(error)  # noqa: PT017 (it does not change pixels)
 
 
 def test_walks_in_parts_find_damage() -> None:

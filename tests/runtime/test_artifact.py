@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from altered_packages import with_metadata
 from box_reference import loss_reference, random_boxes
-from damaged_files import rewritten
+from damaged_files import rewritten, with_metadata
 from picture_files import smooth_image, squares
 from torch import Tensor
 from user_detectors import Brightest

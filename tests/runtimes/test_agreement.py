@@ -20,7 +20,6 @@ from torch import Tensor
 from waiting import PATIENCE
 
 from lensbox.common.samples import DRAWN_BOXES, save_photos
-from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector, load_detector
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.files import read_image
@@ -85,15 +84,12 @@ class Runtimes(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def runtimes(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtimes]:
-    detector = load_detector().eval()
-    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
-    save_artifact(detector, path)
+def runtimes(device: str, shipped_path: Path) -> Iterator[Runtimes]:
     with (
-        running_service(path, "--device", device) as url,
+        running_service(shipped_path, "--device", device) as url,
         httpx.Client(base_url=url, timeout=PATIENCE) as client,
     ):
-        yield Runtimes(detector, load_artifact(path, device), path, client)
+        yield Runtimes(load_detector().eval(), load_artifact(shipped_path, device), shipped_path, client)
 
 
 def ask_eager(detector: FaceDetector, photo: Path) -> Answer:

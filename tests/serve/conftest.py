@@ -14,7 +14,6 @@ import PIL.Image
 import pytest
 import torch
 from services import Encode, Running, Start, client_of, running
-from small_detectors import save_random_artifact
 from waiting import PATIENCE
 
 from lensbox.artifact.metadata import Reading
@@ -29,8 +28,8 @@ from lensbox.serve.settings import Settings
 
 
 @pytest.fixture(scope="session")
-def artifact_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_random_artifact(tmp_path_factory.mktemp("artifact"))
+def artifact_path(random_path: Path) -> Path:
+    return random_path
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The command `lensbox evaluate`."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,6 @@ import pytest
 import torch
 from PIL import Image
 from short_runs import small_detector
-from small_detectors import save_random_artifact
 from torch import Tensor
 from user_detectors import RedAndBlue
 
@@ -67,8 +67,11 @@ def test_an_unusable_file_is_reported_in_a_line(
     assert printed == ""
 
 
-def test_an_artifact_must_be_signed_if_asked_to(faces_shard: Path, tmp_path: Path, lensbox: Lensbox) -> None:
-    artifact, public_key = save_random_artifact(tmp_path), make_keys(tmp_path / "key.pem")
+def test_an_artifact_must_be_signed_if_asked_to(
+    faces_shard: Path, random_path: Path, tmp_path: Path, lensbox: Lensbox
+) -> None:
+    artifact, public_key = tmp_path / "detector.pt", make_keys(tmp_path / "key.pem")
+    shutil.copy(random_path, artifact)
     arguments = ["evaluate", "--data", faces_shard, "--public-key", public_key]
     _, said = lensbox(*arguments, "--artifact", artifact, code=ExitCode.UNUSABLE)
     assert f"{artifact}.sig" in said

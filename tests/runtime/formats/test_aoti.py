@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from altered_packages import Change, compiled_for, with_metadata
-from damaged_files import rewritten
+from damaged_files import Change, compiled_for, rewritten, with_metadata
 
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime import load_artifact, machine

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
+from damaged_files import mutated
 from exif_files import exif, jpeg_with_exif
-from image_mutations import mutated
 from picture_files import encoded, jpeg_segment
 
 from lensbox.artifact.metadata import Canvas, Reading

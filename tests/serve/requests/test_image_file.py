@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from image_mutations import mutated
+from damaged_files import mutated
 from png_files import chunk, png_file
 from services import Encode
 

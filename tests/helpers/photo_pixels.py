@@ -1,0 +1,86 @@
+"""Photographs as the C++ library reads them, by the test program `photo_pixels`, compared with Python's."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import programs
+import pytest
+import torch
+from built_runner import built_runner
+from torch import Tensor
+
+from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.common.errors import InputError
+from lensbox.ops import letterbox
+from lensbox.runtime.images.files import read_photo
+
+
+class PhotoPixels(NamedTuple):
+    """pixels: [h, w, C]. size: width and height of the upright photograph. window: x1, y1, x2, y2."""
+
+    pixels: npt.NDArray[np.uint8]
+    size: tuple[int, int]
+    window: tuple[float, ...]
+
+
+def cpp_photos(
+    files: Mapping[str, bytes], folder: Path, canvas: Canvas | None = None, reading: Reading | None = None
+) -> dict[str, PhotoPixels | str]:
+    """Return for each file its photograph, or the error without the file's name.
+
+    folder: a new or an empty one. canvas: None reads at full size, in the file's own colors.
+    """
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"{index}.file" for index in range(len(files))]
+    for path, file in zip(paths, files.values(), strict=True):
+        path.write_bytes(file)
+    reading = reading or Reading()
+    sizes = (
+        (canvas.width, canvas.height, canvas.channels, reading.jpeg_oversampling) if canvas else (1, 1, 3, 0)
+    )
+    program = built_runner().parent / "tests" / "photo_pixels"
+    outcomes = json.loads(programs.run(program, folder, reading.orientation, *sizes, *paths).stdout)
+    return {
+        name: outcome["error"].removeprefix(f"image {path}: ")
+        if "error" in outcome
+        else PhotoPixels(
+            np.fromfile(folder / path.stem, np.uint8).reshape(outcome["shape"]),
+            tuple(outcome["size"]),
+            tuple(outcome["window"]),
+        )
+        for name, path, outcome in zip(files, paths, outcomes, strict=True)
+    }
+
+
+def compared(
+    files: Mapping[str, bytes], folder: Path, canvas: Canvas, reading: Reading | None = None
+) -> dict[str, str]:
+    """Assert that Python and C++ read the same pixels, and refuse the same files.
+
+    Returns the errors of C++ by file name.
+    """
+    errors = {}
+    reading = reading or Reading()
+    for name, outcome in cpp_photos(files, folder, canvas, reading).items():
+        if isinstance(outcome, str):
+            errors[name] = outcome
+            with pytest.raises(InputError):
+                read_photo(files[name], canvas, reading)
+            continue
+        photo = read_photo(files[name], canvas, reading)
+        assert (photo.width, photo.height) == outcome.size, name
+        assert photo.window == outcome.window, name
+        pixels = photo.pixels.permute(1, 2, 0).numpy()
+        # C++ keeps the unused alpha channel of a transparent palette.
+        np.testing.assert_array_equal(outcome.pixels[..., : pixels.shape[2]], pixels, err_msg=name)
+        theirs = torch.from_numpy(outcome.pixels).permute(2, 0, 1)
+        assert _fitted(theirs, canvas).equal(_fitted(photo.pixels, canvas)), name
+    return errors
+
+
+def _fitted(pixels: Tensor, canvas: Canvas) -> Tensor:
+    return letterbox([pixels], canvas.height, canvas.width, canvas.channels, canvas.fill).canvases

@@ -1,0 +1,160 @@
+"""Altered and badly signed artifacts: Python and C++ refuse the same ones, before they run them."""
+
+import io
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pytest
+import torch
+from damaged_files import archive_of, put, rewritten, seal, with_bit_flipped, with_metadata, without
+from runner_answers import answer, refusal
+from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_signed
+
+from lensbox.common.errors import ArtifactError
+from lensbox.runtime.loading import load_artifact
+
+Write = Callable[[bytes, Path], object]
+
+
+class Altered(NamedTuple):
+    """write: puts an altered copy of an artifact at a path. python, cpp: patterns of the errors."""
+
+    write: Write
+    python: str = ""
+    cpp: str = ""
+    outcome: Literal["refused", "self-test fails", "good"] = "refused"
+
+
+def _content(change: Callable[[bytes], bytes]) -> Write:
+    return lambda data, path: path.write_bytes(change(data))
+
+
+def _metadata(key: str, value: object) -> Write:
+    return _content(lambda data: rewritten(data, with_metadata(put(key, value))))
+
+
+def _flipped_in(entry: str, offset: int) -> Write:
+    """Flip a bit of an entry. offset: in bytes, from the end of its name."""
+    return _content(
+        lambda data: with_bit_flipped(data, data.index(entry.encode()) + len(entry) + offset, bit=2)
+    )
+
+
+def _weight_flipped(data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        weights = [info for info in archive.infolist() if "/constants/" in info.filename]
+        content = archive.read(max(weights, key=lambda info: info.file_size))
+    return data.replace(content, with_bit_flipped(content, 0))
+
+
+def _saved_tensors(data: bytes, path: Path) -> None:
+    torch.save({"w": torch.zeros(3)}, path)
+    seal(path)
+
+
+def _weights_zeroed(entries: dict[str, bytes]) -> None:
+    entries.update({name: bytes(len(content)) for name, content in entries.items() if "/constants/" in name})
+
+
+def _refused(write: Write, python: str, cpp: str = "") -> Altered:
+    """cpp: defaults to `python`."""
+    return Altered(write, python, cpp or python)
+
+
+_BOXES = "self_test.tolerance.cpu.boxes"
+ALTERED = {
+    "missing": _refused(lambda data, path: None, "there is no file", "no such file"),
+    "a folder": _refused(lambda data, path: path.mkdir(), "must be an artifact", "not a file"),
+    "empty": _refused(_content(lambda data: b""), "not an artifact.* empty"),
+    "text": _refused(_content(lambda data: b"text" * 99), "not an artifact"),
+    "an image": _refused(_content(lambda data: b"\xff\xd8\xff\xe0 and so on"), "not an artifact.* image"),
+    "weights": _refused(_content(lambda data: b"\x10\0\0\0\0\0\0\0{}"), "holds weights"),
+    "another archive": _refused(
+        _content(lambda data: archive_of([("a/b", b"")])), "another zip archive", "as an archive of torch"
+    ),
+    "saved tensors": _refused(_saved_tensors, "holds no code"),
+    "without metadata": _refused(
+        _content(lambda data: rewritten(data, without("/extra/lensbox.json"))), "holds no lensbox.json"
+    ),
+    "bit of a weight": _refused(_content(_weight_flipped), "seal"),
+    "bit of the metadata": _refused(_flipped_in("extra/lensbox.json", 200), "seal"),
+    "bit of a time stamp": _refused(
+        _content(lambda data: with_bit_flipped(data, data.rindex(b"PK\1\2") + 12)), "seal"
+    ),
+    "cut off": _refused(_content(lambda data: data[:-1]), "seal"),
+    "a byte added": _refused(_content(lambda data: data + b"\0"), "seal"),
+    "bytes before": _refused(_content(lambda data: b"PK\3\4" + data), "seal"),
+    "infinite tolerance": _refused(_metadata(_BOXES, float("inf")), "Infinity", "unusable"),
+    "newer": _refused(_metadata("format_version", 3), "format version"),
+    "other expected boxes": Altered(
+        _metadata("self_test.expected.boxes.0.0", 99.0), "detection", "detection", "self-test fails"
+    ),
+    "other weights": Altered(
+        _content(lambda data: rewritten(data, _weights_zeroed)), "expected", "expected", "self-test fails"
+    ),
+    "other tolerance": Altered(_metadata(_BOXES, 1e30), outcome="good"),
+    "no ops": Altered(_metadata("ops", []), outcome="good"),
+}
+
+
+@pytest.mark.parametrize("case", ALTERED)
+def test_outcome_of_an_altered_file(case: str, artifact_path: Path, tmp_path: Path) -> None:
+    altered = ALTERED[case]
+    path = tmp_path / "altered.pt"
+    altered.write(artifact_path.read_bytes(), path)
+    if altered.outcome == "refused":
+        with pytest.raises(ArtifactError, match=altered.python) as caught:
+            load_artifact(path)
+        assert path.name in str(caught.value)
+        assert re.search(rf"artifact {path}: .*{altered.cpp}", refusal(3, "selftest", "--artifact", path))
+        return
+    is_good = altered.outcome == "good"
+    report = load_artifact(path).self_test()
+    assert report.passed == is_good, report.failures
+    assert altered.python in " ".join(report.failures)
+    document = answer("selftest", "--artifact", path, code=0 if is_good else 3)
+    assert altered.cpp in " ".join(document["failures"])
+
+
+@pytest.mark.parametrize("case", BAD_SIGNATURES)
+def test_bad_signatures(case: str, artifact_path: Path, tmp_path: Path) -> None:
+    data = artifact_path.read_bytes()
+    signature, message = BAD_SIGNATURES[case]
+    path, key = write_signed(tmp_path, data, signature(data))
+    load_artifact(path)
+    with pytest.raises(ArtifactError, match=rf"signed\.pt.* {message}"):
+        load_artifact(path, public_key=key)
+    assert re.search(
+        rf"signed\.pt.* {message}", refusal(3, "selftest", "--artifact", path, "--public-key", key)
+    )
+
+
+@pytest.mark.parametrize("case", BAD_PUBLIC_KEYS)
+def test_bad_public_keys(case: str, artifact_path: Path, tmp_path: Path) -> None:
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, signature_of(data))
+    key.write_bytes(BAD_PUBLIC_KEYS[case])
+    with pytest.raises(ArtifactError, match=r"release\.key\.pub .*Ed25519 public key"):
+        load_artifact(path, public_key=key)
+    assert re.search(
+        r"release\.key\.pub: .*Ed25519 public key",
+        refusal(3, "info", "--artifact", path, "--public-key", key),
+    )
+
+
+def test_a_signed_file(artifact_path: Path, tmp_path: Path) -> None:
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, signature_of(data))
+    load_artifact(path, public_key=key)
+    assert answer("selftest", "--artifact", path, "--public-key", key)["passed"]
+    path.write_bytes(with_bit_flipped(data, 1000))
+    with pytest.raises(ArtifactError, match="seal"):
+        load_artifact(path, public_key=key)
+    assert "seal" in refusal(3, "info", "--artifact", path, "--public-key", key)
+    key.unlink()
+    with pytest.raises(ArtifactError, match=r"public key .*release\.key\.pub"):
+        load_artifact(path, public_key=key)
+    assert f"public key {key}: no such file" in refusal(3, "info", "--artifact", path, "--public-key", key)
