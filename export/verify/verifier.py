@@ -69,7 +69,10 @@ def verify(
         for device in devices:
             tolerance = tolerance_of(dtype, device, options.tolerance)
             artifact = load_artifact_bytes(content, name, device)
-            report = artifact.self_test()
+            try:
+                report = artifact.self_test()
+            except ValueError as error:  # raised by the compiled code
+                raise ArtifactError(f"{name} cannot be run on {device}: {error}") from error
             if not report.passed:
                 raise ArtifactError(f"{name} fails its self-test: {'; '.join(report.failures)}")
             _require_dtypes(artifact.detect_named(reference.canvases[:1]), metadata, name)
