@@ -1,4 +1,4 @@
-"""examples/triton/make_repository.py writes models and configurations that fit each other."""
+"""examples/triton_server/make_repository.py writes models and configurations that fit each other."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from user_detectors import RedAndBlue
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.reference import comparison_canvases
 
-PROGRAM = "triton/make_repository.py"
+PROGRAM = "triton_server/make_repository.py"
 DETECTOR = RedAndBlue().eval()
 CANVASES = comparison_canvases(DETECTOR)[0]
 
