@@ -37,7 +37,7 @@ def torchscript_call() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_autocast() -> Iterator[None]:
-    """Turn off the caller's autocast, under which boxes would be those of another network."""
+    """Turn off the caller's autocast, which would move the boxes."""
     with contextlib.ExitStack() as stack:
         for device in ("cpu", "cuda"):
             if torch.is_autocast_enabled(device):

@@ -30,7 +30,7 @@ _MOST_UNSTABLE = 1.8
 
 
 class Comparison(NamedTuple):
-    """What was compared with the detector, and the differences. where: file, runtime and device."""
+    """The differences that a comparison with the detector found. where: file, runtime and device."""
 
     where: str
     batch: int
