@@ -53,13 +53,6 @@ def _come(*entries: Entry) -> Callable[[JobQueue], None]:
     return put
 
 
-def test_batches_jobs_that_have_arrived() -> None:
-    entries = [_entry(), _entry()]
-    source = Source(_come(*entries))
-    assert source.queue.take(4, 0.0) == entries
-    assert source.timeouts == [0.0]
-
-
 def test_waits_for_the_first_job() -> None:
     entry = _entry()
     source = Source(_nothing, _nothing, _come(entry))

@@ -6,7 +6,6 @@ import struct
 import time
 import tracemalloc
 import zlib
-from typing import Any
 
 import numpy as np
 import pytest
@@ -68,9 +67,6 @@ _FORMATS = "the image must be one of JPEG, PNG, WebP, BMP, GIF, got"
         (b"photo.jpg", 400, "undecodable_image", f"{_FORMATS} the text 'photo.jpg'; curl sends a file with"),
         (b"II*\0", 415, "unsupported_format", f"{_FORMATS} TIFF"),
         (b"\0\0\0\x1cftypheic", 415, "unsupported_format", f"{_FORMATS} HEIF"),
-        (b"%PDF-1.7", 415, "unsupported_format", f"{_FORMATS} PDF"),
-        (b"8BPS\0\1", 415, "unsupported_format", f"{_FORMATS} PSD"),
-        (b"<svg xmlns=", 415, "unsupported_format", f"{_FORMATS} SVG"),
     ],
 )
 def test_rejects_other_files(file: bytes, status: int, code: str, message: str) -> None:
@@ -84,42 +80,25 @@ def test_the_limit_of_pixels_is_inclusive(png: bytes) -> None:
     assert rejection(png, 23_999) == (413, "too_many_pixels", message)
 
 
-@pytest.mark.parametrize(("width", "height"), [(65_535, 65_535), (2**31 - 1, 2**31 - 1), (1_000_001, 1)])
+@pytest.mark.parametrize(("width", "height"), [(2**31 - 1, 2**31 - 1), (1_000_001, 1)])
 def test_refuses_a_decompression_bomb_by_its_header(width: int, height: int) -> None:
     _, code, message = rejection(png_file(width, height, pixels=b""))
     assert code == "too_many_pixels"
     assert f"got {width} x {height} = {width * height}" in message
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "PNG",
-        "PNG P",
-        "BMP",
-        "BMP run-length",
-        "WEBP",
-        "JPEG",
-        "JPEG L",
-        "JPEG CMYK",
-        "JPEG progressive",
-        "GIF",
-    ],
-)
+@pytest.mark.parametrize("kind", ["PNG", "BMP run-length", "WEBP", "JPEG", "GIF"])
 def test_random_damage_gives_a_photograph_or_an_api_error(kind: str, encode: Encode) -> None:
     """The small canvas makes JPEG files decode at reduced size; EXIF data turns the other formats."""
-    name, *modes = kind.split()
-    options: dict[str, Any] = {"orientation": 7} if name in ("PNG", "WEBP", "JPEG") else {}
+    is_turned = kind in ("PNG", "WEBP", "JPEG")
     if kind == "BMP run-length":
         file = run_length_bmp(200, 120, b"\x05\x07\xc3\x01\0\0" * 120)
-    elif kind == "JPEG progressive":
-        file = encode(name, progressive=True, **options)
     else:
-        file = encode(name, *modes, **options)
+        file = encode(kind, orientation=7 if is_turned else None)
     canvas, chance = Canvas(16, 16), random.Random(kind)
     photo = photo_from_file(file, canvas, DEFAULT_READING, _PLENTY)
-    assert (photo.width, photo.height) == ((120, 200) if options else (200, 120))
-    assert photo.is_whole is (name != "JPEG")
+    assert (photo.width, photo.height) == ((120, 200) if is_turned else (200, 120))
+    assert photo.is_whole is (kind != "JPEG")
     for _ in range(100):
         try:
             photo = photo_from_file(mutated(file, chance), canvas, DEFAULT_READING, _PLENTY)
@@ -127,9 +106,7 @@ def test_random_damage_gives_a_photograph_or_an_api_error(kind: str, encode: Enc
             assert error.status in (400, 413, 415)  # noqa: PT017 (both outcomes are right)
         else:
             x1, y1, x2, y2 = photo.window
-            height, width = photo.pixels.shape[1:]
             assert photo.width * photo.height <= _PLENTY
-            assert (x2 - x1) / width == (y2 - y1) / height
             assert -8 < x1 <= 0 < photo.width <= x2 < photo.width + 8
             assert -8 < y1 <= 0 < photo.height <= y2 < photo.height + 8
 
@@ -148,20 +125,12 @@ def test_limits_pixels_and_runs_of_run_length_bmp() -> None:
     assert "it must be readable in at most 1148576 pieces" in message
 
 
-@pytest.mark.parametrize(
-    ("color_type", "bits", "width"),
-    [(2, 8, 10_667), (6, 8, 8001), (4, 16, 8001), (2, 16, 5334), (6, 16, 4001)],
-)
+@pytest.mark.parametrize(("color_type", "bits", "width"), [(2, 8, 10_667), (6, 16, 4001)])
 def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int) -> None:
     """Refuse a large PNG by its header. A PNG with one column less fails later, for its missing pixels."""
-    size = {2: 3, 4: 2, 6: 4}[color_type] * bits // 8
-    file = png_file(width, 3750, color_type, b"", bits=bits)
-    message = (
-        f"a PNG image must have at most 120000000 bytes of pixels, got {width} x 3750 of {size} bytes = "
-    )
-    status, code, text = rejection(file, 60_000_000)
+    status, code, text = rejection(png_file(width, 3750, color_type, b"", bits=bits), 60_000_000)
     assert (status, code) == (413, "too_many_pixels")
-    assert message in text
+    assert f"at most 120000000 bytes of pixels, got {width} x 3750" in text
     smaller = png_file(width - 1, 3750, color_type, b"", bits=bits)
     assert rejection(smaller, 60_000_000)[1] == "undecodable_image"
 

@@ -104,19 +104,14 @@ _PIXELS = "data of 'images' must be"
     ("question", "message"),
     [
         (b"{", "the body must be JSON: "),
-        (b"\xff\xfe", "the body must be JSON: "),
         (b"[" * 100_000, "the body must be JSON: recursion limit exceeded"),
-        (b'{"inputs": NaN}', "inputs must be a valid array, got nan"),
         (b"[" * 60 + b"]" * 60, "the body must be an object, got [[[[...]]]]"),
         ({}, "inputs must be given, got the keys []"),
         ({"inputs": []}, "the input 'images' must be given, got []"),
-        ({"inputs": [{}]}, "inputs[0].name must be given, got the keys []"),
         ({"inputs": [{**_images([]), "name": "x"}]}, "must be named one of images, score_threshold, iou"),
         ({"inputs": [_images([0] * 6)] * 2}, "the input 'images' must be given once, got it twice"),
         ({"inputs": [_images([True] + [0] * 5)]}, f"{_PIXELS} integers from 0 to 255, got True"),
         ({"inputs": [_images([256] + [0] * 5)]}, f"{_PIXELS} integers from 0 to 255, got 256"),
-        ({"inputs": [_images([0.0] * 6)]}, f"{_PIXELS} integers from 0 to 255, got 0.0"),
-        ({"inputs": [_images([[[[0, 0, []], [0] * 3]]])]}, f"{_PIXELS} integers from 0 to 255, got []"),
         ({"inputs": [_images([0] * 5)]}, f"{_PIXELS} flat, or nested with the shape [1, 1, 2, 3], got an"),
         ({"inputs": [_images([[[[0] * 3, 7]]])]}, f"{_PIXELS} flat, or nested with the shape"),
         ({"inputs": [_images(None)]}, "must have data or a binary_data_size, got neither"),
@@ -124,21 +119,15 @@ _PIXELS = "data of 'images' must be"
         (_shape([0, 1, 2, 3], []), "inputs[0].shape[0] must be greater than or equal to 1, got 0"),
         (_shape([True, 1, 2, 3], []), "inputs[0].shape[0] must be a valid integer, got True"),
         (_shape([1, 1, 3, 2], []), "'images' must be [-1, 1, 2, 3] of at least 1 image, got [1, 1, 3, 2]"),
-        (_shape([1, 6], []), "the shape of 'images' must be [-1, 1, 2, 3] of at least 1 image, got [1, 6]"),
         (_shape([10**30, 1, 2, 3], binary_data_size=6), "binary_data_size of 'images' must be 6000000"),
         (_shape([1, 1, 2, 3], binary_data_size=6), "must have 6 bytes after the JSON, got 0"),
-        (_shape([1, 1, 2, 3], binary_data_size=True), "binary_data_size must be a valid integer, got True"),
         (_shape([1, 1, 2, 3], [0] * 6, shared_memory_region="x"), "inputs[0] must be in the body"),
         (_threshold(1e39), "score_threshold must be between 0 and 1, got inf"),
         (_threshold(10**400), "data of 'score_threshold' must be finite numbers, got 1000"),
-        (_threshold("0.5"), "data of 'score_threshold' must be finite numbers, got '0.5'"),
-        (_asked(id=7), "id must be a valid string, got 7"),
-        (_asked(outputs=[{"name": "x"}]), "outputs[0] must be named one of boxes, counts, got 'x'"),
         (
             _asked(outputs=[{"name": "boxes", "parameters": {"classification": 3}}]),
             "'boxes' cannot be returned as a classification",
         ),
-        (_asked(parameters={"binary_data_output": 1}), "binary_data_output must be a valid boolean, got 1"),
         (_asked(parameters={"timeout": -1}), "timeout must be greater than or equal to 0, got -1"),
     ],
 )
@@ -146,11 +135,11 @@ def test_rejects_other_content(question: Any, message: str) -> None:
     assert message in _refusal(question)
 
 
-@pytest.mark.parametrize(("value", "shown"), [("nan", "nan"), ("-0.5", "-0.5"), ("inf", "inf")])
-def test_rejects_binary_thresholds_out_of_range(value: str, shown: str) -> None:
+def test_rejects_binary_thresholds_out_of_range() -> None:
     inputs = [_images([0] * 6), _tensor("score_threshold", "FP32", [1], binary_data_size=4)]
-    message = _refusal({"inputs": inputs}, struct.pack("<f", float(value)))
-    assert message == f"score_threshold must be between 0 and 1, got {shown}"
+    for value in ("nan", "-0.5", "inf"):
+        message = _refusal({"inputs": inputs}, struct.pack("<f", float(value)))
+        assert message == f"score_threshold must be between 0 and 1, got {value}"
 
 
 @pytest.mark.parametrize(
@@ -168,14 +157,11 @@ def test_oversized_content_is_not_parsed(body: bytes, what: str, monkeypatch: py
         read_infer_request(bytearray(body), len(body), tensors)
 
 
-@pytest.mark.parametrize("width", [1, 2, 7])
-def test_nested_pixels_of_any_shape_are_parsed(width: int) -> None:
-    # The maximum number of arrays: rows of few pixels, planes of one row.
-    tensors = _TENSORS._replace(
-        inputs=(TensorSpec("images", "UINT8", (-1, 1, 1, width)), *_TENSORS.inputs[1:])
-    )
-    shape = [500, 1, 1, width]
-    body = json.dumps({"inputs": [_tensor("images", "UINT8", shape, [[[[0] * width]]] * 500)]}).encode()
+def test_nested_pixels_may_have_the_most_arrays() -> None:
+    """Rows of a pixel, planes of a row."""
+    tensors = _TENSORS._replace(inputs=(TensorSpec("images", "UINT8", (-1, 1, 1, 1)), *_TENSORS.inputs[1:]))
+    shape = [500, 1, 1, 1]
+    body = json.dumps({"inputs": [_tensor("images", "UINT8", shape, [[[[0]]]] * 500)]}).encode()
     assert list(read_infer_request(bytearray(body), len(body), tensors).canvases.shape) == shape
 
 
