@@ -32,6 +32,10 @@ def start_tracing(app: FastAPI, endpoint: str) -> Callable[[], None] | None:
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
+        from opentelemetry.instrumentation.propagators import (
+            TraceResponsePropagator,
+            set_global_response_propagator,
+        )
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
@@ -42,6 +46,7 @@ def start_tracing(app: FastAPI, endpoint: str) -> Callable[[], None] | None:
     provider = TracerProvider(shutdown_on_exit=False)
     traces = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(traces)))
+    set_global_response_propagator(TraceResponsePropagator())  # W3C's header `traceresponse` in every answer
     app.add_middleware(
         OpenTelemetryMiddleware,
         excluded_urls=",".join(f"{path}$" for path in PROBES),

@@ -68,12 +68,14 @@ def test_a_collector_receives_a_span_of_each_request(
     with ServeProcess(artifact_path, "--otel-endpoint", url, "--log-format", "json") as process:
         with httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client:
             headers = {"traceparent": f"00-{_TRACE}-{_PARENT}-01", "X-Request-ID": "mine"}
-            assert client.post("/v1/detect", content=png, headers=headers).status_code == 200
+            answer = client.post("/v1/detect", content=png, headers=headers)
+            assert answer.status_code == 200
             assert client.get("/nothing").status_code == 404
         assert process.end(signal.SIGTERM) == 0  # sends the remaining spans
     child, root = sorted(spans, key=lambda span: span.name, reverse=True)  # probes have no spans
     assert (child.name, root.name) == ("POST /v1/detect", "GET /nothing")
     assert (child.trace_id.hex(), child.parent_span_id.hex()) == (_TRACE, _PARENT)
+    assert answer.headers["traceresponse"] == f"00-{_TRACE}-{child.span_id.hex()}-01"
     attributes = {entry.key: entry.value for entry in child.attributes}
     assert attributes["http.response.status_code"].int_value == 200
     assert attributes["lensbox.request_id"].string_value == "mine"
