@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from lensbox.client.answers import ImageDetections, LossAnswer, Model, ServiceError
 from lensbox.client.images import Image, image_bytes
 from lensbox.common.errors import InputError, LensboxError, system_reason
+from lensbox.common.pictures import ColorOrder, check_color_order, require_many
 
 Orientation = Literal["exif", "stored"]
 Parameters = dict[str, float | str]
@@ -31,8 +32,9 @@ class Client:
     in `Retry-After`) or a broken connection. connections: maximum number of open connections,
     and of requests in flight.
 
-    Connections are kept alive. Call `close`, or use the client as a context manager. Raises ValueError, and
-    ModuleNotFoundError if httpx is not installed.
+    Connections are kept alive. Call `close`, or use the client as a context manager. Raises ValueError,
+    ServiceError for proxies in the environment that httpx cannot use, and ModuleNotFoundError if httpx is not
+    installed.
     """
 
     def __init__(
@@ -91,17 +93,19 @@ class Client:
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
         tiles: str | None = None,
+        color_order: ColorOrder = "RGB",
     ) -> ImageDetections:
         """Detect in one image.
 
-        image: a path, the bytes of an image file, a Pillow image, or uint8 [H, W], [H, W, 3] (RGB) or
-        [H, W, 4] (RGBA). Files are sent unchanged, pictures as PNG. Thresholds (0 to 1) and orientation
+        image: a path, the bytes of an image file, a file open in binary mode, a Pillow image, or an array,
+        uint8 [H, W], [H, W, 3] (RGB) or [H, W, 4] (RGBA). Files are sent unchanged, pictures as PNG.
+        color_order: "BGR" for arrays of OpenCV. Thresholds (0 to 1) and orientation
         ("exif" or "stored") default to the artifact's. tiles: "auto", "SIZE" or "SIZE,OVERLAP" detects small
         objects in tiles of a large photograph. Raise ServiceError, ValueError, TypeError, or OSError for an
         unreadable file.
         """
         parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
-        return self._detect(image_bytes(image), parameters)
+        return self._detect(image_bytes(image, color_order), parameters)
 
     def detect_many(
         self,
@@ -111,14 +115,18 @@ class Client:
         iou_threshold: float | None = None,
         orientation: Orientation | None = None,
         tiles: str | None = None,
+        color_order: ColorOrder = "RGB",
     ) -> Results:
         """Detect in many images over all connections, one image per request; yield the results in order.
 
         images: see `detect`; read from the iterable as needed. An image that fails yields its InputError or
         ServiceError, and does not stop the next. Closing the generator sends no more requests. Raise
-        ValueError.
+        ValueError, and TypeError for one image instead of many.
         """
-        return self._results(images, _parameters(score_threshold, iou_threshold, orientation, tiles))
+        require_many(images, "images")
+        check_color_order(color_order)
+        parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
+        return self._results(images, parameters, color_order)
 
     def loss(
         self,
@@ -154,13 +162,13 @@ class Client:
         """Return whether the service takes requests now. Does not retry."""
         return self._connection.status("/readyz") == 200
 
-    def _results(self, images: Iterable[Image], parameters: Parameters) -> Results:
+    def _results(self, images: Iterable[Image], parameters: Parameters, color_order: ColorOrder) -> Results:
         """Yield a result per image, in order. Prepare as many images as there are connections."""
         stopped = threading.Event()
 
         def result(image: Image) -> ImageDetections | LensboxError:
             try:
-                return self._detect(image_bytes(image), parameters, stopped)
+                return self._detect(image_bytes(image, color_order), parameters, stopped)
             except ServiceError as error:
                 return error
             except OSError as error:  # such as FileNotFoundError

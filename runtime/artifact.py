@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,13 +13,14 @@ from lensbox.artifact.metadata import ArtifactMetadata, Reading
 from lensbox.common.decode import Decode
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
+from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many, require_rgb
 from lensbox.common.tile_spec import Tiles, TileSpec, tile_spec
 from lensbox.runtime.captured_detect import Thresholds
 from lensbox.runtime.detection import DetectionArrays, Detections
 from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.images.files import decode_batches, read_batches, read_photo
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, gpu_jpeg_decoder
-from lensbox.runtime.images.photo import Photo, photo_of
+from lensbox.runtime.images.photo import Photo, is_in_memory, photo_of
 from lensbox.runtime.pipeline import Pipeline
 from lensbox.runtime.self_test import SelfTestReport, run_self_test
 
@@ -27,6 +28,8 @@ from lensbox.runtime.self_test import SelfTestReport, run_self_test
 # read files for the GPU's decoder are fastest in pairs: docs/benchmarks_detector.md.
 _MAX_THREADS = 8
 _MAX_THREADS_BESIDE_GPU_DECODER = 2
+
+Image = Tensor | Photo | Picture | ImageFile
 
 
 class Artifact:
@@ -65,13 +68,13 @@ class Artifact:
         return self.metadata.classes
 
     def read_photo(
-        self, source: str | Path | bytes, orientation: Orientation | None = None, full_size: bool = False
+        self, source: ImageFile, orientation: Orientation | None = None, full_size: bool = False
     ) -> Photo:
         """Read an image file for this detector, at no larger scale than the detector needs.
 
-        source: a path, or the bytes of a file. orientation: "exif" turns the photograph upright by its EXIF
-        data, "stored" leaves the pixels as stored; None is the artifact's choice. full_size: decode every
-        pixel, which tiles need. Raise what `read_image` raises.
+        source: a path, the bytes of a file, or a file open in binary mode. orientation: "exif" turns the
+        photograph upright by its EXIF data, "stored" leaves the pixels as stored; None is the artifact's
+        choice. full_size: decode every pixel, which tiles need. Raise what `read_image` raises.
         """
         return read_photo(source, self.metadata.canvas, self.reading(orientation, full_size))
 
@@ -81,32 +84,42 @@ class Artifact:
 
     def detect_image(
         self,
-        image: Tensor | Photo,
+        image: Image,
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
         tiles: Tiles | None = None,
+        *,
+        color_order: ColorOrder = "RGB",
     ) -> Detections:
         """Return the detections of one image of any size.
 
-        image: uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA), or a result of `read_photo`.
-        A threshold of None is the artifact's default. tiles: "auto" or a TileSpec detects small objects in
-        overlapping tiles of a large photograph at full size. Raise ValueError for another dtype or shape and
-        for thresholds outside 0..1, ArtifactError for a label that names no class.
+        image: a tensor, uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA); an array, uint8
+        [H, W] or [H, W, C]; a Pillow image, whose EXIF orientation is ignored; a result of `read_photo`; or
+        a source of `read_photo`. color_order: "BGR" for tensors and arrays of OpenCV. A threshold of None is
+        the artifact's default. tiles: "auto" or a TileSpec detects small objects in overlapping tiles of a
+        large photograph at full size. Raise ValueError for another dtype or shape and for thresholds outside
+        0..1, ArtifactError for a label that names no class, and what `read_photo` raises.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
-        photo = photo_of(image, "image")
+        photo = self._photo(image, "image", color_order, full_size=tiles is not None)
         if tiles is None:
             return self._pipeline.detect_photos([photo], thresholds)[0].copied()
         return self._pipeline.detect_tiles(photo, thresholds, tile_spec(tiles))
 
     def detect_images(
         self,
-        images: Sequence[Tensor | Photo],
+        images: Sequence[Image],
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
+        *,
+        color_order: ColorOrder = "RGB",
     ) -> list[Detections]:
-        """Return the detections of images of any sizes, computed in one batch, in the order of the images."""
-        photos = [photo_of(image, f"images[{index}]") for index, image in enumerate(images)]
+        """Return the detections of images of any sizes, computed in one batch, in the order of the images.
+
+        images: as for `detect_image`, which also has the errors.
+        """
+        require_many(images, "images")
+        photos = [self._photo(image, f"images[{index}]", color_order) for index, image in enumerate(images)]
         return [one.copied() for one in self.detect_arrays(photos, score_threshold, iou_threshold)]
 
     def detect_arrays(
@@ -134,15 +147,16 @@ class Artifact:
     ) -> Generator[Detections | InputError, None, None]:
         """Yield the detections of many image files, in their order.
 
-        files: as for `read_photo`; the iterable is consumed as needed. For a file that cannot be read the
-        generator yields an InputError and goes on. threads: read ahead while the device computes; None: one
-        per CPU, at most 8, or 2 if the GPU decodes. At most `2 * batch_size + max(batch_size, threads)`
+        files: paths or bytes of files; the iterable is consumed as needed. For a file that cannot be read,
+        the generator yields an InputError and goes on. threads: read ahead while the device computes; None:
+        one per CPU, at most 8, or 2 if the GPU decodes. At most `2 * batch_size + max(batch_size, threads)`
         photographs are in memory. Closing the generator early leaves no threads. tiles: as for
         `detect_image`; files are then decoded at full size. decode: "cpu"; "gpu" for JPEG files that the
         GPU's hardware decodes to the same pixels, with two or three more batches in memory; "auto" for the
         GPU in batches of 16 or more, where it can. For tiles the CPU decodes. Raise ValueError for wrong
-        options, DeviceError if the GPU cannot decode.
+        options, TypeError for one path instead of many, DeviceError if the GPU cannot decode.
         """
+        require_many(files, "files")
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if threads is not None and threads < 1:
@@ -239,6 +253,13 @@ class Artifact:
         """Run the self-test that came with the artifact, on the artifact's device."""
         with self._pipeline.calls():
             return run_self_test(self.module, self.metadata.self_test, self.device)
+
+    def _photo(self, image: Image, name: str, color_order: ColorOrder, full_size: bool = False) -> Photo:
+        """Return an image in memory as a photograph, or read it from its file."""
+        if is_in_memory(image):
+            return photo_of(cast(Any, image), name, color_order)
+        require_rgb(name, color_order)
+        return self.read_photo(cast(ImageFile, image), full_size=full_size)
 
     def _check_loss(self, predictions: Tensor, targets: Tensor) -> None:
         if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.shape[-1] != 4:

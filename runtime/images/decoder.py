@@ -13,11 +13,19 @@ from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
+from lensbox.common.pictures import converted, target_mode
 from lensbox.runtime.images import jpeg, png
 from lensbox.runtime.images.fast_jpeg import decode_usual_jpeg
 from lensbox.runtime.images.jpeg import jpeg_reduction
 from lensbox.runtime.images.limits import NO_LIMITS, BoundedFile, ImageLimits
-from lensbox.runtime.images.orientation import Box, orientation_of, upright_array, upright_box, upright_size
+from lensbox.runtime.images.orientation import (
+    Box,
+    exif_orientation,
+    orientation_of,
+    upright_array,
+    upright_box,
+    upright_size,
+)
 from lensbox.runtime.images.photo import Photo
 
 _RUN_LENGTH_READS = 1 << 20  # of a byte or two, half a second in all
@@ -49,6 +57,9 @@ def decode_photo(
         bounded = BoundedFile(file, limits.deadline, limits.max_pieces)
         with open_image(bounded) as image:
             _check_header(image, file, bounded, limits)
+            if image.format == "AVIF" and reading.orientation == "exif":
+                # Pillow finds the data in the file's boxes, and converts AVIF's own turns to an orientation.
+                orientation = exif_orientation(image.info.get("exif", b"").removeprefix(jpeg.EXIF_HEADER))
             stored = image.size
             is_gray = isinstance(image, PngImageFile) and _raw_mode(image).startswith("LA")
             reduction = _reduce(image, orientation, canvas, reading)
@@ -153,18 +164,3 @@ def _tiles(width: int, height: int) -> Iterator[Box]:
     for top in range(0, height, tile_height):
         for left in range(0, width, tile_width):
             yield left, top, min(left + tile_width, width), min(top + tile_height, height)
-
-
-def target_mode(mode: str) -> str:
-    """Return "L", "RGB" or "RGBA": the mode to which an image of a Pillow mode is converted."""
-    if mode in ("L", "RGB", "RGBA"):
-        return mode
-    return "L" if mode in ("1", "LA", "La", "F") or mode.startswith("I") else "RGB"
-
-
-def converted(image: PIL.Image.Image, mode: str) -> PIL.Image.Image:
-    """Return an image in the mode "L", "RGB" or "RGBA"."""
-    if image.mode.startswith("I"):
-        # 16-bit gray: Pillow's own conversion would clip at 255 instead of dropping the low byte.
-        image = PIL.Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
-    return image if image.mode == mode else image.convert(mode)

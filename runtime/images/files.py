@@ -14,6 +14,7 @@ from torch import Tensor
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError, system_reason
 from lensbox.common.fields import Orientation
+from lensbox.common.pictures import ImageFile, content_of
 from lensbox.runtime.images.decoder import decode_photo
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder
 from lensbox.runtime.images.limits import ImageLimits
@@ -25,14 +26,15 @@ DEFAULT_READING = Reading()
 MAX_PIECES = 100_000
 
 
-def read_image(source: str | Path | bytes, orientation: Orientation = "exif") -> Tensor:
+def read_image(source: ImageFile, orientation: Orientation = "exif") -> Tensor:
     """Decode an image file at full size to uint8 [C, H, W]: C = 1 (gray), 3 (RGB) or 4 (RGBA).
 
-    source: a path, or the bytes of a file. orientation: "exif" turns the picture upright by its EXIF data,
-    "stored" leaves the pixels as stored. Other color modes are converted: palettes and CMYK to RGB, one bit
-    and 16 bit to gray levels of 8 bit. The memory is interleaved. Raise ValueError for another orientation,
-    FileNotFoundError, and InputError if Pillow cannot decode the file, if it has more than 179 million pixels
-    (Pillow's limit) or more than MAX_PIECES pieces, or if `check_jpeg` rejects it.
+    source: a path, the bytes of a file, or a file open in binary mode. orientation: "exif" turns the picture
+    upright by its EXIF data, "stored" leaves the pixels as stored. Other color modes are converted: palettes
+    and CMYK to RGB, one bit and 16 bit to gray levels of 8 bit. The memory is interleaved. Raise ValueError
+    for another orientation, TypeError for another source, FileNotFoundError, and InputError if Pillow cannot
+    decode the file, if it has more than 179 million pixels (Pillow's limit) or more than MAX_PIECES pieces,
+    or if `check_jpeg` rejects it.
     """
     return read_photo(source, reading=DEFAULT_READING.asked(orientation)).pixels
 
@@ -46,16 +48,16 @@ def _content(path: Path) -> bytes:
     raise FileNotFoundError(f"source must be an image file, got {path}")
 
 
-def read_photo(
-    source: str | Path | bytes, canvas: Canvas | None = None, reading: Reading = DEFAULT_READING
-) -> Photo:
+def read_photo(source: ImageFile, canvas: Canvas | None = None, reading: Reading = DEFAULT_READING) -> Photo:
     """Decode an image file for a canvas by the rule "Reading images" in `docs/artifact.md`.
 
     JPEG files are decoded at a scale that suffices for the canvas, and without colors for a gray canvas.
     Without a canvas, decode at full size. Raise what `read_image` raises.
     """
-    file = source if isinstance(source, bytes) else _content(Path(source))
-    name = "the image data" if isinstance(source, bytes) else str(source)
+    file, name = content_of(source, "source"), "the image data"
+    if file is None:
+        name = str(source)
+        file = _content(Path(name))
     try:
         return decode_photo(file, canvas, reading, ImageLimits(max_pieces=MAX_PIECES))
     except (InputError, OSError) as error:

@@ -2,9 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import PIL.Image
 import torch
 from torch import Tensor
+
+from lensbox.common.pictures import ColorOrder, Picture, check_color_order, picture_pixels, require_rgb
 
 
 @dataclass(frozen=True)
@@ -35,15 +40,27 @@ class Photo:
         return (self.width, self.height) == (width, height) and self.window == (0, 0, width, height)
 
 
-def photo_of(image: Tensor | Photo, name: str) -> Photo:
-    """Return an image as a photograph. name: of the image, for messages. Raise TypeError or ValueError."""
+def is_in_memory(image: Any) -> bool:
+    """Return whether `photo_of` takes the image; all others are files."""
+    return isinstance(image, Tensor | Photo | np.ndarray | PIL.Image.Image)
+
+
+def photo_of(image: Tensor | Photo | Picture, name: str, color_order: ColorOrder = "RGB") -> Photo:
+    """Return an image as a photograph.
+
+    name: of the image, for messages. color_order: of a tensor or an array with colors. Raise ValueError.
+    """
+    if isinstance(image, np.ndarray | PIL.Image.Image):
+        pixels = torch.from_numpy(picture_pixels(image, name, color_order))
+        return Photo.of(pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1))
     if isinstance(image, Tensor):
+        check_color_order(color_order)
         _check_pixels(image, name)
-        return Photo.of(image)
-    if not isinstance(image, Photo):
-        raise TypeError(
-            f"{name} must be a tensor or a Photo, got {type(image).__name__}; use read_photo for a file"
+        has_colors = image.shape[0] >= 3
+        return Photo.of(
+            image[[2, 1, 0, 3][: image.shape[0]]] if has_colors and color_order == "BGR" else image
         )
+    require_rgb(name, color_order)
     _check_pixels(image.pixels, f"{name}.pixels")
     x1, y1, x2, y2 = image.window
     if not (-math.inf < x1 < x2 < math.inf and -math.inf < y1 < y2 < math.inf):  # false for NaN, too

@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import PIL.Image
 import pytest
 from fake_transport import NOTHING, faked, in_turn, problem
 
@@ -46,6 +48,14 @@ def test_all_methods_of_a_service(url: str, photos: Path) -> None:
         assert loss.gradient is None
         raw = httpx.post(f"{url}/v1/detect", content=(photos / "b.jpg").read_bytes()).json()
         found = client.detect(photos / "b.jpg")
+        with PIL.Image.open(photos / "a.PNG") as picture, (photos / "a.PNG").open("rb") as file:
+            array = np.asarray(picture)
+            expected = client.detect(file)
+            assert (expected.width, expected.height) == picture.size
+            reversed_array = np.ascontiguousarray(array[..., ::-1])
+            assert all(client.detect(image) == expected for image in (str(photos / "a.PNG"), picture, array))
+            assert client.detect(reversed_array, color_order="BGR") == expected
+            assert list(client.detect_many([reversed_array], color_order="BGR")) == [expected]
     assert found.detections
     assert found.to_json() == raw
     assert found.detections[0] == Detection(tuple(raw["detections"][0]["box"]), raw["detections"][0]["score"])
@@ -81,6 +91,8 @@ def test_rejects_wrong_arguments(how: dict[str, Any], message: str) -> None:
             client.detect(b"", **how)
         with pytest.raises(ValueError, match=message):
             client.detect_many([], **how)
+        with pytest.raises(TypeError, match="images must be a list"):
+            client.detect_many("a.jpg")
     assert requests == []
 
 
@@ -103,6 +115,39 @@ def test_rejects_wrong_settings(url: str, options: dict[str, Any], message: str)
     with pytest.raises(ValueError, match=message) as caught:
         Client(url, **options)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ALL_PROXY", "socks5://127.0.0.1:9"),
+        ("http_proxy", "socks5h://127.0.0.1:9"),
+        ("https_proxy", "ftp://user:secret@127.0.0.1:9"),
+        ("HTTP_PROXY", "http://127.0.0.1:port"),
+        ("SSL_CERT_FILE", "/nowhere/certificates.pem"),
+    ],
+)
+def test_names_what_httpx_cannot_use(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    for variable in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(variable.lower(), raising=False)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ServiceError, match=rf"\b{name} must name ") as caught:
+        Client("http://127.0.0.1:8000")
+    assert ("pip install httpx[socks]" in str(caught.value)) is value.startswith("socks")
+    assert "secret" not in str(caught.value)
+
+
+def test_names_the_proxy_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("ALL_PROXY", "all_proxy", "HTTP_PROXY", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("http_proxy", "127.0.0.1:9")
+    with Client("http://service") as client, pytest.raises(ServiceError, match="the proxy in http_proxy: "):
+        client.metadata()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ServiceError, match="cannot be reached: "):
+        client.metadata()
 
 
 # --- requests and retries ---
@@ -308,7 +353,7 @@ def test_close_does_not_wait_for_retries(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_names_the_extra_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "httpx", None)
-    monkeypatch.delitem(__import__("sys").modules, "lensbox.client.connection", raising=False)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    monkeypatch.delitem(sys.modules, "lensbox.client.connection", raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'lensbox\[client\]'"):
         Client("http://a")

@@ -1,10 +1,12 @@
 """Artifacts: the same answers as the detector, errors in one sentence, labels, and required operators."""
 
 import dataclasses
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
 import torch
 from box_reference import loss_reference, random_boxes
@@ -35,6 +37,34 @@ def test_detections_equal_eager_ones(
         actual.boxes, detector.restore(boxes, geometry)[0, :count], rtol=1e-4, atol=1e-3
     )
     assert (actual.height, actual.width) == shape[1:]
+
+
+def test_takes_every_kind_of_image(artifact: Artifact, tmp_path: Path) -> None:
+    pixels = smooth_image(3, 123, 310)
+    array = pixels.permute(1, 2, 0).numpy()
+    picture, path = PIL.Image.fromarray(array), tmp_path / "photo.png"
+    picture.save(path)
+    expected = artifact.detect_image(pixels, 0.03)
+    reversed_tensor, reversed_array = pixels.flip(0), array[..., ::-1]
+    found = [artifact.detect_image(reversed_tensor, 0.03, color_order="BGR")]
+    found += artifact.detect_images([reversed_tensor, reversed_array], 0.03, color_order="BGR")
+    with path.open("rb") as file:
+        images: list[Any] = [array, picture, path.read_bytes(), io.BytesIO(path.read_bytes()), path, file]
+        found += [artifact.detect_image(image, 0.03) for image in (*images, str(path))[1:]]
+        found += artifact.detect_images([array, picture], 0.03)
+    for one in found:
+        torch.testing.assert_close(one.scores, expected.scores)
+        torch.testing.assert_close(one.boxes, expected.boxes)
+    gray = array[..., 0]
+    tiled, _ = (artifact.detect_image(image, tiles="auto") for image in (path, pixels))
+    assert (tiled.width, tiled.height) == (310, 123)
+    wanted = artifact.detect_image(pixels[:1], 0.03)
+    assert artifact.detect_image(gray, 0.03).scores.equal(wanted.scores)
+    with pytest.raises(ValueError, match="color_order must be 'RGB' unless image"):
+        artifact.detect_image(path, color_order="BGR")
+    for call in (artifact.detect_files, artifact.detect_images):
+        with pytest.raises(TypeError, match=f"must be a list .*got the path '{path}'"):
+            call(str(path))
 
 
 def test_default_thresholds_are_those_of_the_export(artifact: Artifact) -> None:

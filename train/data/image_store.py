@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from lensbox.common.errors import InputError
-from lensbox.runtime.images.decoder import converted
+from lensbox.common.pictures import converted
 from lensbox.train.data.folds import fold_index
 from lensbox.train.data.labels import LabelledImage, Problem, none_readable
 
