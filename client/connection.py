@@ -2,9 +2,11 @@
 
 import email.utils
 import importlib.metadata
+import os
 import random
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -18,6 +20,10 @@ _AGAIN = (429, 503)
 # UnicodeError: the system's error for an invalid host name.
 _NO_ANSWER = (httpx.RequestError, UnicodeError)
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
+
+# Variables of the environment, in capitals; httpx reads proxies in small letters, too.
+_PROXIES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_CERTIFICATES = ("SSL_CERT_DIR", "SSL_CERT_FILE")
 
 Typed = TypeVar("Typed")
 
@@ -41,15 +47,20 @@ class Connection:
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
         try:
+            base = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"url must be a URL: {error}, got {url!r}") from error
+        try:
             self._http = httpx.Client(
-                base_url=url,
+                base_url=base,
                 headers=headers,
                 timeout=timeout,
                 limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
                 transport=transport,
             )
-        except httpx.InvalidURL as error:
-            raise ValueError(f"url must be a URL: {error}, got {url!r}") from error
+        except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
+            raise _unusable_environment(error) from error
+        self._proxy = _proxy_of(base)
         self.timeout = timeout
         self._retries = retries
 
@@ -110,8 +121,27 @@ class Connection:
         if isinstance(error, httpx.TimeoutException):
             detail = f"{self._http.base_url} gave no answer within {self.timeout:g} seconds"
         else:
-            detail = f"{self._http.base_url} cannot be reached: {error or type(error).__name__}"
+            through = f" through the proxy in {self._proxy}" if self._proxy else ""
+            detail = f"{self._http.base_url} cannot be reached{through}: {error or type(error).__name__}"
         return ServiceError(None, "no_answer", detail)
+
+
+def _unusable_environment(error: Exception) -> ServiceError:
+    """Return the error for proxies or certificates that httpx cannot use."""
+    kind, variables = ("certificates", _CERTIFICATES) if isinstance(error, OSError) else ("a proxy", _PROXIES)
+    names = [name for name in sorted(os.environ) if name.upper() in variables and os.environ[name]]
+    detail = f"{' and '.join(names) or 'the environment'} must name {kind} that httpx can use: {error}"
+    return ServiceError(None, "no_answer", detail)
+
+
+def _proxy_of(url: httpx.URL) -> str | None:
+    """Return the variable with the proxy to a host, for messages; None without a proxy."""
+    if urllib.request.proxy_bypass(url.host):
+        return None
+    names = (
+        name for scheme in (url.scheme, "all") for name in (f"{scheme}_proxy", f"{scheme}_PROXY".upper())
+    )
+    return next((name for name in names if os.environ.get(name)), None)
 
 
 def wait_or_stop(seconds: float, stopped: threading.Event | None) -> bool:
