@@ -1,10 +1,16 @@
 """Draw boxes, points, names and scores on a picture, as the C++ library's `annotate.cpp` does."""
 
-from collections.abc import Collection, Mapping, Sequence
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, features
+
+from lensbox.common.pictures import converted
 
 Color = tuple[int, int, int]
 
@@ -53,9 +59,8 @@ def annotate(
     found: detections in Lensbox's JSON, best first: `box`, `score`, optionally `label` and `extras`. classes:
     names of the classes, for their colors. points: names of the extras that are points.
     """
-    drawn = _eight_bit(picture).convert("RGB")
+    drawn = converted(picture, "RGB").copy()
     sizes, pen = _Sizes.of(drawn), ImageDraw.Draw(drawn)
-    font = ImageFont.load_default(sizes.text)
     for one in reversed(found):
         if None in one["box"]:
             continue
@@ -68,15 +73,9 @@ def annotate(
         for name in points:
             for x, y in _pairs(one.get("extras", {}).get(name)):
                 _disc(pen, x, y, sizes, color)
-        _tag(pen, drawn.width, corners, _text(label, one["score"]), font, color)
+        name, font = _lettered(label, sizes.text)
+        _tag(pen, drawn.width, corners, _text(name, one["score"]), font, color)
     return drawn
-
-
-def _eight_bit(picture: Image.Image) -> Image.Image:
-    """Convert 16-bit gray to 8 bits by dropping the low byte; Pillow's own conversion would clip at 255."""
-    if not picture.mode.startswith("I"):
-        return picture
-    return picture.convert("I").point(lambda level: level * (1 / 256)).convert("L")
 
 
 def _pixel(value: float, side: int) -> int:
@@ -109,6 +108,56 @@ def _disc(pen: ImageDraw.ImageDraw, x: float, y: float, sizes: _Sizes, color: Co
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill)
 
 
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+# Fonts for letters that Pillow's own font lacks. Pillow looks for them in the folders of the system;
+# matplotlib brings the first one.
+_FONTS = ("DejaVuSans.ttf", "NotoSansCJK-Regular.ttc")
+_NO_CHARACTER = "\uffff"  # fonts draw an empty box
+
+
+class _Lettered(NamedTuple):
+    """A text with a font that has all letters of the text."""
+
+    text: str
+    font: Font
+
+
+@lru_cache(maxsize=256)
+def _lettered(label: str, size: int) -> _Lettered:
+    """Return a label, in which a code point (U+732B) stands for each letter that no font has."""
+    label = unicodedata.normalize("NFC", " ".join(label.split()))
+    default = ImageFont.load_default(size)
+    if label.isascii() and label.isprintable():
+        return _Lettered(label, default)
+    fonts = [default, *_further_fonts(size)]
+    font = min(fonts, key=lambda one: sum(not _has(one, letter) for letter in label))
+    parts = (letter if _has(font, letter) else f" U+{ord(letter):04X} " for letter in label)
+    return _Lettered(" ".join("".join(parts).split()), font)
+
+
+def _further_fonts(size: int) -> Iterator[ImageFont.FreeTypeFont]:
+    package = find_spec("matplotlib")
+    folders = package.submodule_search_locations if package else None
+    packaged = [str(Path(folder, "mpl-data", "fonts", "ttf", _FONTS[0])) for folder in folders or ()]
+    for name in (*packaged, *_FONTS):
+        try:
+            yield ImageFont.truetype(name, size)
+        except OSError:  # not installed
+            continue
+
+
+def _has(font: Font, letter: str) -> bool:
+    """Return whether a font can draw a letter, alone and in the order of its script."""
+    if not letter.isprintable():
+        return False
+    if not isinstance(font, ImageFont.FreeTypeFont):
+        return letter.isascii()
+    if unicodedata.bidirectional(letter) in ("R", "AL") and not features.check("raqm"):
+        return False
+    letter_mask, empty = font.getmask(letter), font.getmask(_NO_CHARACTER)
+    return letter_mask.size != empty.size or bytes(letter_mask) != bytes(empty)
+
+
 def _text(label: str, score: float | None) -> str:
     percent = "" if score is None else f"{round(100 * min(max(score, 0.0), 1.0))}%"
     return " ".join(part for part in (label, percent) if part)
@@ -119,7 +168,7 @@ def _tag(
     width: int,
     box: tuple[int, ...],
     text: str,
-    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+    font: Font,
     color: Color,
 ) -> None:
     """Draw a tag on the upper edge of the box, or inside the box at the top of the picture."""

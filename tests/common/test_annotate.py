@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
-from lensbox.common.annotate import COLORS, OUTLINE, annotate
+from lensbox.common.annotate import COLORS, OUTLINE, _lettered, annotate
 
 
 def pixels(picture: Image.Image) -> Any:
@@ -46,6 +47,35 @@ def test_points_are_discs() -> None:
     assert not drawn[60, 55].any()
 
 
+def drawn_label(label: str) -> Any:
+    box = [{"box": [100, 100, 400, 400], "score": 0.9, "label": label}]
+    return pixels(annotate(Image.new("RGB", (640, 480)), box, (label,)))
+
+
+_LETTERS = ("ü/ö", "ł/ś", "θ/λ", "кот/тон", "قط/كل", "חת/כל", "बि/कु", "แม/หม")
+_SIGNS = ("猫/犬", "ねこ/いぬ", "개/말", "🐱/🐶", "\u202ea/\u202da")
+
+
+@pytest.mark.parametrize("pair", [*_LETTERS, *_SIGNS])
+@pytest.mark.parametrize("has_fonts", [True, False])
+def test_names_of_all_scripts_differ(pair: str, has_fonts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_fonts:
+        monkeypatch.setattr("lensbox.common.annotate._further_fonts", lambda size: iter(()))
+    _lettered.cache_clear()
+    one, other = (drawn_label(name) for name in pair.split("/"))
+    assert (one != other).any()
+
+
+def test_code_points_stand_for_letters_without_a_font(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lensbox.common.annotate._further_fonts", lambda size: iter(()))
+    _lettered.cache_clear()
+    for label, text in (("a\tcat\n2", "a cat 2"), ("猫犬 cat", "U+732B U+72AC cat"), ("", "")):
+        assert _lettered(label, 20).text == text
+    monkeypatch.undo()
+    _lettered.cache_clear()
+    assert _lettered("U\u0308ber кот", 20).text == "Über кот"  # DejaVu, which comes with matplotlib
+
+
 def test_extreme_numbers_do_not_fail() -> None:
     picture = Image.new("RGB", (64, 64))
     found: list[dict[str, Any]] = [
@@ -58,9 +88,3 @@ def test_extreme_numbers_do_not_fail() -> None:
     assert annotate(picture, found, points=("eyes",)).size == (64, 64)
     assert pixels(annotate(picture, found[1:2])).max() == 0
     assert annotate(Image.new("RGBA", (1, 1)), found).mode == "RGB"
-
-
-def test_gray_of_sixteen_bits_is_not_clipped() -> None:
-    levels = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64) * 16
-    for picture in (Image.fromarray(levels), Image.fromarray(levels.astype(np.int32))):
-        assert (pixels(annotate(picture, [])) == (levels >> 8)[..., None]).all()
