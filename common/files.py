@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from lensbox.common.errors import OutputError, system_reason
@@ -40,6 +41,18 @@ def _replace(path: Path, content: bytes) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Yield a private folder, and remove the folder afterwards. Raise OSError that names TMPDIR."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="lensbox-")
+    except OSError as error:
+        message = f"TMPDIR must name a folder that can be written: {system_reason(error)}"
+        raise OSError(error.errno, message, error.filename) from error
+    with folder as name:
+        yield Path(name)
 
 
 def require_writable_file(option: str, path: Path) -> None:

@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
@@ -16,6 +15,7 @@ from lensbox.artifact.archive import MODEL
 from lensbox.artifact.metadata import METADATA_FILE, Canvas
 from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
+from lensbox.common.files import temporary_folder
 from lensbox.export.formats.graph_passes import (
     expand_depthwise,
     lay_out,
@@ -144,9 +144,9 @@ def package(models: Mapping[str, Sequence[str]], texts: Mapping[str, str]) -> by
     from torch.export.pt2_archive._package import package_pt2
 
     archive = io.BytesIO()
-    with TemporaryDirectory(prefix="lensbox-") as folder:
+    with temporary_folder() as folder:
         files: dict[str, list[Any]] = {
-            name: [_without_source(Path(file), Path(folder)) for file in compiled]
+            name: [_without_source(Path(file), folder) for file in compiled]
             for name, compiled in models.items()
         }
         package_pt2(archive, aoti_files=files, extra_files=dict(texts))

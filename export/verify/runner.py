@@ -1,9 +1,9 @@
 """The answers of `lensbox_runner`, for the comparison of an exported file with its detector."""
 
+import contextlib
 import json
 import math
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
+from lensbox.common.files import temporary_folder
 from lensbox.ops import library_path
 from lensbox.runtime.detection_sets import Found
 
@@ -37,13 +38,14 @@ class RunnerTrial:
         self.device = device
         self._ops = [library_path(), *(path.absolute() for path in ops)]
         self._runner = runner.absolute()  # a bare name would be searched in PATH
-        self._folder = tempfile.TemporaryDirectory(prefix="lensbox-")
-        self._file = Path(self._folder.name) / f"detector{Path(name).suffix}"
+        self._opened = contextlib.ExitStack()
+        self._folder = self._opened.enter_context(temporary_folder())
+        self._file = self._folder / f"detector{Path(name).suffix}"
         self._file.write_bytes(content)
         self._images = []
         for index, canvas in enumerate(canvases):
             pixels = canvas[0] if len(canvas) == 1 else canvas.permute(1, 2, 0)
-            path = Path(self._folder.name) / f"{index:04}.png"
+            path = self._folder / f"{index:04}.png"
             Image.fromarray(pixels.contiguous().numpy()).save(path, compress_level=1)
             self._images.append(str(path))
 
@@ -53,7 +55,7 @@ class RunnerTrial:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._folder.cleanup()
+        self._opened.close()
 
     def detect(
         self, thresholds: tuple[float, float], batch: int, classes: Sequence[str], slots: int | None
@@ -71,7 +73,7 @@ class RunnerTrial:
         """Return the artifact's loss of boxes [N, 4]."""
         files = {}
         for name, boxes in (("predictions", predictions), ("targets", targets)):
-            path = Path(self._folder.name) / f"{name}.json"
+            path = self._folder / f"{name}.json"
             path.write_text(json.dumps(boxes.tolist()))
             files[name] = str(path)
         answer = self._run("loss", "--predictions", files["predictions"], "--targets", files["targets"])

@@ -4,14 +4,13 @@ import contextlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
 
 from lensbox.artifact.archive import MODEL, ArtifactFile
 from lensbox.common.errors import ArtifactError
+from lensbox.common.files import temporary_folder
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.device import named_device
 from lensbox.runtime.formats.detect_only import by_name, detect_only_artifact
@@ -20,6 +19,9 @@ from lensbox.runtime.op_library import require_ops
 
 # Concurrent calls on the CPU, which share the weights; further calls wait.
 _MAX_CALLS = 8
+# torch unpacks a package below TMPDIR. Errors without such a folder, and of a file system without programs.
+_UNPACKING = ("temporary directory", "failed to map segment")
+_TMPDIR = ". TMPDIR must name a folder that can be written, and whose programs may run"
 
 
 def load_package(file: ArtifactFile, device_name: str) -> Artifact:
@@ -54,15 +56,16 @@ class AotiModel:
         single = device.type == "cuda"
         self._turn = threading.Lock() if single else contextlib.nullcontext()
         index = -1 if not single else torch.cuda.current_device() if device.index is None else device.index
-        with TemporaryDirectory(prefix="lensbox-") as folder:
-            path = Path(folder) / "detector.pt2"
+        with temporary_folder() as folder:
+            path = folder / "detector.pt2"
             path.write_bytes(data)
             calls = 1 if single else min(_MAX_CALLS, os.cpu_count() or 1)
             try:
                 self._loader = torch._C._aoti.AOTIModelPackageLoader(str(path), MODEL, single, calls, index)
             except Exception as error:  # the linker's and torch's errors have no common base
+                hint = _TMPDIR if any(word in str(error) for word in _UNPACKING) else ""
                 raise ArtifactError(
-                    f"{name} cannot be loaded on {device} by torch {torch.__version__}: {error}"
+                    f"{name} cannot be loaded on {device} by torch {torch.__version__}: {error}{hint}"
                 ) from error
 
     def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:

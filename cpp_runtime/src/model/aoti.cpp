@@ -56,10 +56,13 @@ std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c
     return std::make_unique<Loader>(file.string(), kModel, single,
                                     single ? 1 : std::min(kMostCalls, processors), device.index());
   } catch (const std::system_error& error) {
-    fail_artifact(artifact, std::string("cannot be written to a temporary file: ") + error.what());
+    fail_artifact(artifact, std::string("cannot be written to a temporary file (TMPDIR): ") + error.what());
   } catch (const std::exception& error) {
+    const std::string message = torch_message(error);
+    const bool may_not_run = message.find("failed to map segment") != std::string::npos;
     fail_artifact(artifact, "cannot be loaded on " + device.str() + " by " + kTorchDescription +
-                                ". torch says:\n" + torch_message(error));
+                                ". torch says:\n" + message +
+                                (may_not_run ? "\n  TMPDIR must name a folder whose programs may run" : ""));
   }
 }
 

@@ -60,6 +60,13 @@ class TestUnusableFiles:
             with pytest.raises(ArtifactError, match=r"other\.pt2 is damaged"):
                 load_artifact(path)
 
+    def test_names_the_temporary_folder(
+        self, package_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))  # torch reads this variable anew
+        with pytest.raises(ArtifactError, match=r"\.pt2 cannot be loaded .* TMPDIR must name a folder"):
+            load_artifact(package_path)
+
 
 def test_this_machine_runs_its_own_code() -> None:
     assert machine.this_cpu_features() == tuple(sorted(set(machine.this_cpu_features())))
