@@ -88,6 +88,7 @@ def read_rows(table: Path) -> dict[str, list[list[float]]]:
             raise ValueError(f"{table}:1: the columns must be {','.join(COLUMNS)}, got {rows.fieldnames}")
         for row in rows:
             name, *texts = (row[column] or "" for column in COLUMNS)
+            name = name.replace("\\", "/")  # Windows
             where = f"{table}:{rows.line_num}"
             if not (table.parent / name).is_file() or not name.lower().endswith(IMAGE_SUFFIXES):
                 kinds = ", ".join(IMAGE_SUFFIXES)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from lensbox.common.command import FILE, OPS, Command, given_arguments, require_at_most_one
+
+if TYPE_CHECKING:
+    from lensbox.common.fields import Orientation
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class TrainArguments:
 
     data: tuple[str, ...]
     labels: str | None
+    orientation: Orientation
     strict: bool
     val: tuple[str, ...]
     output: Path
@@ -43,6 +47,7 @@ class EvaluateArguments:
 
     data: tuple[str, ...]
     labels: str | None
+    orientation: Orientation | None
     strict: bool
     weights: Path | None
     checkpoint: Path | None
@@ -59,6 +64,7 @@ _strict = click.option("--strict", is_flag=True, help="Stop at the first problem
 _labels = click.option(
     "--labels", type=click.Choice(["wider", "coco", "yolo"]), help="Layout of the labels. Default: detect."
 )
+_orientations = click.Choice(["exif", "stored"])
 _device = click.option("--device", default="auto", help="cpu, cuda, cuda:N or auto, which prefers a GPU.")
 
 
@@ -71,6 +77,12 @@ _device = click.option("--device", default="auto", help="cpu, cuda, cuda:N or au
     help="Photographs: folders, tar shards, COCO or YOLO.",
 )
 @_labels
+@click.option(
+    "--orientation",
+    type=_orientations,
+    default="exif",
+    help="exif: labels are of upright photographs; stored: of their pixels as stored.",
+)
 @_strict
 @click.option("--val", multiple=True, metavar="PATH...", help="Photographs to evaluate on, as --data.")
 @click.option("--output", type=FILE, default=Path("runs/train"), metavar="FOLDER", help="Folder of the run.")
@@ -112,6 +124,11 @@ def train(**options: Any) -> None:
     "--data", multiple=True, required=True, metavar="PATH...", help="Folders, tar shards, COCO or YOLO."
 )
 @_labels
+@click.option(
+    "--orientation",
+    type=_orientations,
+    help="As for lensbox train. Default: the orientation of --artifact, else exif.",
+)
 @_strict
 @click.option("--weights", type=FILE, help="safetensors file. Default: the shipped weights.")
 @click.option("--checkpoint", type=FILE, help="checkpoint.pt of a run; uses its weight average.")

@@ -26,11 +26,16 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from lensbox.common.errors import system_reason
+from lensbox.common.errors import ExitCode, LensboxError, system_reason
 from lensbox.model import DetectorConfig
-from lensbox.train.errors import ConfigError
 
 CONFIG_FILE = "config.json"  # in the folder of a run
+
+
+class ConfigError(LensboxError, ValueError):
+    """An option, or a key or value of the configuration, that training does not accept."""
+
+    exit_code = ExitCode.USAGE
 
 
 def _as_number(value: Any) -> Any:

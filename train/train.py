@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import platform
@@ -11,34 +12,35 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image, ImageDraw
 
-from lensbox.common.files import require_writable_file, require_writable_folder
+from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
 from lensbox.model import read_metadata
 from lensbox.runtime.device import choose_device
 from lensbox.train.cli import TrainArguments
-from lensbox.train.data.folds import LEFT_OUT, parse_fold, without_fold
 from lensbox.train.data.image_store import ImageStore, load_images, unknown_sources
 from lensbox.train.data.labels import (
     DataError,
+    ImagesAndProblems,
     LabelledImage,
     Problem,
     read_labels,
     report_problems,
     shared_photographs,
 )
-from lensbox.train.errors import ConfigError
 from lensbox.train.evaluation.command import load_labelled
-from lensbox.train.loss.teachers import load_teachers
+from lensbox.train.loss.teachers import LEFT_OUT, load_teachers, parse_fold, without_fold
 from lensbox.train.run import process_group
 from lensbox.train.run.delivery import LAST_FILE
 from lensbox.train.run.origin import Origin, first_detector
 from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
-from lensbox.train.settings import CONFIG_FILE, TrainConfig, parse_assignment, read_config
-from lensbox.train.views.contact_sheet import save_contact_sheet
+from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, parse_assignment, read_config
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
 
 NO_STEP_LIMIT = 10**9
+TARGET_COLOR, IGNORED_COLOR = (60, 255, 90), (255, 90, 60)  # of boxes on a contact sheet
+COLUMNS = 8  # of a contact sheet
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +62,11 @@ def _train(arguments: TrainArguments) -> None:
     _check_output(arguments)
     origin = _origin(arguments, config)
     images, problems = _labelled(arguments, config, origin)
-    if arguments.val:  # before the photographs are decoded
-        _warn_of_shared(images, read_labels(arguments.val, arguments.strict, arguments.labels, "val")[0])
+    validation: ImagesAndProblems = [], []
+    if arguments.val:
+        how = arguments.strict, arguments.labels, "val", arguments.orientation
+        validation = read_labels(arguments.val, *how)
+        _warn_of_shared(images, validation[0])
     store = load_images(
         images,
         device,
@@ -77,9 +82,7 @@ def _train(arguments: TrainArguments) -> None:
         _draw_sheet(store, config, device, arguments.contact_sheet)
         return
     first = process_group.is_first()
-    validation = (
-        load_labelled(arguments.val, arguments.labels, arguments.strict) if arguments.val and first else None
-    )
+    scored = load_labelled(validation, arguments.strict) if arguments.val and first else None
     options = RunOptions(
         output=arguments.output,
         device=device,
@@ -94,7 +97,7 @@ def _train(arguments: TrainArguments) -> None:
         },
     )
     with TrainingRun(store, config, options) as run:
-        outcome = run.train(validation)
+        outcome = run.train(scored)
     if first:
         if outcome.figures is not None:
             print("\n".join(outcome.figures.lines()))
@@ -173,7 +176,8 @@ def _labelled(
     arguments: TrainArguments, config: TrainConfig, origin: Origin
 ) -> tuple[list[LabelledImage], list[Problem]]:
     """Return the photographs to train on, not yet decoded, and the problems of skipped ones."""
-    images, problems = read_labels(arguments.data, arguments.strict, arguments.labels)
+    how = arguments.strict, arguments.labels, "train", arguments.orientation
+    images, problems = read_labels(arguments.data, *how)
     for key, named in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
         for name in unknown_sources(images, named):
             logger.warning("%s names %r, but no photograph has this source", key, name)
@@ -195,8 +199,22 @@ def _warn_of_shared(images: Sequence[LabelledImage], validation: Sequence[Labell
 
 
 def _draw_sheet(store: ImageStore, config: TrainConfig, device: torch.device, path: Path) -> None:
+    """Write a PNG of a batch of views in a grid: targets green, ignored boxes red."""
     torch.manual_seed(config.seed)
     counts = view_counts(config)
     views = make_views(store.tensors, draw(counts, torch.ones((), device=device), device), counts, config)
-    save_contact_sheet(views, path)
+    _, _, height, width = views.images.shape
+    sheet = Image.new("RGB", (COLUMNS * width, -(-counts.views // COLUMNS) * height))
+    pixels = views.images[:, 0].round().clamp(0, 255).byte().cpu().numpy()
+    for index in range(counts.views):
+        tile = Image.fromarray(pixels[index]).convert("RGB")
+        pen = ImageDraw.Draw(tile)
+        for boxes, color in ((views.ignored, IGNORED_COLOR), (views.targets, TARGET_COLOR)):
+            for x1, y1, x2, y2 in boxes[index].cpu().tolist():
+                if y2 > 0:
+                    pen.rectangle((x1, y1, max(x1, x2 - 1), max(y1, y2 - 1)), outline=color)
+        sheet.paste(tile, (index % COLUMNS * width, index // COLUMNS * height))
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG", optimize=True)
+    atomic_write(path, buffer.getvalue())
     print(f"wrote {path}: {counts.mosaic} mosaics, {counts.whole} whole photographs, {counts.crop} crops")

@@ -25,7 +25,7 @@ def photographs(tmp_path: Path) -> Path:
 def test_the_layout_has_the_boxes_of_the_table(photographs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = photographs / "boxes.csv"
     table.write_text(
-        HEADER + "my party/1.PNG,10,20,30,40\nstreet.png,,,,\nmy party/1.PNG,0.5,1,2,3\n",
+        HEADER + "my party/1.PNG,10,20,30,40\nstreet.png,,,,\nmy party\\1.PNG,0.5,1,2,3\n",
         encoding="utf-8-sig",
     )
     write_layout = load_example("train.py", monkeypatch)["write_layout"]

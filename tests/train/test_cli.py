@@ -2,42 +2,32 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from short_runs import small_detector
+from programs import run_python
 from torch import Tensor
 from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ExitCode
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.signing import make_keys, sign_file
-from lensbox.model import FaceDetector, save_detector
 
 Lensbox = Callable[..., tuple[str, str]]
 
 
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    save_detector(small_detector(0), tmp_path / "w.safetensors")
-    return tmp_path / "w.safetensors"
-
-
 def test_evaluates_an_artifact_like_its_weights(
-    faces_shard: Path, weights: Path, tmp_path: Path, lensbox: Lensbox
+    faces_shard: Path, shipped_path: Path, tmp_path: Path, lensbox: Lensbox
 ) -> None:
-    save_artifact(small_detector(0).eval(), tmp_path / "d.pt")
     results = []
-    for option, file in (("--weights", weights), ("--artifact", tmp_path / "d.pt")):
-        result = tmp_path / "figures.json"
-        lensbox("evaluate", "--data", faces_shard, option, file, "--json", result)
-        results.append(json.loads(result.read_text())["average_precision"])
+    for options in ([], ["--artifact", shipped_path]):  # by default the shipped weights
+        lensbox("evaluate", "--data", faces_shard, *options, "--json", tmp_path / "figures.json")
+        results.append(json.loads((tmp_path / "figures.json").read_text())["average_precision"])
     assert results[0] == pytest.approx(results[1], abs=1e-6, nan_ok=True)
 
 
@@ -46,13 +36,11 @@ def test_evaluates_an_artifact_like_its_weights(
     [
         ("--weights", "absent.safetensors", ExitCode.BAD_INPUT),
         ("--weights", "nonsense", ExitCode.BAD_INPUT),
-        ("--checkpoint", "absent.pt", ExitCode.BAD_INPUT),
         ("--checkpoint", "nonsense", ExitCode.BAD_INPUT),
         ("--artifact", "absent.pt", ExitCode.UNUSABLE),
         ("--artifact", "nonsense", ExitCode.UNUSABLE),
         ("--data", "absent", ExitCode.BAD_INPUT),
         ("--json", "nonsense/figures.json", ExitCode.USAGE),
-        ("--json", ".", ExitCode.USAGE),
         ("--device", "abacus", ExitCode.USAGE),
     ],
 )
@@ -103,28 +91,6 @@ def write_squares(folder: Path, height: int, photos: list[list[tuple[str, int, i
     (folder / "squares_bbx_gt.txt").write_text("\n".join(lines) + "\n")
 
 
-def test_average_precision_of_each_class(tmp_path: Path, lensbox: Lensbox) -> None:
-    photos = [[("red", 20 + 24 * index, 40, 24)] for index in range(6)]
-    for index, name in ((1, "blue"), (3, "blue"), (5, "wrong")):
-        photos[index].append((name, 200, 20 + 20 * index, 24))
-    write_squares(tmp_path, 192, photos)
-    save_artifact(RedAndBlue(), tmp_path / "colors.pt")
-    result = tmp_path / "figures.json"
-    arguments = ["--data", tmp_path, "--artifact", tmp_path / "colors.pt", "--coco"]
-    printed, _ = lensbox("evaluate", *arguments, "--json", result)
-    figures = json.loads(result.read_text())
-    by_class = {name: values["average_precision"]["all>=8"] for name, values in figures["classes"].items()}
-    assert list(by_class) == ["red", "blue"]
-    assert {name: values["boxes"] for name, values in figures["classes"].items()} == {"red": 7, "blue": 2}
-    # Six of the seven red labels are of red squares. Of three blue detections the best is a false alarm.
-    assert by_class["red"] == pytest.approx(6 / 7, abs=0.01)
-    assert by_class["blue"] == pytest.approx(2 / 3, abs=0.01)
-    assert figures["average_precision"]["all>=8"] == pytest.approx((by_class["red"] + by_class["blue"]) / 2)
-    assert figures["coco"]["AP50"] == pytest.approx((by_class["red"] + by_class["blue"]) / 2, abs=0.01)
-    ends = [line.split()[-1] for line in printed.splitlines() if line.endswith(("red", "blue", "2 classes"))]
-    assert ends == ["classes", "red", "blue"]
-
-
 class Squeezed(RedAndBlue):
     """Stretches photographs to its canvas, where Lensbox would pad them."""
 
@@ -143,12 +109,48 @@ class Squeezed(RedAndBlue):
         return boxes * torch.cat([geometry[:, None, :2], geometry[:, None, :2]], dim=2)
 
 
-def test_a_detector_with_a_preprocess_of_its_own(tmp_path: Path, lensbox: Lensbox) -> None:
+@pytest.fixture(scope="module")
+def artifacts(made_once: Callable[..., Path]) -> dict[str, Path]:
+    """Export detectors of red and blue things that read the pixels of photographs as stored."""
+
+    def save(path: Path) -> None:
+        detector = RedAndBlue() if path.stem == "colors" else Squeezed()
+        detector.specification = replace(detector.specification, orientation="stored")
+        save_artifact(detector, path)
+
+    return {name: made_once(f"{name}.pt", save) for name in ("colors", "squeezed")}
+
+
+def test_average_precision_of_each_class(
+    tmp_path: Path, artifacts: dict[str, Path], lensbox: Lensbox
+) -> None:
+    photos = [[("red", 20 + 24 * index, 40, 24)] for index in range(6)]
+    for index, name in ((1, "blue"), (3, "blue"), (5, "wrong")):
+        photos[index].append((name, 200, 20 + 20 * index, 24))
+    write_squares(tmp_path, 192, photos)
+    result = tmp_path / "figures.json"
+    options = ["--artifact", artifacts["colors"], "--coco", "--json", result]
+    printed, _ = lensbox("evaluate", "--data", tmp_path, *options)
+    figures = json.loads(result.read_text())
+    by_class = {name: values["average_precision"]["all>=8"] for name, values in figures["classes"].items()}
+    assert list(by_class) == ["red", "blue"]
+    assert {name: values["boxes"] for name, values in figures["classes"].items()} == {"red": 7, "blue": 2}
+    # Six of the seven red labels are of red squares. Of three blue detections the best is a false alarm.
+    assert by_class["red"] == pytest.approx(6 / 7, abs=0.01)
+    assert by_class["blue"] == pytest.approx(2 / 3, abs=0.01)
+    assert figures["average_precision"]["all>=8"] == pytest.approx((by_class["red"] + by_class["blue"]) / 2)
+    assert figures["coco"]["AP50"] == pytest.approx((by_class["red"] + by_class["blue"]) / 2, abs=0.01)
+    ends = [line.split()[-1] for line in printed.splitlines() if line.endswith(("red", "blue", "2 classes"))]
+    assert ends == ["classes", "red", "blue"]
+
+
+def test_a_detector_with_a_preprocess_of_its_own(
+    tmp_path: Path, artifacts: dict[str, Path], lensbox: Lensbox
+) -> None:
     # Things of 24 x 48 are squares on the canvas.
     write_squares(tmp_path, 384, [[("red", 40, 80, 48), ("blue", 200, 240, 48)]])
-    artifact, result = tmp_path / "a.pt", tmp_path / "figures.json"
-    save_artifact(Squeezed(), artifact)
-    lensbox("evaluate", "--data", tmp_path, "--artifact", artifact, "--json", result)
+    result = tmp_path / "figures.json"
+    lensbox("evaluate", "--data", tmp_path, "--artifact", artifacts["squeezed"], "--json", result)
     classes = json.loads(result.read_text())["classes"]
     assert {name: figures["average_precision"]["all>=8"] for name, figures in classes.items()} == {
         "red": 1,
@@ -156,19 +158,44 @@ def test_a_detector_with_a_preprocess_of_its_own(tmp_path: Path, lensbox: Lensbo
     }
 
 
-def test_detections_that_are_not_finite_are_refused(
-    faces_shard: Path, lensbox: Lensbox, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "orientation"), [("colors", "stored"), ("colors", "exif"), ("squeezed", "exif")]
+)
+def test_detect_and_evaluate_agree_on_turned_photographs(
+    tmp_path: Path, artifacts: dict[str, Path], lensbox: Lensbox, name: str, orientation: str
 ) -> None:
-    def detect(self: FaceDetector, images: Tensor, *_: float) -> tuple[Tensor, ...]:
-        ones = torch.ones(len(images), 1)
-        return torch.full((len(images), 1, 4), torch.nan), ones, ones[:, 0].long()
+    """A red thing in a photograph of 320 x 192 pixels, stored with EXIF orientation 6."""
+    pixels = np.full((192, 320, 3), 110, np.uint8)
+    pixels[60:92, 200:232] = COLORS["red"]
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photo, truth, found = (tmp_path / name for name in ("a.png", "truth.json", "found.json"))
+    Image.fromarray(pixels).transpose(Image.Transpose.ROTATE_90).save(photo, exif=exif)
+    corner = [200, 60] if orientation == "exif" else [60, 320 - 232]
+    content = {
+        "images": [{"id": 1, "file_name": "a.png"}],
+        "categories": [{"id": 1, "name": "red"}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [*corner, 32, 32]}],
+    }
+    truth.write_text(json.dumps(content))
 
-    monkeypatch.setattr(FaceDetector, "detect", detect)
-    _, said = lensbox("evaluate", "--data", faces_shard, code=ExitCode.BAD_INPUT)
-    assert "boxes of detections must be finite numbers [n, 4], got nan" in said
+    def ap50(*options: object) -> tuple[str, str]:
+        printed, said = lensbox("evaluate", "--data", truth, *options)
+        (line,) = (line for line in printed.splitlines() if "IoU=0.50      | area=   all" in line)
+        return line[-5:], said
+
+    artifact = ["--artifact", artifacts[name]]
+    rule = [] if orientation == "stored" else ["--orientation", orientation]  # by default the artifact's own
+    found.write_text(lensbox("detect", *artifact, *rule, photo, "--format", "coco", "--coco-file", truth)[0])
+    assert ap50("--detections", found)[0] == "1.000"
+    score, said = ap50(*artifact, *rule, "--coco")
+    assert score == "1.000"
+    assert "1 of 1 photographs have an EXIF orientation; their boxes are read as boxes of" in said
+    assert f"(--orientation {orientation})" in said
+    other = "exif" if orientation == "stored" else "stored"
+    assert ap50(*artifact, "--orientation", other, "--coco")[0] != "1.000"
 
 
 def test_scoring_needs_no_package_that_only_training_needs() -> None:
     program = "import sys; sys.modules |= dict.fromkeys(('yaml', 'pycocotools')); "
-    program += "import lensbox.train.evaluation.command"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    run_python("-c", program + "import lensbox.train.evaluation.command")

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from lensbox.model import read_metadata
-from lensbox.train.errors import ConfigError
-from lensbox.train.settings import TrainConfig, parse_assignment, read_config
+from lensbox.train.settings import ConfigError, TrainConfig, parse_assignment, read_config
 
 DEFAULTS = TrainConfig()
 

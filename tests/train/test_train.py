@@ -10,7 +10,7 @@ from PIL import Image
 from short_runs import TINY
 
 from lensbox.common.errors import ExitCode
-from lensbox.train.data.folds import fold_index
+from lensbox.train.data.labels import fold_index
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES
 from lensbox.train.train import NO_STEP_LIMIT
 

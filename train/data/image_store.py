@@ -21,8 +21,8 @@ from torch import Tensor
 
 from lensbox.common.errors import InputError
 from lensbox.common.pictures import converted
-from lensbox.train.data.folds import fold_index
-from lensbox.train.data.labels import LabelledImage, Problem, none_readable
+from lensbox.runtime.images.orientation import orientation_of, upright_array
+from lensbox.train.data.labels import LabelledImage, Problem, fold_index, none_readable, report_turned
 
 SIDE = 416
 
@@ -66,27 +66,33 @@ class ImageStore:
 class Decoded(NamedTuple):
     """pixels uint8 [h, w], or [h, w, 3] in RGB; boxes float32 [n, 4] in these pixels; ignore bool [n].
 
-    problem: set if boxes lie outside of the photograph; they are ignored.
+    turned: the file has an EXIF orientation. problem: set if boxes lie outside of the photograph; they are
+    ignored.
     """
 
     pixels: npt.NDArray[np.uint8]
     boxes: npt.NDArray[np.float32]
     ignore: npt.NDArray[np.bool_]
+    turned: bool
     problem: Problem | None = None
 
 
 def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB"] = "L") -> Decoded:
-    """Decode to gray or RGB, and shrink to at most `side` pixels, with the boxes.
+    """Decode to gray or RGB, turn upright if the labels are, and shrink to at most `side` pixels.
 
     Raises:
         OSError: the file cannot be read or is no image.
     """
     try:
-        with Image.open(io.BytesIO(image.read_bytes())) as file:
+        content = image.read_bytes()
+        orientation = orientation_of(content)
+        with Image.open(io.BytesIO(content)) as file:
             picture = converted(file, mode)
             picture.load()
     except Exception as error:  # decoders raise a dozen types on broken files
         raise OSError(f"image {image.name} cannot be read: {error}") from error
+    if orientation != 1 and image.orientation == "exif":
+        picture = Image.fromarray(upright_array(np.asarray(picture), orientation))
     boxes, (width, height) = image.boxes, picture.size
     outside = (boxes[:, :2] >= [width, height]).any(1) | (boxes[:, 2:] <= 0).any(1)
     problem = _outside(image, int(outside.sum()), width, height) if outside.any() else None
@@ -97,7 +103,7 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
         picture = picture.resize(new_size, Image.Resampling.BILINEAR)
         ratio = np.array([new_size[0] / width, new_size[1] / height] * 2, np.float32)
         boxes = boxes * ratio
-    return Decoded(np.asarray(picture, np.uint8), boxes, image.ignore | outside, problem)
+    return Decoded(np.asarray(picture, np.uint8), boxes, image.ignore | outside, orientation != 1, problem)
 
 
 def _outside(image: LabelledImage, count: int, width: int, height: int) -> Problem:
@@ -164,7 +170,7 @@ def load_images(
     pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
     # numpy copies in this thread. The threads of torch wait awake, and slow other runs on the same host.
     rows = pixels.numpy()
-    boxes, ignore, sizes = [], [], []
+    boxes, ignore, sizes, turned = [], [], [], 0
     with ThreadPoolExecutor(max(1, workers)) as pool:
         for index, decoded in enumerate(pool.map(lambda image: try_decode(image, trims or {}), images)):
             if isinstance(decoded, Problem):
@@ -172,6 +178,7 @@ def load_images(
                 continue
             if decoded.problem is not None:
                 problems.append(decoded.problem)
+            turned += decoded.turned
             height, width = decoded.pixels.shape
             rows[len(kept), :height, :width] = decoded.pixels
             kept.append(index)
@@ -180,6 +187,7 @@ def load_images(
             sizes.append((width, height))
     if not kept:
         raise none_readable("readable image", f"{len(images)} of them", problems)
+    report_turned(images, turned)
     names = [images[i].name for i in kept]
     chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])
     if float(chances.sum()) <= 0:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PureWindowsPath
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lensbox.common.errors import InputError
+from lensbox.common.fields import Orientation
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 LAYOUT = "docs/training.md#your-photographs; examples/train.py makes it of a table"
@@ -33,10 +36,12 @@ class LabelledImage:
         name: path below the folder of images, e.g. `13--Interview/x.jpg`.
         path: the image file, or the tar shard that holds it.
         offset, size: where its bytes start in `path`, and how many they are; size -1 is the whole file.
-        boxes: float32 [n, 4], xyxy, pixels of the photograph.
+        boxes: float32 [n, 4], xyxy, pixels of the photograph, see `orientation`.
         ignore: bool [n].
         origin: `file:line` or `file: image ID` of its labels, for messages.
         classes: name of each box's class; "" where it has none.
+        coco_id: of the image in a COCO file.
+        orientation: "exif" if the boxes are of the upright photograph, "stored" if of its pixels as stored.
     """
 
     name: str
@@ -47,6 +52,8 @@ class LabelledImage:
     ignore: npt.NDArray[np.bool_]
     origin: str
     classes: tuple[str, ...] = ()
+    coco_id: int | None = None
+    orientation: Orientation = "exif"
 
     @property
     def source(self) -> str:
@@ -73,6 +80,47 @@ class Problem:
 ImagesAndProblems = tuple[list[LabelledImage], list[Problem]]
 
 
+class Row(NamedTuple):
+    """A labelled box, xyxy in pixels, with its class and the place of its label."""
+
+    box: tuple[float, float, float, float]
+    ignore: bool
+    name: str
+    origin: str
+
+
+def arrays_of(
+    rows: Sequence[Row], problems: list[Problem]
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], tuple[str, ...]]:
+    """Return boxes, flags and classes of an image. Skip and report each row that repeats an earlier one."""
+    kept: dict[tuple[object, ...], str] = {}
+    for row in rows:
+        first = kept.get(row[:3])
+        if first is None:
+            kept[row[:3]] = row.origin
+        else:
+            problems.append(Problem(row.origin, f"same box and class as {first}; box skipped"))
+    boxes, ignore, classes = ([key[part] for key in kept] for part in range(3))
+    return np.array(boxes, np.float32).reshape(-1, 4), np.array(ignore, np.bool_), tuple(map(str, classes))
+
+
+def spellings(name: str) -> list[str]:
+    """Return the paths under which to look for the path that a label file names.
+
+    They are the name itself, and the name with `/` for the `\\` of Windows. An absolute path may be of
+    another machine, so its ends follow, the longest first.
+    """
+    path = PureWindowsPath(name)
+    parts = path.parts[1:] if path.anchor else path.parts
+    ends = ["/".join(parts[start:]) for start in range(len(parts) if path.anchor else 1)]
+    return list(dict.fromkeys([name, *ends]))
+
+
+def fold_index(name: str, count: int) -> int:
+    """Return the fold, from 0 to count - 1, of the photograph of this name."""
+    return zlib.crc32(name.encode()) % count
+
+
 def is_number(value: object) -> bool:
     """Return whether a value of a file is a finite number. True and false are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
@@ -87,13 +135,20 @@ def box_problem(x: float, y: float, width: float, height: float) -> str | None:
 
 
 def read_labels(
-    paths: Sequence[str | Path], strict: bool = False, layout: str | None = None, split: str = "train"
+    paths: Sequence[str | Path],
+    strict: bool = False,
+    layout: str | None = None,
+    split: str = "train",
+    orientation: Orientation = "exif",
 ) -> ImagesAndProblems:
     """Return the labelled images of all paths, and a problem for each skipped row or image.
+
+    Warn if no box is to be found in any image.
 
     Args:
         layout: "wider", "coco" or "yolo"; None detects the layout from the files.
         split: split of a YOLO data set, "train" or "val".
+        orientation: of the labels, see `LabelledImage`.
 
     Raises:
         DataError: a path does not exist or holds no labels, or no image has readable labels. With `strict`:
@@ -104,17 +159,22 @@ def read_labels(
     for path in map(Path, paths):
         if not path.exists():
             raise DataError(f"data path must be a folder, a tar file or labels that exist, got {path}")
-        found, skipped = _reader(path, layout, split)(path)
-        images += found
+        found, skipped = _reader(path, layout, split, orientation)(path)
+        images += [replace(image, orientation=orientation) for image in found]
         problems += skipped
         if strict and problems:
             raise DataError(str(problems[0]))
+    where = ", ".join(map(str, paths))
     if not images:
-        raise none_readable("labelled image", ", ".join(map(str, paths)), problems)
+        raise none_readable("labelled image", where, problems)
+    if all(image.ignore.all() for image in images):
+        logger.warning("no box to find in %s: all %d photographs are background", where, len(images))
     return images, problems
 
 
-def _reader(path: Path, layout: str | None, split: str) -> Callable[[Path], ImagesAndProblems]:
+def _reader(
+    path: Path, layout: str | None, split: str, orientation: Orientation
+) -> Callable[[Path], ImagesAndProblems]:
     from lensbox.train.data.coco import annotation_file, read_coco
     from lensbox.train.data.wider_face import read_wider_face
     from lensbox.train.data.yolo import description_file, read_yolo
@@ -122,7 +182,7 @@ def _reader(path: Path, layout: str | None, split: str) -> Callable[[Path], Imag
     if layout == "coco" or (layout is None and annotation_file(path) is not None):
         return read_coco
     if layout == "yolo" or (layout is None and description_file(path) is not None):
-        return lambda folder: read_yolo(folder, split)
+        return lambda folder: read_yolo(folder, split, orientation)
     return read_wider_face
 
 
@@ -134,6 +194,18 @@ def report_problems(problems: Sequence[Problem], strict: bool) -> None:
         logger.warning("skipped: %d more", len(problems) - MOST_PROBLEMS)
     if strict and problems:
         raise DataError(str(problems[0]))
+
+
+def report_turned(images: Sequence[LabelledImage], turned: int) -> None:
+    """Log how many photographs have an EXIF orientation, and the rule by which their labels are read."""
+    if turned:
+        rules = {"exif": "the upright photographs", "stored": "the pixels as stored"}
+        rule = images[0].orientation
+        logger.info(
+            "%d of %d photographs have an EXIF orientation; their boxes are read as boxes of %s "
+            "(--orientation %s)",
+            *(turned, len(images), rules[rule], rule),
+        )
 
 
 def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataError:

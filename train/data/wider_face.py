@@ -26,6 +26,8 @@ from lensbox.train.data.labels import (
     ImagesAndProblems,
     LabelledImage,
     Problem,
+    Row,
+    arrays_of,
     box_problem,
 )
 
@@ -78,7 +80,7 @@ def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Pro
         problems.append(Problem(f"{file_name}:{line + 1}", message))
 
     while position < len(lines):
-        name = lines[position].strip()
+        name = lines[position].strip().replace("\\", "/")  # Windows
         start = position
         position += 1
         if not name:
@@ -101,20 +103,17 @@ def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Pro
             report(start, f"{name} announces {count} boxes and has {short}; image skipped")
             position += short
             continue
-        boxes, ignore, classes = [], [], []
-        for index, row in enumerate(rows):
-            parsed = _parse_row(row)
-            if isinstance(parsed, str):
-                report(position + index, f"{parsed}; box skipped")
+        parsed = []
+        for index, text_row in enumerate(rows):
+            row = _parse_row(text_row, f"{file_name}:{position + index + 1}")
+            if isinstance(row, str):
+                report(position + index, f"{row}; box skipped")
             else:
-                boxes.append(parsed[0])
-                ignore.append(parsed[1])
-                classes.append(parsed[2])
+                parsed.append(row)
         position += count
         if count == 0 and position < len(lines) and not _is_image_name(lines[position].strip()):
             position += 1  # the line of zeros
-        array = np.array(boxes, np.float32).reshape(-1, 4)
-        entries.append(_Entry(name, start + 1, array, np.array(ignore, np.bool_), tuple(classes)))
+        entries.append(_Entry(name, start + 1, *arrays_of(parsed, problems)))
     return _without_contradictions(entries, file_name, problems), problems
 
 
@@ -140,8 +139,8 @@ def _is_image_name(text: str) -> bool:
     return text.lower().endswith(IMAGE_SUFFIXES)
 
 
-def _parse_row(row: str) -> tuple[tuple[float, float, float, float], bool, str] | str:
-    """Return box (xyxy), whether to ignore it, and its class; or the rule that the row breaks."""
+def _parse_row(row: str, origin: str) -> Row | str:
+    """Return a labelled box, or the rule that the row breaks."""
     fields = row.split(maxsplit=_NUMBERS)
     name = " ".join(fields.pop().split()) if len(fields) > _NUMBERS else ""
     if len(fields) < 4:
@@ -153,7 +152,7 @@ def _parse_row(row: str) -> tuple[tuple[float, float, float, float], bool, str] 
     x, y, width, height = values[:4]
     if rule := box_problem(x, y, width, height):
         return f"{rule}, got {row.strip()!r}"
-    return (x, y, x + width, y + height), len(values) > 7 and values[7] != 0, name
+    return Row((x, y, x + width, y + height), len(values) > 7 and values[7] != 0, name, origin)
 
 
 def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:

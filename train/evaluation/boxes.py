@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ class ImageLabels:
     int64 [n]; without classes all boxes are of class 0.
 
     Raises:
-        InputError: boxes are no finite numbers [n, 4].
+        InputError: boxes are no finite numbers [n, 4], or flags or classes do not fit them.
     """
 
     boxes: Array
@@ -34,7 +35,8 @@ class ImageLabels:
 
     def __post_init__(self) -> None:
         self.boxes = _numbers("boxes of labels", self.boxes, 4)
-        self.classes = self.classes if len(self.classes) else np.zeros(len(self.boxes), np.int64)
+        _require_fitting("ignore of labels", self.ignore, "b", len(self.boxes))
+        self.classes = _checked_classes("classes of labels", self.classes, len(self.boxes))
 
 
 @dataclass
@@ -43,7 +45,7 @@ class ImageDetections:
     int64 [n]; without classes all boxes are of class 0.
 
     Raises:
-        InputError: boxes or scores are no finite numbers [n, 4] and [n].
+        InputError: boxes or scores are no finite numbers [n, 4] and [n], or classes do not fit them.
     """
 
     boxes: Array
@@ -53,7 +55,8 @@ class ImageDetections:
     def __post_init__(self) -> None:
         self.boxes = _numbers("boxes of detections", self.boxes, 4)
         self.scores = _numbers("scores of detections", self.scores)
-        self.classes = self.classes if len(self.classes) else np.zeros(len(self.boxes), np.int64)
+        _require_fitting("scores of detections", self.scores, "f", len(self.boxes))
+        self.classes = _checked_classes("classes of detections", self.classes, len(self.boxes))
 
 
 def _numbers(name: str, values: object, *columns: int) -> Array:
@@ -65,6 +68,20 @@ def _numbers(name: str, values: object, *columns: int) -> Array:
     if not np.isfinite(values).all():
         raise InputError(f"{rule}, got {values[~np.isfinite(values)][0]}")
     return values.astype(np.float64)
+
+
+def _checked_classes(name: str, classes: object, count: int) -> Indices:
+    if isinstance(classes, np.ndarray) and not len(classes):
+        return np.zeros(count, np.int64)
+    return _require_fitting(name, classes, "iu", count).astype(np.int64)
+
+
+def _require_fitting(name: str, values: object, kinds: str, count: int) -> npt.NDArray[Any]:
+    """Raise InputError unless values are an array [count] of these kinds of NumPy's."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in kinds and values.shape == (count,):
+        return values
+    words = {"b": "true or false", "f": "numbers", "iu": "integers"}[kinds]
+    raise InputError(f"{name} must be {words}, as many as {count} boxes, got {values!r}")
 
 
 def require_as_many(labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> None:

@@ -123,7 +123,7 @@ def summary(file: Path, results: Rows) -> list[str]:
         if area is not None and not (is_number(area) and area >= 0):
             place = f"{file}: annotation {row.get('id')!r}"
             raise DataError(f"{place}: area must be a number of at least 0, got {area!r}")
-        truth.append({**kept, "area": _area(row["bbox"]) if area is None else area})
+        truth.append({**kept, "area": float(_area(row["bbox"]) if area is None else area)})
     found = [{name: row[name] for name in (*ids, "bbox", "score")} for row in results]
     return _score(ids["image_id"], ids["category_id"], truth, found)[1]
 
@@ -140,6 +140,7 @@ def read_results(file: Path) -> Rows:
                 f"{file}: result {index} must have image_id, category_id, bbox [x, y, width, height] and "
                 f"score, all finite numbers, got {str(row)[:200]}"
             )
+        row |= {"bbox": list(map(float, box)), "score": float(row["score"])}
     return content
 
 
@@ -149,12 +150,11 @@ def results_of(found: Sequence[ImageDetections], data: EvaluationSet, file: Path
     Raises:
         DataError: the detector has no classes, and the file has several categories.
     """
-    images, _, categories, _ = load_tables(file)
+    categories = load_tables(file)[2]
     if not data.classes and len(categories) != 1:
         raise DataError(
             f"{file} must have one category for a detector without classes, got {len(categories)}"
         )
-    image_ids = {str(row.get("file_name")): row["id"] for row in images}
     category_ids = {str(row.get("name")): row["id"] for row in categories}
     # A class that the file lacks has no box there, and COCO leaves it out.
     by_label = [category_ids.get(name) for name in data.classes] or list(category_ids.values())
@@ -162,7 +162,7 @@ def results_of(found: Sequence[ImageDetections], data: EvaluationSet, file: Path
     for image, file_, place in zip(found, data.files, data.places, strict=True):
         restored = ImageDetections((image.boxes - place.offset) / place.scale, image.scores, image.classes)
         for row, score in zip(_boxes(restored), image.scores.tolist(), strict=True):
-            row |= {"image_id": image_ids[file_.name], "category_id": by_label[row["category_id"]]}
+            row |= {"image_id": file_.coco_id, "category_id": by_label[row["category_id"]]}
             if row["category_id"] is not None:
                 results.append({**row, "score": score})
     return results

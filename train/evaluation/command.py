@@ -16,12 +16,12 @@ from lensbox.runtime.device import choose_device
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.train.cli import EvaluateArguments
 from lensbox.train.data.coco import annotation_file
-from lensbox.train.data.labels import read_labels, report_problems
-from lensbox.train.errors import ConfigError
+from lensbox.train.data.labels import ImagesAndProblems, read_labels, report_problems
 from lensbox.train.evaluation.coco_precision import read_results, results_of, summary
 from lensbox.train.evaluation.evaluate import Detect, detect_all, detect_photographs, score
 from lensbox.train.evaluation.evaluation_set import FACE_CANVAS, EvaluationSet, load_evaluation_set
 from lensbox.train.run.checkpoint import load_average
+from lensbox.train.settings import ConfigError
 
 
 def run_evaluate(arguments: EvaluateArguments) -> None:
@@ -48,7 +48,9 @@ def run_evaluate(arguments: EvaluateArguments) -> None:
     else:
         canvas, classes = FACE_CANVAS, ()
         detect = _face_detector(arguments).to(device).detect
-    photographs = load_labelled(data, layout, arguments.strict, canvas, classes)
+    orientation = arguments.orientation or (artifact.metadata.reading.orientation if artifact else "exif")
+    labelled = read_labels(data, arguments.strict, layout, "val", orientation)
+    photographs = load_labelled(labelled, arguments.strict, canvas, classes)
     if artifact is None or _fits_as_lensbox(artifact):
         found = detect_all(detect, photographs.canvases, device)
     else:
@@ -77,14 +79,10 @@ def _fits_as_lensbox(artifact: Artifact) -> bool:
 
 
 def load_labelled(
-    paths: Sequence[str],
-    layout: str | None,
-    strict: bool,
-    canvas: Canvas = FACE_CANVAS,
-    classes: Sequence[str] = (),
+    labelled: ImagesAndProblems, strict: bool, canvas: Canvas = FACE_CANVAS, classes: Sequence[str] = ()
 ) -> EvaluationSet:
     """Return the photographs to score on, and report the skipped ones. Raise DataError."""
-    images, problems = read_labels(paths, strict, layout, "val")
+    images, problems = labelled
     data = load_evaluation_set(images, canvas=canvas, classes=classes)
     report_problems(problems + data.problems, strict)
     return data

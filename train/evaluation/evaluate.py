@@ -17,7 +17,7 @@ from lensbox.train.evaluation.average_precision import (
     Evaluation,
     threshold_of_best_f1,
 )
-from lensbox.train.evaluation.boxes import ImageDetections
+from lensbox.train.evaluation.boxes import Array, ImageDetections
 from lensbox.train.evaluation.coco_precision import coco_precision
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import ClassFigures, Figures
@@ -35,19 +35,26 @@ def detect_all(
     """Run `detect` over canvases uint8 [N, C, H, W] in batches, with the thresholds of evaluation.
 
     Raises:
-        InputError: a box or score is not finite.
+        InputError: boxes or scores are no floating-point tensors, or not finite.
     """
     found = []
     for start in range(0, len(canvases), batch_size):
         batch = canvases[start : start + batch_size].to(device)
         outputs = named(detect(batch, SCORE_THRESHOLD, NMS_IOU))
-        boxes = outputs["boxes"].double().cpu().numpy()
-        scores = outputs["scores"].double().cpu().numpy()
+        boxes, scores = _floats("boxes", outputs["boxes"]), _floats("scores", outputs["scores"])
         # Without classes, all boxes are of class 0.
         labels = outputs.get("labels", torch.zeros_like(outputs["scores"])).long().cpu().numpy()
         for index, count in enumerate(outputs["counts"].tolist()):
-            found.append(ImageDetections(*(part[index, :count] for part in (boxes, scores, labels))))
+            parts = boxes[index, :count], scores[index, :count], labels[index, :count]
+            found.append(ImageDetections(*parts))
     return found
+
+
+def _floats(name: str, values: Tensor) -> Array:
+    if not isinstance(values, Tensor) or not values.is_floating_point():
+        kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
+        raise InputError(f"{name} of detections must be a floating-point tensor, got {kind}")
+    return values.double().cpu().numpy()
 
 
 def detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDetections]:
@@ -58,7 +65,10 @@ def detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDet
     """
     contents = (image.read_bytes() for image in data.files)
     results = artifact.detect_files(
-        contents, score_threshold=SCORE_THRESHOLD, iou_threshold=NMS_IOU, orientation="stored"
+        contents,
+        score_threshold=SCORE_THRESHOLD,
+        iou_threshold=NMS_IOU,
+        orientation=data.files[0].orientation,
     )
     found = []
     for result, place, file in zip(results, data.places, data.files, strict=True):

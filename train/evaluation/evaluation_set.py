@@ -16,8 +16,8 @@ from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
-from lensbox.train.data.image_store import decode_image
-from lensbox.train.data.labels import LabelledImage, Problem, none_readable
+from lensbox.train.data.image_store import Decoded, decode_image
+from lensbox.train.data.labels import LabelledImage, Problem, none_readable, report_turned
 from lensbox.train.evaluation.boxes import Array, ImageLabels
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
@@ -69,7 +69,7 @@ def load_evaluation_set(
     """
     numbers = {name: label for label, name in enumerate(classes)}
 
-    def prepare(image: LabelledImage) -> tuple[Tensor, ImageLabels, Place, Problem | None] | Problem:
+    def prepare(image: LabelledImage) -> tuple[Tensor, ImageLabels, Place, Decoded] | Problem:
         try:
             decoded = decode_image(image, side=1 << 30, mode="L" if canvas.channels == 1 else "RGB")
         except OSError as error:
@@ -79,13 +79,13 @@ def load_evaluation_set(
         place = Place(*(geometry[0, i : i + 2].repeat(2).double().numpy() for i in (0, 2)))
         boxes, ignore = place.boxes(decoded.boxes), decoded.ignore
         if not classes:
-            return canvases[0], ImageLabels(boxes, ignore), place, decoded.problem
+            return canvases[0], ImageLabels(boxes, ignore), place, decoded
         labels = np.array([numbers.get(name, -1) for name in image.classes], np.int64)
         known = labels >= 0
         known_labels = ImageLabels(boxes[known], ignore[known], labels[known])
-        return canvases[0], known_labels, place, decoded.problem
+        return canvases[0], known_labels, place, decoded
 
-    canvases, labels, files, places, problems = [], [], [], [], []
+    canvases, labels, files, places, problems, turned = [], [], [], [], [], 0
     with ThreadPoolExecutor(max(1, workers)) as pool:
         for image, prepared in zip(images, pool.map(prepare, images), strict=True):
             if isinstance(prepared, Problem):
@@ -95,9 +95,12 @@ def load_evaluation_set(
             canvases.append(prepared[0])
             labels.append(prepared[1])
             places.append(prepared[2])
-            problems += [problem for problem in prepared[3:] if problem is not None]
+            turned += prepared[3].turned
+            if prepared[3].problem is not None:
+                problems.append(prepared[3].problem)
     if not canvases:
         raise none_readable("readable image", f"{len(images)} of them", problems)
+    report_turned(images, turned)
     if classes:
         problems += _other_classes(images, numbers)
         if not any(len(image.boxes) for image in labels):

@@ -1,7 +1,11 @@
 """Teachers: larger detectors, whose predictions a small one learns besides the labels.
 
-Detectors of all sizes have the same anchors, so nothing needs matching. Teachers that left a fold of the
-photographs out are asked about that fold only, see `folds`.
+Detectors of all sizes have the same anchors, so nothing needs matching.
+
+A detector that was trained long on few photographs knows them by heart and predicts their labels. Its
+predictions for photographs that it never saw are better targets. So a teacher may leave out a fold, a share
+of the photographs, and is then asked about that fold only (cross-fitting, Dao et al. 2021, arXiv:2104.09732).
+The name of a photograph alone decides its fold; other data and another order change nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +20,38 @@ import torch
 from torch import Tensor
 
 from lensbox.model import FaceDetector, load_detector, read_metadata, weights_sha256
-from lensbox.train.data.folds import LEFT_OUT, Fold, parse_fold
-from lensbox.train.errors import ConfigError
+from lensbox.train.data.labels import LabelledImage, fold_index
+from lensbox.train.settings import ConfigError
+
+LEFT_OUT = "left_out"  # key of a detector's metadata: the fold that it was not trained on
 
 Predict = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, order=True)
+class Fold:
+    """One of `count` folds of about equal size; `index` starts at 0. Text form: `1/4` for index 0 of 4."""
+
+    index: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.index + 1}/{self.count}"
+
+
+def parse_fold(text: str, source: str = "--leave-out") -> Fold:
+    """Parse `K/N`, such as `1/4`. Raise ConfigError that names `source` unless 1 <= K <= N and N >= 2."""
+    index, slash, count = text.partition("/")
+    if slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count) >= 2:
+        return Fold(int(index) - 1, int(count))
+    raise ConfigError(
+        f"{source} must be a share such as 1/4, from 1/N to N/N with N at least 2, got {text!r}"
+    )
+
+
+def without_fold(images: Sequence[LabelledImage], fold: Fold) -> list[LabelledImage]:
+    """Return the photographs of all other folds."""
+    return [image for image in images if fold_index(image.name, fold.count) != fold.index]
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, weights_sha256
-from lensbox.train.data.folds import LEFT_OUT, Fold
-from lensbox.train.errors import ConfigError
-from lensbox.train.loss.teachers import Teachers
-from lensbox.train.settings import TrainConfig
+from lensbox.train.loss.teachers import LEFT_OUT, Fold, Teachers
+from lensbox.train.settings import ConfigError, TrainConfig
 
 
 def first_detector(path: Path | None, config: TrainConfig) -> FaceDetector:

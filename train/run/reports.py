@@ -9,14 +9,20 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.files import atomic_write
-from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import Clock, learning_rate
 from lensbox.train.run.step import TrainStep
 
 logger = logging.getLogger(__name__)
+
+
+class TrainingError(LensboxError, RuntimeError):
+    """A run that cannot go on, such as one whose loss is no longer a number."""
+
+    exit_code = ExitCode.BROKE_DOWN
 
 
 def _lines_up_to(step: int, path: Path) -> list[str]:

@@ -18,7 +18,6 @@ import torch
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.errors import TrainingError
 from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
@@ -28,7 +27,7 @@ from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.delivery import Delivery
 from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.origin import Origin, check_same_origin, first_detector
-from lensbox.train.run.reports import RunLog
+from lensbox.train.run.reports import RunLog, TrainingError
 from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import CONFIG_FILE, TrainConfig
 

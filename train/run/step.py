@@ -15,7 +15,6 @@ from torch import Tensor
 
 from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.errors import ConfigError
 from lensbox.train.loss.detection_loss import Losses, detection_loss
 from lensbox.train.loss.teachers import Taught, Teachers, teach
 from lensbox.train.run import process_group
@@ -30,7 +29,7 @@ from lensbox.train.run.optimizer import (
     mosaic_on,
     share_rate,
 )
-from lensbox.train.settings import TrainConfig
+from lensbox.train.settings import ConfigError, TrainConfig
 from lensbox.train.views.draws import Draws, draw, view_counts
 from lensbox.train.views.make_views import Views, make_views
 

@@ -1,7 +1,9 @@
 """Decoding photographs, and the tensors that views are drawn from."""
 
 import struct
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,6 @@ import torch
 from PIL import Image
 
 from lensbox.runtime.images.files import read_image
-from lensbox.train.data.folds import fold_index
 from lensbox.train.data.image_store import (
     SIDE,
     decode_image,
@@ -18,17 +19,19 @@ from lensbox.train.data.image_store import (
     trim_boxes,
     try_decode,
 )
-from lensbox.train.data.labels import LabelledImage, Problem, read_labels
+from lensbox.train.data.labels import LabelledImage, Problem, fold_index, read_labels
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.tiles import place_tiles
 
 
-def one_photograph(tmp_path: Path, pixels: np.ndarray) -> LabelledImage:
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    return LabelledImage(
-        "a.png", tmp_path / "a.png", 0, -1, np.zeros((0, 4), np.float32), np.zeros(0, bool), "x:1"
-    )
+def one_photograph(
+    folder: Path, pixels: np.ndarray, orientation: int = 1, name: str = "a.png"
+) -> LabelledImage:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.fromarray(pixels).save(folder / name, exif=exif)
+    return LabelledImage(name, folder / name, 0, -1, np.zeros((0, 4), np.float32), np.zeros(0, bool), "x:1")
 
 
 def test_ignored_boxes_come_last_and_the_most_crowded_photograph_gives_the_capacity() -> None:
@@ -60,6 +63,24 @@ def test_sixteen_bits_are_read_as_the_runtime_reads_them(tmp_path: Path) -> None
     assert decode_image(image, mode="RGB").pixels.shape == (30, 40, 3)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_photographs_are_turned_as_the_runtime_turns_them(
+    tmp_path: Path, orientation: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 40, 3), np.uint8)
+    image = one_photograph(tmp_path, pixels, orientation)
+    decoded = decode_image(image, mode="RGB")
+    np.testing.assert_array_equal(decoded.pixels, read_image(image.path).permute(1, 2, 0).numpy())
+    stored = decode_image(replace(image, orientation="stored"), mode="RGB")
+    np.testing.assert_array_equal(stored.pixels, pixels)
+    assert decoded.turned == stored.turned == (orientation != 1)
+    caplog.set_level("INFO", "lensbox")
+    width, height = load_images([image], "cpu").tensors.sizes[0].tolist()
+    assert (width, height) == ((30, 40) if orientation > 4 else (40, 30))
+    said = "1 of 1 photographs have an EXIF orientation; their boxes are read as boxes of the upright"
+    assert (said in caplog.text) == (orientation != 1)
+
+
 def test_any_error_of_a_decoder_is_a_problem_of_one_photograph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,17 +100,18 @@ def test_trim_cuts_shares_of_the_side() -> None:
     np.testing.assert_allclose(trim_boxes(boxes, (0.1, 0.25, 0.2, -0.5)), [[12, 30, 26, 80]])
 
 
+CONFIG = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
+
+
 @pytest.mark.parametrize("mosaic", [True, False])
 def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosaic: bool) -> None:
     images, _ = read_labels([faces_folder])
     store = load_images(images, "cpu", weights={"other": 0.3}, capacity=8, workers=2, folds=3)
-    config = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
-    counts = view_counts(config)
+    counts = view_counts(CONFIG)
     torch.manual_seed(1)
     seen = set()
     for _ in range(40):
-        draws = draw(counts, torch.tensor(float(mosaic)), "cpu")
-        tiles = place_tiles(store.tensors, draws, counts, config)
+        tiles = place_tiles(store.tensors, draw(counts, torch.tensor(float(mosaic)), "cpu"), counts, CONFIG)
         views = torch.cat([torch.arange(counts.mosaic).repeat_interleave(4), torch.arange(counts.mosaic, 30)])
         for view, image in zip(views.tolist(), tiles.image.tolist(), strict=True):
             assert fold_index(store.names[image], 3) == view % 3
@@ -101,15 +123,18 @@ def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosa
 def test_source_weights_decide_what_is_drawn(faces_folder: Path, folds: int) -> None:
     images, _ = read_labels([faces_folder])
     store = load_images(images, "cpu", weights={"wider": 0.0, "other": 2.0}, capacity=8, folds=folds)
-    config = TrainConfig().replace(max_targets=8, max_ignored=8, batch_size=40)
-    counts = view_counts(config)
-    tiles = place_tiles(store.tensors, draw(counts, torch.ones(()), "cpu"), counts, config)
+    counts = view_counts(CONFIG)
+    tiles = place_tiles(store.tensors, draw(counts, torch.ones(()), "cpu"), counts, CONFIG)
     assert {store.names[index].split("/")[0] for index in tiles.image.tolist()} == {"other"}
 
 
-def test_photographs_that_cannot_be_drawn_are_refused(faces_folder: Path) -> None:
-    images, _ = read_labels([faces_folder])
-    with pytest.raises(ValueError, match="every source has weight 0"):
-        load_images(images, "cpu", weights={"wider": 0.0, "other": 0.0})
-    with pytest.raises(ValueError, match="data must hold photographs to draw of each of 50 folds"):
-        load_images(images, "cpu", folds=50)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"weights": {"wider": 0.0, "other": 0.0}}, "every source has weight 0"),
+        ({"folds": 50}, "photographs to draw of each of 50 folds"),
+    ],
+)
+def test_photographs_that_cannot_be_drawn_are_refused(faces_folder: Path, options: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        load_images(read_labels([faces_folder])[0], "cpu", **options)

@@ -16,7 +16,7 @@ GOOD = """a/one.jpg
 2
 10 20 30 40 0 0 0 0 0 0 traffic  light
 1.5 2.5 3 4 0 0 0 1 0 0
-b/none.jpg
+b\\none.jpg
 0
 0 0 0 0 0 0 0 0 0 0
 b/two.png
@@ -40,6 +40,7 @@ def test_parses_boxes_ignore_flags_classes_and_empty_images() -> None:
     ("text", "line", "words", "kept"),
     [
         ("a.jpg\n2\n1 2 3 4\n1 2 x 4\nb.jpg\n1\n1 1 1 1\n", 4, "must be numbers", ["a.jpg", "b.jpg"]),
+        ("a.jpg\n2\n1 2 3 4\n1 2 3 4.0\n", 4, "same box and class as f.txt:3", ["a.jpg"]),
         ("a.jpg\n1\n1 2 0 4\n", 3, "above 0", ["a.jpg"]),
         ("a.jpg\n1\n9 2 -3 4\n", 3, "above 0", ["a.jpg"]),  # x2 < x1
         ("a.jpg\n1\n1 9 3 -4\n", 3, "above 0", ["a.jpg"]),  # y2 < y1
@@ -74,31 +75,21 @@ def test_folder_and_shard_hold_the_same(faces_folder: Path, faces_shard: Path) -
         np.testing.assert_array_equal(one.boxes, other.boxes)
 
 
-@pytest.fixture
-def one_photograph(tmp_path: Path) -> Path:
-    """A folder of one photograph with one face."""
+@pytest.mark.parametrize("packed", [False, True])
+def test_files_of_windows_and_macos_and_shards_of_the_current_folder_are_read(
+    tmp_path: Path, packed: bool
+) -> None:
+    """`tar -C photos -cf photos.tar .` begins every name with "./"."""
     folder = tmp_path / "photos"
     (folder / "images").mkdir(parents=True)
     Image.new("L", (40, 30), 128).save(folder / "images" / "a.png")
-    (folder / "x_bbx_gt.txt").write_text("a.png\n1\n1 2 30 20\n")
-    return folder
-
-
-def test_a_shard_of_the_current_folder(one_photograph: Path, tmp_path: Path) -> None:
-    """`tar -C photos -cf photos.tar .` begins every name with "./"."""
-    subprocess.run(["tar", "-C", one_photograph, "-cf", tmp_path / "photos.tar", "."], check=True)
-    (image,), problems = read_labels([tmp_path / "photos.tar"])
+    (folder / "x_bbx_gt.txt").write_bytes(b"\xef\xbb\xbfa.png\r\n1\r\n1 2 30 20\r\n")
+    (folder / "._x_bbx_gt.txt").write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X")
+    if packed:
+        subprocess.run(["tar", "-C", folder, "-cf", tmp_path / "photos.tar", "."], check=True)
+    (image,), problems = read_labels([tmp_path / "photos.tar" if packed else folder])
     assert image.name == "a.png"
-    assert image.read_bytes() == (one_photograph / "images" / "a.png").read_bytes()
-    assert not problems
-
-
-def test_files_of_windows_and_macos_are_read(one_photograph: Path) -> None:
-    labels = one_photograph / "x_bbx_gt.txt"
-    labels.write_bytes(b"\xef\xbb\xbf" + labels.read_bytes().replace(b"\n", b"\r\n"))
-    (one_photograph / "._x_bbx_gt.txt").write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X")
-    (image,), problems = read_labels([one_photograph])
-    assert image.name == "a.png"
+    assert image.read_bytes() == (folder / "images" / "a.png").read_bytes()
     assert not problems
 
 

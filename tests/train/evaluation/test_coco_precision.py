@@ -1,7 +1,7 @@
 """COCO's figures, in canvas pixels and in the pixels of a COCO file."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,45 +63,42 @@ def coco_file(tmp_path: Path) -> Path:
         for size in rng.uniform(12, 160, (5, 2)).tolist()
     ]
     for index, row in enumerate(rows):
-        area = row["bbox"][2] * row["bbox"][3]
-        row.update(id=index, iscrowd=int(index % 9 == 0), area=area * rng.uniform(0.5, 1))
+        area = row["bbox"][2] * row["bbox"][3] * rng.uniform(0.5, 1)
+        row.update(id=index, iscrowd=int(index % 9 == 0), area=area)
     rows[7]["bbox"][2] = rows[7]["area"] = 0
-    file = tmp_path / "labels.json"
-    images = [{"id": image, "file_name": f"{image}.png"} for image in range(20)]
-    categories = [{"id": label, "name": f"c{label}"} for label in (1, 2, 3)]
-    file.write_text(json.dumps({"images": images, "categories": categories, "annotations": rows}))
+    return write_coco(tmp_path / "labels.json", range(20), 3, rows)
+
+
+def write_coco(file: Path, images: Sequence[int], categories: int, rows: list[dict[str, Any]]) -> Path:
+    content = {
+        "images": [{"id": image, "file_name": f"{image}.png"} for image in images],
+        "categories": [{"id": label, "name": f"c{label}"} for label in range(1, categories + 1)],
+        "annotations": rows,
+    }
+    file.write_text(json.dumps(content))
     return file
-
-
-def results(file: Path) -> list[dict[str, Any]]:
-    """Two detections near each box, one in five with another category."""
-    rng = np.random.default_rng(4)
-    found = []
-    for row in 2 * json.loads(file.read_text())["annotations"]:
-        x, y, width, height = row["bbox"]
-        bbox = [x + rng.normal(0, 4), y + rng.normal(0, 4), width, height]
-        category = int(rng.integers(1, 4)) if rng.random() < 0.2 else row["category_id"]
-        place = {"image_id": row["image_id"], "category_id": category}
-        found.append({**place, "bbox": bbox, "score": rng.random(), "id": 3, "area": 5.0})  # both ignored
-    return found
-
-
-def reference(file: Path, found: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    truth = COCO(file)
-    evaluation = COCOeval(truth, truth.loadRes(str(found)), "bbox")
-    evaluation.evaluate()
-    evaluation.accumulate()
-    capsys.readouterr()
-    evaluation.summarize()
-    return capsys.readouterr().out.splitlines()
 
 
 def test_prints_the_lines_of_pycocotools(
     coco_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], lensbox: Lensbox
 ) -> None:
-    found = tmp_path / "found.json"
-    found.write_text(json.dumps(results(coco_file)))
-    expected = reference(coco_file, found, capsys)
+    """Score two detections near each box, one in five with another category."""
+    rng, results, found = np.random.default_rng(4), [], tmp_path / "found.json"
+    for row in 2 * json.loads(coco_file.read_text())["annotations"]:
+        x, y, width, height = row["bbox"]
+        bbox = [x + rng.normal(0, 4), y + rng.normal(0, 4), width, height]
+        category = int(rng.integers(1, 4)) if rng.random() < 0.2 else row["category_id"]
+        ignored = {"id": 3, "area": 5.0}
+        place = {"image_id": row["image_id"], "category_id": category}
+        results.append({**place, "bbox": bbox, "score": rng.random(), **ignored})
+    found.write_text(json.dumps(results))
+    truth = COCO(coco_file)
+    evaluation = COCOeval(truth, truth.loadRes(str(found)), "bbox")
+    evaluation.evaluate()
+    evaluation.accumulate()
+    capsys.readouterr()
+    evaluation.summarize()
+    expected = capsys.readouterr().out.splitlines()
     printed = lensbox("evaluate", "--data", coco_file, "--detections", found)[0].splitlines()
     assert printed == expected
     assert len(printed) == 12
@@ -119,12 +116,8 @@ SQUARES: list[dict[str, Any]] = [
 
 def score_squares(folder: Path, lensbox: Lensbox, fields: list[dict[str, Any]], code: int = 0) -> list[str]:
     """Score perfect detections of squares with further fields in their annotations; return what is said."""
-    content = {
-        "images": [{"id": 0, "file_name": "a.png"}],
-        "categories": [{"id": 1, "name": "face"}],
-        "annotations": [row | more for row, more in zip(SQUARES, fields, strict=True)],
-    }
-    (folder / "truth.json").write_text(json.dumps(content))
+    rows = [row | more for row, more in zip(SQUARES, fields, strict=True)]
+    write_coco(folder / "truth.json", [0], 1, rows)
     (folder / "found.json").write_text(json.dumps([row | {"score": 0.9} for row in SQUARES]))
     options = ["--data", folder / "truth.json", "--detections", folder / "found.json"]
     printed, said = lensbox("evaluate", *options, code=code)
@@ -179,61 +172,46 @@ RESULT = {"image_id": 0, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 1}
         ([RESULT | {"score": float("nan")}], "score, all finite numbers"),
         ([RESULT | {"score": True}], "score, all finite numbers"),
         ([RESULT | {"score": [1]}], "score, all finite numbers"),
+        ([RESULT | {"score": 10**400}], "score, all finite numbers"),
         ([RESULT | {"bbox": [1, 2, 3, float("inf")]}], "all finite numbers"),
         ([RESULT | {"bbox": [1, 2, [3], 4]}], "all finite numbers"),
+        ([RESULT | {"bbox": [1, 2, 3]}], "result 0 must have image_id"),
         ([RESULT | {"image_id": [0]}], "image_id must be an id of"),
+        ([RESULT | {"image_id": 99}], "image_id must be an id of"),
         ([RESULT | {"category_id": True}], "category_id must be an id of"),
-        ([{"image_id": 0, "category_id": 1, "bbox": [1, 2, 3]}], "result 0 must have image_id"),
-        ([{"image_id": 99, "category_id": 1, "bbox": [1, 2, 3, 4], "score": 1}], "image_id must be an id of"),
-        ([{"image_id": 0, "bbox": [1, 2, 3, 4], "score": 1}], "category_id must be an id of"),
+        ([RESULT | {"category_id": None}], "category_id must be an id of"),
     ],
 )
-def test_bad_results_are_named(
-    coco_file: Path, tmp_path: Path, lensbox: Lensbox, content: Any, words: str
-) -> None:
-    found = tmp_path / "found.json"
-    found.write_text(json.dumps(content))
-    _, said = lensbox("evaluate", "--data", coco_file, "--detections", found, code=ExitCode.BAD_INPUT)
+def test_bad_results_are_named(tmp_path: Path, lensbox: Lensbox, content: Any, words: str) -> None:
+    (tmp_path / "found.json").write_text(json.dumps(content))
+    file = write_coco(tmp_path / "labels.json", [0], 1, [])
+    options = ["--data", file, "--detections", tmp_path / "found.json"]
+    _, said = lensbox("evaluate", *options, code=ExitCode.BAD_INPUT)
     assert words in said
 
 
-def test_detections_need_a_coco_file_and_no_detector(
-    coco_file: Path, faces_folder: Path, lensbox: Lensbox
-) -> None:
-    _, said = lensbox("evaluate", "--data", faces_folder, "--detections", "x.json", code=ExitCode.USAGE)
-    assert "--detections needs one COCO file" in said
-    both = ["--detections", "x.json", "--weights", "y.safetensors"]
-    lensbox("evaluate", "--data", coco_file, *both, code=ExitCode.USAGE)
+def test_detections_need_a_coco_file_and_no_detector(faces_folder: Path, lensbox: Lensbox) -> None:
+    options = ["--data", faces_folder, "--detections", "x.json"]
+    assert "needs one COCO file" in lensbox("evaluate", *options, code=ExitCode.USAGE)[1]
+    lensbox("evaluate", *options, "--weights", "y.safetensors", code=ExitCode.USAGE)
 
 
-def test_a_detector_is_scored_in_the_pixels_of_the_file(
+def test_a_detector_is_scored_in_the_pixels_of_a_file_with_one_category(
     tmp_path: Path, lensbox: Lensbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A photograph of 512 x 300 pixels is fitted to 256 x 150: boxes come back twice as large."""
-    Image.new("L", (512, 300)).save(tmp_path / "a.png")
-    label = {"id": 1, "image_id": 4, "category_id": 2, "bbox": [100, 60, 80, 120], "iscrowd": 0, "area": 9600}
-    content = {
-        "images": [{"id": 4, "file_name": "a.png"}],
-        "categories": [{"id": 2, "name": "face"}],
-        "annotations": [label],
-    }
-    file = tmp_path / "faces.json"
-    file.write_text(json.dumps(content))
+    Image.new("L", (512, 300)).save(tmp_path / "4.png")
+    row = {"id": 1, "image_id": 4, "category_id": 1, "bbox": [100, 60, 80, 120], "iscrowd": 0, "area": 9600}
 
     def detect(self: FaceDetector, images: torch.Tensor, *_: float) -> tuple[torch.Tensor, ...]:
         box = torch.tensor([[[50.0, 53 + 30, 90, 53 + 90]]])  # 53 rows of padding above
         return box, torch.ones(1, 1), torch.ones(1, dtype=torch.int64)
 
     monkeypatch.setattr(FaceDetector, "detect", detect)
+    file = write_coco(tmp_path / "faces.json", [4], 1, [row])
     lines = lensbox("evaluate", "--data", file, "--coco")[0].splitlines()
     (overall,) = (line for line in lines if "(AP) @[ IoU=0.50:0.95 | area=   all | maxDets=100" in line)
     assert overall.endswith("= 1.000")
-
-
-def test_a_face_detector_needs_a_file_of_one_category(
-    coco_file: Path, tmp_path: Path, lensbox: Lensbox
-) -> None:
-    for index in range(20):
-        Image.new("L", (64, 64)).save(tmp_path / f"{index}.png")
-    _, said = lensbox("evaluate", "--data", coco_file, "--coco", code=ExitCode.BAD_INPUT)
+    write_coco(file, [4], 3, [row])
+    _, said = lensbox("evaluate", "--data", file, "--coco", code=ExitCode.BAD_INPUT)
     assert "must have one category for a detector without classes, got 3" in said

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scored_boxes import random_case
 
@@ -17,7 +18,7 @@ from lensbox.train.data.labels import read_labels
 from lensbox.train.evaluation.average_precision import BANDS, Evaluation
 from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels
 from lensbox.train.evaluation.coco_precision import coco_precision
-from lensbox.train.evaluation.evaluate import mean_precision
+from lensbox.train.evaluation.evaluate import detect_all, mean_precision
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.evaluation.figures import ClassFigures
 
@@ -31,18 +32,14 @@ def test_a_class_is_scored_as_if_it_were_alone() -> None:
     labels = [replace(one, classes=rng.integers(0, CLASSES, len(one.boxes))) for one in labels]
     found = [replace(one, classes=rng.integers(0, CLASSES, len(one.boxes))) for one in found]
     matched = Evaluation(labels, found)
+
+    def of_class(wanted: int, images: list[Any], *parts: str) -> list[Any]:
+        return [type(one)(*(getattr(one, part)[one.classes == wanted] for part in parts)) for one in images]
+
     alone = []
     for wanted in range(CLASSES):
-        alone_labels = [
-            ImageLabels(one.boxes[keep], one.ignore[keep])
-            for one in labels
-            for keep in [one.classes == wanted]
-        ]
-        alone_found = [
-            ImageDetections(one.boxes[keep], one.scores[keep])
-            for one in found
-            for keep in [one.classes == wanted]
-        ]
+        alone_labels = of_class(wanted, labels, "boxes", "ignore")
+        alone_found = of_class(wanted, found, "boxes", "scores")
         expected = Evaluation(alone_labels, alone_found).table()
         assert matched.table(wanted) == pytest.approx(expected, nan_ok=True)
         alone.append(coco_precision(alone_labels, alone_found))
@@ -58,26 +55,85 @@ def test_means_leave_out_classes_without_boxes() -> None:
     assert means == pytest.approx({**dict.fromkeys(BANDS, nan), "all>=8": 0.3}, nan_ok=True)
 
 
+ONES = np.ones((1, 4))
+
+
 @pytest.mark.parametrize(
-    ("boxes", "scores", "words"),
+    ("boxes", "scores", "classes", "words"),
     [
-        (np.full((1, 4), np.nan), np.ones(1), "boxes of detections must be finite numbers [n, 4], got nan"),
-        (np.full((1, 4), -np.inf), np.ones(1), "boxes of detections must be finite numbers [n, 4], got -inf"),
-        ([[0, 0, 1, 1]], np.ones(1), "boxes of detections must be finite numbers [n, 4], got [[0, 0, 1, 1]]"),
-        (np.ones((1, 5)), np.ones(1), "boxes of detections must be finite numbers [n, 4], got shape [1, 5]"),
-        (np.ones((1, 4)), np.array([np.nan]), "scores of detections must be finite numbers [n], got nan"),
-        (np.ones((1, 4)), np.array([True]), "scores of detections must be finite numbers [n], got array"),
-        (np.ones((1, 4)), [0.9], "scores of detections must be finite numbers [n], got [0.9]"),
+        (
+            np.full((1, 4), np.nan),
+            np.ones(1),
+            [],
+            "boxes of detections must be finite numbers [n, 4], got nan",
+        ),
+        (
+            np.full((1, 4), -np.inf),
+            np.ones(1),
+            [],
+            "boxes of detections must be finite numbers [n, 4], got -inf",
+        ),
+        ([[0, 0, 1, 1]], np.ones(1), [], "boxes of detections must be finite numbers [n, 4], got [[0, 0"),
+        (
+            np.ones((1, 5)),
+            np.ones(1),
+            [],
+            "boxes of detections must be finite numbers [n, 4], got shape [1, 5]",
+        ),
+        (ONES, np.array([np.nan]), [], "scores of detections must be finite numbers [n], got nan"),
+        (ONES, np.array([True]), [], "scores of detections must be finite numbers [n], got array"),
+        (ONES, [0.9], [], "scores of detections must be finite numbers [n], got [0.9]"),
+        (ONES, np.ones(2), [], "scores of detections must be numbers, as many as 1 boxes"),
+        (ONES, np.ones(1), [0.5], "classes of detections must be integers, as many as 1 boxes"),
+        (ONES, np.ones(1), [True], "classes of detections must be integers, as many as 1 boxes"),
+        (ONES, np.ones(1), [0, 1], "classes of detections must be integers, as many as 1 boxes"),
     ],
 )
-def test_boxes_and_scores_must_be_finite_numbers(boxes: Any, scores: Any, words: str) -> None:
+def test_detections_must_be_finite_numbers(boxes: Any, scores: Any, classes: Any, words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
-        ImageDetections(boxes, scores)
+        ImageDetections(boxes, scores, np.array(classes))
 
 
-def test_labels_must_be_finite_numbers() -> None:
-    with pytest.raises(InputError, match=r"boxes of labels must be finite numbers \[n, 4\], got inf"):
-        ImageLabels(np.full((2, 4), np.inf), np.zeros(2, bool))
+@pytest.mark.parametrize(
+    ("boxes", "ignore", "words"),
+    [
+        (
+            np.full((2, 4), np.inf),
+            np.zeros(2, bool),
+            "boxes of labels must be finite numbers [n, 4], got inf",
+        ),
+        (ONES, np.zeros(1), "ignore of labels must be true or false, as many as 1 boxes"),
+        (ONES, np.zeros(2, bool), "ignore of labels must be true or false, as many as 1 boxes"),
+    ],
+)
+def test_labels_must_be_finite_numbers(boxes: Any, ignore: Any, words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        ImageLabels(boxes, ignore)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        (
+            "scores",
+            torch.ones(1, 1, dtype=torch.bool),
+            "scores of detections must be a floating-point tensor",
+        ),
+        ("scores", [[1.0]], "scores of detections must be a floating-point tensor, got list"),
+        ("scores", torch.full((1, 1), torch.inf), "scores of detections must be finite numbers [n], got inf"),
+        ("boxes", torch.ones(1, 1, 4).long(), "boxes of detections must be a floating-point tensor"),
+        (
+            "boxes",
+            torch.full((1, 1, 4), torch.nan),
+            "boxes of detections must be finite numbers [n, 4], got nan",
+        ),
+    ],
+)
+def test_a_detector_must_find_finite_numbers(part: str, value: Any, words: str) -> None:
+    """Training's own evaluation and `lensbox evaluate` ask detectors through `detect_all`."""
+    outputs = {"boxes": torch.ones(1, 1, 4), "scores": torch.ones(1, 1), "counts": torch.ones(1).long()}
+    with pytest.raises(InputError, match=re.escape(words)):
+        detect_all(lambda *_: outputs | {part: value}, torch.zeros(1, 1, 8, 8, dtype=torch.uint8), "cpu")
 
 
 def write_photographs(folder: Path, rows: list[str]) -> Path:

@@ -17,16 +17,41 @@ from lensbox.model import (
     save_detector,
     weights_sha256,
 )
-from lensbox.train.data.folds import Fold, without_fold
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.data.labels import read_labels
-from lensbox.train.errors import ConfigError
+from lensbox.train.data.labels import fold_index, read_labels
 from lensbox.train.loss.detection_loss import detection_loss, distillation_loss
-from lensbox.train.loss.teachers import Predict, Taught, Teachers, load_teachers, teach
+from lensbox.train.loss.teachers import (
+    Fold,
+    Predict,
+    Taught,
+    Teachers,
+    load_teachers,
+    parse_fold,
+    teach,
+    without_fold,
+)
 from lensbox.train.run.origin import Origin
+from lensbox.train.settings import ConfigError
 
 CONFIG = SHORT_RUN
 Lensbox = Callable[..., tuple[str, str]]
+
+
+def test_each_photograph_is_in_one_fold(faces_folder: Path) -> None:
+    images, _ = read_labels([faces_folder])
+    names = [{image.name for image in without_fold(images, Fold(index, 3))} for index in range(3)]
+    for image in images:
+        assert [image.name not in kept for kept in names] == [
+            fold_index(image.name, 3) == index for index in range(3)
+        ]
+
+
+def test_reads_and_writes_folds() -> None:
+    assert parse_fold("1/4") == Fold(0, 4)
+    assert str(parse_fold("4/4")) == "4/4"
+    for text in ("0/4", "5/4", "1/1", "1", "", "a/4", "1/4/4", "-1/4", "1.0/4"):
+        with pytest.raises(ConfigError, match="--leave-out must be a share such as 1/4"):
+            parse_fold(text)
 
 
 def detector(seed: int, size: str = "small") -> FaceDetector:

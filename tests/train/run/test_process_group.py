@@ -101,7 +101,17 @@ SETTINGS = [*TINY, f"steps={STEPS}", "recalibration_views=64", "log_seconds=1e-9
 def run(data: Path, output: Path, processes: int, batch_size: int) -> tuple[str, list[dict[str, Any]]]:
     """Train on `processes` GPUs. Return the log and the reports of the steps."""
     command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command += ["-m", "lensbox.train", "--data", str(data), "--val", str(data), "--output", str(output)]
+    command += [
+        "-m",
+        "lensbox.common",
+        "train",
+        "--data",
+        str(data),
+        "--val",
+        str(data),
+        "--output",
+        str(output),
+    ]
     command += ["--device", "cuda", "--set", *SETTINGS, f"batch_size={batch_size}"]
     # Not every container has NVLink multicast.
     ended = run_python(*command, env={"NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "2"})
