@@ -61,7 +61,9 @@ def _tables(file: Path) -> tuple[dict[str, Any], dict[str | None, Any]]:
     """Return the ids of images by `file_name` and of categories by `name`."""
     try:
         document = json.loads(file.read_bytes())
-        images = {str(row["file_name"]): row["id"] for row in document["images"]}
+        # Windows separates folders with a backslash.
+        names = [str(row["file_name"]).replace("\\", "/").removeprefix("./") for row in document["images"]]
+        images = {name: row["id"] for name, row in zip(names, document["images"], strict=True)}
         return images, {str(row["name"]): row["id"] for row in document["categories"]}
     except OSError as error:
         raise InputError(f"--coco-file {file} cannot be read: {system_reason(error)}") from error

@@ -281,7 +281,10 @@ def test_coco_results_have_the_ids_of_the_label_file(run: Run, photos: Path, tmp
     boxes = [(index, one["box"]) for index, entry in enumerate(found) for one in entry["detections"]]
     assert len(boxes) > 5
     labels = {
-        "images": [{"id": 70 + index, "file_name": entry["file"]} for index, entry in enumerate(found)],
+        "images": [
+            {"id": 70 + index, "file_name": entry["file"].replace("/", "\\")}
+            for index, entry in enumerate(found)
+        ],
         "categories": [{"id": 9, "name": "face"}],
         "annotations": [],
     }
