@@ -94,7 +94,7 @@ class Settings:
     max_pixels: int = _number(50_400_000, PILLOW_MAX_PIXELS, "most pixels of an image")
     max_boxes: int = _number(16_384, 1 << 24, "most boxes, with all images padded to the largest")
     max_requests: int = _number(64, 1 << 20, "requests in progress at a time")
-    max_connections: int = _number(1000, 1 << 20, "connections; above this number, requests get 503")
+    max_connections: int = _number(1000, 1 << 20, "connections; above this number, POST requests get 503")
     max_batch: int | None = _number(None, 4096, "most images of one inference; None: 8 on CPUs, 64 on GPUs")
     max_delay: float = _number(
         0.0, 1000, "milliseconds to wait for more images before a partial batch runs", least=0

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.engine.errors import NotReadyError, OverloadError
-from lensbox.serve.http.errors import response_to
+from lensbox.serve.http.errors import RETRY_AFTER, response_to
 from lensbox.serve.http.service import Service
 from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.futures import DEADLINE_HEADER, Deadline, deadline_of
@@ -65,11 +65,14 @@ class Admission:
 
 
 def _check_room(service: Service, deadline: Deadline) -> None:
-    """Raise NotReadyError if the model is not ready.
+    """Raise NotReadyError if the model is not ready, and ApiError (503) above `max_connections`.
 
     Raise OverloadError at `max_requests`, or if the engine has no room or cannot meet the deadline.
     """
     service.engine.ready_artifact()
+    if service.connections.open > service.settings.max_connections:
+        message = f"{service.connections.open} connections are open; try again later"
+        raise ApiError(503, "overloaded", message, {**RETRY_AFTER, "Connection": "close"})
     if service.in_progress >= service.settings.max_requests:
         raise OverloadError(f"{service.in_progress} requests are already in progress; try again later")
     service.engine.check_room(deadline.at, service.in_progress)

@@ -21,6 +21,7 @@ from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.http import detect, info, loss, page, v2
 from lensbox.serve.http.admission import Admission
 from lensbox.serve.http.api_keys import read_keys
+from lensbox.serve.http.connections import Connections
 from lensbox.serve.http.errors import add_error_handlers
 from lensbox.serve.http.middleware import Defects, Edge, Guard
 from lensbox.serve.http.openapi import require_keys
@@ -78,7 +79,9 @@ def create_app(
         )
         # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
-        app.state.service = service = Service(settings, running, decoders, json_parser, metrics, peers)
+        app.state.service = service = Service(
+            settings, running, decoders, json_parser, metrics, app.state.connections, peers
+        )
         metrics.watch(service.state)
         running.start()
         beating = asyncio.create_task(_beat(service))
@@ -114,6 +117,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.metrics = metrics
+    app.state.connections = Connections()
     add_error_handlers(app)
     for routes in (info, detect, loss, v2, *(() if settings.no_page else (page,))):
         app.include_router(routes.router)

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.http.app import create_app
+from lensbox.serve.http.connections import ExhaustionLog, counted
 from lensbox.serve.http.listener import url_of
 from lensbox.serve.http.service import Peers
 from lensbox.serve.observability.logs import LogStyle
@@ -90,7 +91,7 @@ def run(
     _allow_files()
     # A daemon thread: a stuck engine must not keep the process from ending.
     thread = threading.Thread(
-        target=lambda: asyncio.run(server.serve([listener])), name="lensbox-http", daemon=True
+        target=lambda: asyncio.run(_serve(server, listener)), name="lensbox-http", daemon=True
     )
     thread.start()
     while not server.started and thread.is_alive():
@@ -111,12 +112,17 @@ def run(
     return failures[0] if failures else None
 
 
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    asyncio.get_running_loop().set_exception_handler(ExhaustionLog())
+    await server.serve([listener])
+
+
 def uvicorn_config(
     app: FastAPI, settings: Settings, log_level: str, accepted_at_once: int = _BACKLOG
 ) -> uvicorn.Config:
     """Return uvicorn's configuration for an app, through uvicorn's public interface only."""
     whole: Any = settings.shutdown_timeout
-    asgi: Any = app  # uvicorn and Starlette declare ASGI differently
+    asgi: Any = counted(app)  # uvicorn and Starlette declare ASGI differently
     return uvicorn.Config(
         asgi,
         log_level=log_level,
@@ -125,11 +131,10 @@ def uvicorn_config(
         lifespan="on",
         # Fixed, so that the service does not depend on other installed packages.
         loop="asyncio",
-        http="httptools",
+        http=app.state.connections,
         ws="none",
         forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1"),
         backlog=accepted_at_once,
-        limit_concurrency=settings.max_connections,
         server_header=False,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,

@@ -9,6 +9,7 @@ from fastapi import Request
 
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.http.connections import Connections
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.requests.futures import Deadline
@@ -37,6 +38,7 @@ class Service:
     decoders: Decoders
     json_parser: ThreadPoolExecutor
     metrics: Metrics
+    connections: Connections
     peers: Peers | None = None
     in_progress: int = 0
     lone: int = 1

@@ -145,7 +145,7 @@ def test_asks_again_with_moved_thresholds_and_shows_errors(page: "Page", photo: 
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     backs = set()
     for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        page.emulate_media(color_scheme=scheme)
         backs.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
     assert len(backs) == 2
     expect(good.locator("p")).to_contain_text("1 found")
