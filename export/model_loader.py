@@ -4,12 +4,14 @@ import contextlib
 import importlib
 import inspect
 import json
+import logging
+import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import click
 import safetensors
@@ -22,14 +24,16 @@ from lensbox.model import Detector
 from lensbox.model.protocol_check import is_users, kind_of, location
 from lensbox.model.weights_file import misfit, opening
 
+_logger = logging.getLogger(__name__)
+
 
 def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> Detector:
     """Call the function or class `package.module:function` with the options as keyword arguments.
 
     Modules are searched in the working directory first. A function with a parameter `weights` gets the path.
-    Otherwise the weights (safetensors, or a state dict of torch.save) are loaded into the returned module,
-    and must fit. Raises click.UsageError for a bad name or bad options, ArtifactError if the function fails
-    or returns no module, and InputError for weights that cannot be read or do not fit.
+    Otherwise the weights (safetensors, or a state dict or checkpoint of torch.save) are loaded into the
+    returned module, and must fit. Raises click.UsageError for a bad name or bad options, ArtifactError if the
+    function fails or returns no module, and InputError for weights that cannot be read or do not fit.
     """
     function = _find(name)
     keywords = dict(options)
@@ -143,34 +147,92 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}" + (f" ({where})" if where else "")
 
 
+# Parts that wrappers insert into the names of tensors: DataParallel, DDP and AveragedModel; torch.compile.
+_WRAPPERS = ("module", "_orig_mod")
+_OF_AVERAGED_MODEL = "n_averaged"
+
+
+class _State(NamedTuple):
+    """A state dict in a checkpoint. place: where it is, for messages; "" for the whole checkpoint."""
+
+    tensors: dict[str, Tensor]
+    place: str
+
+
 def _load_weights(module: nn.Module, path: Path) -> None:
     if not path.is_file():
         raise InputError(f"--weights must be a file, got {path}")
-    tensors = _read_weights(path)
+    expected = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
+    found = list(_states(_read_weights(path), expected))
+    if not found:
+        raise InputError(f"{path} must hold a state dict, names and tensors")
+    fitting = [state for state in found if misfit(state.tensors, expected, "the detector") is None]
+    if len(fitting) > 1:
+        places = " and ".join(place or "whole" for _, place in fitting)
+        raise InputError(f"{path} must hold the detector's weights once, got them {places}: save only one")
+    nearest = max(found, key=lambda state: len(state.tensors.keys() & expected.keys()))
+    tensors, place = fitting[0] if fitting else nearest
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:  # torch writes one line for each tensor
-        reason = misfit(tensors, module.state_dict(), "the detector") or " ".join(str(error).split())
-        raise InputError(f"{path}: {reason}") from error
+        reason = misfit(tensors, expected, "the detector") or " ".join(str(error).split())
+        raise InputError(f"{path}{place and f', {place}'}: {reason}") from error
+    if place:
+        _logger.info("the weights are %s", place)
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
+def _states(checkpoint: Any, expected: Collection[str]) -> Iterator[_State]:
+    """Yield the state dicts in a checkpoint, whole and without the prefixes of their names.
+
+    Trainers save state dicts below keys such as `state_dict`, `model` or `ema`, and put a prefix such as
+    `model.` before the names.
+    """
+    names = {_unwrapped(name): name for name in expected}
+    items = checkpoint.items() if isinstance(checkpoint, Mapping) else ()
+    for key, values in (("", checkpoint), *items):
+        if not isinstance(values, Mapping):
+            continue
+        tensors = {
+            _unwrapped(str(name)): value for name, value in values.items() if isinstance(value, Tensor)
+        }
+        if _OF_AVERAGED_MODEL not in names:
+            tensors.pop(_OF_AVERAGED_MODEL, None)
+        for prefix in sorted({"", *_prefixes(tensors, names)}) if tensors else ():
+            inner = {
+                name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)
+            }
+            places = (f"below {key!r}" if key else "", f"behind the prefix {prefix!r}" if prefix else "")
+            yield _State(
+                {names.get(name, name): inner[name] for name in inner}, " ".join(filter(None, places))
+            )
+
+
+def _unwrapped(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def _prefixes(tensors: Collection[str], names: Collection[str]) -> Iterator[str]:
+    """Yield what stands before a name of the detector, up to a dot."""
+    for tensor in tensors:
+        parts = tensor.split(".")
+        for count in range(1, len(parts)):
+            if ".".join(parts[count:]) in names:
+                yield ".".join(parts[:count]) + "."
+
+
+def _read_weights(path: Path) -> Any:
     try:
         with opening(path, f"--weights {path}"):
             return safetensors.torch.load_file(path)
     except safetensors.SafetensorError as not_safetensors:
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises many kinds of errors for other files
+            if kind := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
+                raise InputError(
+                    f"{path} must hold only tensors and plain values, got an object of {kind[1]}: save the "
+                    "detector's state_dict()"
+                ) from error
             raise InputError(
                 f"{path} is neither a safetensors file ({not_safetensors}) nor a state dict of torch.save"
             ) from error
-    rule = f"{path} must hold a state dict, names and tensors"
-    if not isinstance(state, dict):
-        raise InputError(f"{rule}, got {kind_of(state)}")
-    for key, value in state.items():
-        if not isinstance(value, Tensor):
-            raise InputError(
-                f"{rule}, got {kind_of(value)} as {key!r} (save only the state dict of a checkpoint)"
-            )
-    return state

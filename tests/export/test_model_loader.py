@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import safetensors.torch
@@ -10,9 +11,9 @@ import torch
 from programs import run_python
 
 import lensbox.export.cli
-from lensbox.common.errors import ExitCode
+from lensbox.common.errors import ExitCode, InputError
 from lensbox.common.main import main
-from lensbox.export.model_loader import parse_options
+from lensbox.export.model_loader import load_model, parse_options
 from lensbox.runtime import load_artifact
 
 SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
@@ -125,11 +126,6 @@ def test_functions_may_read_the_weights(folder: Path) -> None:
             "w.safetensors: 2 tensors do not fit the detector; the first, cells.bias, must have the shape "
             "[3], got [2]",
         ),
-        (
-            ":Bright --weights checkpoint.pt",
-            ExitCode.BAD_INPUT,
-            "checkpoint.pt must hold a state dict, names and tensors, got int as 'epoch' (",
-        ),
         (":Bright --weights list.pt", ExitCode.BAD_INPUT, "list.pt must hold a state dict"),
     ],
 )
@@ -137,7 +133,6 @@ def test_names_the_mistake(
     model: str, code: ExitCode, message: str, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     safetensors.torch.save_file(state(), folder / "w.safetensors")
-    torch.save({"epoch": 3, "model": state()}, folder / "checkpoint.pt")
     torch.save([*state().values()], folder / "list.pt")
     model = f"mine.detectors{model}" if model.startswith(":") else model
     assert main(["export", "--model", *model.split(), "--output", "a.pt"]) == code
@@ -145,6 +140,50 @@ def test_names_the_mistake(
     assert message in " ".join(err.split())
     assert "Traceback" not in err
     assert not (folder / "a.pt").exists()
+
+
+def renamed(prefix: str) -> dict[str, torch.Tensor]:
+    return {f"{prefix}{name}": value for name, value in state().items()}
+
+
+CHECKPOINTS: dict[str, Any] = {
+    "DataParallel": renamed("module."),
+    "compiled": renamed("_orig_mod."),
+    "DDP of a compiled detector": renamed("module._orig_mod."),
+    "compiled part": {f"cells._orig_mod.{name[6:]}": value for name, value in state().items()},
+    "AveragedModel": {"n_averaged": torch.tensor(3), **renamed("module.")},
+    "Lightning": {"epoch": 3, "state_dict": {**renamed("model."), "loss.weight": torch.ones(2)}},
+    "model": {"model": state(), "optimizer": {"state": {}, "param_groups": []}, "epoch": 3},
+    "float16": {name: value.half() for name, value in state().items()},
+}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_finds_the_weights_in_checkpoints_of_trainers(name: str, folder: Path) -> None:
+    torch.save(CHECKPOINTS[name], folder / "w.pt")
+    loaded: Any = load_model("mine.detectors:Bright", folder / "w.pt", {})
+    for key, value in loaded.state_dict().items():
+        torch.testing.assert_close(value, state()[key], atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "message"),
+    [
+        ({"model": state(), "ema": state()}, "once, got them below 'model' and below 'ema'"),
+        (
+            {**renamed("net."), **renamed("ema.module.")},
+            "behind the prefix 'ema.' and behind the prefix 'net.'",
+        ),
+        ({"net.cells.weight": state()["cells.weight"]}, "the prefix 'net.': 1 tensors .* cells.bias"),
+        ({**state(), "extra": torch.ones(1)}, "1 tensors do not fit the detector; the first, extra"),
+        ({"model": torch.nn.ReLU()}, "got an object of torch.nn.modules.activation.ReLU: save"),
+        ({"epoch": 3}, "must hold a state dict"),
+    ],
+)
+def test_names_the_place_of_weights_that_do_not_fit(checkpoint: Any, message: str, folder: Path) -> None:
+    torch.save(checkpoint, folder / "w.pt")
+    with pytest.raises(InputError, match=rf"w\.pt.*{message}"):
+        load_model("mine.detectors:Bright", folder / "w.pt", {})
 
 
 def test_parses_values_of_options() -> None:
