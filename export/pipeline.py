@@ -68,6 +68,19 @@ def save_artifact(
 
 def make_artifact(plan: Plan, kind: str, name: str) -> MadeArtifact:
     """Return the verified artifact. name: the file's name in errors."""
+    try:
+        return _made(plan, kind, name)
+    except ArtifactError as error:
+        parameters = cast(nn.Module, plan.detector).parameters()
+        dtypes = {value.dtype for value in parameters if value.is_floating_point()} - {torch.float32}
+        if not dtypes:
+            raise
+        found = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        advice = f"the network has weights in {found}: convert it with .float() before the export"
+        raise ArtifactError(f"{error}\n  {advice}") from error
+
+
+def _made(plan: Plan, kind: str, name: str) -> MadeArtifact:
     _logger.info("making the file for %s", kind)
     model: Model = import_module(f"lensbox.export.formats.{kind}").build(plan)
     precision = _precision(plan, model) if plan.options.dtype != "float32" else None

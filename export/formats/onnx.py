@@ -44,7 +44,10 @@ def _pack(model: onnx.ModelProto, metadata: ArtifactMetadata) -> bytes:
     if model.ByteSize() > MAX_FILE_SIZE:
         raise ArtifactError(f"an ONNX file must have at most {MAX_FILE_SIZE} bytes, got {model.ByteSize()}")
     content = sealed_onnx(model.SerializeToString())
-    onnx.checker.check_model(content, full_check=True)
+    try:
+        onnx.checker.check_model(content, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ArtifactError(f"ONNX cannot hold the detector's network: {innermost_reason(error)}") from error
     return content
 
 

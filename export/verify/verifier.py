@@ -71,8 +71,11 @@ def verify(
             artifact = load_artifact_bytes(content, name, device)
             try:
                 report = artifact.self_test()
-            except ValueError as error:  # raised by the compiled code
-                raise ArtifactError(f"{name} cannot be run on {device}: {error}") from error
+            except ArtifactError:
+                raise
+            except (RuntimeError, ValueError) as error:  # raised by the compiled code
+                reason = str(error).split("\nException raised from")[0]  # without torch's C++ stack
+                raise ArtifactError(f"{name} cannot be run on {device}: {reason}") from error
             if not report.passed:
                 raise ArtifactError(f"{name} fails its self-test: {'; '.join(report.failures)}")
             _require_dtypes(artifact.detect_named(reference.canvases[:1]), metadata, name)

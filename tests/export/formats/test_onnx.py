@@ -112,6 +112,23 @@ def test_names_operators_without_translation(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+class InBfloat16(Brightest):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Conv2d(1, 1, 1, dtype=torch.bfloat16)
+
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        filtered = self.layer(images.bfloat16() / 255).float().sigmoid() * 255
+        return super().detect(filtered.byte(), score_threshold, iou_threshold)
+
+
+def test_names_a_dtype_that_onnx_lacks(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"bfloat16.*\.float\(\) before the export"):
+        save_artifact(InBfloat16(), tmp_path / "detector.onnx", kind="onnx")
+
+
 def test_writes_no_file_if_one_format_fails(tmp_path: Path) -> None:
     model = ["--model", "unusual_detectors:FittingItsOwnWay", "--output", str(tmp_path / "detector.pt")]
     ran = CliRunner().invoke(export, [*model, "--format", "torchscript,onnx"])
