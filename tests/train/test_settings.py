@@ -11,6 +11,7 @@ from lensbox.model import read_metadata
 from lensbox.train.settings import ConfigError, TrainConfig, parse_assignment, read_config
 
 DEFAULTS = TrainConfig()
+ROOT = Path(__file__).parents[2]
 
 
 def test_values_are_converted_to_the_type_of_their_key() -> None:
@@ -46,19 +47,19 @@ def test_bad_values_are_refused_with_key_rule_and_value(values: dict[Any, Any], 
         DEFAULTS.with_values(values)
 
 
-@pytest.mark.parametrize("key", ["recipe", "recipe_refined"])
-def test_reads_the_recipes_of_the_shipped_weights(key: str) -> None:
-    config = DEFAULTS.with_values(json.loads(read_metadata()[key]))
-    assert (config.model, config.source_weights["wider"]) == ("base", 3.0)
-
-
-def test_configuration_survives_a_round_trip_through_json() -> None:
-    config = DEFAULTS.replace(steps=3, source_trims={"a": (0.1, 0.0, 0.0, 0.0)})
-    assert DEFAULTS.with_values(json.loads(config.to_json())) == config
+def test_reads_the_recipes_of_the_shipped_weights_and_of_the_folder() -> None:
+    for key in ("recipe", "recipe_refined"):
+        config = DEFAULTS.with_values(json.loads(read_metadata()[key]))
+        assert (config.model, config.source_weights["wider"]) == ("base", 3.0)
+        assert DEFAULTS.with_values(json.loads(config.to_json())) == config
+    recipes = sorted((ROOT / "train" / "recipes").glob("*.json"))
+    assert len(recipes) == 4
+    for path in recipes:
+        DEFAULTS.with_values(read_config(path))
 
 
 def test_the_page_lists_every_key_with_its_default() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+    page = (ROOT / "docs" / "training.md").read_text()
     rows = [line.split(" | ")[0].strip("| `") for line in page.splitlines() if line.startswith("| `")]
     for name, value in dataclasses.asdict(DEFAULTS).items():
         assert f"| `{name}` | {json.dumps(value)} |" in page

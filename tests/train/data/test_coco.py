@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from PIL import Image
 from pycocotools import mask  # type: ignore[import, unused-ignore]
@@ -34,6 +33,7 @@ def write(
 
 
 TWO = "val/a.png val/deep/b.png"
+SIZED = [{"id": 7, "file_name": "a.png", "width": 80, "height": 60}]
 
 
 @pytest.mark.parametrize("named", ["annotations/instances_val.json", "annotations", "."])
@@ -95,40 +95,36 @@ def test_paths_of_other_machines_are_found(tmp_path: Path, name: str) -> None:
     assert problems == []
 
 
-def run_lengths(pixels: np.ndarray) -> dict[str, Any]:
-    """Return COCO's uncompressed encoding: lengths of runs of 0 and 1, column by column."""
-    flat = pixels.flatten(order="F")
-    ends = [*(np.flatnonzero(np.diff(flat)) + 1).tolist(), len(flat)]
-    counts = np.diff([0, *ends]).tolist()
-    return {"size": list(pixels.shape), "counts": [0, *counts] if flat[0] else counts}
-
-
-PIXELS = np.zeros((60, 80), np.uint8)
-PIXELS[20:50, 10:40] = PIXELS[25:30, 50:70] = 1
-COMPRESSED = mask.encode(np.asfortranarray(PIXELS))
-OVAL = [10.3, 20.6, 39.5, 22.2, 71.7, 40.1, 30.2, 55.5]
+# Rows 20 to 49 of columns 10 to 39, in runs of 0 and 1, column by column.
+RUNS = {"size": [60, 80], "counts": [620, *[30, 30] * 29, 30, 4800 - 620 - 59 * 30]}
+COMPRESSED = mask.frPyObjects(RUNS, 60, 80)["counts"].decode()
+OVAL, SMALL, LARGE = (
+    [10.3, 20.6, 39.5, 22.2, 71.7, 40.1, 30.2, 55.5],
+    [1, 2, 5, 2, 5, 7],
+    [-20, 30, 200, 30, 50, 300],
+)
 
 
 @pytest.mark.parametrize(
-    ("segmentation", "encoded"),
+    ("segmentation", "polygons"),
     [
-        (run_lengths(PIXELS), COMPRESSED),
-        ({**COMPRESSED, "counts": COMPRESSED["counts"].decode()}, COMPRESSED),
-        ([OVAL], mask.merge(mask.frPyObjects([OVAL], 60, 80))),
-        (OVAL, mask.merge(mask.frPyObjects([OVAL], 60, 80))),
-        ([OVAL, [1, 2, 5, 2, 5, 7]], mask.merge(mask.frPyObjects([OVAL, [1, 2, 5, 2, 5, 7]], 60, 80))),
-        ([[-20, 30, 200, 30, 50, 300]], mask.merge(mask.frPyObjects([[-20, 30, 200, 30, 50, 300]], 60, 80))),
+        (RUNS, None),
+        ({"size": [60, 80], "counts": COMPRESSED}, None),
+        ([OVAL], [OVAL]),
+        (OVAL, [OVAL]),
+        ([OVAL, SMALL], [OVAL, SMALL]),
+        ([LARGE], [LARGE]),  # clipped to the photograph
     ],
-    ids=["runs", "compressed", "polygon", "not nested", "two polygons", "clipped"],
 )
 @pytest.mark.parametrize("box", [{}, {"bbox": []}, {"bbox": None}])
 def test_a_segmentation_without_a_box_gives_the_box_of_pycocotools(
-    tmp_path: Path, segmentation: Any, encoded: Any, box: Any
+    tmp_path: Path, segmentation: Any, polygons: Any, box: Any
 ) -> None:
     row = {"id": 1, "image_id": 7, "category_id": 3, "segmentation": segmentation, **box}
-    sizes = [{"id": 7, "file_name": "a.png", "width": 80, "height": 60}]
-    (image,), problems = read_labels([write(tmp_path, "val/a.png", images=sizes, annotations=[row])])
-    x, y, width, height = mask.toBbox(encoded).tolist()
+    (image,), problems = read_labels([write(tmp_path, "val/a.png", images=SIZED, annotations=[row])])
+    x, y, width, height = 10, 20, 30, 30
+    if polygons:
+        x, y, width, height = mask.toBbox(mask.merge(mask.frPyObjects(polygons, 60, 80))).tolist()
     assert image.boxes.tolist() == [[x, y, x + width, y + height]]
     assert problems == []
 
@@ -158,15 +154,14 @@ def test_a_segmentation_without_a_box_gives_the_box_of_pycocotools(
         ({"bbox": None, "segmentation": {"size": [60, 80], "counts": [4800]}}, "must cover pixels"),
         ({"bbox": None, "segmentation": {"size": [60, 80], "counts": "PPPPo"}}, "counts must be"),  # no end
         (
-            {"bbox": None, "segmentation": {"size": [2, 2], "counts": COMPRESSED["counts"].decode()}},
+            {"bbox": None, "segmentation": {"size": [2, 2], "counts": COMPRESSED}},
             "must cover",
         ),
     ],
 )
 def test_bad_annotations_are_named_by_id(tmp_path: Path, row: dict[str, Any], words: str) -> None:
-    sizes = [{"id": 7, "file_name": "a.png", "width": 80, "height": 60}]
     good = {"id": 41, "image_id": 7, "category_id": 3, "bbox": [1, 2, 3, 4]}
-    file = write(tmp_path, "val/a.png", images=sizes, annotations=[good | row])
+    file = write(tmp_path, "val/a.png", images=SIZED, annotations=[good | row])
     (image,), (problem,) = read_labels([file])
     assert len(image.boxes) == 0
     assert problem.origin == f"{file}: annotation 41"

@@ -1,5 +1,6 @@
 """Labels in the WIDER FACE layout, in folders and tar shards."""
 
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -63,11 +64,9 @@ def test_bad_rows_are_named_by_line(text: str, line: int, words: str, kept: list
 
 
 def test_folder_and_shard_hold_the_same(faces_folder: Path, faces_shard: Path) -> None:
-    (from_folder, folder_problems), (from_shard, shard_problems) = (
-        read_labels([path]) for path in (faces_folder, faces_shard)
-    )
-    assert folder_problems == shard_problems == []
-    assert len(from_folder) == len(from_shard) == 12
+    (from_folder, problems), (from_shard, others) = map(read_labels, ([faces_folder], [faces_shard]))
+    assert problems == others == []
+    assert len(from_folder) == 12
     for one, other in zip(from_folder, from_shard, strict=True):
         assert one.name == other.name
         assert one.source in ("0--Event", "other")
@@ -94,13 +93,12 @@ def test_files_of_windows_and_macos_and_shards_of_the_current_folder_are_read(
 
 
 def test_published_archives_are_understood(tmp_path: Path, faces_folder: Path) -> None:
-    split = tmp_path / "wider_face_split"
-    split.mkdir()
+    labels = tmp_path / "wider_face_split" / "wider_face_train_bbx_gt.txt"
+    labels.parent.mkdir()
     (tmp_path / "WIDER_train").symlink_to(faces_folder)
-    (split / "wider_face_train_bbx_gt.txt").write_text((faces_folder / "faces_bbx_gt.txt").read_text())
-    images, problems = read_labels([tmp_path / "wider_face_split"])
-    assert len(images) == 12
-    assert not problems
+    shutil.copy(faces_folder / "faces_bbx_gt.txt", labels)
+    images, problems = read_labels([labels.parent])
+    assert (len(images), problems) == (12, [])
 
 
 def test_missing_and_unreadable_images_are_reported(tmp_path: Path) -> None:
@@ -116,16 +114,18 @@ def test_missing_and_unreadable_images_are_reported(tmp_path: Path) -> None:
         read_labels([tmp_path], strict=True)
 
 
-def test_paths_that_are_no_data_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "text.tar").write_text("not a tar file")
-    with tarfile.open(tmp_path / "empty.tar", "w"):
-        pass
-    for name, words in (
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
         ("absent", "labels that exist, got"),
         ("folder", "must hold"),
         ("text.tar", "uncompressed tar"),
         ("empty.tar", "must hold"),
-    ):
-        with pytest.raises(DataError, match=words):
-            read_labels([tmp_path / name])
+    ],
+)
+def test_paths_that_are_no_data_are_refused(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.tar").write_text("not a tar file")
+    tarfile.open(tmp_path / "empty.tar", "w").close()
+    with pytest.raises(DataError, match=words):
+        read_labels([tmp_path / name])

@@ -1,6 +1,5 @@
 """Evaluation of detectors with several classes."""
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -56,59 +55,51 @@ def test_means_leave_out_classes_without_boxes() -> None:
 
 
 ONES = np.ones((1, 4))
+FINITE = "must be finite numbers [n"
 
 
 @pytest.mark.parametrize(
-    ("boxes", "scores", "classes", "words"),
+    ("kind", "values", "words"),
     [
         (
-            np.full((1, 4), np.nan),
-            np.ones(1),
-            [],
-            "boxes of detections must be finite numbers [n, 4], got nan",
+            ImageDetections,
+            (np.full((1, 4), np.nan), np.ones(1)),
+            f"boxes of detections {FINITE}, 4], got nan",
         ),
         (
-            np.full((1, 4), -np.inf),
-            np.ones(1),
-            [],
-            "boxes of detections must be finite numbers [n, 4], got -inf",
+            ImageDetections,
+            (np.full((1, 4), -np.inf), np.ones(1)),
+            f"boxes of detections {FINITE}, 4], got -inf",
         ),
-        ([[0, 0, 1, 1]], np.ones(1), [], "boxes of detections must be finite numbers [n, 4], got [[0, 0"),
+        (ImageDetections, ([[0, 0, 1, 1]], np.ones(1)), f"boxes of detections {FINITE}, 4], got [[0, 0"),
         (
-            np.ones((1, 5)),
-            np.ones(1),
-            [],
-            "boxes of detections must be finite numbers [n, 4], got shape [1, 5]",
+            ImageDetections,
+            (np.ones((1, 5)), np.ones(1)),
+            f"boxes of detections {FINITE}, 4], got shape [1, 5]",
         ),
-        (ONES, np.array([np.nan]), [], "scores of detections must be finite numbers [n], got nan"),
-        (ONES, np.array([True]), [], "scores of detections must be finite numbers [n], got array"),
-        (ONES, [0.9], [], "scores of detections must be finite numbers [n], got [0.9]"),
-        (ONES, np.ones(2), [], "scores of detections must be numbers, as many as 1 boxes"),
-        (ONES, np.ones(1), [0.5], "classes of detections must be integers, as many as 1 boxes"),
-        (ONES, np.ones(1), [True], "classes of detections must be integers, as many as 1 boxes"),
-        (ONES, np.ones(1), [0, 1], "classes of detections must be integers, as many as 1 boxes"),
+        (ImageDetections, (ONES, np.array([np.nan])), f"scores of detections {FINITE}], got nan"),
+        (ImageDetections, (ONES, np.array([True])), f"scores of detections {FINITE}], got array"),
+        (ImageDetections, (ONES, [0.9]), f"scores of detections {FINITE}], got [0.9]"),
+        (ImageDetections, (ONES, np.ones(2)), "scores of detections must be numbers, as many as 1 boxes"),
+        (ImageDetections, (ONES, np.ones(1), np.ones(1)), "classes of detections must be integers"),
+        (
+            ImageDetections,
+            (ONES, np.ones(1), np.ones(2, int)),
+            "classes of detections must be integers, as many",
+        ),
+        (ImageLabels, (np.full((2, 4), np.inf), np.zeros(2, bool)), f"boxes of labels {FINITE}, 4], got inf"),
+        (ImageLabels, (ONES, np.zeros(1)), "ignore of labels must be true or false"),
+        (
+            ImageLabels,
+            (ONES, np.zeros(2, bool)),
+            "ignore of labels must be true or false, as many as 1 boxes",
+        ),
+        (ImageLabels, (ONES, np.zeros(1, bool), np.array([True])), "classes of labels must be integers"),
     ],
 )
-def test_detections_must_be_finite_numbers(boxes: Any, scores: Any, classes: Any, words: str) -> None:
+def test_boxes_scores_and_classes_must_be_finite_numbers(kind: Any, values: Any, words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
-        ImageDetections(boxes, scores, np.array(classes))
-
-
-@pytest.mark.parametrize(
-    ("boxes", "ignore", "words"),
-    [
-        (
-            np.full((2, 4), np.inf),
-            np.zeros(2, bool),
-            "boxes of labels must be finite numbers [n, 4], got inf",
-        ),
-        (ONES, np.zeros(1), "ignore of labels must be true or false, as many as 1 boxes"),
-        (ONES, np.zeros(2, bool), "ignore of labels must be true or false, as many as 1 boxes"),
-    ],
-)
-def test_labels_must_be_finite_numbers(boxes: Any, ignore: Any, words: str) -> None:
-    with pytest.raises(InputError, match=re.escape(words)):
-        ImageLabels(boxes, ignore)
+        kind(*values)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +131,8 @@ def write_photographs(folder: Path, rows: list[str]) -> Path:
     """One photograph of 40 x 20 pixels, red left and blue right, with these rows."""
     pixels = np.zeros((20, 40, 3), np.uint8)
     pixels[:, :20, 0] = pixels[:, 20:, 2] = 255
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
     (folder / "images").mkdir()
-    (folder / "images" / "a.png").write_bytes(file.getvalue())
+    Image.fromarray(pixels).save(folder / "images" / "a.png")
     (folder / "things_bbx_gt.txt").write_text("\n".join(["a.png", str(len(rows)), *rows]) + "\n")
     return folder
 
@@ -169,10 +158,6 @@ def test_without_classes_all_boxes_count(tmp_path: Path) -> None:
     assert data.canvases.shape == (1, 1, 256, 256)
     assert len(data.labels[0].boxes) == 2
     assert data.problems == []
-
-
-def test_data_without_the_classes_are_refused(tmp_path: Path) -> None:
-    images, _ = read_labels([write_photographs(tmp_path, ["0 2 10 10"])])
     with pytest.raises(InputError, match="boxes of the detector's classes, c0, c1, got none"):
         load_evaluation_set(images, canvas=Canvas(60, 80, 3), classes=["c0", "c1"])
 

@@ -1,5 +1,7 @@
 """Compile and capture a step. Capture needs a GPU; the checks for host traffic run without one."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,13 +10,18 @@ from short_runs import SIX_STEPS, make_step, small_detector
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from lensbox.train.data.image_store import SIDE, ImageStore, StoreTensors
+from lensbox.train.data.image_store import SIDE, ImageStore, StoreTensors, load_images
+from lensbox.train.data.labels import read_labels
 from lensbox.train.loss.detection_loss import detection_loss
-from lensbox.train.loss.teachers import teach
-from lensbox.train.run.compile_and_capture import compile_and_capture
+from lensbox.train.loss.teachers import Teachers, teach
+from lensbox.train.run.compile_and_capture import WARMUP_STEPS, compile_and_capture
+from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.make_views import make_views
+
+PROGRESS = 0.5
+ALL_CHANGES = {f"{name}_chance": 0.5 for name in ("soft", "light", "cover", "rotate")}
 
 
 def test_a_failed_compilation_is_reported_and_the_step_runs_eagerly(
@@ -28,32 +35,29 @@ def test_a_failed_compilation_is_reported_and_the_step_runs_eagerly(
     untouched = {name: value.clone() for name, value in step.model.state_dict().items()}
     compile_and_capture(step)
     assert step.mode == "eager"
-    lines = caplog.messages
-    assert len(lines) == 2
-    assert all("no compiler here" in line for line in lines)
+    assert ["no compiler here" in line for line in caplog.messages] == [True, True]
     assert all(torch.equal(value, untouched[name]) for name, value in step.model.state_dict().items())
-    step.run(0.5)
+    step.run(PROGRESS)
     assert step.read_sums()["loss"] > 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # torch.compile instantiates it
 def test_compiled_step_traces_whole(store: ImageStore) -> None:
     """Views, and net with loss, are one graph each: no part falls back to Python inside a captured step."""
     step = make_step(store)
     draws = draw(step.counts, torch.tensor(1.0), "cpu")
-    views = torch.compile(step._make_views, fullgraph=True, backend="aot_eager")(draws)
-    for one, other in zip(views, step._make_views(draws), strict=True):
+    views = torch.compile(step.parts.views, fullgraph=True, backend="aot_eager")(draws)
+    for one, other in zip(views, step.parts.views(draws), strict=True):
         torch.testing.assert_close(one, other)
-    compiled = torch.compile(step._forward_loss, fullgraph=True, backend="aot_eager")
-    losses = compiled(*views)
-    losses.total.backward()
-    gradients = [p.grad.clone() for p in step.model.parameters() if p.grad is not None]
-    step.optimizer.zero_grad()
-    plain = step._forward_loss(*views)
-    plain.total.backward()
-    torch.testing.assert_close(losses.total, plain.total)
-    for one, parameter in zip(gradients, step.model.parameters(), strict=True):
-        torch.testing.assert_close(one, parameter.grad)
+    totals, gradients = [], []
+    for loss in (torch.compile(step.parts.loss, fullgraph=True, backend="aot_eager"), step.parts.loss):
+        step.optimizer.zero_grad()
+        totals.append(loss(*views).total)
+        totals[-1].backward()
+        gradients.append([p.grad for p in step.model.parameters()])
+    torch.testing.assert_close(*totals)
+    torch.testing.assert_close(*gradients)
 
 
 META = torch.device("meta")
@@ -80,21 +84,16 @@ class HostTraffic(TorchFunctionMode):
         return function(*args, **kwargs)
 
 
-CHANGES = {"soft_chance": 0.5, "light_chance": 0.5, "cover_chance": 0.5, "rotate_chance": 0.5}
-
-
-@pytest.mark.parametrize("changes", [{}, CHANGES], ids=["plain", "all changes"])
-def test_views_net_loss_and_backward_stay_on_the_device(changes: Any) -> None:
-    config = TrainConfig().replace(batch_size=16, **changes)
+def test_views_net_loss_and_backward_stay_on_the_device() -> None:
+    config = TrainConfig().replace(batch_size=16, **ALL_CHANGES)
     counts = view_counts(config)
+    kinds = {"images": torch.uint8, "counts": torch.int64, "totals": torch.int64}
+    shapes = {"images": (5, SIDE, SIDE), "sizes": (5, 2), "boxes": (5, 256, 4)}
     store = StoreTensors(
-        torch.zeros(5, SIDE, SIDE, dtype=torch.uint8, device=META),
-        torch.zeros(5, 2, device=META),
-        torch.zeros(5, 256, 4, device=META),
-        torch.zeros(5, dtype=torch.int64, device=META),
-        torch.zeros(5, dtype=torch.int64, device=META),
-        torch.zeros(5, device=META),
-        torch.zeros(5, device=META),
+        *(
+            torch.zeros(shapes.get(name, (5,)), dtype=kinds.get(name, torch.float32), device=META)
+            for name in StoreTensors._fields
+        )
     )
     model = small_detector().to(META)
     switch = torch.ones((), device=META)
@@ -107,3 +106,93 @@ def test_views_net_loss_and_backward_stay_on_the_device(changes: Any) -> None:
     assert traffic.found == []
     assert views.images.shape == (16, 1, 256, 256)
     assert all(p.grad is not None for p in model.parameters())
+
+
+CONFIG = TrainConfig().replace(
+    model="small", steps=20, batch_size=8, compile=False, bf16=False, max_targets=8, max_ignored=8
+)
+
+
+def step_on_gpu(faces_folder: Path, config: TrainConfig, taught: bool = False) -> TrainStep:
+    """Return a step; taught: with a teacher that saw everything and two that left a fold out."""
+    device = torch.device("cuda", 0)
+    whole, *fold = (small_detector(seed).requires_grad_(False) for seed in (1, 2, 3))
+    teachers = Teachers((whole,), (tuple(fold),)) if taught else Teachers()
+    images = read_labels([faces_folder])[0]
+    store = load_images(images, device, capacity=8, workers=2, folds=teachers.folds)
+    return TrainStep(small_detector(0), store.tensors, config, device, teachers)
+
+
+def run_steps(step: TrainStep, count: int) -> list[float]:
+    """Return the loss of each step."""
+    losses = []
+    for _ in range(count):
+        step.read_sums()  # of the steps before
+        step.run(PROGRESS)
+        losses.append(step.read_sums()["loss"])
+    return losses
+
+
+@pytest.fixture
+def _deterministic() -> Iterator[None]:
+    """Use deterministic kernels where torch has them: the rounding of atomic sums grows over the steps."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("_deterministic")
+@pytest.mark.filterwarnings("ignore:.*does not have a deterministic implementation")
+@pytest.mark.parametrize(
+    ("changes", "taught", "tolerance"),
+    [({}, False, 1e-5), ({"bf16": True}, False, 1e-5), (ALL_CHANGES, True, 0.02)],
+    ids=["float32", "bfloat16", "teachers and all changes of views"],
+)
+def test_captured_step_has_the_losses_of_the_eager_step(
+    faces_folder: Path, changes: Any, taught: bool, tolerance: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = CONFIG.replace(**changes)
+    captured = step_on_gpu(faces_folder, config, taught)
+    compile_and_capture(captured, PROGRESS)
+    assert captured.mode == "CUDA graph", caplog.messages
+    losses = run_steps(captured, 4)
+    assert len(set(losses)) == 4, "each replay draws new views"
+    if taught:
+        captured.recalibrate()  # leaves training as it was
+        losses += run_steps(captured, 2)
+
+    plain = step_on_gpu(faces_folder, config.replace(cuda_graph=False), taught)
+    run_steps(plain, WARMUP_STEPS)
+    assert losses == pytest.approx(run_steps(plain, len(losses)), rel=tolerance)
+    assert captured.step == plain.step
+    assert captured.is_finite()
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")  # torch's own, inside its compiler
+def test_compiled_and_captured(faces_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    step = step_on_gpu(faces_folder, CONFIG.replace(compile=True, bf16=True))
+    compile_and_capture(step, PROGRESS)
+    assert step.mode == "compiled views + compiled net and loss + CUDA graph", caplog.messages
+    assert all(loss > 0 for loss in run_steps(step, 4))
+    assert step.is_finite()
+
+
+@pytest.mark.gpu
+def test_a_failed_capture_is_reported_and_the_step_runs_eagerly(
+    faces_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = step_on_gpu(faces_folder, CONFIG)
+    body = step.body
+
+    def waits_for_the_device() -> None:
+        body()
+        step.is_finite()
+
+    monkeypatch.setattr(step, "body", waits_for_the_device)
+    compile_and_capture(step, PROGRESS)
+    assert step.mode == "eager"
+    assert "CUDA graph: not possible" in caplog.messages[-1]
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    assert all(loss > 0 for loss in run_steps(step, 2))

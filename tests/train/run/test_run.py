@@ -33,69 +33,64 @@ ANY_DATA: Any = object()  # for runs whose scoring is replaced
 def test_overfits_a_handful_of_photographs(
     store: ImageStore, faces_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = CONFIG.replace(
-        steps=140,
-        evaluations=1,
-        batch_size=6,
-        mosaic_share=0.0,
-        whole_share=1.0,
-        photometric=0.0,
-        learning_rate=3e-3,
-    )
+    views = {"mosaic_share": 0.0, "whole_share": 1.0, "photometric": 0.0}
+    config = CONFIG.replace(steps=140, evaluations=1, batch_size=6, learning_rate=3e-3, **views)
     validation = load_evaluation_set(read_labels([faces_folder])[0], workers=2)
     untrained = evaluate(small_detector().eval().detect, validation, CPU)
     caplog.set_level(logging.INFO, "lensbox")
     figures = train(store, config, run_options(tmp_path), validation).figures
     assert untrained.average_precision["all>=8"] < 0.2
     assert figures is not None
-    assert figures.average_precision["all>=8"] > 0.8
+    assert (score := figures.average_precision["all>=8"]) > 0.8
     assert any("average precision" in line for line in caplog.messages)
 
     # The weights on disk are the ones that were scored, and say how they came about.
     again = evaluate(load_detector(tmp_path / "weights.safetensors").detect, validation, CPU)
-    assert again.average_precision["all>=8"] == figures.average_precision["all>=8"]
     written = json.loads((tmp_path / "figures.json").read_text())
-    assert written["average_precision"]["all>=8"] == figures.average_precision["all>=8"]
-    assert written["config"]["batch_size"] == 6
-    assert written["steps"] == 140
-    logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert logged[-1]["AP all>=8"] == figures.average_precision["all>=8"]
+    assert again.average_precision["all>=8"] == written["average_precision"]["all>=8"] == score
+    assert (written["config"]["batch_size"], written["steps"]) == (6, 140)
+    last = (tmp_path / "log.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["AP all>=8"] == score
 
 
-def test_the_best_average_is_kept(store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """best.safetensors holds the weights with the highest score, also after an interruption."""
-    scores, seen = iter([0.3, 0.5, 0.4, 0.2]), []
+class Scores:
+    """Scores in place of evaluations, at which steps, and of which weight averages."""
 
-    def score(step: TrainStep, *_: object, **__: object) -> Figures:
-        value, state = next(scores), step.average.detector.state_dict()
-        seen.append({name: tensor.clone() for name, tensor in state.items()})
-        return Figures({"all>=8": value}, 1, 1, 0.4, 0.7)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *values: float) -> None:
+        self._values = iter(values)
+        self.steps: list[int] = []
+        self.averages: list[dict[str, torch.Tensor]] = []
+        monkeypatch.setattr(trainer, "score", self)
 
-    monkeypatch.setattr(trainer, "score", score)
-    config = CONFIG.replace(evaluations=3, steps=8)
-    interrupt(store, config, run_options(tmp_path), 5, ANY_DATA)
-    train(store, config, run_options(tmp_path, resume=True), ANY_DATA)
-    for file, state in (("best", seen[1]), ("weights", seen[3])):
-        written = load_detector(tmp_path / f"{file}.safetensors").state_dict()
-        assert all(torch.equal(value, state[name]) for name, value in written.items())
+    def __call__(self, step: TrainStep, *_: object, **__: object) -> Figures:
+        state = step.average.detector.state_dict()
+        self.steps.append(step.step)
+        self.averages.append({name: tensor.clone() for name, tensor in state.items()})
+        return Figures({"all>=8": next(self._values), "tiny4-8": float("nan")}, 1, 1, 0.4, 0.7)
 
 
-@pytest.mark.parametrize("after", range(4))
-def test_an_interruption_loses_no_evaluation(
+@pytest.mark.parametrize("after", [1, 2])
+def test_an_interruption_loses_no_evaluation_no_best_average_and_no_line_of_the_log(
     store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    """The evaluation in the middle is done before the interruption or after resuming, at every step."""
-    scored: list[int] = []
-
-    def score(step: TrainStep, *_: object, **__: object) -> Figures:
-        scored.append(step.step)
-        return Figures({"all>=8": 0.5}, 1, 1, 0.4, 0.7)
-
-    monkeypatch.setattr(trainer, "score", score)
-    config = CONFIG.replace(evaluations=1, steps=4)
+    """The evaluation in the middle is done before the interruption or after resuming."""
+    scores, log = Scores(monkeypatch, *[0.5] * after, 0.2), tmp_path / "log.jsonl"
+    config = CONFIG.replace(evaluations=1, steps=3, log_seconds=1e-9)
     interrupt(store, config, run_options(tmp_path), after, ANY_DATA)
+    with log.open("a") as file:
+        file.write('{"step": 9}\n{"step": 2')  # after the checkpoint, and cut short
     train(store, config, run_options(tmp_path, resume=True), ANY_DATA)
-    assert sorted(set(scored)) == [2, 4]
+    assert sorted(set(scores.steps)) == [2, 3]
+    for file, state in (("best", scores.averages[after - 1]), ("weights", scores.averages[-1])):
+        written = load_detector(tmp_path / f"{file}.safetensors").state_dict()
+        assert all(torch.equal(value, state[name]) for name, value in written.items())
+    lines = [json.loads(line, parse_constant=lambda name: name) for line in log.read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3]
+    evaluated = [line for line in lines if "AP all>=8" in line]
+    assert [line["step"] for line in evaluated] == [2, 3]
+    assert evaluated[0]["AP tiny4-8"] is None
+    train(store, config.replace(steps=1), run_options(tmp_path))  # a new run
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [1]
 
 
 def test_resume_refuses_the_checkpoint_of_an_earlier_run(
@@ -106,7 +101,7 @@ def test_resume_refuses_the_checkpoint_of_an_earlier_run(
     def cut(_progress: float) -> None:
         raise KeyboardInterrupt
 
-    train(store, CONFIG.replace(steps=2), run_options(tmp_path))
+    train(store, CONFIG.replace(steps=1), run_options(tmp_path))
     before = (tmp_path / "checkpoint.pt").read_bytes()
     run = TrainingRun(store, CONFIG, run_options(tmp_path))
     monkeypatch.setattr(run.step, "run", cut)
@@ -118,52 +113,36 @@ def test_resume_refuses_the_checkpoint_of_an_earlier_run(
     assert "of an earlier run is now" in caplog.text
 
 
-def test_metadata_accepts_a_path_that_is_not_unicode(store: ImageStore, tmp_path: Path) -> None:
-    command = "lensbox train --data " + os.fsdecode(b"caf\xe9")
-    train(store, CONFIG.replace(steps=1), run_options(tmp_path, recipe={"command": command}))
-    said = r"lensbox train --data caf\udce9"
-    assert read_metadata(tmp_path / "weights.safetensors")["command"] == said
-
-
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), InputError("boxes of detections must be")])
-def test_failed_interim_evaluation_does_not_end_the_run(
-    error: Exception,
-    store: ImageStore,
-    faces_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+def test_failed_interim_evaluations_do_not_end_the_run(
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real: Any = evaluate
-    calls: list[Any] = []
+    errors = [RuntimeError("out of memory"), InputError("boxes of detections must be")]
+    results: Any = iter([*errors, Figures({"all>=8": 0.5}, 1, 1, 0.4, 0.7)])
 
-    def broken_once(*arguments: Any) -> Any:
-        calls.append(arguments)
-        if len(calls) == 1:
-            raise error
-        return real(*arguments)
+    def broken_twice(*_: Any) -> Any:
+        result = next(results)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
-    monkeypatch.setattr(trainer, "evaluate", broken_once)
-    validation = load_evaluation_set(read_labels([faces_folder])[0], workers=2)
-    config = CONFIG.replace(evaluations=1)
-    assert train(store, config, run_options(tmp_path), validation).figures is not None
-    assert len(calls) == 2
-    assert any(f"training goes on: {error}" in line for line in caplog.messages)
+    monkeypatch.setattr(trainer, "evaluate", broken_twice)
+    figures = train(store, CONFIG.replace(evaluations=2, steps=3), run_options(tmp_path), ANY_DATA).figures
+    assert figures is not None
+    assert all(any(f"training goes on: {error}" in line for line in caplog.messages) for error in errors)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 def test_resumed_and_uninterrupted_runs_end_with_equal_weights(
-    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool
+    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trying compiled functions out draws views, which must not change later ones."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
-    config, whole, cut = CONFIG.replace(compile=compiled), tmp_path / "whole", tmp_path / "cut"
+    config, whole, cut = CONFIG.replace(compile=True, steps=4), tmp_path / "whole", tmp_path / "cut"
     train(store, config, run_options(whole))
     expected = load_checkpoint(whole / "checkpoint.pt")["step"]
     interrupt(store, config, run_options(cut), after=2)
     assert not (cut / "weights.safetensors").exists()
     assert (cut / "config.json").is_file()  # with the checkpoint, all that --resume needs
-    interrupt(store, config, run_options(cut, resume=True), after=3)
+    interrupt(store, config, run_options(cut, resume=True), after=1)
     for _ in range(2):  # resuming a finished run changes nothing
         train(store, config, run_options(cut, resume=True))
         resumed = load_checkpoint(cut / "checkpoint.pt")["step"]
@@ -187,11 +166,13 @@ def test_a_time_limit_ends_the_run_and_its_schedule(
 ) -> None:
     with pytest.raises(TrainingError, match="must leave time to train"):
         train(store, CONFIG, run_options(tmp_path, time_limit=1.0, started=time.monotonic() - 5))
-    assert not (tmp_path / "weights.safetensors").exists()
+    weights = tmp_path / "weights.safetensors"
+    assert not weights.exists()
     clock = itertools.count()
     monkeypatch.setattr(RunOptions, "seconds", lambda _: float(next(clock)))
-    train(store, CONFIG.replace(steps=10**9), run_options(tmp_path, time_limit=12.0))
-    assert (tmp_path / "weights.safetensors").is_file()
+    recipe = {"command": "--data " + os.fsdecode(b"caf\xe9")}  # metadata must be Unicode, paths need not
+    train(store, CONFIG.replace(steps=10**9), run_options(tmp_path, time_limit=12.0, recipe=recipe))
+    assert read_metadata(weights)["command"] == r"--data caf\udce9"
     assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"] == 1.0
 
 

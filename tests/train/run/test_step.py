@@ -32,18 +32,16 @@ def test_recalibrated_statistics_belong_to_the_average_net(store: ImageStore) ->
 
 
 def test_recalibration_leaves_training_as_it_was(store: ImageStore) -> None:
-    def weights(recalibrate: bool) -> dict[str, Tensor]:
+    weights = []
+    for recalibrate in (False, True):
         torch.manual_seed(1)
         step = make_step(store)
-        for _ in range(3):
+        for _ in range(2):
             step.run(0.5)
             if recalibrate:
                 step.recalibrate()
-        average = step.average.detector.named_parameters()
-        return dict(step.model.state_dict()) | {f"average {name}": value for name, value in average}
-
-    plain, recalibrated = weights(False), weights(True)
-    assert all(torch.equal(value, recalibrated[name]) for name, value in plain.items())
+        weights.append([*step.model.state_dict().values(), *step.average.detector.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
 
 
 def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
@@ -51,11 +49,10 @@ def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
     before = {name: value.clone() for name, value in step.average.detector.state_dict().items()}
     step.run(0.5)
     weight = 1 - 1 / 2  # decay (1 + 0) / (2 + 0)
-    moved = 0
+    learned, moved = step.model.state_dict(), 0
     for name, value in step.average.detector.state_dict().items():
         if value.is_floating_point():
-            learned = step.model.state_dict()[name]
-            torch.testing.assert_close(value, before[name] + weight * (learned - before[name]))
+            torch.testing.assert_close(value, before[name] + weight * (learned[name] - before[name]))
             moved += int(not torch.equal(value, before[name]))
     assert moved > 10
     assert not step.average.detector.training
@@ -69,31 +66,29 @@ def test_two_processes_have_the_gradients_of_one_batch(
     step.model.eval()  # batch norm then treats every view by itself
     torch.manual_seed(5)
     views = step.draw_views()
+    parameters = list(step.model.parameters())
 
     def gradients(part: slice) -> Tensor:
         step.optimizer.zero_grad()
-        images, targets, ignored = (value[part] for value in views)
-        losses = step._forward_loss(images, targets, ignored)
+        losses = step.parts.loss(*(value[part] for value in views))
         losses.total.backward()
         return losses.quality
 
     gradients(slice(None))
-    whole = [p.grad.clone() for p in step.model.parameters() if p.grad is not None]
+    whole = [p.grad for p in parameters]
     # Replace the all-reduce: add the vector that the other process would send.
     sent = []
     monkeypatch.setattr(process_group, "add_up", lambda flat: sent.append(flat.clone()))
     one = gradients(slice(7, None))
-    join_gradients(step._parameters, one)
+    join_gradients(parameters, one)
     monkeypatch.setattr(process_group, "add_up", lambda flat: flat.add_(sent[0]))
     other = gradients(slice(0, 7))
-    join_gradients(step._parameters, other)
+    join_gradients(parameters, other)
     assert other > 2 * one
-    for expected, parameter in zip(whole, step.model.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, expected, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close([p.grad for p in parameters], whole, rtol=1e-3, atol=1e-5)
 
 
 def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store: ImageStore) -> None:
-    torch.manual_seed(0)
     step = make_step(store, SIX_STEPS.replace(bf16=True))
     inputs = torch.rand(2, 96, 8, 8, dtype=torch.bfloat16)
     convolutions = [m for m in step.model.modules() if isinstance(m, torch.nn.Conv2d)]

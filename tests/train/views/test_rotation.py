@@ -16,7 +16,6 @@ from lensbox.train.views.make_views import make_views
 from lensbox.train.views.rotation import Turn, draw_turn, turn_boxes, turn_pixels
 
 CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0)
-BOXES = [[98.0, 78.0, 158.0, 178.0], [60.0, 30.0, 90.0, 80.0], [150.0, 140.0, 220.0, 160.0]]
 
 
 def turn_by(degrees: float) -> Turn:
@@ -24,36 +23,33 @@ def turn_by(degrees: float) -> Turn:
     return Turn(torch.ones(1).bool(), angle.cos(), angle.sin())
 
 
-def turned(box: Sequence[float], clipped: Sequence[float], turn: Turn, visible: float = 1.0) -> Any:
-    boxes = (torch.tensor([[box]]), torch.tensor([[clipped]]), torch.tensor([[visible]]))
+def turned(box: Sequence[float], turn: Turn, clipped: Any = None, visible: float = 1.0) -> Any:
+    boxes = (torch.tensor([[box]]), torch.tensor([[clipped or box]]), torch.tensor([[visible]]))
     part, share = turn_boxes(*boxes, turn)
     return part[0, 0], float(share)
 
 
 def test_positive_angles_turn_clockwise_and_a_face_turns_as_an_ellipse() -> None:
-    (right, _), (up, _) = (
-        turned(box, box, turn_by(45.0)) for box in ([198.0, 108.0, 218.0, 148.0], [108.0, 38.0, 148.0, 58.0])
-    )
+    right, up = (turned(box, turn_by(45.0))[0] for box in ([198.0, 108, 218, 148], [108.0, 38, 148, 58]))
     assert (right[1] + right[3]) / 2 > 180  # a box at the right goes down
     assert (up[0] + up[2]) / 2 > 180  # a box above goes to the right
-    x1, y1, x2, y2 = BOXES[0]  # in the middle of the canvas
-    a, b = (x2 - x1) / 2, (y2 - y1) / 2
+    box, a, b = [98.0, 78.0, 158.0, 178.0], 30, 50  # in the middle of the canvas
     for degrees in (-20.0, 35.0):
         # The bounds of an ellipse with the half axes a and b, turned about the middle of the canvas.
         cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
         half_x, half_y = math.hypot(a * cosine, b * sine), math.hypot(a * sine, b * cosine)
         expected = torch.tensor([128 - half_x, 128 - half_y, 128 + half_x, 128 + half_y])
-        torch.testing.assert_close(turned(BOXES[0], BOXES[0], turn_by(degrees))[0], expected)
+        torch.testing.assert_close(turned(box, turn_by(degrees))[0], expected)
 
 
-@pytest.mark.parametrize("degrees", [-30.0, -10.0, 10.0, 30.0])
+@pytest.mark.parametrize("degrees", [-30.0, 10.0])
 def test_half_a_face_turns_as_half_an_ellipse(degrees: float) -> None:
     whole, half = [90.0, 78.0, 170.0, 178.0], [130.0, 78.0, 170.0, 178.0]
     canvas = ellipse(whole)[None]
     canvas[..., :130] = 0
     turn = turn_by(degrees)
     pixels, _ = turn_pixels(canvas, torch.ones_like(canvas), turn)
-    part, share = turned(whole, half, turn, visible=0.5)
+    part, share = turned(whole, turn, half, visible=0.5)
     torch.testing.assert_close(part, bounds(pixels[0] > 128), atol=3.0, rtol=0)
     assert share == 0.5
 
@@ -100,12 +96,11 @@ def test_padding_stays_black_and_edges_stay_bright(degrees: float) -> None:
     assert set(inside.flatten().tolist()) == {0.0, 1.0}
     assert bool((pixels[inside == 0] == 0).all())
     assert (pixels[inside == 1] - 200).abs().max() < 0.01
-    # The origin of each pixel as a complex number: rotate its place back.
-    axis = torch.arange(CANVAS_SIZE) + 0.5 - CANVAS_SIZE / 2
-    angle = torch.tensor(math.radians(-degrees))
-    origin = torch.complex(axis[None].expand(CANVAS_SIZE, -1), axis[:, None].expand(-1, CANVAS_SIZE))
-    origin = origin * torch.polar(torch.ones(()), angle)
-    expected = (origin.real.abs() < 128) & (origin.imag.abs() < 88)
+    # Rotate the place of each pixel back, to where it came from.
+    axis, angle = torch.arange(CANVAS_SIZE) + 0.5 - CANVAS_SIZE / 2, math.radians(-degrees)
+    x = axis[None] * math.cos(angle) - axis[:, None] * math.sin(angle)
+    y = axis[None] * math.sin(angle) + axis[:, None] * math.cos(angle)
+    expected = (x.abs() < 128) & (y.abs() < 88)
     assert ((inside[0] == 1) != expected).float().mean() < 0.005
 
 
@@ -124,7 +119,7 @@ def ellipse_store(boxes: Sequence[Sequence[Sequence[float]]]) -> StoreTensors:
 
 @pytest.mark.parametrize("rotate_chance", [0.0, 1.0])
 @pytest.mark.parametrize("mosaic", [0.0, 1.0])
-@pytest.mark.parametrize("counts", [(16, 0, 0), (0, 16, 0), (0, 0, 16), (5, 6, 5)])
+@pytest.mark.parametrize("counts", [(16, 0, 0), (5, 6, 5)])
 def test_boxes_lie_on_their_pixels(counts: tuple[int, int, int], mosaic: float, rotate_chance: float) -> None:
     counts = ViewCounts(*counts)
     # Targets are whole here: the bounds of a part are wider than its pixels.
@@ -137,21 +132,18 @@ def test_boxes_lie_on_their_pixels(counts: tuple[int, int, int], mosaic: float, 
     torch.manual_seed(7)
     views = make_views(store, draw(counts, torch.tensor(mosaic), "cpu"), counts, config)
     checked = 0
-    axis = torch.arange(CANVAS_SIZE) + 0.5
     for image, targets, ignored in zip(views.images[:, 0], views.targets, views.ignored, strict=True):
-        known = torch.zeros(CANVAS_SIZE, CANVAS_SIZE, dtype=torch.bool)
-        for x1, y1, x2, y2 in torch.cat([targets[targets[:, 3] > 0], ignored[ignored[:, 3] > 0]]).tolist():
-            inside_x, inside_y = (axis > x1 - 2) & (axis < x2 + 2), (axis > y1 - 2) & (axis < y2 + 2)
-            known |= inside_y[:, None] & inside_x[None]
-        assert not bool((image[~known] > 128).any())
-        for box in targets[targets[:, 3] > 0]:
-            x1, y1, x2, y2 = (
-                (box + torch.tensor([-2, -2, 2, 2])).round().clamp(0, CANVAS_SIZE).long().tolist()
-            )
-            white = torch.zeros_like(known)
+        unknown = image > 128
+        for box in torch.cat([targets[targets[:, 3] > 0], ignored[ignored[:, 3] > 0]]):
+            wider = (box + torch.tensor([-2, -2, 2, 2])).round().clamp(0, CANVAS_SIZE)
+            x1, y1, x2, y2 = wider.long().tolist()
+            white = torch.zeros_like(unknown)
             white[y1:y2, x1:x2] = image[y1:y2, x1:x2] > 128
-            torch.testing.assert_close(bounds(white), box, atol=2.0, rtol=0)
-            checked += 1
+            unknown &= ~white
+            if bool((targets == box).all(1).any()):
+                torch.testing.assert_close(bounds(white), box, atol=2.0, rtol=0)
+                checked += 1
+        assert not unknown.any()
     assert checked >= 8
 
 
