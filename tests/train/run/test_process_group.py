@@ -13,48 +13,61 @@ import pytest
 import torch
 from programs import run_python
 from short_runs import TINY
-from torch import Tensor
 
 from lensbox.model import load_detector
 from lensbox.train.run.checkpoint import load_checkpoint
 
+# Runs that follow each other in one process, each with: port, folder, steps before an interruption, options
 RANK = """
-import os, sys, torch
+import json, os, sys, torch
 from lensbox.common.main import main
 from lensbox.train.run.step import TrainStep
-real = TrainStep.draw_views
-views, stop_after = [], int(sys.argv[2])
+
+class Cut(Exception):
+    pass
+
 def draw_views(self):
-    if stop_after and len(views) == stop_after:
+    if len(views) == stop_after:
         torch.distributed.barrier()  # the checkpoint before this step is written
-        os._exit(0)
+        raise Cut
     drawn = real(self)
     views.append(drawn.images)
-    torch.save((views, [p.detach() for p in self.model.parameters()]), sys.argv[1])
+    models.append(self.model)
     return drawn
-TrainStep.draw_views = draw_views
-code = main(["train", *sys.argv[3:]])
+
+real, TrainStep.draw_views = TrainStep.draw_views, draw_views
+for port, output, stop_after, *options in json.loads(sys.argv[1]):
+    views, models = [], []
+    os.environ["MASTER_PORT"] = str(port)
+    try:
+        assert main(["train", "--output", output, *sys.argv[2:], *options]) == 0
+    except Cut:
+        torch.distributed.destroy_process_group()
+    weights = [p.detach() for p in models[-1].parameters()]
+    torch.save((views, weights), f"{output}/{os.environ['RANK']}.pt")
 sys.stdout.flush()
 # Not sys.exit: torch 2.13's gloo threads now and then abort the teardown, when all is done.
-os._exit(code)
+os._exit(0)
 """
 
 
-def run_two_processes(
-    data: Path, output: Path, *extra: str, stop_after: int = 0
-) -> list[tuple[str, list[Tensor], list[Tensor]]]:
-    """Train in two gloo processes. Return the output, views and last weights of each process."""
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    output.mkdir(exist_ok=True)
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    arguments = ["--data", data, "--output", output, "--device", "cpu", *extra]
-    arguments += ["--set", *TINY, "checkpoint_seconds=1e-9"]
+        return int(probe.getsockname()[1])
+
+
+def test_two_processes_train_one_model_and_resume_it(faces_folder: Path, tmp_path: Path) -> None:
+    """Both gloo processes have equal weights and different views, before and after an interruption. Only the
+    first process writes. The interrupted run and the whole run end with equal weights."""
+    whole, cut = str(tmp_path / "whole"), str(tmp_path / "cut")
+    runs = [[free_port(), whole, None], [free_port(), cut, 1], [free_port(), cut, None, "--resume"]]
+    options = ["--data", str(faces_folder), "--device", "cpu", "--set", *TINY, "checkpoint_seconds=1e-9"]
+    group = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
-            list(map(str, [sys.executable, "-c", RANK, output / f"{rank}.pt", stop_after, *arguments])),
-            env={**os.environ, **group, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            [sys.executable, "-c", RANK, json.dumps(runs), *options],
+            env={**group, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -63,24 +76,13 @@ def run_two_processes(
     ]
     outputs = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outputs
-    return [(text, *torch.load(output / f"{rank}.pt")) for rank, text in enumerate(outputs)]
-
-
-def test_two_processes_train_one_model_and_resume_it(faces_folder: Path, tmp_path: Path) -> None:
-    """Both processes have equal weights and different views, before and after an interruption. Only the first
-    process writes. The interrupted run and the whole run end with equal weights."""
-    (text, views, weights), (other_text, other_views, other_weights) = run_two_processes(
-        faces_folder, tmp_path / "whole"
-    )
+    assert [text.count("wrote") for text in outputs] == [2, 0]
+    (views, weights), (other_views, other_weights) = (torch.load(f"{whole}/{rank}.pt") for rank in range(2))
     assert all(torch.equal(a, b) for a, b in zip(weights, other_weights, strict=True))
     assert len(views) == len(other_views) == 3
     assert not any(torch.equal(a, b) for a, b in zip(views, other_views, strict=True))
-    assert "wrote" in text
-    assert "wrote" not in other_text
-
-    run_two_processes(faces_folder, tmp_path / "cut", stop_after=1)
-    resumed = run_two_processes(faces_folder, tmp_path / "cut", "--resume")
-    for (_, later, _), expected in zip(resumed, (views, other_views), strict=True):
+    for rank, expected in enumerate((views, other_views)):
+        later, _ = torch.load(f"{cut}/{rank}.pt")
         assert all(torch.equal(a, b) for a, b in zip(later, expected[1:], strict=True))
     one, two = (load_checkpoint(tmp_path / name / "checkpoint.pt")["step"] for name in ("whole", "cut"))
     assert one["step"] == two["step"] == 3
