@@ -69,33 +69,50 @@ def test_contact_sheet(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> 
 
 
 @pytest.mark.parametrize(
-    ("extra", "code", "words"),
+    ("options", "code", "words"),
     [
-        (["--set", "stepz=3"], 2, "unknown configuration key 'stepz'"),
-        (["--time-limit", "0"], 2, "--time-limit must be above 0"),
-        (["--time-limit", "nan"], 2, "--time-limit must be above 0 and finite, got nan"),
-        (["--resume", "--set", *TINY], 2, "checkpoint must be a file"),
-        (["--resume", "--set", f"steps={NO_STEP_LIMIT}"], 2, "--time-limit, or --set steps"),
-        (["--resume", "--weights", "x"], 2, "--resume and --weights must not be given together"),
-        (["--device", "abacus"], 2, "device must be cpu, cuda, cuda:N or auto, got 'abacus'"),
-        (["--device", "cuda:99"], 2, "device must be usable, got 'cuda:99'"),
-        (["--config", "absent.yaml"], 2, "absent.yaml"),
-        (["--orientation", "upright"], 2, "'upright' is not one of 'exif', 'stored'"),
-        (["--teacher", "absent.safetensors"], 4, "absent.safetensors"),
-        (["--weights", "absent.safetensors"], 4, "absent.safetensors"),
-        (["--weights", str(SHIPPED_WEIGHTS), "--set", "model=small"], 2, "model: must have the layout of"),
-        (["--leave-out", "1/1"], 2, "--leave-out must be a share"),
-        (["--data", "absent"], 4, "absent"),
-        (["--output", "/dev/null/run"], 2, "--output must be a folder that can be written, got"),
+        ("train --set stepz=3", 2, "unknown configuration key 'stepz'"),
+        ("train --time-limit 0", 2, "--time-limit must be above 0"),
+        ("train --time-limit nan", 2, "--time-limit must be above 0 and finite, got nan"),
+        ("train --resume --set steps=1", 2, "checkpoint must be a file"),
+        (f"train --resume --set steps={NO_STEP_LIMIT}", 2, "--time-limit, or --set steps"),
+        ("train --resume --weights x", 2, "--resume and --weights must not be given together"),
+        ("train --device abacus", 2, "device must be cpu, cuda, cuda:N or auto, got 'abacus'"),
+        ("train --device cuda:99", 2, "device must be usable, got 'cuda:99'"),
+        ("train --config absent.yaml", 2, "absent.yaml"),
+        ("train --orientation upright", 2, "'upright' is not one of 'exif', 'stored'"),
+        ("train --teacher absent.safetensors", 4, "absent.safetensors"),
+        ("train --weights absent.safetensors", 4, "absent.safetensors"),
+        (f"train --weights {SHIPPED_WEIGHTS} --set model=small", 2, "model: must have the layout of"),
+        ("train --leave-out 1/1", 2, "--leave-out must be a share"),
+        ("train --data absent", 4, "absent"),
+        ("train --output /dev/null/run", 2, "--output must be a folder that can be written, got"),
+        ("evaluate --weights pyproject.toml", 4, "pyproject.toml"),
+        ("evaluate --checkpoint pyproject.toml", 4, "pyproject.toml"),
+        ("evaluate --artifact pyproject.toml", 3, "pyproject.toml"),
+        ("evaluate --artifact absent.pt", 3, "absent.pt"),
+        ("evaluate --public-key key.pub", 2, "--public-key is for --artifact, got none"),
+        ("evaluate --ops x.so", 2, "--ops is for --artifact, got none"),
+        ("evaluate --json /dev/null/x.json", 2, "--json"),
     ],
 )
 def test_wrong_usage(
-    faces_folder: Path, tmp_path: Path, lensbox: Lensbox, extra: list[str], code: int, words: str
+    faces_folder: Path,
+    tmp_path: Path,
+    lensbox: Lensbox,
+    monkeypatch: pytest.MonkeyPatch,
+    options: str,
+    code: int,
+    words: str,
 ) -> None:
-    _, said = lensbox("train", "--data", faces_folder, "--output", tmp_path, *extra, code=code)
-    assert "lensbox train" in said
+    monkeypatch.chdir(Path(__file__).parents[2])
+    command, *extra = options.split()
+    output = ["--output", tmp_path] if command == "train" else []
+    printed, said = lensbox(command, "--data", faces_folder, *output, *extra, code=code)
+    assert f"lensbox {command}" in said
     assert words in said
     assert "decoded" not in said
+    assert printed == ""
 
 
 def test_the_last_setting_counts(lensbox: Lensbox) -> None:

@@ -61,13 +61,12 @@ def test_compiled_step_traces_whole(store: ImageStore) -> None:
 
 
 META = torch.device("meta")
+MAKERS_AND_READERS = {"tensor", "as_tensor", "asarray", "new_tensor", "from_numpy", "item", "tolist", "numpy"}
+MAKERS_AND_READERS |= {"cpu", "__bool__", "__int__", "__float__", "__index__", "nonzero"}
 
 
 class HostTraffic(TorchFunctionMode):
     """Collect calls that create a tensor from Python numbers, read one back, or use a CPU tensor."""
-
-    MAKERS = ("tensor", "as_tensor", "asarray", "new_tensor", "from_numpy")
-    READERS = ("item", "tolist", "numpy", "cpu", "__bool__", "__int__", "__float__", "__index__", "nonzero")
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +78,7 @@ class HostTraffic(TorchFunctionMode):
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         index = args[1] if name in ("__getitem__", "__setitem__") else ()
         lists = any(isinstance(part, list) for part in (index if isinstance(index, tuple) else (index,)))
-        if name in (*self.MAKERS, *self.READERS) or lists or any(x.device.type == "cpu" for x in tensors):
+        if name in MAKERS_AND_READERS or lists or any(x.device.type == "cpu" for x in tensors):
             self.found.append(name)
         return function(*args, **kwargs)
 

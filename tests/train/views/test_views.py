@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -90,21 +90,15 @@ def below(by: float) -> tuple[float, ...]:
     ],
 )
 def test_box_is_target_ignored_or_dropped(
-    box: Sequence[float],
-    flagged: bool,
-    scale: Sequence[float],
-    offset: Sequence[float],
-    expected: list[float] | None,
-    judgement: str,
+    box: Any, flagged: bool, scale: Any, offset: Any, expected: Any, judgement: str
 ) -> None:
     store = boxes_store(torch.tensor([box]), torch.tensor([flagged]))
-    whole = torch.tensor([[0.0, 0.0, 256.0, 256.0]])
-    tiles = Tiles(torch.tensor([0]), torch.tensor([scale]), torch.tensor([offset]), whole)
-    boxes, found, ignored = judge_boxes(map_boxes(store, tiles), CONFIG)
+    maps = (torch.tensor([row]) for row in (scale, offset, [0.0, 0.0, 256.0, 256.0]))
+    boxes, found, ignored = judge_boxes(map_boxes(store, Tiles(torch.tensor([0]), *maps)), CONFIG)
     if expected is not None:
         assert boxes[0, 0].tolist() == expected
-    assert found[0].nonzero().flatten().tolist() == [0] * (judgement == "target")
-    assert ignored[0].nonzero().flatten().tolist() == [0] * (judgement == "ignored")
+    assert (bool(found[0, 0]), bool(ignored[0, 0])) == (judgement == "target", judgement == "ignored")
+    assert not (found | ignored)[0, 1:].any()
 
 
 def test_crowds_keep_the_largest_and_ignore_the_rest() -> None:
@@ -125,21 +119,17 @@ def test_crowds_keep_the_largest_and_ignore_the_rest() -> None:
 def test_counts_split_a_batch() -> None:
     assert view_counts(TrainConfig().replace(batch_size=256)) == (51, 82, 123)
     assert view_counts(TrainConfig().replace(batch_size=1, mosaic_share=1.0)).tiles == 4
-    assert view_counts(CONFIG).views == 24
 
 
-CHANGES = ("soft_chance", "light_chance", "cover_chance", "rotate_chance")
-
-
-@pytest.mark.parametrize("key", CHANGES)
+@pytest.mark.parametrize("key", ["soft_chance", "light_chance", "cover_chance", "rotate_chance"])
 def test_a_change_alters_the_views_it_strikes_and_no_other(key: str, store: ImageStore) -> None:
     counts = view_counts(CONFIG)
     torch.manual_seed(2)
     draws = draw(counts, torch.tensor(1.0), "cpu")
-    before = make_views(store.tensors, draws, counts, CONFIG)
-    rare = make_views(store.tensors, draws, counts, CONFIG.replace(**{key: 1e-9}))
-    always = make_views(store.tensors, draws, counts, CONFIG.replace(**{key: 1.0}))
-    often = make_views(store.tensors, draws, counts, CONFIG.replace(**{key: 0.5}))
+    before, rare, often, always = (
+        make_views(store.tensors, draws, counts, CONFIG.replace(**{key: chance}))
+        for chance in (0.0, 1e-9, 0.5, 1.0)
+    )
     assert all(torch.equal(a, b) for a, b in zip(before, rare, strict=True))
     changed = (always.images != before.images).flatten(1).any(1)
     assert int(changed.sum()) >= 0.8 * counts.views  # by chance, no cover is used, or all miss the pixels
