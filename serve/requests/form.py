@@ -32,6 +32,9 @@ def form_image(body: bytes, content_type: str) -> bytes:
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
         raise _malformed(f"Content-Type must name a boundary, got {shown(content_type)}")
+    if not body.startswith(b"--" + boundary):
+        # The parser takes no preamble (RFC 2046), which ends where a line begins with the boundary.
+        body = body[body.find(b"\n--" + boundary) + 1 :]
     images: list[bytes] = []
     ended: list[bool] = []
 

@@ -15,12 +15,24 @@ def _part(name: str, content: bytes, more: bytes = b"") -> bytes:
 
 @pytest.mark.parametrize("name", ["image", "file"])
 @pytest.mark.parametrize(
-    "more", [b"", b'; filename="a.png"', b'; filename="a.png"\r\nContent-Type: image/png']
+    "more",
+    [b"", b'; filename="a.png"\r\nContent-Type: image/png', b'\r\nX-A: name="x"\r\nX-B: y'],
 )
-def test_returns_the_content_of_the_image_unchanged(name: str, more: bytes) -> None:
+@pytest.mark.parametrize(
+    ("preamble", "epilogue"),
+    [
+        (b"", b""),
+        (b"\r\n", b"\r\n"),
+        (b"--A MIME form:\n", b"\r\nthe end\r\n--limit"),
+        (b"a --limit\r\n", b""),
+    ],
+)
+def test_returns_the_content_of_the_image_unchanged(
+    name: str, more: bytes, preamble: bytes, epilogue: bytes
+) -> None:
     # The content has prefixes of the boundary.
     content = bytes(range(256)) + b"\r\n--limi\r\n--\r\r\n-" + b"--limit" * 3
-    body = _part(name, content, more) + b"--limit--\r\n"
+    body = preamble + _part(name, content, more) + b"--limit--" + epilogue
     assert form_image(body, _TYPE) == content
 
 
@@ -45,12 +57,6 @@ def test_rejects_other_fields(body: bytes, received: str) -> None:
     assert caught.value.message.startswith(rule + received)
 
 
-def test_ignores_other_headers_of_a_part() -> None:
-    headers = b'X-A: name="x"\r\ncontent-disposition: form-data; name=image\r\nX-B: y'
-    body = b"--limit\r\n" + headers + b"\r\n\r\ndata\r\n--limit--"
-    assert form_image(body, _TYPE) == b"data"
-
-
 @pytest.mark.parametrize(
     ("body", "content_type", "message"),
     [
@@ -60,12 +66,6 @@ def test_ignores_other_headers_of_a_part() -> None:
         (_part("image", b"data"), _TYPE, "must end with its boundary"),
         (_part("image", b"data")[:-6], _TYPE, "must end with its boundary"),
         (b"--limit\r\nContent-Type: image/png\r\n\r\ndata\r\n--limit--", _TYPE, "valid multipart"),
-        (
-            b"--limit\r\nContent-Disposition: form-data\r\n\r\ndata\r\n--limit--",
-            _TYPE,
-            "valid multipart form",
-        ),
-        (b"--limit\r\nbroken header\r\n\r\ndata\r\n--limit--", _TYPE, "valid multipart"),
         # A part without a disposition does not inherit the disposition of the previous part.
         (_part("image", b"x") + b"--limit\r\nX: y\r\n\r\ndata\r\n--limit--", _TYPE, "valid multipart"),
     ],
