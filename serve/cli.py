@@ -1,6 +1,7 @@
 """`lensbox serve`."""
 
 import errno
+import os
 import re
 import socket
 import ssl
@@ -119,6 +120,9 @@ def _mebibytes(text: str) -> int:
 
 def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> Exception | None:
     """Serve until shutdown. Return the error if the service could not start, else None."""
+    # OpenMP reads this when torch is imported. By default its waiting threads spin: beside busy programs, one
+    # inference then takes seconds.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Imported here because this imports torch, which takes seconds.
     from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places
 
@@ -165,6 +169,7 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
     log = LogStyle(log_level, log_format)
     log.start()
     warn_of_unknown_variables()
+    log.flush()
     if not settings.artifact.is_file():
         raise CannotStartError(f"cannot start: {no_such_artifact(settings.artifact)}")
     try:
@@ -181,6 +186,7 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
         failure = _run(settings, listener, log, shutdown)
     code = ExitCode.GOOD
     if failure is not None:
+        log.flush()
         code = CannotStartError.exit_code
         click.echo(
             f"lensbox serve: cannot start: {as_typed(str(failure)) or type(failure).__name__}", err=True

@@ -1,5 +1,6 @@
 """`lensbox serve` as a process: answers, shutdown, and start-up errors."""
 
+import contextlib
 import json
 import os
 import re
@@ -93,6 +94,26 @@ def test_every_line_of_a_json_log_is_an_object(artifact_path: Path) -> None:
         assert process.end(signal.SIGTERM) == 0
     loggers = {json.loads(line)["logger"] for line in process.lines}
     assert {"lensbox.serve.http.server", "lensbox.serve.access", "uvicorn.error"} <= loggers
+
+
+def test_answers_while_nobody_reads_the_log(artifact_path: Path) -> None:
+    """Also while file descriptors are short: that is logged once."""
+    few = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))"
+    with ServeProcess(artifact_path, before=few) as process, contextlib.ExitStack() as stack:
+        url = process.ready()
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+            with process.unread():
+                for _ in range(100):
+                    headers = {"X-Request-ID": "a" * 128}
+                    assert client.get("/v1/" + "a" * 900, headers=headers).status_code == 404
+            for _ in range(150):
+                stack.enter_context(connect(url))
+            wait_until(lambda: "no connection can be accepted" in process.log)
+            stack.close()
+        process.ready()
+        assert process.end(signal.SIGTERM) == 0
+    assert process.log.count("no connection can be accepted for now: Too many open files") == 1
+    assert "Traceback" not in process.log
 
 
 _without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -2,14 +2,17 @@
 
 import json
 import logging
+import os
 import re
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
+from waiting import wait_until
 
-from lensbox.serve.observability.logs import CURRENT, JsonFormatter, request_ids
+from lensbox.serve.observability.logs import CURRENT, JsonFormatter, PatientHandler, request_ids
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 _PARENT = f"00-{_TRACE}-b7ad6b7169203331-01"
@@ -117,3 +120,45 @@ def test_an_exception_is_part_of_its_line() -> None:
     assert (entry["level"], entry["message"]) == ("error", "it failed: x\ny")
     assert entry["exception"] == "RuntimeError: the cause"
     assert "request_id" not in entry
+
+
+def _log_to(file: int) -> logging.Logger:
+    handler = PatientHandler(file)
+    handler.setFormatter(JsonFormatter())
+    log = logging.Logger("test")
+    log.addHandler(handler)
+    return log
+
+
+def test_drops_and_counts_lines_that_nobody_reads() -> None:
+    reader, writer = os.pipe()
+    log = _log_to(writer)
+    for number in range(4000):
+        log.error("%d %s", number, "x" * 1000)
+    lines: list[str] = []
+
+    def read() -> None:
+        with os.fdopen(reader, encoding="utf-8") as pipe:
+            for line in pipe:
+                lines.append(json.loads(line)["message"])
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    wait_until(lambda: any("log lines were dropped, because nobody" in line for line in lines))
+    assert [int(line.split()[0]) for line in lines[:1000]] == list(range(1000))
+    dropped = sum(int(line.split()[0]) for line in lines if "dropped" in line)
+    assert dropped + sum("xxx" in line for line in lines) == 4000
+    log.error("the last")
+    wait_until(lambda: lines[-1] == "the last")
+    os.close(writer)
+    thread.join()
+
+
+def test_logs_without_a_reader() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    log = _log_to(writer)
+    for _ in range(2):
+        log.error("lost")
+        log.handlers[0].flush()
+    os.close(writer)

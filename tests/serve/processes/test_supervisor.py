@@ -115,7 +115,9 @@ def _value(url: str, name: str) -> float:
     return sum(float(number) for sample, _, number in samples if sample == name)
 
 
-def test_processes_return_the_artifacts_results(url: str, artifact: Artifact, encode: Encode) -> None:
+def test_processes_return_the_artifacts_results(
+    process: ServeProcess, url: str, artifact: Artifact, encode: Encode
+) -> None:
     files = [encode("PNG"), encode("JPEG"), b"no image", encode("PNG", "L")]
     alone = {index: artifact.detect_image(artifact.read_photo(files[index])) for index in (0, 1, 3)}
 
@@ -124,6 +126,8 @@ def test_processes_return_the_artifacts_results(url: str, artifact: Artifact, en
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(detect, files * 10))
+    for engine in workers(process)["engines"]:
+        assert "OMP_WAIT_POLICY=passive" in _read(engine, "environ").split("\0")
     assert [one["code"] for one in answers[2::4]] == ["undecodable_image"] * 10
     for index, expected in alone.items():
         for answer in answers[index::4]:
