@@ -95,7 +95,7 @@ STEPS = 80
 
 def run_on_gpus(data: Path, output: Path, processes: int) -> tuple[str, list[dict[str, Any]]]:
     """Train with 16 views a step. Return the log and the reports of the steps."""
-    command = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command: list[object] = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command += ["-m", "lensbox.common", "train", "--data", data, "--val", data, "--output", output]
     settings = [
         f"steps={STEPS}",

@@ -81,9 +81,9 @@ def test_an_interruption_loses_no_evaluation_no_best_average_and_no_line_of_the_
         file.write('{"step": 9}\n{"step": 2')  # after the checkpoint, and cut short
     train(store, config, run_options(tmp_path, resume=True), ANY_DATA)
     assert sorted(set(scores.steps)) == [2, 3]
-    for file, state in (("best", scores.averages[after - 1]), ("weights", scores.averages[-1])):
-        written = load_detector(tmp_path / f"{file}.safetensors").state_dict()
-        assert all(torch.equal(value, state[name]) for name, value in written.items())
+    for name, state in (("best", scores.averages[after - 1]), ("weights", scores.averages[-1])):
+        written = load_detector(tmp_path / f"{name}.safetensors").state_dict()
+        assert all(torch.equal(value, state[key]) for key, value in written.items())
     lines = [json.loads(line, parse_constant=lambda name: name) for line in log.read_text().splitlines()]
     assert [line["step"] for line in lines if "loss" in line] == [1, 2, 3]
     evaluated = [line for line in lines if "AP all>=8" in line]

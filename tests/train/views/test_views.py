@@ -23,9 +23,8 @@ def test_plain_views_are_whole_photographs_without_any_change(store: ImageStore)
     plain = plain_views(config)
     assert view_counts(plain) == ViewCounts(0, 6, 0)
     draws = draw(view_counts(plain), torch.zeros(()), "cpu")
-    views, tiles = (
-        make(store.tensors, draws, view_counts(plain), plain) for make in (make_views, place_tiles)
-    )
+    given = (store.tensors, draws, view_counts(plain), plain)
+    views, tiles = make_views(*given), place_tiles(*given)
     shown, _ = render_tiles(store.tensors.images, store.tensors.sizes, tiles)
     # Gamma keeps black a hundredth of a gray level above 0.
     torch.testing.assert_close(views.images[:, 0], shown, atol=0.03, rtol=0)
