@@ -54,77 +54,49 @@ def test_means_leave_out_classes_without_boxes() -> None:
     assert means == pytest.approx({**dict.fromkeys(BANDS, nan), "all>=8": 0.3}, nan_ok=True)
 
 
-ONES = np.ones((1, 4))
-FINITE = "must be finite numbers [n"
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("boxes", np.full((1, 4), np.nan), "finite numbers [n, 4], got nan"),
+        ("boxes", np.full((1, 4), -np.inf), "finite numbers [n, 4], got -inf"),
+        ("boxes", [[0, 0, 1, 1]], "finite numbers [n, 4], got [[0, 0, 1, 1]]"),
+        ("boxes", np.ones((1, 5)), "finite numbers [n, 4], got shape [1, 5]"),
+        ("scores", np.array([np.nan]), "finite numbers [n], got nan"),
+        ("scores", np.array([True]), "finite numbers [n], got array([ True])"),
+        ("scores", [0.9], "finite numbers [n], got [0.9]"),
+        ("scores", np.ones(2), "numbers, as many as 1 boxes"),
+        ("classes", np.ones(1), "integers, as many as 1 boxes"),
+        ("classes", np.ones(2, int), "integers, as many as 1 boxes"),
+        ("ignore", np.zeros(1), "true or false, as many as 1 boxes"),
+        ("ignore", np.zeros(2, bool), "true or false, as many as 1 boxes"),
+    ],
+)
+def test_boxes_scores_and_classes_must_be_finite_numbers(name: str, value: Any, rule: str) -> None:
+    parts = {"boxes": np.ones((1, 4)), "scores": np.ones(1), "ignore": np.zeros(1, bool)} | {name: value}
+    scores, ignore = parts.pop("scores"), parts.pop("ignore")
+    if name != "ignore":
+        with pytest.raises(InputError, match=re.escape(f"{name} of detections must be {rule}")):
+            ImageDetections(scores=scores, **parts)
+    if name != "scores":
+        with pytest.raises(InputError, match=re.escape(f"{name} of labels must be {rule}")):
+            ImageLabels(ignore=ignore, **parts)
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "words"),
+    ("name", "value", "rule"),
     [
-        (
-            ImageDetections,
-            (np.full((1, 4), np.nan), np.ones(1)),
-            f"boxes of detections {FINITE}, 4], got nan",
-        ),
-        (
-            ImageDetections,
-            (np.full((1, 4), -np.inf), np.ones(1)),
-            f"boxes of detections {FINITE}, 4], got -inf",
-        ),
-        (ImageDetections, ([[0, 0, 1, 1]], np.ones(1)), f"boxes of detections {FINITE}, 4], got [[0, 0"),
-        (
-            ImageDetections,
-            (np.ones((1, 5)), np.ones(1)),
-            f"boxes of detections {FINITE}, 4], got shape [1, 5]",
-        ),
-        (ImageDetections, (ONES, np.array([np.nan])), f"scores of detections {FINITE}], got nan"),
-        (ImageDetections, (ONES, np.array([True])), f"scores of detections {FINITE}], got array"),
-        (ImageDetections, (ONES, [0.9]), f"scores of detections {FINITE}], got [0.9]"),
-        (ImageDetections, (ONES, np.ones(2)), "scores of detections must be numbers, as many as 1 boxes"),
-        (ImageDetections, (ONES, np.ones(1), np.ones(1)), "classes of detections must be integers"),
-        (
-            ImageDetections,
-            (ONES, np.ones(1), np.ones(2, int)),
-            "classes of detections must be integers, as many",
-        ),
-        (ImageLabels, (np.full((2, 4), np.inf), np.zeros(2, bool)), f"boxes of labels {FINITE}, 4], got inf"),
-        (ImageLabels, (ONES, np.zeros(1)), "ignore of labels must be true or false"),
-        (
-            ImageLabels,
-            (ONES, np.zeros(2, bool)),
-            "ignore of labels must be true or false, as many as 1 boxes",
-        ),
-        (ImageLabels, (ONES, np.zeros(1, bool), np.array([True])), "classes of labels must be integers"),
+        ("scores", torch.ones(1, 1, dtype=torch.bool), "a floating-point tensor, got torch.bool"),
+        ("scores", [[1.0]], "a floating-point tensor, got list"),
+        ("scores", torch.full((1, 1), torch.inf), "finite numbers [n], got inf"),
+        ("boxes", torch.ones(1, 1, 4).long(), "a floating-point tensor, got torch.int64"),
+        ("boxes", torch.full((1, 1, 4), torch.nan), "finite numbers [n, 4], got nan"),
     ],
 )
-def test_boxes_scores_and_classes_must_be_finite_numbers(kind: Any, values: Any, words: str) -> None:
-    with pytest.raises(InputError, match=re.escape(words)):
-        kind(*values)
-
-
-@pytest.mark.parametrize(
-    ("part", "value", "words"),
-    [
-        (
-            "scores",
-            torch.ones(1, 1, dtype=torch.bool),
-            "scores of detections must be a floating-point tensor",
-        ),
-        ("scores", [[1.0]], "scores of detections must be a floating-point tensor, got list"),
-        ("scores", torch.full((1, 1), torch.inf), "scores of detections must be finite numbers [n], got inf"),
-        ("boxes", torch.ones(1, 1, 4).long(), "boxes of detections must be a floating-point tensor"),
-        (
-            "boxes",
-            torch.full((1, 1, 4), torch.nan),
-            "boxes of detections must be finite numbers [n, 4], got nan",
-        ),
-    ],
-)
-def test_a_detector_must_find_finite_numbers(part: str, value: Any, words: str) -> None:
+def test_a_detector_must_find_finite_numbers(name: str, value: Any, rule: str) -> None:
     """Training's own evaluation and `lensbox evaluate` ask detectors through `detect_all`."""
     outputs = {"boxes": torch.ones(1, 1, 4), "scores": torch.ones(1, 1), "counts": torch.ones(1).long()}
-    with pytest.raises(InputError, match=re.escape(words)):
-        detect_all(lambda *_: outputs | {part: value}, torch.zeros(1, 1, 8, 8, dtype=torch.uint8), "cpu")
+    with pytest.raises(InputError, match=re.escape(f"{name} of detections must be {rule}")):
+        detect_all(lambda *_: outputs | {name: value}, torch.zeros(1, 1, 8, 8, dtype=torch.uint8), "cpu")
 
 
 def write_photographs(folder: Path, rows: list[str]) -> Path:
@@ -164,10 +136,9 @@ def test_without_classes_all_boxes_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("without", ["labels", "detections"])
 def test_boxes_without_classes_are_of_class_0(without: str) -> None:
-    boxes = np.array([[0.0, 0, 20, 20], [50, 50, 70, 70]])
-    classes = np.array([0, 1])
-    labels = ImageLabels(boxes, np.zeros(2, bool), *(() if without == "labels" else (classes,)))
-    found = ImageDetections(boxes, np.array([0.9, 0.8]), *(() if without == "detections" else (classes,)))
+    boxes, classes = np.array([[0.0, 0, 20, 20], [50, 50, 70, 70]]), {"classes": np.array([0, 1])}
+    labels = ImageLabels(boxes, np.zeros(2, bool), **({} if without == "labels" else classes))
+    found = ImageDetections(boxes, np.array([0.9, 0.8]), **({} if without == "detections" else classes))
     matched = Evaluation([labels], [found])
     # The second box is of class 1 on one side and of class 0 on the other: no hit, whichever side that is.
     assert matched.curve(*BANDS["all>=8"]).average_precision() == pytest.approx(0.5, abs=1e-3)

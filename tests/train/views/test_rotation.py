@@ -104,17 +104,15 @@ def test_padding_stays_black_and_edges_stay_bright(degrees: float) -> None:
     assert ((inside[0] == 1) != expected).float().mean() < 0.005
 
 
-def ellipse_store(boxes: Sequence[Sequence[Sequence[float]]]) -> StoreTensors:
+def ellipse_store(*photographs: Sequence[Sequence[float]]) -> StoreTensors:
     """Photographs of 400 x 400 pixels, of one or more white ellipses each."""
-    pixels = torch.zeros(len(boxes), SIDE, SIDE, dtype=torch.uint8)
-    for index, group in enumerate(boxes):
-        for box in group:
-            drawn = ellipse(box, 400, 400).byte()
-            pixels[index, :400, :400] = torch.maximum(pixels[index, :400, :400], drawn)
-    sizes = torch.tensor([[400, 400]] * len(boxes))
-    groups = [torch.tensor(group) for group in boxes]
-    flags = [torch.zeros(len(group)).bool() for group in boxes]
-    return store_tensors(pixels, sizes, groups, flags, torch.ones(len(boxes)), 8)
+    pixels = torch.zeros(len(photographs), SIDE, SIDE, dtype=torch.uint8)
+    for shown, boxes in zip(pixels, photographs, strict=True):
+        shown[:400, :400] = torch.stack([ellipse(box, 400, 400) for box in boxes]).amax(0)
+    sizes = torch.tensor([[400, 400]] * len(photographs))
+    flags = [torch.zeros(len(boxes)).bool() for boxes in photographs]
+    chances = torch.ones(len(photographs))
+    return store_tensors(pixels, sizes, list(map(torch.tensor, photographs)), flags, chances, 8)
 
 
 @pytest.mark.parametrize("rotate_chance", [0.0, 1.0])
@@ -126,9 +124,7 @@ def test_boxes_lie_on_their_pixels(counts: tuple[int, int, int], mosaic: float, 
     config = CONFIG.replace(
         keep_visible=0.999, ignore_visible=0.0, min_target_height=0.0, rotate_chance=rotate_chance
     )
-    store = ellipse_store(
-        [[[150.0, 100.0, 220.0, 200.0]], [[250.0, 200.0, 290.0, 260.0]], [[30, 40, 100, 80.0]]]
-    )
+    store = ellipse_store([[150.0, 100, 220, 200]], [[250.0, 200, 290, 260]], [[30.0, 40, 100, 80]])
     torch.manual_seed(7)
     views = make_views(store, draw(counts, torch.tensor(mosaic), "cpu"), counts, config)
     checked = 0
@@ -150,7 +146,7 @@ def test_boxes_lie_on_their_pixels(counts: tuple[int, int, int], mosaic: float, 
 def test_a_box_rotated_out_of_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation, "LARGEST_TURN", 45.0)
     # The larger face is in the upper right corner, where a turn by 45 degrees takes it out of view.
-    store = ellipse_store([[[306.0, 0.0, 400.0, 94.0], [170.0, 170.0, 230.0, 230.0]]])
+    store = ellipse_store([[306.0, 0.0, 400.0, 94.0], [170.0, 170.0, 230.0, 230.0]])
     counts = ViewCounts(0, 1, 0)
     draws = draw(counts, torch.tensor(1.0), "cpu")
     draws.tile[:, 1] = 0.9  # not mirrored
