@@ -26,26 +26,21 @@ def targets(*boxes: Sequence[float]) -> Tensor:
     return torch.tensor([[*boxes, *[[0.0] * 4] * (4 - len(boxes))]])
 
 
-def test_equals_a_plain_loop() -> None:
+def test_equals_the_formulas() -> None:
     boxes, logits = (value.detach() for value in predictions())
     torch.manual_seed(0)
     logits = logits + torch.randn_like(logits)
     target = targets(TARGET, [20.0, 20.0, 90.0, 110.0])
     losses = detection_loss(boxes, logits, target, targets(), CONFIG)
     pairs = assign(boxes, logits, target)
-    quality = torch.zeros(logits.shape[1])
-    box_sum = weight_sum = 0.0
-    for slot in range(2):
-        for cell, q in zip(pairs.cells[0, slot], pairs.quality[0, slot], strict=True):
-            if q > 0:
-                quality[cell] = q
-                a, b = boxes[0, cell], target[0, slot]
-                low, high = torch.maximum(a[:2], b[:2]), torch.minimum(a[2:], b[2:])
-                inter = (high - low).clamp(min=0).prod()
-                union = (a[2:] - a[:2]).prod() + (b[2:] - b[:2]).prod() - inter
-                hull = (torch.maximum(a[2:], b[2:]) - torch.minimum(a[:2], b[:2])).prod()
-                box_sum += float(q * (1 - (inter / union - (hull - union) / hull)))
-                weight_sum += float(q)
+    slots, _ = (pairs.quality[0] > 0).nonzero().T
+    cells, weights = (values[0][pairs.quality[0] > 0] for values in (pairs.cells, pairs.quality))
+    quality = torch.zeros(logits.shape[1]).index_put((cells,), weights)
+    a, b = boxes[0, cells], target[0, slots]
+    inter = (torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])).clamp(min=0).prod(1)
+    hull = (torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])).prod(1)
+    union = (a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1) - inter
+    box = (weights * (1 - (inter / union - (hull - union) / hull))).sum() / max(float(weights.sum()), 1.0)
     p = logits[0].sigmoid()
     positives = set(pairs.cells[pairs.positive].tolist())
     is_positive = torch.tensor([cell in positives for cell in range(len(p))])
@@ -53,7 +48,7 @@ def test_equals_a_plain_loop() -> None:
     weight = torch.where(is_positive, quality, 0.75 * p**2)
     expected = float((weight * entropy).sum() / max(float(quality.sum()), 1.0))
     assert losses.classification.item() == pytest.approx(expected, rel=1e-4)
-    assert losses.box.item() == pytest.approx(box_sum / max(weight_sum, 1.0), rel=1e-4)
+    assert losses.box.item() == pytest.approx(float(box), rel=1e-4)
     assert losses.total.item() == pytest.approx(expected + 2 * losses.box.item(), rel=1e-4)
     assert losses.positives.item() == len(positives)
     assert losses.quality.item() == pytest.approx(float(quality.sum()), rel=1e-5)
