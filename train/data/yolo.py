@@ -217,11 +217,11 @@ def _parse_rows(labels: Path, names: Mapping[float, str], problems: list[Problem
 def _refuse_ambiguous(file: Path, rows: Sequence[_ParsedRow]) -> None:
     """Raise DataError if the longer rows may be boxes with landmarks as well as polygons.
 
-    Landmarks are as many in all rows, and near boxes within the picture. Polygons read as boxes with
-    landmarks seldom are.
+    All rows with landmarks are equally long, and begin with a box within the picture. Most sets of polygons
+    are not: the first corners as centre and size of a box give boxes that reach beyond the picture.
     """
     long = [row for row in rows if len(row.values) >= 6 and len(row.values) % 2 == 0]
-    fitting = [row for row in long if _may_have_landmarks(row.values)]
+    fitting = [row for row in long if _is_share(*_corners(row.values))]
     if len({len(row.values) for row in long}) == 1 and 2 * len(fitting) > len(long):
         count = len(long[0].values)
         raise DataError(
@@ -231,19 +231,10 @@ def _refuse_ambiguous(file: Path, rows: Sequence[_ParsedRow]) -> None:
         )
 
 
-def _may_have_landmarks(values: Sequence[float]) -> bool:
-    (x, y, width, height), rest = values[:4], values[4:]
-    if not (_is_share(x - width / 2, x + width / 2) and _is_share(y - height / 2, y + height / 2)):
-        return False
-    return any(
-        # A landmark that is not in view is (0, 0) or (-1, -1).
-        all(
-            (abs(a - x) <= width and abs(b - y) <= height) or a == b in (0, -1)
-            for a, b in zip(rest[::step], rest[1::step], strict=True)
-        )
-        for step in (2, 3)
-        if len(rest) % step == 0
-    )
+def _corners(values: Sequence[float]) -> list[float]:
+    """Return xyxy of the box whose centre and size the values begin with."""
+    x, y, width, height = values[:4]
+    return [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
 
 
 def _is_share(*values: float) -> bool:
@@ -260,8 +251,7 @@ def _box_of(
     if landmarks and len(values) == 4 + landmarks:
         values = values[:4]
     if len(values) == 4:
-        x, y, width, height = values
-        corners = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
+        corners = _corners(values)
     elif landmarks:
         return f"a row must be class x y width height, and {landmarks} numbers of landmarks (kpt_shape)"
     elif len(values) >= 6 and len(values) % 2 == 0:

@@ -1,9 +1,11 @@
-"""Run a detector over labelled photographs and score it by size band and by class."""
+"""Run a detector over labelled photographs; its figures by size band and by class, as a table and as JSON."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isnan, nan
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,13 +22,82 @@ from lensbox.train.evaluation.average_precision import (
 from lensbox.train.evaluation.boxes import Array, ImageDetections
 from lensbox.train.evaluation.coco_precision import coco_precision
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
-from lensbox.train.evaluation.figures import ClassFigures, Figures
 
 NMS_IOU = 0.5
 
 # (images uint8 [B, C, H, W], score threshold, IoU threshold) -> boxes, scores, counts; a detector with
 # classes returns these and labels by name.
 Detect = Callable[[Tensor, float, float], tuple[Tensor, Tensor, Tensor] | Mapping[str, Tensor]]
+
+
+class ClassFigures(NamedTuple):
+    """Figures of a class: average precision by band name, and labelled boxes of at least 8 px."""
+
+    average_precision: dict[str, float]
+    boxes: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of an evaluation.
+
+    Attributes:
+        average_precision: by band name, see `BANDS`; with classes the mean over those that have boxes in it.
+        images, boxes: photographs, and boxes to find of at least 8 px.
+        threshold, f1: score with the best F1 at 8 px and above, over all classes, and that F1.
+        coco: by the names of `COCO_FIGURES`; None if not computed.
+        classes: by name; empty for a detector without classes.
+    """
+
+    average_precision: dict[str, float]
+    images: int
+    boxes: int
+    threshold: float
+    f1: float
+    coco: dict[str, float] | None = None
+    classes: Mapping[str, ClassFigures] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures for JSON, with null for bands without boxes."""
+        classes = {
+            name: {"average_precision": _without_nan(precision), "boxes": boxes}
+            for name, (precision, boxes) in self.classes.items()
+        }
+        return {
+            "average_precision": _without_nan(self.average_precision),
+            "images": self.images,
+            "boxes": self.boxes,
+            "best_f1": self.f1,
+            "recommended_threshold": None if isnan(self.threshold) else self.threshold,
+            "coco": None if self.coco is None else _without_nan(self.coco),
+            **({"classes": classes} if classes else {}),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the lines of a small table."""
+        names = {name: name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in self.average_precision}
+        head = "  ".join(f"{names[name] + ' px':>9}" for name in self.average_precision)
+        title = f"average precision at IoU 0.5, {self.images} images, {self.boxes} boxes of at least 8 px"
+        rows = [_row(self.average_precision)]
+        if self.classes:
+            head += "      boxes"
+            rows = [f"{_row(self.average_precision)}  {self.boxes:9}  mean of {len(self.classes)} classes"]
+            rows += [
+                f"{_row(precision)}  {boxes:9}  {name}" for name, (precision, boxes) in self.classes.items()
+            ]
+        lines = [title, head, *rows, f"best F1 {self.f1:.3f} at score {self.threshold:.3f}"]
+        if self.coco is not None:
+            lines.append("COCO, the 100 best detections an image, areas in canvas pixels")
+            lines += ["  ".join(f"{name:>9}" for name in self.coco), _row(self.coco)]
+        return lines
+
+
+def _row(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{value:9.4f}" for value in values.values())
+
+
+def _without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: None if isnan(value) else value for name, value in values.items()}
 
 
 def detect_all(
@@ -110,6 +181,6 @@ def mean_precision(classes: Mapping[str, ClassFigures]) -> dict[str, float]:
     means = {}
     for band in BANDS:
         values = [figures.average_precision[band] for figures in classes.values()]
-        values = [value for value in values if not math.isnan(value)]
-        means[band] = sum(values) / len(values) if values else math.nan
+        values = [value for value in values if not isnan(value)]
+        means[band] = sum(values) / len(values) if values else nan
     return means

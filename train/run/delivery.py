@@ -14,7 +14,7 @@ import torch
 from lensbox.common.files import atomic_write
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
-from lensbox.train.evaluation.figures import Figures
+from lensbox.train.evaluation.evaluate import Figures
 from lensbox.train.run import process_group
 from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import TrainConfig

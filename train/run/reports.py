@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.files import atomic_write
-from lensbox.train.evaluation.figures import Figures
+from lensbox.train.evaluation.evaluate import Figures
 from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import Clock, learning_rate
 from lensbox.train.run.step import TrainStep

@@ -18,9 +18,8 @@ import torch
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.evaluation.evaluate import evaluate
+from lensbox.train.evaluation.evaluate import Figures, evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
-from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
 from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint, set_aside
 from lensbox.train.run.compile_and_capture import compile_and_capture

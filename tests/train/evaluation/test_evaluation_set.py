@@ -17,9 +17,8 @@ from lensbox.train.data.labels import read_labels
 from lensbox.train.evaluation.average_precision import BANDS, Evaluation
 from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels
 from lensbox.train.evaluation.coco_precision import coco_precision
-from lensbox.train.evaluation.evaluate import detect_all, mean_precision
+from lensbox.train.evaluation.evaluate import ClassFigures, detect_all, mean_precision
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
-from lensbox.train.evaluation.figures import ClassFigures
 
 CLASSES = 3
 

@@ -17,9 +17,8 @@ from lensbox.common.errors import InputError
 from lensbox.model import load_detector, read_metadata
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.labels import read_labels
-from lensbox.train.evaluation.evaluate import evaluate
+from lensbox.train.evaluation.evaluate import Figures, evaluate
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
-from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import run as trainer
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.reports import TrainingError
