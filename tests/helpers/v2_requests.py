@@ -1,12 +1,17 @@
 """Valid and invalid requests of protocol v2, for this service and for Triton.
 
-`tests/serve/http/record_triton.py` records the answers of Triton.
+`python v2_requests.py URL FILE` keeps the answers of a Triton server, whose binary is in the wheel of
+nvidia-pytriton. Its model `face_detector` has `max_batch_size: 0`, a Python backend that answers zeros, and
+these tensors: images UINT8 [-1, 1, 256, 256]; score_threshold and iou_threshold FP32 [1], optional; boxes
+FP32 [-1, 256, 4]; scores FP32 [-1, 256]; counts INT32 [-1].
 """
 
 import gzip
 import json
+import sys
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -169,3 +174,19 @@ def summary(response: httpx.Response) -> dict[str, Any]:
         "json": document,
         "binary": len(content) - size,
     }
+
+
+def ask(client: httpx.Client, name: str) -> dict[str, Any]:
+    """Send a request of `REQUESTS`; return the summary of its answer."""
+    request = REQUESTS[name]
+    headers = {"Accept-Encoding": "identity", **request.headers}  # without httpx's own Accept-Encoding
+    return summary(client.request(request.method, request.path, content=request.body, headers=headers))
+
+
+if __name__ == "__main__":
+    with httpx.Client(base_url=sys.argv[1], timeout=60) as triton:
+        answers = {name: ask(triton, name) for name in REQUESTS}
+    server = "{name} {version}".format_map(answers["server"]["json"])
+    lines = ",\n".join(f" {json.dumps(name)}: {json.dumps(answer)}" for name, answer in answers.items())
+    text = f'{{"server": {json.dumps(server)}, "answers": {{\n{lines}\n}}}}\n'
+    Path(sys.argv[2]).write_text(text, encoding="utf-8")

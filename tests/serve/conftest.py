@@ -4,6 +4,7 @@ import contextlib
 import io
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from engine_jobs import LOSS, Begin, Make
 from services import Encode, Running, Start, client_of, running
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 from lensbox.artifact.metadata import Reading
 from lensbox.common.fields import Orientation
@@ -23,6 +25,7 @@ from lensbox.runtime.detection import DetectionArrays
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.self_test import SelfTestReport
+from lensbox.serve.engine.instance import Instance, State
 from lensbox.serve.http.app import create_app
 from lensbox.serve.settings import Settings
 
@@ -134,6 +137,38 @@ def fake() -> Iterator[FakeArtifact]:
 def start(start_service: Start, fake: FakeArtifact) -> Start:
     """Start a service over the fake artifact with the settings of the test, and wait until it is ready."""
     return lambda **settings: start_service(lambda: fake, **settings).ready()
+
+
+@pytest.fixture
+def make(fake: Any) -> Iterator[Make]:
+    """Make a ready instance over the fake artifact. Stop all instances at the end."""
+    made: list[Instance] = []
+
+    def make(**settings: Any) -> Instance:
+        instance = Instance(lambda: fake, Settings(Path("unused"), **settings), lambda _: None)
+        instance.start()
+        wait_until(lambda: instance.state is State.READY)
+        made.append(instance)
+        return instance
+
+    yield make
+    fake.gate.set()
+    for instance in made:
+        assert instance.stop(PATIENCE)
+
+
+@pytest.fixture
+def begin(fake: Any) -> Begin:
+    """Submit a job, and return its future once the job is running behind the closed gate."""
+
+    def begin(instance: Instance, job: Any = LOSS) -> "Future[Any]":
+        fake.gate.clear()
+        count = len(fake.calls)
+        future: Future[Any] = instance.submit(job)
+        wait_until(lambda: len(fake.calls) > count)
+        return future
+
+    return begin
 
 
 @pytest.fixture(scope="session")

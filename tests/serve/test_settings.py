@@ -34,10 +34,7 @@ def test_counts_are_bounded(name: str) -> None:
     [
         ("devices", ["", "all", "cpu", "cuda", "cuda:0,cuda:12", "cpu,cpu"]),
         ("frontends", [0, 256]),
-        ("busy_poll", [0, 100]),
         ("max_delay", [0.0, 1000.0]),
-        ("engine_timeout", [0.0, 3600.0]),
-        ("body_timeout", [0.5, 86_400.0]),
         ("cors_origins", ["", "*", "https://a.example", "http://localhost:3000,https://[::1]:8443"]),
         ("otel_endpoint", ["http://collector:4318/otlp"]),
     ],
@@ -50,19 +47,15 @@ def test_accepts(name: str, values: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("device", ["tpu", "cuda:"], "device must be one of auto, cpu, cuda, got"),
+        ("device", ["tpu"], "device must be one of auto, cpu, cuda, got"),
         ("devices", ["auto", "cuda:", "cuda:0,", "cuda:1 ,cuda:0", "tpu:0", "all,cpu"], _DEVICES),
         *(
             (name, [0.0, -1.0, math.nan, math.inf], f"{name} must be above 0 and at most 86400, got")
             for name in ("body_timeout", "answer_timeout")
         ),
         ("max_delay", [-1.0, math.nan], "max_delay must be at least 0, got"),
-        ("max_delay", [1001.0], "max_delay must be at most 1000, got"),
-        ("engine_timeout", [-1.0, math.nan], "engine_timeout must be at least 0, got"),
         ("engine_timeout", [3601.0], "engine_timeout must be at most 3600, got"),
         ("frontends", [-1], "frontends must be at least 0, got"),
-        ("frontends", [257], "frontends must be at most 256, got"),
-        ("busy_poll", [101], "busy_poll must be at most 100, got"),
         ("max_pixels", [PILLOW_MAX_PIXELS + 1], "max_pixels must be at most 89478485, got"),
         (
             "cors_origins",

@@ -115,14 +115,12 @@ class _Coming:
     def __init__(self) -> None:
         self.instance: Instance
         self.futures: list[Future[Any]] = []
-        self.first_was_done = False
         self._woken = threading.Event()
 
     def receive(self, timeout: float, busy: bool = True) -> None:
         if not self.futures:
             self.futures += [self.instance.submit(_coded(first)) for first in (1, 2)]
-        elif self.futures[0].done() and not self.first_was_done:
-            self.first_was_done = True
+        elif self.futures[0].done() and len(self.futures) == 2:
             self.futures.append(self.instance.submit(_coded(3)))
         self._woken.wait(timeout)
         self._woken.clear()
@@ -134,15 +132,13 @@ class _Coming:
 def test_receives_while_the_next_batch_is_decoded(fake: Any, decoder: _Decoder) -> None:
     """To receive is also to send the answers of the batch before."""
     coming = _Coming()
-    coming.instance = Instance(
-        lambda: fake, Settings(Path("unused"), max_batch=1), lambda _: None, source=coming
-    )
+    settings = Settings(Path("unused"), max_batch=1)
+    coming.instance = Instance(lambda: fake, settings, lambda _: None, source=coming)
     decoder.holds = 2
     decoder.gate.clear()
     coming.instance.start()
-    wait_until(lambda: coming.first_was_done and len(coming.futures) == 3)
+    wait_until(lambda: len(coming.futures) == 3)
     assert not coming.futures[1].done()
-    assert coming.instance.waiting == 1
     decoder.gate.set()
     assert [one.scores.tolist() for one in results(*coming.futures)] == [[0.5]] * 3
     assert coming.instance.stop(PATIENCE)

@@ -12,24 +12,19 @@ from lensbox.serve.engine import devices
 from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places, usable_cpus
 from lensbox.serve.settings import Settings
 
+_NESTED = {"pods": "400000 100000", "pods/mine": "max 100000", "others": "100000 100000"}
+
 
 @pytest.mark.parametrize(
     ("own", "limits", "cpus"),
     [
         ("0::/", {}, 16),
         ("4:cpu:/old", {"": "200000 100000"}, 16),  # version 1
-        *(
-            ("0::/", {"": limit}, cpus)
-            for limit, cpus in (
-                *(("max 100000", 16), ("200000 100000", 2), ("250000 100000", 3), ("50000 100000", 1)),
-                *(("9900000 100000", 16), ("what is this", 16), ("100000 0", 16)),
-            )
-        ),
-        (
-            "1:name=x:/\n0::/pods/mine",
-            {"pods": "400000 100000", "pods/mine": "max 100000", "others": "100000 100000"},
-            4,
-        ),
+        ("0::/", {"": "max 100000"}, 16),
+        ("0::/", {"": "250000 100000"}, 3),
+        ("0::/", {"": "50000 100000"}, 1),
+        ("0::/", {"": "100000 0"}, 16),
+        ("1:name=x:/\n0::/pods/mine", _NESTED, 4),
     ],
 )
 def test_respects_the_tightest_limit_of_a_container(
@@ -79,9 +74,7 @@ def test_more_jobs_may_wait_for_a_gpu() -> None:
 def test_busy_polls_with_gpus_and_spare_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
     assert busy_poll(_settings(frontends=6), ["cuda"]) == 4
-    assert busy_poll(_settings(frontends=5), ["cuda:0", "cuda:1"]) == 4
     assert busy_poll(_settings(frontends=6), ["cuda:0", "cuda:1"]) == 0
-    assert busy_poll(_settings(frontends=1), ["cpu"]) == 0
     assert busy_poll(_settings(frontends=1), ["cuda:0", "cpu"]) == 0
     assert busy_poll(_settings(frontends=1, busy_poll=9), ["cpu"]) == 9
     assert busy_poll(_settings(frontends=1, busy_poll=0), ["cuda"]) == 0

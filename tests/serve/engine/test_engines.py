@@ -60,10 +60,22 @@ def _job(engines: Engines) -> str:
 
 
 def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
-    engines = Engines([FakeEngine("a", 2), FakeEngine("b", 0)])
-    assert [_job(engines) for _ in range(5)] == ["b", "b", "a", "b", "a"]
-    assert engines.waiting == 7
-    assert engines.places == 20
+    first, second = FakeEngine("stuck", 2), FakeEngine("b", 0)
+    engines = Engines([first, second])
+    assert not engines.loaded
+    engines.start()
+    assert engines.loaded
+    assert [_job(engines) for _ in range(5)] == ["b", "b", "stuck", "b", "stuck"]
+    assert (engines.waiting, engines.places, engines.serves_others) == (7, 20, False)
+    second.serves_others = True
+    assert engines.serves_others
+    first.lost = "its context is ruined"
+    assert engines.lost == ""
+    second.lost = "gone"
+    assert engines.lost == "its context is ruined"
+    assert not engines.stop(0.0)
+    assert first.stopped
+    assert second.stopped
 
 
 def test_skips_engines_that_are_full_or_down() -> None:
@@ -83,16 +95,6 @@ def test_skips_engines_that_are_full_or_down() -> None:
     full.failure = NotReadyError("given up")
     with pytest.raises(NotReadyError, match="being started"):
         engines.ready_artifact()
-
-
-def test_starts_and_stops_all() -> None:
-    all_of_them = [FakeEngine("stuck", 0), FakeEngine("b", 0)]
-    engines = Engines(all_of_them)
-    assert not engines.loaded
-    engines.start()
-    assert engines.loaded
-    assert not engines.stop(0.0)
-    assert all(engine.stopped for engine in all_of_them)
 
 
 def test_fails_to_start_if_one_engine_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,21 +118,3 @@ def test_fails_to_start_if_one_engine_fails(monkeypatch: pytest.MonkeyPatch) -> 
     wait_until(lambda: engines.loaded)
     assert engines.stop(60)
     assert [str(failure) for failure in told] == ["no such device"]
-
-
-def test_serves_others_when_an_engine_does() -> None:
-    first, second = FakeEngine("first", 0), FakeEngine("second", 0)
-    both = Engines([first, second])
-    assert not both.serves_others
-    second.serves_others = True
-    assert both.serves_others
-
-
-def test_is_lost_when_all_engines_are() -> None:
-    first, second = FakeEngine("first", 0), FakeEngine("second", 0)
-    both = Engines([first, second])
-    assert both.lost == ""
-    first.lost = "its context is ruined"
-    assert both.lost == ""
-    second.lost = "gone"
-    assert both.lost == "its context is ruined"

@@ -54,9 +54,9 @@ def _come(*entries: Entry) -> Callable[[JobQueue], None]:
 
 
 def test_waits_for_the_first_job() -> None:
-    entry = _entry()
-    source = Source(_nothing, _nothing, _come(entry))
-    assert source.queue.take(4, 0.0) == [entry]
+    entries = [_entry(), _entry()]
+    source = Source(_nothing, _nothing, _come(*entries))
+    assert source.queue.take(4, 0.0) == entries
     assert source.timeouts == [0.0, 1.0, 1.0]  # checks each second whether the queue was closed
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from v2_requests import REQUESTS, summary
+from v2_requests import REQUESTS, ask
 
 _RECORDED = json.loads((Path(__file__).parent / "triton_2_51.json").read_text(encoding="utf-8"))
 _TRITON: dict[str, Any] = _RECORDED["answers"]
@@ -38,17 +38,11 @@ def test_the_recording_has_every_request() -> None:
         assert _TRITON[name]["status"] != status
 
 
-def _ask(client: httpx.Client, name: str) -> dict[str, Any]:
-    request = REQUESTS[name]
-    headers = {"Accept-Encoding": "identity", **request.headers}
-    return summary(client.request(request.method, request.path, content=request.body, headers=headers))
-
-
 @pytest.mark.parametrize("name", REQUESTS)
 def test_status_and_form_equal_tritons(name: str, client: httpx.Client) -> None:
-    answer, triton = _ask(client, name), dict(_TRITON[name])
+    answer, triton = ask(client, name), dict(_TRITON[name])
     assert answer["status"] == _OTHER_STATUS.get(name, triton["status"]), answer["json"]
-    assert _ask(client, "live")["status"] == 200  # on the same connection
+    assert ask(client, "live")["status"] == 200  # on the same connection
     if answer["status"] >= 400:
         assert answer["type"] == "application/json"
         assert list(answer["json"]) == ["error"]

@@ -34,14 +34,13 @@ def test_reads_a_file_or_else_the_environment(
     assert read_keys(tmp_path / "other") == (_BOB.encode(),)
 
 
-@pytest.mark.parametrize("wrong", ["secret", "s" * 257, "secret of a spaced key", "secret-clé-du-navigateur"])
-def test_rejects_invalid_keys_without_showing_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
-) -> None:
-    (tmp_path / "keys").write_text(f"{_ALICE}\n{wrong}", "utf-8")
-    rule = "key 2 must be 16 to 256 visible ASCII characters"
-    with pytest.raises(ApiKeyError, match=rf"^api_keys_file .*/keys: {rule}, got {len(wrong)} characters$"):
-        read_keys(tmp_path / "keys")
+def test_rejects_invalid_keys_without_showing_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("secret", "s" * 257, "secret of a spaced key", "secret-clé-du-navigateur"):
+        (tmp_path / "keys").write_text(f"{_ALICE}\n{wrong}", "utf-8")
+        with pytest.raises(ApiKeyError) as caught:
+            read_keys(tmp_path / "keys")
+        rule = f"key 2 must be 16 to 256 visible ASCII characters, got {len(wrong)} characters"
+        assert str(caught.value).endswith(f"/keys: {rule}")
     monkeypatch.setenv("LENSBOX_API_KEYS", "# none")
     with pytest.raises(ApiKeyError, match=r"^LENSBOX_API_KEYS must have at least one key, got none$"):
         read_keys(None)
@@ -64,9 +63,8 @@ def test_only_probes_and_pages_are_open(guarded: Any) -> None:
     assert guarded.get("/nothing", headers={"Authorization": f"Bearer {_ALICE}"}).status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("headers", "got"),
-    [
+def test_takes_a_known_key_only(guarded: Any, fake: Any, png: bytes) -> None:
+    for headers, got in (
         ([f"Bearer {_ALICE}"], ""),
         ([f"bearer  {_BOB}"], ""),
         ([f"Bearer {_ALICE}x"], "an unknown key"),
@@ -76,13 +74,13 @@ def test_only_probes_and_pages_are_open(guarded: Any) -> None:
         ([_ALICE], "none"),
         (["Bearer"], "none"),
         ([], "none"),
-    ],
-)
-def test_takes_a_known_key_only(guarded: Any, fake: Any, png: bytes, headers: list[str], got: str) -> None:
-    response = guarded.post("/v1/detect", content=png, headers=[("Authorization", one) for one in headers])
-    assert (response.status_code, len(fake.calls)) == ((401, 0) if got else (200, 1))
-    message = f"send an API key as 'Authorization: Bearer KEY', got {got}"
-    assert not got or (response.json()["code"], response.json()["detail"]) == ("unauthorized", message)
+    ):
+        fake.calls.clear()
+        named = [("Authorization", one) for one in headers]
+        response = guarded.post("/v1/detect", content=png, headers=named)
+        assert (response.status_code, len(fake.calls)) == ((401, 0) if got else (200, 1))
+        message = f"send an API key as 'Authorization: Bearer KEY', got {got}"
+        assert not got or (response.json()["code"], response.json()["detail"]) == ("unauthorized", message)
 
 
 def test_openapi_declares_the_key(guarded: Any, start: Start) -> None:

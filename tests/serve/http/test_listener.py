@@ -21,12 +21,8 @@ def test_the_ipv6_wildcard_accepts_ipv4() -> None:
             socket.create_connection((host, port), timeout=_PATIENCE).close()
 
 
-@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_accepted_connections_have_tcp_nodelay(family: socket.AddressFamily, host: str) -> None:
-    try:
-        listener = listen(host, 0)
-    except OSError:
-        pytest.skip(f"this machine has no address {host}")
+def test_accepted_connections_have_tcp_nodelay() -> None:
+    listener = listen("127.0.0.1", 0)
 
     async def option_of_an_accepted_connection() -> int:
         accepted: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
@@ -40,5 +36,4 @@ def test_accepted_connections_have_tcp_nodelay(family: socket.AddressFamily, hos
             with socket.create_connection(listener.getsockname()[:2], timeout=_PATIENCE):
                 return (await accepted).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
-    assert listener.family is family
     assert asyncio.run(option_of_an_accepted_connection()) != 0

@@ -62,9 +62,6 @@ def test_operations_have_ids_and_no_stray_parameters(client: httpx.Client) -> No
     places = {(one["name"], one["in"]) for operation in described for one in operation.get("parameters", [])}
     query = {(name, "query") for name in ("score_threshold", "iou_threshold", "orientation", "tiles")}
     assert places == {("name", "path"), *query}
-    for operation in described:
-        (content, *_) = operation["responses"]["200"]["content"].values()
-        assert content["schema"] != {}
 
 
 @pytest.mark.parametrize("name", _OPERATIONS)

@@ -190,9 +190,7 @@ def started(slot, state):
 def show():
     print(generate_latest(supervisor.exposed()).decode(), end="=====")
 
-alone = Metrics()  # a single process ignores the inherited folder
-alone.request_answered("/v1/detect", 200, 0.02)
-assert any(family.name == "lensbox_requests" for family in alone.exposed().collect())
+Metrics().request_answered("/v1/detect", 200, 0.02)  # a single process ignores the inherited folder
 with shared_metrics():
     supervisor, restarts, files = started("supervisor", ServiceState(True, 0, 1)), Restarts(), []
     for turn in range(3):
@@ -215,12 +213,9 @@ def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> No
     *scrapes, files = run_python("-c", _SERVICE, env=environment).stdout.split("=====")
     first, _, third, last = map(_parsed, scrapes)
     assert _value(first, "lensbox_requests_total", route="/v1/detect", status="200") == 2
-    assert _value(first, "lensbox_stage_seconds_count", stage="queue") == 4
     assert _value(first, "lensbox_batch_images_sum") == 8
     assert _value(first, "lensbox_queue_jobs") == 6
-    assert _value(first, "lensbox_requests_in_progress") == 5
     assert _value(first, "lensbox_ready") == 1
-    assert _value(first, "lensbox_restarts_total") == 0
     assert [name for name, _ in first].count("lensbox_build_info") == 1
     # Counters continue after a restart; gauges of ended processes are gone.
     assert _value(third, "lensbox_requests_total", route="/v1/detect", status="200") == 6

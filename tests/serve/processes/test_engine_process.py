@@ -44,22 +44,16 @@ def test_an_engine_beats_until_its_model_is_stuck(fake: Any) -> None:
     assert instance.stop(PATIENCE)
 
 
-class _Woken:
-    """An engine whose process was suspended twice: a call seems stuck, and then returns."""
-
-    failure = "its model has failed"
-
-    def __init__(self) -> None:
-        self.looks = [*["stuck"] * 3, "", *["stuck"] * 3, ""]
-
-    def join(self, timeout: float) -> bool:
-        return not self.looks
-
-    @property
-    def stuck(self) -> str:
-        return self.looks.pop(0)
-
-
 def test_a_suspended_process_keeps_its_engine() -> None:
-    engine: Any = _Woken()
+    """Its process was suspended twice: a call seems stuck, and then returns."""
+    looks = iter([*["stuck"] * 3, "", *["stuck"] * 3, ""])
+
+    class Woken:
+        failure, stuck = "its model has failed", ""
+
+        def join(self, timeout: float) -> bool:
+            self.stuck = next(looks, "ended")
+            return self.stuck == "ended"
+
+    engine: Any = Woken()
     assert until_given_up(engine, Heartbeat()) == engine.failure

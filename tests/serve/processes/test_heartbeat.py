@@ -1,6 +1,5 @@
 """Heartbeats of processes, and readiness of front ends that share a socket."""
 
-import multiprocessing
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -32,16 +31,6 @@ def test_check_ready_fails_while_another_front_end_is_not_ready() -> None:
     third.beat(False)
     heartbeats[2].reset()  # the third front end has died
     first.check_ready()
-
-
-def test_heartbeats_are_shared_between_processes() -> None:
-    heartbeats = [Heartbeat(), Heartbeat()]
-    process = multiprocessing.get_context("spawn").Process(target=Peers(heartbeats, 1).beat, args=(False,))
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0
-    assert heartbeats[1].waits
-    assert not heartbeats[0].waits
 
 
 def test_readyz_waits_for_all_front_ends(start: Start, fake: Any) -> None:

@@ -63,6 +63,10 @@ def test_other_jobs_round_trip() -> None:
     assert job.gradient is True
     assert job.predictions.shape == job.targets.shape == (0, 4)
     assert job.targets.dtype == torch.float64
+    photo = Photo.of(torch.zeros([1, 4, 8], dtype=torch.uint8))
+    tiled = _round_trip(TiledJob(photo, [(0, 0, 4, 4), (4, 0, 8, 4)], None, 0.5))
+    assert tiled.windows == [(0, 0, 4, 4), (4, 0, 8, 4)]
+    assert tiled.photo.window == (0, 0, 8, 4)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +82,6 @@ def test_tensors_round_trip(values: torch.Tensor) -> None:
         assert found.is_contiguous() is values.is_contiguous()
         assert torch.equal(found, values)
         found.zero_()  # writable
-
-
-def test_a_list_of_windows_round_trips() -> None:
-    photo = Photo.of(torch.zeros([1, 4, 8], dtype=torch.uint8))
-    job = _round_trip(TiledJob(photo, [(0, 0, 4, 4), (4, 0, 8, 4)], None, 0.5))
-    assert job.windows == [(0, 0, 4, 4), (4, 0, 8, 4)]
-    assert job.photo.window == (0, 0, 8, 4)
 
 
 def _detections(count: int, named: bool) -> DetectionArrays:

@@ -60,18 +60,18 @@ class FakeEngine:
 class Pair:
     """An engine, a connected front end, and the front end's event loop."""
 
-    def __init__(self, artifact: Artifact, busy_poll: float = 0.0) -> None:
+    def __init__(self, artifact: Artifact) -> None:
         self.engine = FakeEngine(artifact)
         self.arena = Arena(1 << 20)
         self.address: EngineAddress = new_address("cpu")
-        self.front_ends = FrontEnds(busy_poll)
+        self.front_ends = FrontEnds()
         self._listener = Listener(self.address.path, "AF_UNIX", backlog=64)
         arguments: Any = self._listener, self.address.key, self.engine, self.front_ends
         threading.Thread(target=accept, args=arguments, daemon=True).start()
         self._closed = False
         self._receiver = threading.Thread(target=self._receive)
         self._receiver.start()
-        self.remote = RemoteEngine(self.address, self.arena, 8, busy_poll)
+        self.remote = RemoteEngine(self.address, self.arena, 8, busy_poll=0.01)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -92,10 +92,10 @@ class Pair:
         self.call(self.remote.start)
         wait_until(lambda: self.remote.loaded and bool(self.front_ends.connected))
 
-    def submit(self, in_loop: bool = False, job: Job[Any] = PLAIN) -> "Future[Any]":
-        """Return the future of a job that has come to the engine. in_loop: submit from the event loop."""
+    def submit(self, job: Job[Any] = PLAIN) -> "Future[Any]":
+        """Submit a job from the event loop; return its future once the job has come to the engine."""
         count = len(self.engine.jobs)
-        future: Future[Any] = (self.call if in_loop else lambda call: call())(lambda: self.remote.submit(job))
+        future: Future[Any] = self.call(lambda: self.remote.submit(job))
         wait_until(lambda: len(self.engine.jobs) == count + 1)
         return future
 
@@ -143,7 +143,7 @@ def test_a_jpeg_file_arrives_and_may_be_refused(pair: Pair, encode: Encode, arti
     file = encode("JPEG", orientation=6)
     photo = coded_photo("", file, artifact.metadata.canvas, artifact.reading())
     assert photo is not None
-    future = pair.submit(job=CodedJob(photo, 0.5, None))
+    future = pair.submit(CodedJob(photo, 0.5, None))
     assert not pair.arena.is_empty
     arrived = pair.engine.last.photo
     assert bytes(arrived.file) == file
@@ -174,36 +174,6 @@ def test_a_disconnected_front_end_cancels_its_jobs(pair: Pair) -> None:
     assert pair.remote.stop(PATIENCE)
     wait_until(pair.engine.jobs[0].cancelled)
     assert pair.front_ends.connected == []
-
-
-def test_the_event_loop_stays_awake_for_a_lone_job_after_a_short_wait(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    turns: list[None] = []
-
-    def is_lone(remote: RemoteEngine) -> bool:
-        turns.append(None)
-        return remote.waiting == 1
-
-    monkeypatch.setattr(RemoteEngine, "is_lone", property(is_lone))
-    with contextlib.closing(Pair(artifact, busy_poll=PATIENCE)) as pair:
-
-        def turns_of_loop() -> int:
-            """Run an iteration of the event loop. Return the number of calls of `is_lone`."""
-            pair.call(lambda: None)
-            return len(turns)
-
-        pair.connect()
-        first = pair.submit(in_loop=True)
-        assert turns_of_loop() == 2  # called by `submit`: no wait has been short yet
-        pair.engine.jobs[0].set_result("good")
-        assert first.result(PATIENCE) == "good"
-        second = pair.submit(in_loop=True)
-        wait_until(lambda: len(turns) > 100)
-        pair.engine.jobs[1].set_result("good")
-        assert second.result(PATIENCE) == "good"
-        before = turns_of_loop()
-        assert turns_of_loop() == before
 
 
 def test_a_silent_or_invalid_client_does_not_disturb_others(

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from lensbox.serve.requests import boxes as boxes_module
-from lensbox.serve.requests import json_body
 from lensbox.serve.requests.boxes import read_loss_request
 from lensbox.serve.requests.errors import ApiError
 
@@ -27,7 +25,6 @@ def _body(predictions: Any, targets: Any = None) -> bytes:
     ("boxes", "shape"),
     [
         ([], [0, 4]),
-        ([_BOX], [1, 4]),
         ([_BOX] * 3, [3, 4]),
         ([[_BOX] * 3], [1, 3, 4]),
         ([[_BOX], [_BOX]], [2, 1, 4]),
@@ -57,8 +54,6 @@ def test_pads_images_with_zeros() -> None:
     assert asked.sizes == (3, 0, 2)
     assert asked.predictions[..., 3].tolist() == [[4, 4, 4], [0, 0, 0], [4, 4, 0]]
     assert asked.targets[..., 3].tolist() == [[4, 4, 0], [0, 0, 0], [4, 0, 0]]
-    alone = read_loss_request(_body([_BOX] * 3, [_BOX]), max_boxes=3)
-    assert alone.targets.tolist() == [_BOX, [0] * 4, [0] * 4]
 
 
 _NESTING = "predictions and targets must be lists of boxes, or lists of images, got "
@@ -70,32 +65,21 @@ _INVALID = [
         "unknown key of the body 'weights' (known: predictions, targets, gradient), got the value []",
     ),
     (b'{"predictions": [], "targets": [], "gradient": 1}', "gradient must be a valid boolean, got 1"),
-    (_body("abc"), "predictions must be a valid array, got 'abc'"),
-    (_body([1, 2, 3, 4]), "predictions[0] must be a valid array, got 1"),
     (_body([_BOX, [1, 2, 3]]), "predictions[1] must have at least 4 items after validation, not 3, got [1"),
     (_body([_BOX, [_BOX]]), "predictions[1][0] must be a valid number, got [1, 2, 3.5, 4]"),
-    (_body([_BOX], [[1, 2, "3", 4]]), "targets[0][2] must be a valid number, got '3'"),
     (_body([[1, 2, 3, True]]), "predictions[0][3] must be a valid number, got True"),
     (_body([[math.nan, 0, 1, 1]]), "predictions[0][0] must be a finite number, got nan"),
-    (b'{"predictions": [[1e999, 0, 1, 1]], "targets": []}', "predictions[0][0] must be a finite number"),
-    (_body([[10**400, 0, 1, 1]]), "predictions[0][0] must be a finite number, got 1000"),
     (_body([_BOX], [[_BOX]]), f"{_NESTING}boxes and images"),
     (_body([[_BOX]], []), f"{_NESTING}images and boxes"),
-    (
-        _body([_BOX], [_BOX] * 2),
-        "targets of image 0 must have at most as many boxes as its predictions, which",
-    ),
     (_body([[_BOX]], _IMAGES), "predictions and targets must have the same number of images, got 1 and 2"),
     (
         _body(_IMAGES, [[_BOX], [_BOX] * 3]),
         "targets of image 1 must have at most as many boxes as its predictions, which are 1, got 3",
     ),
     (b'{"predictions": [' + b"{" * 65, "must have at most 64 objects, got 66"),
-    (b'{"a":0,' + b'"":0,' * 40 + b'"b":0}', "must have at most 64 quotes, got 84"),
 ]
 _NO_JSON = [
     (b"not json", "the body must be JSON: expected ident at line 1 column 2"),
-    (b"\xff\xfe\xfa", "the body must be JSON: "),
     (b"[" * 200_000, "the body must be JSON: recursion limit exceeded"),
     (b'{"predictions": [[' + b"9" * 5000 + b", 0, 1, 1]]}", "the body must be JSON: number out of range"),
 ]
@@ -111,20 +95,6 @@ def test_rejects_other_content(code: str, body: bytes, message: str) -> None:
     assert (caught.value.status, caught.value.code) == (422, code)
     assert message in caught.value.message
     assert len(caught.value.message) < 300
-
-
-def test_reports_one_error_for_many_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One error per number would take seconds."""
-    seen: list[ValidationError] = []
-
-    def fault_message(error: ValidationError, *_: Any) -> str:
-        seen.append(error)
-        return ""
-
-    monkeypatch.setattr(json_body, "fault_message", fault_message)
-    with pytest.raises(ApiError):
-        read_loss_request(_body([[True] * 4] * 1000), max_boxes=1000)
-    assert seen[0].error_count() == 4  # two fields, each as [N][4] and as [B][N][4]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +115,6 @@ def test_limits_the_number_of_boxes_after_padding(boxes: list[Any], slots: int) 
     [
         (b'{"predictions":[' + b"[]," * 100 + b"[]]}", "must have at most 42 arrays, got 102"),
         (b'{"predictions":[' + b"1," * 200 + b"1]}", "must have at most 102 commas, got 200"),
-        (b"{" + b'"a":1,' * 200 + b'"a":1}', "must have at most 102 commas, got 200"),
     ],
 )
 def test_oversized_content_is_not_parsed(body: bytes, found: str, monkeypatch: pytest.MonkeyPatch) -> None:

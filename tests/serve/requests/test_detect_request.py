@@ -24,23 +24,15 @@ def _read(question: Any, parameters: DetectParameters = _NONE) -> Any:
 @pytest.mark.parametrize(
     ("content_type", "expected"),
     [
-        ("application/json", True),
         ("Application/JSON;charset=utf-8", True),
         ("Multipart/Form-Data; boundary=x", True),
         ("multipart/mixed; boundary=x", False),
         ("image/png", False),
-        ("application/x-www-form-urlencoded", False),
         ("", False),
     ],
 )
 def test_media_types_that_wrap_an_image(content_type: str, expected: bool) -> None:
     assert wraps_image(content_type) is expected
-
-
-def test_reads_the_image_of_a_form() -> None:
-    body = b'--limit\r\nContent-Disposition: form-data; name="image"\r\n\r\nfile\r\n--limit--'
-    found = read_detect_request(body, "multipart/form-data; boundary=limit", _WITH_IOU)
-    assert found == (b"file", _WITH_IOU)
 
 
 def test_reads_image_and_parameters_of_json() -> None:
@@ -70,13 +62,10 @@ def test_reads_base64_as_browsers_and_shells_write_it(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "no base64!",
-        "https://example.com/photo.jpg",
         "photo.jpg",
         "YQQQQ",
         "YQ==YQ==",
         "data:image/png,YQ==",
-        "data:image/png;base64,YQ==,YQ==",
         "Y Q = =",
         "ü",
         "=" * 1000,
@@ -98,13 +87,9 @@ _NO_JSON = [
 ]
 _INVALID = [
     (b'{"a":' * 100_000, "the JSON of an image must have at most 64 objects, got 100000"),
-    (b"[]" * 100_000, "at most 64 arrays, got 100000"),
-    (b'{"image":[' + b"0," * 100_000 + b"0]}", "at most 64 commas, got 100000"),
-    (b'{"":"' * 40, "at most 64 quotes, got 120"),
     (b"[]", "the body must be an object, got []"),
     ({"images": [{"data": _BASE64}]}, "image must be given, got the keys ['images']"),
     ({"image": [_BASE64]}, "image must be a valid string, got ['AAEC"),
-    ({"image": None}, "image must be a valid string, got None"),
     (
         {"image": _BASE64, "score_treshold": 0.5},
         "unknown key of the body 'score_treshold' (known: score_threshold, iou_threshold,",
