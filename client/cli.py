@@ -12,14 +12,12 @@ import click
 
 from lensbox.client.answers import ImageDetections, ServiceError
 from lensbox.client.client import Client
-from lensbox.client.coco_results import CocoResults
 from lensbox.client.detector import Detector, Question, artifact_detector, service_detector
 from lensbox.client.file_list import ListedFile, is_folder, list_files
-from lensbox.client.output import FORMATS, check_drawings, draw, make_format, progress
+from lensbox.client.output import FORMATS, CocoResults, check_drawings, draw, make_format, progress
 from lensbox.common.command import FILE, OPS, Command, CommandError, fraction, seconds
-from lensbox.common.decode import DECODE
+from lensbox.common.detect_options import DECODE, tile_spec
 from lensbox.common.errors import ExitCode, InputError, LensboxError
-from lensbox.common.tile_spec import tile_spec
 
 _COUNT = click.IntRange(1, 4096)
 # Options of an artifact in this process, and options of a service.

@@ -12,11 +12,10 @@ import click
 
 from lensbox.client.answers import ImageDetections
 from lensbox.client.client import Client, Orientation, Results
-from lensbox.common.decode import Decode
+from lensbox.common.detect_options import Decode, tile_spec
 from lensbox.common.errors import ArtifactError, LensboxError, OutputError
 from lensbox.common.files import require_writable_folder
 from lensbox.common.machine import package_version
-from lensbox.common.tile_spec import tile_spec
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ COMMANDS: dict[str, LazyCommand] = {
     "export": LazyCommand(
         "lensbox.export.cli:export", "Write a detector's files: TorchScript, ONNX, compiled."
     ),
-    "sign": LazyCommand("lensbox.export.sign_cli:sign", "Sign artifacts.", extra="sign"),
-    "info": LazyCommand("lensbox.export.info_cli:info", "Describe an artifact, or this installation."),
+    "sign": LazyCommand("lensbox.export.artifact_cli:sign", "Sign artifacts.", extra="sign"),
+    "info": LazyCommand("lensbox.export.artifact_cli:info", "Describe an artifact, or this installation."),
     "detect": LazyCommand("lensbox.client.cli:detect", "Detect objects in image files."),
     "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
     "evaluate": LazyCommand(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.model import Detector
-from lensbox.model.checks import check_threshold, dtype_name
+from lensbox.model.protocol import check_threshold, dtype_name
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
 from lensbox.runtime.formats.torchscript import METHODS
 

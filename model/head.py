@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lensbox.model.blocks import conv_norm_act
+from lensbox.model.backbone import conv_norm_act
 
 # Initialisation of focal loss (Lin et al. 2017, arXiv:1708.02002, section 4.1): about one cell of a hundred
 # has a face. With logit(0.01) = -4.6 the first steps need not learn that faces are rare.

@@ -1,8 +1,8 @@
 """Run artifacts from Python. `cpp_runtime/` does the same in C++."""
 
 from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.common.detect_options import TileSpec
 from lensbox.common.errors import ArtifactError
-from lensbox.common.tile_spec import TileSpec
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.images.files import read_image, read_photo

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from lensbox.artifact.metadata import ArtifactMetadata, Reading
-from lensbox.common.decode import Decode
+from lensbox.common.detect_options import Decode, Tiles, TileSpec, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many, require_rgb
-from lensbox.common.tile_spec import Tiles, TileSpec, tile_spec
 from lensbox.runtime.captured_detect import Thresholds
 from lensbox.runtime.detection import DetectionArrays, Detections
 from lensbox.runtime.device import DeviceTimer

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lensbox.artifact.metadata import ArtifactMetadata
-from lensbox.common.tile_spec import TileSpec
+from lensbox.common.detect_options import TileSpec
 from lensbox.runtime.captured_detect import CapturedDetect, Outputs, Thresholds
 from lensbox.runtime.detection import (
     DetectionArrays,

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas
+from lensbox.common.detect_options import TileSpec
 from lensbox.common.errors import InputError
-from lensbox.common.tile_spec import TileSpec
 from lensbox.runtime.detection import Detections
 from lensbox.runtime.images.photo import Photo
 

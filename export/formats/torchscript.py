@@ -3,8 +3,10 @@
 import contextlib
 import copy
 import io
+import linecache
 import logging
 import platform
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -19,17 +21,21 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.traced import TracedDetector, mend_trace
 from lensbox.export.plan import Model, Plan
 from lensbox.export.reduced import REDUCED, in_precision
-from lensbox.export.scripting_errors import scripting_reason
 from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.model import Detector
-from lensbox.model.protocol_check import Answer, named
+from lensbox.model.protocol_check import Answer, is_users, named
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 _logger = logging.getLogger(__name__)
 
 # Namespaces of torch's own operators; all other operators come from a library.
 _BUILTIN_NAMESPACES = ("aten", "prim")
+
+# A line of user code in a message of the TorchScript compiler.
+_PLACE = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>[0-9]+)', re.MULTILINE)
+_MOST_PLACES = 4
+_MOST_CHARACTERS = 500
 
 
 def build(plan: Plan) -> Model:
@@ -84,7 +90,7 @@ def _compile(detector: Detector, plan: Plan) -> torch.jit.ScriptModule:
     try:
         return script_and_freeze(deployed(detector), methods_of(detector))
     except Exception as error:  # many kinds of errors without a common base
-        reason = scripting_reason(error)
+        reason = _scripting_reason(error)
         if options.trace is None:
             try:
                 traced = _traced(detector, plan)
@@ -96,6 +102,25 @@ def _compile(detector: Detector, plan: Plan) -> torch.jit.ScriptModule:
         raise ArtifactError(
             f"the detector cannot be exported, as TorchScript cannot compile it: {reason}"
         ) from error
+
+
+def _scripting_reason(error: Exception) -> str:
+    """Return the compiler's reason, then the user's lines: the failing line and its callers.
+
+    error: raised by `torch.jit.script` for the detector or a module around the detector.
+    """
+    text = str(error).strip()
+    first = _PLACE.search(text)
+    reason = " ".join((text[: first.start()] if first else text).split()).rstrip(":. ")
+    if len(reason) > _MOST_CHARACTERS:
+        reason = f"{reason[:_MOST_CHARACTERS]}..."
+    places = ((match["file"], int(match["line"])) for match in _PLACE.finditer(text))
+    lines = [
+        f"{file}:{line}: {linecache.getline(file, line).strip()}"
+        for file, line in dict.fromkeys(places)
+        if is_users(file)
+    ]
+    return "\n  ".join([reason or type(error).__name__, *lines[:_MOST_PLACES]])
 
 
 def _traced(detector: Detector, plan: Plan) -> torch.jit.ScriptModule:

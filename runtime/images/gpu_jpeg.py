@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lensbox.artifact.metadata import Canvas, Reading
-from lensbox.common.decode import Decode, check_decode
+from lensbox.common.detect_options import Decode, check_decode
 from lensbox.common.errors import DeviceError
 from lensbox.runtime.images.jpeg import jpeg_reduction, usual_header
 from lensbox.runtime.images.orientation import Size, exif_orientation, upright_size, upright_tensor

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from lensbox.artifact.metadata import ArtifactMetadata
+from lensbox.common.detect_options import tile_spec
 from lensbox.common.errors import InputError
-from lensbox.common.tile_spec import tile_spec
 from lensbox.runtime import Detections, Photo
 from lensbox.runtime.detection import DetectionArrays, detections_to_json
 from lensbox.runtime.images.gpu_jpeg import coded_photo

@@ -10,8 +10,8 @@ from fastapi import Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import QueryParams
 
+from lensbox.common.detect_options import tile_spec
 from lensbox.common.fields import Orientation
-from lensbox.common.tile_spec import tile_spec
 from lensbox.serve.requests.body import Body
 from lensbox.serve.requests.errors import ApiError, shown
 from lensbox.serve.requests.form import FORM, form_image, media_type

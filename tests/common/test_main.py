@@ -1,15 +1,23 @@
 """The `lensbox` command."""
 
 import importlib.metadata
+import json
 import logging
+import shutil
+import sys
+from pathlib import Path
 
 import click
 import pytest
+from PIL import Image
+from programs import run as run_program
 from programs import run_python
+from unprivileged import unprivileged
 
 from lensbox.common.command import Command, seconds, spread
 from lensbox.common.errors import ArtifactError, DeviceError, ExitCode, InputError
 from lensbox.common.main import COMMANDS, LazyCommand, main
+from lensbox.model.weights_file import SHIPPED_WEIGHTS
 
 
 def _replace_export(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
@@ -25,21 +33,17 @@ def _raising(error: BaseException) -> click.Command:
     return export
 
 
-@pytest.mark.parametrize("option", ["-h", "--help"])
-def test_help_lists_every_command(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([option]) == 0
-    output = capsys.readouterr().out
-    for name, command in COMMANDS.items():
-        assert f"  {name} " in output
-        assert command.summary in output
+@pytest.mark.parametrize("arguments", [["-h"], ["--help"], []])
+def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == (0 if arguments else ExitCode.USAGE)
+    output = capsys.readouterr()[0 if arguments else 1]
+    assert all(f"  {name} " in output and command.summary in output for name, command in COMMANDS.items())
 
 
 def test_version_names_the_package_and_torch(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    words = capsys.readouterr().out.split()
-    assert words[0] == "lensbox"
-    assert words[1] == importlib.metadata.version("lensbox")
-    assert importlib.metadata.version("torch") in " ".join(words)
+    own, torchs = (importlib.metadata.version(name) for name in ("lensbox", "torch"))
+    assert capsys.readouterr().out.startswith(f"lensbox {own} (torch {torchs}, Python ")
 
 
 def test_help_and_version_do_not_import_torch() -> None:
@@ -52,13 +56,6 @@ def test_help_and_version_do_not_import_torch() -> None:
         "assert codes == [0, 0, 2] + [0] * len(codes[3:]), codes\n"
         "sys.exit('torch' in sys.modules)",
     )
-
-
-def test_without_a_command_help_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == ExitCode.USAGE
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith("Usage: lensbox")
 
 
 @pytest.mark.parametrize(
@@ -84,29 +81,24 @@ def test_every_target_is_a_command_whose_options_have_help(name: str) -> None:
         assert [option.name for option in options if not option.help] == []
 
 
-def test_a_missing_package_names_the_extra() -> None:
-    # None in sys.modules makes the import fail as if the package were not installed.
-    result = run_python(
-        "-c",
-        "import sys\n"
-        "sys.modules['uvicorn'] = None\n"
-        "from lensbox.common.main import main\n"
-        f"sys.exit(main(['serve', '--artifact', {__file__!r}, '--port', '0']))",
-        code=3,
-    )
-    assert "'uvicorn' is not installed" in result.stderr
-    assert "pip install 'lensbox[serve]'" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def test_a_command_without_an_extra_names_the_package(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("extra", "requirement"), [("serve", "lensbox[serve]"), ("", "lensbox")])
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_missing_package_names_the_extra(
+    extra: str,
+    requirement: str,
+    is_imported: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setitem(COMMANDS, "export", LazyCommand("no_such_package.module:export", "summary"))
+    command = LazyCommand("no_such_package.module:export", "summary", extra=extra)
+    if is_imported:
+        command = LazyCommand("lensbox.export.cli:export", "summary", extra=extra)
+        _replace_export(monkeypatch, _raising(ModuleNotFoundError("no", name="no_such_package.module")))
+    monkeypatch.setitem(COMMANDS, "export", command)
     assert main(["export"]) == 3
     message = capsys.readouterr().err
     assert "'no_such_package' is not installed" in message
-    assert "pip install 'lensbox'" in message
+    assert f"pip install '{requirement}'" in message
 
 
 def test_a_missing_module_of_this_package_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +172,77 @@ def test_logs_to_stderr_with_the_level_of_warnings(
     _replace_export(monkeypatch, export)
     assert main(["export"]) == 0
     assert capsys.readouterr() == ("the result\n", "half done\nwarning: odd weights\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "part"),
+    [
+        ("train --data photos", 4, "examples/train.py"),
+        ("train --data boxes.csv", 4, "boxes.csv"),
+        (f"evaluate --data photos --artifact {SHIPPED_WEIGHTS}", 3, "lensbox export --weights"),
+        (f"info {SHIPPED_WEIGHTS}", 3, "lensbox export --weights"),
+        (f"export --weights {__file__}", 4, "test_main.py"),
+        ("serve detector.pt", 2, "such as --artifact"),
+        ("bench serve --seconds 0", 2, "x>=1"),
+        ("export --output /proc/detector.pt", 2, "/proc/detector.pt"),
+        ("export --model my_detector.py:make", 2, "without .py"),
+    ],
+)
+def test_names_the_mistake(
+    command: str,
+    code: int,
+    part: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "boxes.csv").write_text("file,x1,y1,x2,y2\n")
+    (tmp_path / "my_detector.py").write_text("def make():\n    pass\n")
+    assert main(command.split()) == code
+    assert part in capfd.readouterr().err
+
+
+# Run commands, and print the exit code and the output of each.
+_PROGRAM = """
+import contextlib, io, json, sys
+from lensbox.common.main import main
+for arguments in json.loads(sys.argv[1]):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        code = main(arguments)
+    print(json.dumps((int(code), said.getvalue())))
+"""
+# Command, exit code, and the end of the name in the message.
+_COMMANDS = [
+    ("detect {locked}.jpg {photo} {locked}.folder --artifact {good}", 4, "locked.jpg cannot be read"),
+    ("detect {photo} --artifact {locked}.pt", 3, "locked.pt cannot be read"),
+    ("info {locked}.pt", 3, "locked.pt cannot be read"),
+    ("export --weights {locked}.safetensors --output {locked}.new", 4, "locked.safetensors cannot be read"),
+    ("evaluate --data {locked}.folder", 4, "locked.folder cannot be read"),
+    ("train --data {locked}.folder --output {locked}.new --config {locked}.yaml", 2, "locked.yaml cannot be"),
+    ("export --output {locked}.folder/detector.pt", 2, "detector.pt"),
+]
+
+
+def test_messages_have_the_reason(tmp_path: Path, artifact_path: Path) -> None:
+    photo, locked = tmp_path / "photo.jpg", tmp_path / "locked"
+    Image.new("RGB", (64, 64)).save(photo)
+    for name, source in (("jpg", photo), ("pt", artifact_path), ("safetensors", SHIPPED_WEIGHTS)):
+        shutil.copy(source, f"{locked}.{name}")
+    Path(f"{locked}.yaml").write_text("steps: 1\n")
+    Path(f"{locked}.folder").mkdir()
+    for path in tmp_path.glob("locked.*"):
+        path.chmod(0)
+    places = {"photo": photo, "locked": locked, "good": artifact_path}
+    lines = [[word.format(**places) for word in command.split()] for command, _, _ in _COMMANDS]
+    done = run_program(*unprivileged(sys.executable, "-c", _PROGRAM, json.dumps(lines)))
+    ends = [json.loads(line) for line in done.stdout.splitlines()]
+    for (command, code, part), (actual, said) in zip(_COMMANDS, ends, strict=True):
+        assert (command, actual) == (command, code), said
+        assert f"{part}" in said
+        assert "Permission denied" in said
+        assert "Errno" not in said
+    answers = [json.loads(line) for line in ends[0][1].splitlines() if line.startswith("{")]
+    assert [("error" in answer) for answer in answers] == [True, False, True]

@@ -23,7 +23,6 @@ _POD = {
     ("name", "hint"),
     [
         ("LENSBOX_OPS_LIBARY", "did you mean LENSBOX_OPS_LIBRARY?"),
-        ("LENSBOX_OP_LIBRARY", "did you mean LENSBOX_OPS_LIBRARY?"),
         ("LENSBOX_APIKEY", "did you mean LENSBOX_API_KEY?"),
         ("LENSBOX_PORT", "LENSBOX_API_KEY, LENSBOX_API_KEYS, LENSBOX_ONNXRUNTIME"),
     ],

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import PIL.Image
 import pytest
 
 from lensbox.common import samples as command
-from lensbox.common.samples import DRAWN_BOXES, FACE_FREE, face_free_photos, save_photos
+from lensbox.common.samples import DRAWN_BOXES, save_photos
 
 
 def test_portraits_have_boxes(tmp_path: Path) -> None:
@@ -16,16 +15,6 @@ def test_portraits_have_boxes(tmp_path: Path) -> None:
             x1, y1, x2, y2 = DRAWN_BOXES[path.name]
             assert 0 <= x1 < x2 <= image.width
             assert 0 <= y1 < y2 <= image.height
-
-
-def test_face_free_photographs_are_photographs() -> None:
-    photos = face_free_photos()
-    assert tuple(photos) == tuple(FACE_FREE)
-    for name, pixels in photos.items():
-        assert pixels.dtype == np.uint8, name
-        assert pixels.ndim == 2 or pixels.shape[2] == 3, name
-        assert min(pixels.shape[:2]) >= 256, name
-        assert pixels.std() > 10, name
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,96 @@
-"""The operators that a TorchScript file needs."""
+"""TorchScript files: the operators that they need, and errors of the compiler with file and line."""
 
+import linecache
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 import torch
 from torch import Tensor, nn
+from user_detectors import Brightest
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.torchscript import custom_op_schemas
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.op_library import registered_schemas
 from lensbox.runtime.torchscript import quiet_torchscript
+
+Found = tuple[Tensor, Tensor, Tensor]
+
+
+class UsesNumpy(Brightest):
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Found:
+        brightest = self.as_numbers(images)  # calls
+        print(len(brightest))
+        return super().detect(images, score_threshold, iou_threshold)
+
+    def as_numbers(self, images: Tensor) -> Tensor:
+        return torch.from_numpy(images.numpy())  # fails
+
+
+class Nested(Brightest):
+    """A detector whose inner module, below, does not compile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = InForward()
+
+
+class InForward(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = [i for i in range(4) if i > 2]  # fails
+        return x[chosen]
+
+
+def line_of(comment: str, after: str) -> str:
+    """Return 'file:line' of the first line with this comment after the line that starts with `after`."""
+    lines = linecache.getlines(__file__)
+    start = next(number for number, line in enumerate(lines) if line.startswith(after))
+    number = next(number for number in range(start, len(lines)) if lines[number].endswith(f"# {comment}\n"))
+    return f"{__file__}:{number + 1}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [(UsesNumpy, "has no attribute or method 'numpy'"), (Nested, "Comprehension ifs are not supported yet")],
+)
+def test_names_reason_and_lines(kind: type[Brightest], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError) as caught:
+        save_artifact(kind(), tmp_path / "a.pt", trace=False)
+    lines = str(caught.value).splitlines()
+    assert lines[0].startswith("the detector cannot be exported, as TorchScript cannot compile it: ")
+    assert re.search(reason, lines[0])
+    assert len(lines[0]) < 700
+    assert lines[1].startswith(f"  {line_of('fails', f'class {kind.__name__}(')}: ")
+    assert len(lines) <= 4
+    if kind is UsesNumpy:
+        assert (
+            lines[2]
+            == f"  {line_of('calls', 'class UsesNumpy(')}: brightest = self.as_numbers(images)  # calls"
+        )
+    assert "<--- HERE" not in str(caught.value)
+    # torch keeps the types of modules that it failed to compile: "Can't redefine method".
+    with pytest.raises(ArtifactError) as again:
+        save_artifact(kind(), tmp_path / "a.pt", trace=False)
+    assert str(again.value) == str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+class FailsInTorchScript(Brightest):
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Found:
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]
+            raise ValueError("images are not for TorchScript")
+        return super().detect(images, score_threshold, iou_threshold)
+
+
+def test_reports_code_that_compiles_but_fails(tmp_path: Path) -> None:
+    with pytest.raises(
+        ArtifactError, match=r"a\.pt cannot be run on cpu: (?s:.*)images are not for TorchScript"
+    ):
+        save_artifact(FailsInTorchScript(), tmp_path / "a.pt", trace=False)
 
 
 class Branching(nn.Module):
@@ -33,3 +117,14 @@ def test_finds_only_the_operators_in_use() -> None:
         str(registered_schemas("lensbox::pairwise_giou")[0])
     ]
     assert custom_op_schemas(module, ["plain"]) == []
+
+
+def test_python_3_14_has_no_torchscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
+    with pytest.raises(ArtifactError, match=r"needs Python 3\.13 or older.* --format aoti or onnx"):
+        save_artifact(Brightest(), tmp_path / "detector.pt")
+    # Imports must not call TorchScript: turn its warnings into errors.
+    modules = ("export.formats.torchscript", "model", "ops", "runtime.loading", "serve.cli", "train.cli")
+    code = "import " + ", ".join(f"lensbox.{name}" for name in modules)
+    warns = [f"-Werror:`torch.jit:{category}" for category in ("DeprecationWarning", "FutureWarning")]
+    subprocess.run([sys.executable, *warns, "-c", code], check=True)

@@ -1,8 +1,15 @@
-"""Specifications of tiles as text."""
+"""The words of `--decode`, and specifications of tiles as text."""
 
 import pytest
 
-from lensbox.common.tile_spec import TileSpec, tile_spec
+from lensbox.common.detect_options import DECODE, TileSpec, check_decode, tile_spec
+
+
+def test_other_words_are_refused() -> None:
+    for word in DECODE:
+        check_decode(word)
+    with pytest.raises(ValueError, match="decode must be 'auto', 'cpu' or 'gpu', got 'nvjpeg'"):
+        check_decode("nvjpeg")
 
 
 @pytest.mark.parametrize(

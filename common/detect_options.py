@@ -1,8 +1,19 @@
-"""The specification of tiles in commands, requests and Python."""
+"""Options of detection in commands, requests and Python: the decoder of JPEG files, and tiles."""
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+Decode = Literal["auto", "cpu", "gpu"]
+DECODE: tuple[Decode, ...] = get_args(Decode)
+
+
+def check_decode(decode: str) -> None:
+    """Raise ValueError unless `decode` is one of `DECODE`."""
+    if decode not in DECODE:
+        raise ValueError(
+            f"decode must be {', '.join(map(repr, DECODE[:-1]))} or {DECODE[-1]!r}, got {decode!r}"
+        )
 
 
 @dataclass(frozen=True)
