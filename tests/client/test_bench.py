@@ -21,19 +21,14 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "_ROUNDS", 3)
 
 
-def test_prints_a_table(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_a_table_or_json_of_several_files(
+    artifact: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", artifact, "--batch", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("1 CPU threads, torch ")
-    assert [line[len(artifact) :].split()[:2] for line in lines[3:]] == [
-        ["cpu", "canvases"],
-        ["cpu", "images"],
-    ]
-
-
-def test_compares_files_and_prints_json(
-    artifact: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    rows = [line[len(artifact) :].split()[:2] for line in lines[3:]]
+    assert rows == [["cpu", "canvases"], ["cpu", "images"]]
     copy = str(shutil.copy(artifact, tmp_path / "copy.pt"))
     assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact, copy]) == 0
     found = json.loads(capsys.readouterr().out)

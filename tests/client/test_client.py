@@ -44,8 +44,9 @@ def test_all_methods_of_a_service(url: str, photos: Path) -> None:
         assert model.score_threshold == metadata["defaults"]["score_threshold"]
         loss = client.loss([[0, 0, 2, 2], [0, 0, 0, 0]], np.array([[1, 1, 3, 3], [0, 0, 0, 0]]))
         assert loss.loss == pytest.approx(1 - (1 / 7 - 2 / 9))  # by hand
-        assert loss.slots == 1
-        assert loss.gradient is None
+        assert (loss.slots, loss.gradient) == (1, None)
+        answer = client.loss([np.array([[0, 0, 4, 4]])], [[[0, 0, 4, 2]]], gradient=True)
+        assert answer.gradient == [[pytest.approx([1 / 32, 1 / 16, -1 / 32, 1 / 8])]]
         raw = httpx.post(f"{url}/v1/detect", content=(photos / "b.jpg").read_bytes()).json()
         found = client.detect(photos / "b.jpg")
         with PIL.Image.open(photos / "a.PNG") as picture, (photos / "a.PNG").open("rb") as file:
@@ -61,27 +62,15 @@ def test_all_methods_of_a_service(url: str, photos: Path) -> None:
     assert found.detections[0] == Detection(tuple(raw["detections"][0]["box"]), raw["detections"][0]["score"])
 
 
-def test_the_loss_of_images_with_its_gradient(url: str) -> None:
-    predictions = [np.array([[0, 0, 2, 2], [5, 5, 6, 6]]), np.array([[0, 0, 4, 4]])]
-    targets = [[[1, 1, 3, 3]], [[0, 0, 4, 2]]]
-    with Client(url) as client:
-        answer = client.loss(predictions, targets, gradient=True)
-    assert answer.loss == pytest.approx((1 - (1 / 7 - 2 / 9) + 0.5) / 2)  # by hand
-    assert answer.gradient is not None
-    assert [len(image) for image in answer.gradient] == [2, 1]
-    assert answer.gradient[0][1] == [0, 0, 0, 0]
-    assert answer.gradient[1][0] == pytest.approx([1 / 64, 1 / 32, -1 / 64, 1 / 16])
-
-
 # --- arguments ---
 
 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"score_threshold": 1.5}, "score_threshold must be between 0 and 1, got 1.5"),
-        ({"iou_threshold": math.nan}, "iou_threshold must be between 0 and 1, got nan"),
-        ({"orientation": "up"}, "orientation must be 'exif' or 'stored', got 'up'"),
+        ({"score_threshold": 1.5}, "score_threshold must be .* got 1.5"),
+        ({"iou_threshold": math.nan}, "iou_threshold must be .* got nan"),
+        ({"orientation": "up"}, "orientation must be .* got 'up'"),
     ],
 )
 def test_rejects_wrong_arguments(how: dict[str, Any], message: str) -> None:

@@ -16,7 +16,6 @@ from serve_process import ServeProcess
 
 import lensbox.export.cli
 from lensbox.common.errors import ExitCode
-from lensbox.common.main import main
 from lensbox.ops import library_path
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
@@ -128,26 +127,6 @@ def test_the_runner_takes_the_library(folder: Path) -> None:
     refused = answer("selftest", *artifact)
     assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
     assert "example::peaks, which is not registered: load its library with --ops FILE" in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("library", "message"),
-    [("none.so", "must be a shared library, got none.so"), ("blobs.py", "blobs.py cannot be loaded: ")],
-)
-def test_rejects_other_files_as_libraries(
-    library: str,
-    message: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(folder)
-    arguments = ["--model", "blobs:Blobs", "--ops", library, "--output", "c.pt"]
-    assert main(["export", *arguments]) == ExitCode.UNUSABLE
-    stderr = capfd.readouterr().err
-    assert message in stderr
-    assert "Traceback" not in stderr
-    assert not (folder / "c.pt").exists()
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")

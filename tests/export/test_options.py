@@ -20,10 +20,7 @@ from lensbox.export.options import SUFFIXES, foreign_suffix, output_paths
         ("--carry-picture", "--carry-picture must come with --pictures"),
         ("--output detector.onnx", "got detector.onnx: give --format onnx, or a name that ends in .pt"),
         ("--output detector.pt2", "got detector.pt2: give --format aoti, or a name that ends in .pt"),
-        (
-            "--output detector.pt --format onnx",
-            "got detector.pt: give --format torchscript, or a name that ends in .onnx",
-        ),
+        ("--output detector.pt --format onnx", "give --format torchscript, or a name that ends in .onnx"),
     ],
 )
 def test_usage_errors(

@@ -11,8 +11,6 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.torchscript import script_and_freeze
 from lensbox.export.reduced import in_precision
 from lensbox.model import DetectorSpec, FaceDetector
-from lensbox.runtime.formats.torchscript import METHODS
-from lensbox.runtime.torchscript import quiet_torchscript
 
 
 class Net(nn.Module):
@@ -103,16 +101,6 @@ def test_weights_are_rounded_once(detector: FaceDetector) -> None:
     assert len(converted) == len(exact)
     for name, value in converted.items():
         assert torch.equal(value, exact[name.replace(".layer.", ".")].bfloat16())
-
-
-def test_file_holds_reduced_weights_once(tmp_path: Any, detector: FaceDetector) -> None:
-    sizes = {}
-    for dtype in ("float32", "bfloat16"):
-        with quiet_torchscript():
-            script_and_freeze(in_precision(detector, dtype), METHODS).save(str(tmp_path / dtype))  # type: ignore[arg-type]
-        sizes[dtype] = (tmp_path / dtype).stat().st_size
-    weights = sum(parameter.numel() for parameter in detector.parameters())
-    assert sizes["float32"] - sizes["bfloat16"] > 1.5 * weights
 
 
 class Functional(Net):

@@ -26,19 +26,12 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path / "w.safetensors"
 
 
-def small_detector() -> FaceDetector:
-    torch.manual_seed(5)
-    return FaceDetector(DetectorConfig.named("small"))
-
-
 def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
-    detector = small_detector()
+    detector = FaceDetector(DetectorConfig.named("small"))
     save_detector(detector, weights)
     arguments = ["--weights", str(weights), "--score-threshold", "0.3"]
     result = run_python(SCRIPT, *arguments, cwd=tmp_path)
     assert result.stdout == f"{Path('artifacts', 'detector.pt')}\n"
-    assert "loading the weights" in result.stderr
-    assert "self-test with" in result.stderr
     assert "Warning" not in result.stderr
     artifact = load_artifact(tmp_path / "artifacts" / "detector.pt")
     assert artifact.self_test().passed
@@ -48,13 +41,13 @@ def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
 
 
 def test_default_threshold_is_the_recommendation_of_the_weights(weights: Path) -> None:
-    save_detector(small_detector(), weights, {"figures": '{"recommended_threshold": 0.0123}'})
+    save_detector(
+        FaceDetector(DetectorConfig.named("small")), weights, {"figures": '{"recommended_threshold": 0.0123}'}
+    )
     output = weights.with_name("a.pt")
     arguments = ["export", "--weights", str(weights), "--output", str(output)]
     assert main(arguments) == 0
     assert load_artifact(output).metadata.score_threshold == 0.01
-    assert main([*arguments, "--score-threshold", "0"]) == 0
-    assert load_artifact(output).metadata.score_threshold == 0
 
 
 def test_exports_a_mirrored_detector_for_every_batch_size(weights: Path) -> None:

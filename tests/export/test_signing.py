@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from damaged_files import archive_of
 from signing_keys import KEY, private_pem, public_pem
 
 from lensbox.common.errors import ArtifactError, ExitCode
@@ -23,7 +22,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 def test_signs_with_a_new_key(
-    artifact_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    artifact_path: Path, onnx_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret, public = tmp_path / "release.key", tmp_path / "release.key.pub"
     assert main(["sign", "--new-key", str(secret)]) == 0
@@ -37,7 +36,12 @@ def test_signs_with_a_new_key(
     assert capsys.readouterr().out == "".join(f"{path}.sig\n" for path in paths)
     for path in paths:
         assert len((tmp_path / f"{path.name}.sig").read_bytes()) == 64
-        assert load_artifact(path, public_key=public).self_test().passed
+        load_artifact(path, public_key=public)
+    paths[0].write_bytes(onnx_path.read_bytes())  # its signature is outdated
+    with pytest.raises(ArtifactError, match="does not match"):
+        load_artifact(paths[0], public_key=public)
+    assert main(["sign", "--key", str(secret), "--artifact", str(paths[0])]) == 0
+    load_artifact(paths[0], public_key=public)
 
 
 @pytest.mark.parametrize("existing", ["release.key", "release.key.pub"])
@@ -50,42 +54,17 @@ def test_never_overwrites_a_key(existing: str, tmp_path: Path, capsys: pytest.Ca
     }
 
 
-def test_replaces_an_outdated_signature(secret: Path, artifact_path: Path, tmp_path: Path) -> None:
-    path, public = tmp_path / "detector.pt", tmp_path / "release.key.pub"
-    path.write_bytes(archive_of([("detector/an older one", b"")]))
-    assert main(["sign", "--key", str(secret), "--artifact", str(path)]) == 0
-    shutil.copyfile(artifact_path, path)
-    with pytest.raises(ArtifactError, match="does not match"):
-        load_artifact(path, public_key=public)
-    assert main(["sign", "--key", str(secret), "--artifact", str(path)]) == 0
-    load_artifact(path, public_key=public)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "must be a PEM file with an Ed25519 private key"),
-        (public_pem(KEY), "must be a PEM file with an Ed25519 private key"),
-        (private_pem(KEY, b"password"), "is encrypted; `openssl pkey"),
-    ],
-    ids=["empty", "public", "encrypted"],
-)
-def test_rejects_bad_private_keys(
-    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    key, path = tmp_path / "key", tmp_path / "detector.pt"
-    key.write_bytes(content)
-    path.write_bytes(b"content")
-    assert main(["sign", "--key", str(key), "--artifact", str(path)]) == ExitCode.BAD_INPUT
-    assert f"lensbox sign: {key} {message}" in capsys.readouterr().err
-    assert not (tmp_path / "detector.pt.sig").exists()
-
-
-def test_rejects_missing_files_and_files_without_a_seal(
+def test_rejects_bad_keys_missing_files_and_files_without_a_seal(
     secret: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, absent = tmp_path / "detector.pt", tmp_path / "absent"
+    path, absent, other = tmp_path / "detector.pt", tmp_path / "absent", tmp_path / "key"
     path.write_bytes(b"content")
+    not_private = "must be a PEM file with an Ed25519 private key"
+    encrypted = private_pem(KEY, b"password")
+    for content, message in ((b"", not_private), (public_pem(KEY), not_private), (encrypted, "is encrypted")):
+        other.write_bytes(content)
+        assert main(["sign", "--key", str(other), "--artifact", str(path)]) == ExitCode.BAD_INPUT
+        assert f"lensbox sign: {other} {message}" in capsys.readouterr().err
     for words, code, message in (
         (["--key", secret, "--artifact", path], ExitCode.BAD_INPUT, f"{path} is damaged or no artifact"),
         (["--key", secret, "--artifact", absent], ExitCode.UNUSABLE, str(absent)),
@@ -94,23 +73,15 @@ def test_rejects_missing_files_and_files_without_a_seal(
     ):
         assert main(["sign", *map(str, words)]) == code
         assert message in capsys.readouterr().err
+    assert not (tmp_path / "detector.pt.sig").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("", "give either --new-key FILE, or --key FILE with --artifact FILE"),
-        ("--new-key a --key b", "give either --new-key FILE"),
-        ("--new-key a --artifact b", "give either --new-key FILE"),
-        ("--key a", "--key and --artifact must be given together"),
-        ("--artifact a", "--key and --artifact must be given together"),
-    ],
+    "words", ["", "--new-key a --key b", "--new-key a --artifact b", "--key a", "--artifact a"]
 )
-def test_rejects_wrong_combinations_of_options(
-    words: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rejects_wrong_combinations_of_options(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sign", *words.split()]) == ExitCode.USAGE
-    assert message in capsys.readouterr().err
+    assert "--key" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")

@@ -1,6 +1,5 @@
 """Detectors from outside Lensbox become artifacts."""
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,13 +12,8 @@ from unusual_detectors import AsManySlotsAsNeeded, BrightestRows
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.artifact.metadata import Canvas
-from lensbox.artifact.self_test import TOLERANCES
-from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
-from lensbox.export.verify.precision import OperandRounding
-from lensbox.export.wrapper import deployed
 from lensbox.runtime import Artifact, load_artifact
-from lensbox.runtime.self_test import run_self_test
 
 LENSBOX_OPS = ["lensbox::letterbox", "lensbox::masked_giou_loss"]
 Saved = Callable[[nn.Module], Artifact]
@@ -38,10 +32,8 @@ def test_smallest_detector_gets_all_methods(saved: Saved) -> None:
     artifact = saved(Brightest())
     metadata = artifact.metadata
     assert metadata.methods == ("preprocess", "detect", "restore", "loss")
-    assert (metadata.classes, metadata.extras) == ((), {})
     assert not {"classes", "extras"} & set(json.loads(metadata.to_json()))
     assert metadata.canvas == Canvas(64, 64, 1, 0)
-    assert metadata.input["canvas"] == {"dtype": "uint8", "shape": ["B", 1, 64, 64]}
     assert [schema.split("(")[0] for schema in metadata.ops] == LENSBOX_OPS
     assert artifact.self_test().passed
     image = torch.zeros(1, 128, 128, dtype=torch.uint8)
@@ -82,7 +74,6 @@ def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
     assert by_label[0] == pytest.approx([10, 20, 22, 32], abs=1)
     assert by_label[1] == pytest.approx([120, 60, 132, 72], abs=1)
     result = artifact.detect_image(squares(), 0.4, 0.1)
-    assert artifact.classes == ("red", "blue")
     assert result.labels is not None
     assert result.labels.tolist() == found["labels"][0, :2].tolist()
     assert torch.equal(result.boxes, boxes[:2])
@@ -93,17 +84,11 @@ def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
 def test_points_and_values_keep_their_names(saved: Saved) -> None:
     artifact = saved(Landmarks(width=6))
     metadata = artifact.metadata
-    assert {name: (extra.shape, extra.kind) for name, extra in metadata.extras.items()} == {
-        "corners": ((2, 2), "points"),
-        "embedding": ((6,), "values"),
-        "cell": ((), "values"),
-    }
+    kinds = {"corners": ((2, 2), "points"), "embedding": ((6,), "values"), "cell": ((), "values")}
+    assert {name: (extra.shape, extra.kind) for name, extra in metadata.extras.items()} == kinds
     assert metadata.methods[-2:] == ("detect_named", "restore_points")
-    assert metadata.output["corners"] == {
-        "dtype": "float32",
-        "shape": ["B", 12, 2, 2],
-        "unit": "canvas pixels, xy",
-    }
+    corners_output = {"dtype": "float32", "shape": ["B", 12, 2, 2], "unit": "canvas pixels, xy"}
+    assert metadata.output["corners"] == corners_output
     assert artifact.self_test().passed
 
     image = torch.zeros(1, 192, 512, dtype=torch.uint8)  # fitted to 128 x 48 pixels, 24 rows of padding above
@@ -120,24 +105,8 @@ def test_points_and_values_keep_their_names(saved: Saved) -> None:
     assert torch.equal(first.extras["corners"], corners[0, :1])
     assert torch.equal(first.extras["embedding"], found["embedding"][0, :1])
     assert first.extras["cell"].dtype == torch.int64
-    assert {name: list(value.shape) for name, value in second.extras.items()} == {
-        "corners": [0, 2, 2],
-        "embedding": [0, 6],
-        "cell": [0],
-    }
-
-
-@pytest.mark.parametrize("make", [Brightest, RedAndBlue, Landmarks])
-def test_tf32_passes_the_self_test(make: Callable[[], nn.Module], saved: Saved) -> None:
-    test = saved(make()).metadata.self_test
-    extras = {
-        name: dataclasses.replace(extra, tolerances={"cpu": extra.tolerances["cuda"]})
-        for name, extra in test.extras.items()
-    }
-    test = dataclasses.replace(test, tolerances={"cpu": TOLERANCES["cuda"]}, extras=extras)
-    with OperandRounding():
-        report = run_self_test(deployed(make().eval()), test, torch.device("cpu"))  # type: ignore[arg-type]
-    assert report.passed, report.failures
+    empty = {"corners": (0, 2, 2), "embedding": (0, 6), "cell": (0,)}
+    assert {name: tuple(value.shape) for name, value in second.extras.items()} == empty
 
 
 class OwnWay(Brightest):
@@ -171,9 +140,3 @@ def test_uses_the_detectors_own_methods(saved: Saved) -> None:
     image[0, 16:32, 96:128] = 200
     assert artifact.detect_image(image).boxes.tolist() == [[96, 16, 128, 32]]
     assert artifact.loss(torch.zeros(2, 4), torch.ones(2, 4)) == 1
-
-
-def test_rejects_a_module_without_the_protocol(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"exported:\n  .* lacks the specification: add .*\n  .* lacks"):
-        save_artifact(nn.Module(), tmp_path / "a.pt")  # type: ignore[arg-type]
-    assert not list(tmp_path.iterdir())

@@ -155,9 +155,8 @@ def test_scripted_methods_equal_the_eager_ones(detector: FaceDetector, canvases:
         assert torch.equal(scripted.restore(boxes, geometry), detector.restore(boxes, geometry))
         assert torch.equal(scripted.loss(boxes[0], boxes[1]), detector.loss(boxes[0], boxes[1]))
         assert torch.equal(scripted.anchor_centers, detector.anchor_centers)
-        for module in (scripted, detector):
-            with pytest.raises(Exception, match="images must be uint8, got bfloat16"):
-                module.detect(canvases.bfloat16(), 0.5, 0.5)
+        with pytest.raises(Exception, match="images must be uint8, got bfloat16"):
+            scripted.detect(canvases.bfloat16(), 0.5, 0.5)
     assert not [name for name in detector.state_dict() if "anchor" in name]
 
 

@@ -1,5 +1,7 @@
 """`missing`: faults of detectors, with the line to add."""
 
+import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -74,10 +76,7 @@ class Unannotated(Brightest):
         (Brightest, ["a detector must be a torch.nn.Module, got a Brightest (call it)"]),
         (
             nn.Module(),
-            [
-                "the detector lacks the specification: add to __init__: self.spec",
-                "the detector lacks detect: add def det",
-            ],
+            ["the detector lacks the specification: add", "the detector lacks detect: add"],
         ),
         (Bare(specification={"height": 64}), ["specification must be a DetectorSpec, got dict"]),
         (Property(), ["specification must be set in __init__, got a property"]),
@@ -126,53 +125,29 @@ def with_output(name: str, make: Callable[[Tensor], Any]) -> Change:
     ("change", "message"),
     [
         (lambda found: None, "detect must return a tuple or a dict of tensors, got NoneType"),
-        (
-            lambda found: tuple(found.values()),
-            'detect must return a dict, as there are classes and points and values: return {"boxes": boxes, '
-            '"scores": scores, "counts": counts, "labels": labels, "tail": tail, "weight": weight}',
-        ),
-        (without("labels"), 'detect must return labels: add "labels": labels to the dict that it returns'),
+        (lambda found: tuple(found.values()), 'detect must return a dict, .* "weight": weight}'),
+        (without("labels"), 'detect must return labels: add "labels": labels to the dict'),
         (
             lambda found: {**found, "color": found["tail"]},
-            "detect returns 'color', which the DetectorSpec lacks: add values={\"color\": (2,)}",
+            r"detect returns 'color', .* values=\{.*\(2,\)\}",
         ),
         (with_output("scores", lambda scores: 0.5), "detect must return scores as a tensor, got float"),
-        (
-            with_output("scores", Tensor.double),
-            "scores must be float32, got float64: add scores = scores.float()",
-        ),
-        (with_output("labels", Tensor.int), "labels must be int64, got int32: add labels = labels.long()"),
-        (with_output("counts", Tensor.float), "counts must be int32 or int64, got float32: add counts = cou"),
-        (
-            with_output("boxes", lambda boxes: boxes[0]),
-            "boxes must have the shape [B, K, 4] with B = 2, got [3, 4]",
-        ),
-        (
-            with_output("tail", lambda tail: tail[:, :2]),
-            "tail must have the shape [2, 3, 2] (B = 2, K = 3), got [2, 2, 2]",
-        ),
-        (with_output("counts", lambda counts: counts + 2), "counts must be 0 to K = 3, got [4, 4]"),
-        (with_output("scores", lambda scores: scores * 9), "scores must be 0 to 1, got 5.4 to 6.3: add"),
-        (
-            with_output("scores", lambda scores: scores * float("nan")),
-            "scores must be 0 to 1, got nan to nan",
-        ),
-        (
-            with_output("scores", lambda scores: 1 - scores),
-            "scores must be in descending order: add order = scores.a",
-        ),
-        (
-            with_output("labels", lambda labels: labels + 1),
-            "labels must be 0 to 1, indices into classes, got",
-        ),
+        (with_output("scores", Tensor.double), r"scores must be float32, got float64: .*scores\.float\(\)"),
+        (with_output("labels", Tensor.int), r"labels must be int64, got int32: .*labels\.long\(\)"),
+        (with_output("counts", Tensor.float), "counts must be int32 or int64, got float32: add counts"),
+        (with_output("boxes", lambda boxes: boxes[0]), r"boxes .* \[B, K, 4\] with B = 2, got \[3, 4\]"),
+        (with_output("tail", lambda tail: tail[:, :2]), r"tail .* \[2, 3, 2\] .*, got \[2, 2, 2\]"),
+        (with_output("counts", lambda counts: counts + 2), r"counts must be 0 to K = 3, got \[4, 4\]"),
+        (with_output("scores", lambda scores: scores * 9), r"scores must be 0 to 1, got 5\.4 to 6\.3: add"),
+        (with_output("scores", lambda scores: scores * math.nan), "scores must be 0 to 1, got nan to nan"),
+        (with_output("scores", lambda scores: 1 - scores), "scores must be in descending order: add order"),
+        (with_output("labels", lambda labels: labels + 1), "labels must be 0 to 1, .* got 1 to 2"),
         (with_output("boxes", lambda boxes: boxes / 0), "boxes must be finite, got NaN or infinity"),
         (with_output("weight", lambda weight: weight / 0), "weight must be finite, got NaN or infinity"),
     ],
 )
 def test_names_the_fault_of_a_result(change: Change, message: str) -> None:
-    faults = missing(Returning(change))
-    assert faults
-    assert faults[0].startswith(message)
+    assert re.match(message, missing(Returning(change))[0])
 
 
 def test_a_tuple_has_three_tensors_and_labels_need_classes() -> None:
@@ -206,13 +181,3 @@ def test_checks_the_detector_s_own_methods() -> None:
         "restore must return values float32 [2, 1, 4], got float32 [1, 4]",
         "loss must return a scalar float32 [], got float32 [1]",
     ]
-
-
-def test_reports_all_faults_of_a_result() -> None:
-    def change(found: dict[str, Tensor]) -> dict[str, Tensor]:
-        found = {name: value for name, value in found.items() if name not in ("labels", "scores")}
-        return {**found, "boxes": found["boxes"].double(), "masks": found["weight"]}
-
-    text = "\n".join(missing(Returning(change)))
-    for part in ("return labels", "return scores", "returns 'masks'", "boxes must be float32"):
-        assert part in text

@@ -69,13 +69,6 @@ def feed(images: Tensor, score_threshold: float, iou_threshold: float) -> dict[s
 @pytest.mark.parametrize(
     ("candidates", "slots", "by_category"),
     [(COUNT, COUNT, False), (17, 5, False), (1000, 64, False), (COUNT, 25, True), (13, 6, True)],
-    ids=[
-        "all",
-        "few candidates and slots",
-        "more slots than boxes",
-        "categories",
-        "few of several categories",
-    ],
 )
 def test_keeps_what_the_op_keeps(candidates: int, slots: int, by_category: bool) -> None:
     module = Suppression(candidates, slots, by_category)

@@ -40,33 +40,13 @@ def test_detector_passes_its_own_test(detector: FaceDetector, self_test: SelfTes
 
 
 @pytest.mark.parametrize("name", ["base", "small"])
-@pytest.mark.parametrize("seed", range(2))
-def test_untrained_weights_give_a_test_that_tf32_passes(name: str, seed: int) -> None:
-    torch.manual_seed(seed)
+def test_untrained_weights_give_a_test_that_tf32_passes(name: str) -> None:
     detector = FaceDetector(DetectorConfig.named(name)).eval()
     test = build_self_test(detector)
     assert 1 <= len(test.scores) <= 20
     with OperandRounding():
         report = run_self_test(detector, gpu_tolerance(test), CPU)
     assert report.passed, report.failures
-
-
-def test_failures_name_the_differences(detector: FaceDetector, self_test: SelfTest) -> None:
-    changed = dataclasses.replace(
-        self_test,
-        boxes=torch.cat([self_test.boxes + 1, torch.zeros(1, 4)]),
-        scores=torch.cat([self_test.scores - 0.25, torch.zeros(1)]),
-        loss=self_test.loss + 0.5,
-    )
-    report = run_self_test(detector, changed, CPU)
-    count = len(self_test.scores)
-    assert not report.passed
-    assert report.failures[0].startswith(f"expected {count + 1} detections, got {count}, moved by up to 1 px")
-    assert "a detection of score" in report.failures[1]
-    assert report.failures[-1].startswith("loss differ")
-    assert report.max_box_error == pytest.approx(1, abs=1e-4)
-    assert report.max_score_error == pytest.approx(0.25, abs=1e-6)
-    assert report.loss_error == pytest.approx(0.5, abs=1e-6)
 
 
 def test_logs_the_classes_without_a_detection(caplog: pytest.LogCaptureFixture) -> None:
