@@ -59,10 +59,8 @@ def test_a_detection_takes_its_best_box_that_is_free() -> None:
 
 
 def test_threshold_of_best_f1_maximises_f1() -> None:
-    scores, hits = np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, True, False, True])
-    curve = Curve(scores, hits, 4)
-    # F1 by cut: 2/5, 4/6, 4/7, 6/8
-    threshold, f1 = threshold_of_best_f1(curve)
+    curve = Curve(np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, True, False, True]), 4)
+    threshold, f1 = threshold_of_best_f1(curve)  # F1 by cut: 2/5, 4/6, 4/7, 6/8
     assert f1 == 0.75
     # The detection of score 0.6 counts, also where scores are float32: those above the threshold do.
     assert np.nextafter(np.float32(0.6), np.float32(0)) == threshold < 0.6
@@ -70,10 +68,8 @@ def test_threshold_of_best_f1_maximises_f1() -> None:
 
 def test_no_threshold_parts_equal_scores() -> None:
     """The hit comes first, but whatever lets it pass lets three false alarms pass too: F1 2/5, not 1."""
-    curve = Evaluation(
-        [labels((0, 0, 10, 10))],
-        [found((0, 0, 10, 10, 0.5), *((x, 50, x + 10, 60, 0.5) for x in (0, 20, 40)))],
-    ).curve(*BANDS["all>=8"])
+    detections = found((*BOX, 0.5), *((x, 50, x + 10, 60, 0.5) for x in (0, 20, 40)))
+    curve = Evaluation([labels(BOX)], [detections]).curve(*BANDS["all>=8"])
     threshold, f1 = threshold_of_best_f1(curve)
     assert f1 == pytest.approx(2 / 5)
     assert (curve.scores > threshold).sum() == 4

@@ -154,7 +154,7 @@ def test_a_student_learns_from_its_teachers_and_names_them(
     train(store, SHORT_RUN.replace(steps=2, label_weight=0.0, log_seconds=1e-6), options)
     metadata = read_metadata(tmp_path / "run" / "weights.safetensors")
     assert metadata.items() >= teachers.origin.items()
-    assert any(" taught " in line for line in caplog.messages)
+    assert " taught " in caplog.text
     last = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])
     assert last["loss"] == last["distillation"] > 0  # labels have no weight here
 
@@ -162,7 +162,7 @@ def test_a_student_learns_from_its_teachers_and_names_them(
 def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:
     """A resumed run keeps its fold. A run cannot leave out a fold that its initial weights have seen."""
     arguments = ["--data", faces_folder, "--set", *TINY, "steps=1", "recalibration_views=0"]
-    run, other = ["--output", tmp_path / "run"], ["--output", tmp_path / "other"]
+    run = ["--output", tmp_path / "run"]
     lensbox("train", *arguments, *run, "--leave-out", "1/3")
     weights = tmp_path / "run" / "weights.safetensors"
     images, _ = read_labels([faces_folder])
@@ -172,10 +172,6 @@ def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lens
 
     _, said = lensbox("train", *arguments, *run, "--resume", code=2)
     assert "--leave-out must be the same as when the run began (1/3), got nothing" in said
-    lensbox("train", *arguments, *run, "--resume", "--leave-out", "1/3")
-    assert read_metadata(weights)["left_out"] == "1/3"
-    _, said = lensbox("train", *arguments, *other, "--weights", weights, "--leave-out", "2/3", code=2)
+    _, said = lensbox("train", *arguments, *run, "--weights", weights, "--leave-out", "2/3", code=2)
     assert "--weights must have been trained without fold 2/3, as --leave-out says" in said
     assert "got weights that left out 1/3" in said
-    lensbox("train", *arguments, *other, "--weights", weights)
-    assert "left_out" not in read_metadata(tmp_path / "other" / "weights.safetensors")

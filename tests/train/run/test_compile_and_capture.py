@@ -10,7 +10,7 @@ from short_runs import SIX_STEPS, make_step, small_detector
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from lensbox.train.data.image_store import SIDE, ImageStore, StoreTensors, load_images
+from lensbox.train.data.image_store import SIDE, ImageStore, StoreTensors, load_images, store_tensors
 from lensbox.train.data.labels import read_labels
 from lensbox.train.loss.detection_loss import detection_loss
 from lensbox.train.loss.teachers import Teachers, teach
@@ -86,14 +86,9 @@ class HostTraffic(TorchFunctionMode):
 def test_views_net_loss_and_backward_stay_on_the_device() -> None:
     config = TrainConfig().replace(batch_size=16, **ALL_CHANGES)
     counts = view_counts(config)
-    kinds = {"images": torch.uint8, "counts": torch.int64, "totals": torch.int64}
-    shapes = {"images": (5, SIDE, SIDE), "sizes": (5, 2), "boxes": (5, 256, 4)}
-    store = StoreTensors(
-        *(
-            torch.zeros(shapes.get(name, (5,)), dtype=kinds.get(name, torch.float32), device=META)
-            for name in StoreTensors._fields
-        )
-    )
+    pixels, boxes, flags = torch.zeros(5, SIDE, SIDE).byte(), torch.zeros(1, 4), torch.zeros(1).bool()
+    made = store_tensors(pixels, torch.ones(5, 2), [boxes] * 5, [flags] * 5, torch.ones(5), 256)
+    store = StoreTensors(*(tensor.to(META) for tensor in made))
     model = small_detector().to(META)
     switch = torch.ones((), device=META)
     with HostTraffic() as traffic:

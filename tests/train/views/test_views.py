@@ -105,14 +105,15 @@ def test_crowds_keep_the_largest_and_ignore_the_rest() -> None:
     corner = torch.rand(40, 2, generator=generator) * 300
     side = 20 + 40 * torch.rand(40, 1, generator=generator)
     store = boxes_store(torch.cat([corner, corner + side], 1))
-    config = CONFIG.replace(max_targets=8, max_ignored=40)
     counts = ViewCounts(0, 1, 0)
-    views = make_views(store, draw(counts, torch.tensor(1.0), "cpu"), counts, config)
-    target_area = (views.targets[..., 2:] - views.targets[..., :2]).prod(-1)
-    ignored = views.ignored[views.ignored[..., 3] > 0]
-    assert int((views.targets[..., 3] > 0).sum()) == 8
-    assert len(ignored) == 32
-    assert (ignored[:, 2:] - ignored[:, :2]).prod(-1).max() < target_area.min()
+    draws = draw(counts, torch.tensor(1.0), "cpu")
+    views = make_views(store, draws, counts, CONFIG.replace(max_targets=8, max_ignored=40))
+    targets, ignored = (
+        (boxes[..., 2:] - boxes[..., :2]).prod(-1) for boxes in (views.targets, views.ignored)
+    )
+    assert int((targets > 0).sum()) == 8
+    assert int((ignored > 0).sum()) == 32
+    assert ignored.max() < targets.min()
 
 
 def test_counts_split_a_batch() -> None:
