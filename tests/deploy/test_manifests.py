@@ -31,7 +31,6 @@ def object_of(required: str = "", **properties: Any) -> dict[str, Any]:
 # The fields of KServe's types (pkg/apis/serving/v1alpha1 and v1beta1) that the files use. `validate_pod`
 # checks containers and volumes.
 TEXT = {"type": "string", "minLength": 1}
-META = object_of("name", name={"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"})
 FORMAT = {"name": TEXT, "version": {"type": "string", "pattern": r"^\d+(\.\d+){0,2}$"}}
 PROTOCOL = {"enum": ["v1", "v2", "grpc-v1", "grpc-v2"]}
 RUNTIME_SPEC = object_of(
@@ -51,10 +50,13 @@ MODEL = object_of(
 PREDICTOR = object_of("model", model=MODEL, minReplicas={"type": "integer", "minimum": 0})
 
 
-def schema_of(kind: str, version: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a resource of KServe."""
+def check_kserve(resource: Any, kind: str, version: str, spec: dict[str, Any]) -> None:
+    """Check a resource of KServe against its schema."""
     named = {"apiVersion": {"const": f"serving.kserve.io/{version}"}, "kind": {"const": kind}}
-    return object_of("apiVersion kind metadata spec", **named, metadata=META, spec=spec)
+    meta = object_of("name", name={"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"})
+    jsonschema.validate(
+        resource, object_of("apiVersion kind metadata spec", **named, metadata=meta, spec=spec)
+    )
 
 
 def test_kubernetes_takes_the_manifest() -> None:
@@ -71,22 +73,17 @@ def test_kubernetes_takes_the_manifest() -> None:
     assert str(port["containerPort"]) == annotations["prometheus.io/port"] == str(PORT)
     paths = {container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
     assert {*paths, annotations["prometheus.io/path"]} <= ROUTES
-
-
-def test_a_pod_of_kubernetes_has_the_time_and_files_of_its_settings() -> None:
-    pod = DEPLOYMENT["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
     settings = settings_of(container["args"])
     assert settings.threads == int(container["resources"]["limits"]["cpu"])
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert mounted == {str(settings.artifact.parent), "/tmp"}
     before = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert pod["terminationGracePeriodSeconds"] > before + settings.shutdown_timeout
+    assert pod["spec"]["terminationGracePeriodSeconds"] > before + settings.shutdown_timeout
 
 
 def test_kserve_takes_the_runtime() -> None:
-    jsonschema.validate(RUNTIME, schema_of("ClusterServingRuntime", "v1alpha1", RUNTIME_SPEC))
+    check_kserve(RUNTIME, "ClusterServingRuntime", "v1alpha1", RUNTIME_SPEC)
     spec = RUNTIME["spec"]
     validate_pod({key: spec[key] for key in ("containers", "volumes")})
     (container,) = spec["containers"]
@@ -96,17 +93,15 @@ def test_kserve_takes_the_runtime() -> None:
     (port,) = container["ports"]
     probes = [container[f"{name}Probe"]["httpGet"] for name in ("readiness", "liveness")]
     assert {probe["path"] for probe in probes} | {spec["annotations"]["prometheus.kserve.io/path"]} <= ROUTES
-    ports = [probe["port"] for probe in probes]
-    ports += [port["containerPort"], int(spec["annotations"]["prometheus.kserve.io/port"])]
-    assert set(ports) == {options["port"]}
+    ports = {port["containerPort"], *(probe["port"] for probe in probes)}
+    assert {*ports, int(spec["annotations"]["prometheus.kserve.io/port"])} == {options["port"]}
     assert options["host"] == "0.0.0.0"
 
 
 def test_kserve_chooses_the_runtime_for_the_service_of_the_page() -> None:
     (text,) = (block.text for block in read_blocks("docs/deploy.md") if "InferenceService" in block.text)
     service = yaml.safe_load(text)
-    spec = object_of("predictor", predictor=PREDICTOR)
-    jsonschema.validate(service, schema_of("InferenceService", "v1beta1", spec))
+    check_kserve(service, "InferenceService", "v1beta1", object_of("predictor", predictor=PREDICTOR))
     model = service["spec"]["predictor"]["model"]
     (supported,) = RUNTIME["spec"]["supportedModelFormats"]
     assert supported == {**model["modelFormat"], "autoSelect": True}
@@ -127,14 +122,6 @@ def test_the_cluster_has_room_for_the_application_on_ray() -> None:
     settings = read_settings(application["args"])
     assert settings.threads == actor["num_cpus"]
     assert pod["terminationGracePeriodSeconds"] > settings.shutdown_timeout
-
-
-def test_ray_knows_the_configuration() -> None:
-    schema = pytest.importorskip("ray.serve.schema", reason="ray is not installed (lensbox[ray])")
-    from lensbox.serve.ray.app import DEPLOYMENT as NAME
-
-    read = schema.ServeDeploySchema.model_validate(SERVE)
-    assert read.applications[0].deployments[0].name == NAME
 
 
 @pytest.mark.parametrize("group", [CLUSTER["headGroupSpec"], *CLUSTER["workerGroupSpecs"]])

@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import socket
-import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,23 +81,6 @@ def test_exits_with_0_on_a_signal_while_loading(artifact_path: Path) -> None:
         wait_until(lambda: process.url() is not None)
         assert process.end(signal.SIGINT) == 0
         assert "Traceback" not in process.log
-
-
-def test_answers_come_over_tls(artifact_path: Path, tmp_path: Path, png: bytes) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=a"
-    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command.split(), *files], check=True, capture_output=True)
-    trust = ssl.create_default_context(cafile=certificate)
-    options = ("--tls-certificate", str(certificate), "--tls-key", str(key), "--frontends", "1")
-    with ServeProcess(artifact_path, *options) as process:
-        url = process.ready(trust)
-        assert url.startswith("https://127.0.0.1:")
-        assert httpx.post(f"{url}/v1/detect", content=png, verify=trust, timeout=PATIENCE).status_code == 200
-        with pytest.raises(httpx.ConnectError, match=r"self.signed"):
-            httpx.get(f"{url}/healthz")
-        assert process.end(signal.SIGTERM) == 0
-    assert "Traceback" not in process.log
 
 
 def test_answers_while_nobody_reads_the_log(artifact_path: Path) -> None:
