@@ -10,8 +10,8 @@ import torch
 
 from lensbox.artifact.metadata import ArtifactMetadata, Reading
 from lensbox.common.fields import Orientation
-from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.jobs import Job
+from lensbox.serve.errors import NotReadyError, OverloadError
 
 Result = TypeVar("Result")
 Returned = TypeVar("Returned")

@@ -20,9 +20,9 @@ import torch
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import largest_batch
 from lensbox.serve.engine.batches import Batches
-from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue, Promise, Source
 from lensbox.serve.engine.jobs import Job
+from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)

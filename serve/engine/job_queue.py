@@ -8,8 +8,8 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from lensbox.serve.engine.errors import DeadlineError, OverloadError
 from lensbox.serve.engine.jobs import Job
+from lensbox.serve.errors import DeadlineError, OverloadError
 
 _LEAST_PREPARED = 16  # images: smaller batches gain nothing from sharing
 _LOOK = 1.0  # seconds between checks for a closed queue while a source waits

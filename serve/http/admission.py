@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.errors import ApiError, NotReadyError, OverloadError
 from lensbox.serve.http.errors import RETRY_AFTER, response_to
 from lensbox.serve.http.service import Service
-from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.futures import DEADLINE_HEADER, Deadline, deadline_of
 
 # For metrics and logs; Starlette's routes and refused requests have no route in the scope.

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from lensbox.runtime import Artifact
 from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
-from lensbox.serve.http import detect, info, loss, page, v2
+from lensbox.serve.http import detect, info, loss, v2
 from lensbox.serve.http.admission import Admission
 from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.http.connections import Connections
@@ -119,8 +119,10 @@ def create_app(
     app.state.metrics = metrics
     app.state.connections = Connections()
     add_error_handlers(app)
-    for routes in (info, detect, loss, v2, *(() if settings.no_page else (page,))):
+    for routes in (info, detect, loss, v2):
         app.include_router(routes.router)
+    if not settings.no_page:
+        app.include_router(info.pages)
     # The middleware added last is the outermost.
     app.add_middleware(Defects)
     app.add_middleware(Admission, state=app)

@@ -14,6 +14,7 @@ from lensbox.runtime.detection import DetectionArrays, detections_to_json
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.tiles import tile_windows
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job, TiledJob
+from lensbox.serve.errors import ApiError
 from lensbox.serve.http.openapi import BINARY, DetectAnswer, body, parameters, problems
 from lensbox.serve.http.service import deadline_of_request, service_of
 from lensbox.serve.requests.body import Body, content_encoding, receive
@@ -25,7 +26,6 @@ from lensbox.serve.requests.detect_request import (
     read_detect_request,
     wraps_image,
 )
-from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.form import FORM
 from lensbox.serve.requests.futures import Deadline, chained, result_for
 from lensbox.serve.requests.image_file import hint_of_form

@@ -9,9 +9,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
+from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, NotReadyError, OverloadError, shown
 from lensbox.serve.observability.middleware import CLIENT_GONE
-from lensbox.serve.requests.errors import ApiError, HangUpError, shown
 
 RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
 

@@ -1,16 +1,23 @@
-"""GET /livez, /healthz, /readyz, /metrics and /v1/model."""
+"""GET /livez, /healthz, /readyz, /metrics and /v1/model; / with the page whose files are in `serve/page/`."""
 
 import json
+from pathlib import Path
 
 import torch
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import FileResponse, JSONResponse
 from prometheus_client.exposition import choose_encoder
+from starlette.exceptions import HTTPException
 
 from lensbox.serve.http.openapi import Health, Limits, ModelAnswer, problems
 from lensbox.serve.http.service import service_of
 
 router = APIRouter()
+pages = APIRouter(include_in_schema=False)
+
+_PAGE = {path.name: path for path in (Path(__file__).parents[1] / "page").iterdir()}
+# The browser asks each time, so that a new version of the service shows at once.
+_CACHING = {"Cache-Control": "no-cache"}
 
 
 @router.get("/livez", response_model=Health, responses=problems(503), tags=["health"])
@@ -59,3 +66,17 @@ async def model(request: Request) -> Response:
         "limits": {name: getattr(service.settings, name) for name in Limits.model_fields},
     }
     return JSONResponse(metadata)
+
+
+@pages.get("/")
+async def page() -> FileResponse:
+    """A page that shows detections in pictures and the camera. It calls /v1/model and /v1/detect."""
+    return await page_file("index.html")
+
+
+@pages.get("/page/{name}")
+async def page_file(name: str) -> FileResponse:
+    """A script, style or icon of the page."""
+    if name not in _PAGE:
+        raise HTTPException(404)
+    return FileResponse(_PAGE[name], headers=_CACHING)

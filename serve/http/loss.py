@@ -10,12 +10,12 @@ from torch import Tensor
 
 from lensbox.runtime.detection import numbers_to_json
 from lensbox.serve.engine.jobs import Loss, LossJob
+from lensbox.serve.errors import ApiError
 from lensbox.serve.http.openapi import LossAnswer, body, problems
 from lensbox.serve.http.service import deadline_of_request, service_of
 from lensbox.serve.requests.body import content_encoding, receive
 from lensbox.serve.requests.boxes import LossQuestion, LossRequest, read_loss_request
 from lensbox.serve.requests.detect_request import NoParameters, query_parameters
-from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.futures import chained, result_for
 
 router = APIRouter(tags=["loss"])

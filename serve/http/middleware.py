@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.errors import NotReadyError, OverloadError, shown
 from lensbox.serve.http.admission import header_values
 from lensbox.serve.http.errors import error_response
-from lensbox.serve.requests.errors import shown
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from fastapi import Request
 
 from lensbox.serve.engine.engines import Engine
-from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.errors import NotReadyError
 from lensbox.serve.http.connections import Connections
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.requests.decoding import Decoders

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from lensbox.serve.engine.engines import Model
 from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob
+from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.openapi import BINARY, InferAnswer, ModelMetadata, V2Error, body
 from lensbox.serve.http.service import Service, deadline_of_request, service_of
 from lensbox.serve.requests.body import content_encoding, decompress, receive
-from lensbox.serve.requests.errors import ApiError, shown
 from lensbox.serve.requests.futures import Deadline, result_for
 from lensbox.serve.requests.v2_request import (
     DATATYPES,

@@ -19,8 +19,8 @@ from multiprocessing.connection import Connection, Listener, answer_challenge, d
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
-from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.engine.instance import Instance
+from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.loading import load_model, observed_instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.processes.child import EngineAddress

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from multiprocessing.reduction import DupFd
 from typing import Any
 
-from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.errors import NotReadyError
 
 _COUNT = 8  # bytes
 _SIZE = _COUNT + 1

@@ -17,8 +17,8 @@ import torch
 
 from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.serve.engine.engines import DescribedModel, Engines
-from lensbox.serve.engine.errors import NotReadyError, OverloadError
 from lensbox.serve.engine.jobs import Job
+from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.processes.admission_window import AdmissionWindow
 from lensbox.serve.processes.child import EngineAddress
 from lensbox.serve.processes.link import BusyWait, Link

@@ -10,7 +10,7 @@ import anyio
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from lensbox.serve.requests.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.requests.futures import Deadline
 from lensbox.serve.settings import Settings
 

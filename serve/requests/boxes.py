@@ -6,7 +6,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, Tag
 from torch import Tensor
 
-from lensbox.serve.requests.errors import ApiError
+from lensbox.serve.errors import ApiError
 from lensbox.serve.requests.json_body import check_counts, read_json
 
 _MOST_SIGNS = 64

@@ -12,8 +12,8 @@ from starlette.datastructures import QueryParams
 
 from lensbox.common.detect_options import tile_spec
 from lensbox.common.fields import Orientation
+from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.requests.body import Body
-from lensbox.serve.requests.errors import ApiError, shown
 from lensbox.serve.requests.form import FORM, form_image, media_type
 from lensbox.serve.requests.json_body import check_counts, fault_message, read_json
 

@@ -10,7 +10,7 @@ from typing import Any
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File, FormParser, parse_options_header
 
-from lensbox.serve.requests.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, shown
 
 FORM = "multipart/form-data"
 _IMAGE_FIELDS = ("image", "file")

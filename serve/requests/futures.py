@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from lensbox.serve.engine.errors import DeadlineError
-from lensbox.serve.requests.errors import ApiError, HangUpError, shown
+from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, shown
 
 DEADLINE_HEADER = "X-Request-Timeout-Ms"
 _MOST_MILLISECONDS = 86_400_000  # a day

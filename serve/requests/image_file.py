@@ -15,8 +15,7 @@ from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.images.files import MAX_PIECES
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.engine.errors import DeadlineError
-from lensbox.serve.requests.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, DeadlineError, shown
 
 # Enough for a screenshot of 1920 x 1080, the typical use of run-length coding.
 MAX_RUN_LENGTH_PIXELS = 1 << 21

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from lensbox.serve.requests.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, shown
 
 Model = TypeVar("Model", bound=BaseModel)
 

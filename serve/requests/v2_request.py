@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter, ValidationError
 from torch import Tensor
 
 from lensbox.artifact.metadata import ArtifactMetadata
-from lensbox.serve.requests.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.requests.json_body import check_counts, read_json
 
 DATATYPES = {

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 from deployed import DEPLOY
-from free_port import free_port
 from programs import run
-from services import refuses
+from services import free_port, refuses
 from waiting import PATIENCE, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")

@@ -1,10 +1,11 @@
-"""Services in a thread of the test's process, and the types of the fixtures of `tests/serve`."""
+"""Services in a thread of the test's process, their error answers, and types of fixtures of `tests/serve`."""
 
 import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,24 @@ def refuses(url: httpx.URL | str) -> bool:
     except OSError:
         return True
     return False
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that was free a moment ago, for a server that cannot choose one."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def problem_of(response: httpx.Response) -> dict[str, str]:
+    """Check that an answer is a problem document of RFC 9457; return `code` and, as `message`, detail."""
+    assert response.headers["content-type"] == "application/problem+json"
+    document = response.json()
+    assert list(document) == ["type", "title", "status", "detail", "code"]
+    assert (document["type"], document["status"]) == ("about:blank", response.status_code)
+    assert document["title"] == HTTPStatus(response.status_code).phrase
+    return {"code": document["code"], "message": document["detail"]}
 
 
 def raw(request: httpx.Request, path: str) -> bytes:

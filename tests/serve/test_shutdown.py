@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from problems import problem_of
 from serve_process import ServeProcess
+from services import problem_of
 from waiting import PATIENCE, wait_until
 
 _NO_BOXES: dict[str, list[Any]] = {"predictions": [], "targets": []}

@@ -13,9 +13,9 @@ from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.engine.instance import Instance, State
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob, DetectJob
+from lensbox.serve.errors import NotReadyError
 from lensbox.serve.settings import Settings
 
 

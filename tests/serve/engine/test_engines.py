@@ -11,7 +11,7 @@ import torch
 from waiting import wait_until
 
 from lensbox.serve.engine.engines import Engines
-from lensbox.serve.engine.errors import NotReadyError, OverloadError
+from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.http import app
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 from engine_jobs import ANSWER, LOSS, Begin, Make, large_job, photo_job, results
-from problems import problem_of
-from services import Start
+from services import Start, problem_of
 from waiting import PATIENCE, wait_until
 
-from lensbox.serve.engine.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.engine.instance import Instance, State
+from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.settings import Settings
 
 

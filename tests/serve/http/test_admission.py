@@ -7,8 +7,7 @@ import socket
 from typing import Any
 
 import pytest
-from problems import problem_of
-from services import Running, Start, connect, refuses
+from services import Running, Start, connect, problem_of, refuses
 from waiting import wait_until
 
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}

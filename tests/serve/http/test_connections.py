@@ -8,8 +8,7 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
-from problems import problem_of
-from services import Running, Start, connect
+from services import Running, Start, connect, problem_of
 from waiting import wait_until
 
 from lensbox.serve.http import connections

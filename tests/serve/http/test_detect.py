@@ -13,8 +13,7 @@ import pytest
 import torch
 from picture_files import encoded, squares
 from png_files import png_file
-from problems import problem_of
-from services import Encode, Start
+from services import Encode, Start, problem_of
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.artifact.metadata import Canvas

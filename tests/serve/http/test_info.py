@@ -5,8 +5,7 @@ from typing import Any
 
 import httpx
 import torch
-from problems import problem_of
-from services import Start
+from services import Start, problem_of
 from waiting import wait_until
 
 from lensbox.runtime.artifact import Artifact

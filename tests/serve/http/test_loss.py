@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from problems import problem_of
-from services import Start
+from services import Start, problem_of
 from user_detectors import Brightest
 
 from lensbox.export.pipeline import save_artifact

@@ -6,8 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from problems import problem_of
-from services import Start
+from services import Start, problem_of
 from waiting import wait_until
 
 _SHOP = "https://shop.example"

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 from chromium import OPTIONS, chromium_path
-from problems import problem_of
-from services import Start, client_of
+from services import Start, client_of, problem_of
 from waiting import wait_until
 
 import lensbox.serve

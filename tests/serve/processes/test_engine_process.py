@@ -9,9 +9,9 @@ import pytest
 import torch
 from waiting import PATIENCE, wait_until
 
-from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.jobs import CanvasJob
+from lensbox.serve.errors import NotReadyError
 from lensbox.serve.settings import Settings
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")

@@ -5,10 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from problems import problem_of
-from services import Start
+from services import Start, problem_of
 
-from lensbox.serve.engine.errors import NotReadyError
+from lensbox.serve.errors import NotReadyError
 from lensbox.serve.processes.heartbeat import Heartbeat, Peers
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")

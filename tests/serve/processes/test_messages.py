@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from lensbox.runtime.detection import DetectionArrays
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.engine.jobs import (
     CanvasDetections,
     CanvasJob,
@@ -21,6 +20,7 @@ from lensbox.serve.engine.jobs import (
     LossJob,
     TiledJob,
 )
+from lensbox.serve.errors import NotReadyError
 from lensbox.serve.processes.messages import Answer, packed_answers, rebuilt, taken_apart, unpacked_answers
 
 

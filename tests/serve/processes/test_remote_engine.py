@@ -18,8 +18,8 @@ from waiting import PATIENCE, wait_until
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.engine.errors import NotReadyError
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job
+from lensbox.serve.errors import NotReadyError
 from lensbox.serve.processes.child import EngineAddress, new_address
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")

@@ -13,7 +13,7 @@ import httpx
 import numpy as np
 import PIL.Image
 import pytest
-from free_port import free_port
+from services import free_port
 from waiting import wait_until
 
 from lensbox.runtime import Artifact

@@ -5,8 +5,8 @@ import zlib
 
 import pytest
 
+from lensbox.serve.errors import ApiError
 from lensbox.serve.requests.body import decompress
-from lensbox.serve.requests.errors import ApiError
 
 _CONTENT = bytes(range(256)) * 40
 

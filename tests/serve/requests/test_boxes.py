@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from lensbox.serve.errors import ApiError
 from lensbox.serve.requests import boxes as boxes_module
 from lensbox.serve.requests.boxes import read_loss_request
-from lensbox.serve.requests.errors import ApiError
 
 _BOX = [1, 2, 3.5, 4]
 _IMAGES = [[_BOX] * 3, [_BOX]]

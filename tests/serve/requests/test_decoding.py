@@ -8,15 +8,14 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from problems import problem_of
-from services import Encode, Start
+from services import Encode, Start, problem_of
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.images.files import DEFAULT_READING
 from lensbox.runtime.images.photo import Photo
+from lensbox.serve.errors import ApiError
 from lensbox.serve.requests import decoding
 from lensbox.serve.requests.decoding import Decoders
-from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.image_file import photo_from_file
 
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from lensbox.serve.errors import ApiError
 from lensbox.serve.requests.detect_request import DetectParameters, read_detect_request, wraps_image
-from lensbox.serve.requests.errors import ApiError
 
 _NONE = DetectParameters.model_validate({})
 _WITH_IOU = DetectParameters.model_validate({"iou_threshold": 0.5})

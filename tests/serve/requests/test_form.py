@@ -2,7 +2,7 @@
 
 import pytest
 
-from lensbox.serve.requests.errors import ApiError
+from lensbox.serve.errors import ApiError
 from lensbox.serve.requests.form import form_image
 
 _TYPE = "multipart/form-data; boundary=limit"

@@ -16,8 +16,7 @@ from services import Encode
 
 from lensbox.artifact.metadata import Canvas
 from lensbox.runtime.images.files import DEFAULT_READING, read_image
-from lensbox.serve.engine.errors import DeadlineError
-from lensbox.serve.requests.errors import ApiError
+from lensbox.serve.errors import ApiError, DeadlineError
 from lensbox.serve.requests.image_file import photo_from_file
 
 _PLENTY = 1_000_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from lensbox.serve.errors import ApiError
 from lensbox.serve.http.v2 import check_answer_size
 from lensbox.serve.requests import v2_request
-from lensbox.serve.requests.errors import ApiError
 from lensbox.serve.requests.v2_request import (
     InferRequest,
     ModelTensors,

@@ -1,4 +1,4 @@
-"""Errors that become answers to clients, and the display of values in their messages."""
+"""Exceptions of engines and of requests, and the display of values in their messages."""
 
 import reprlib
 from collections.abc import Mapping
@@ -7,6 +7,18 @@ _shorten = reprlib.Repr()
 _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
 _shorten.maxlist = _shorten.maxdict = 4
 _shorten.maxlevel = 3
+
+
+class OverloadError(Exception):
+    """There is no room for another request."""
+
+
+class NotReadyError(Exception):
+    """The model is still loading, failed to load, or is out of use."""
+
+
+class DeadlineError(Exception):
+    """The deadline passed before the job was done."""
 
 
 class ApiError(Exception):
