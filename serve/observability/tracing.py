@@ -46,7 +46,8 @@ def start_tracing(app: FastAPI, endpoint: str) -> Callable[[], None] | None:
     provider = TracerProvider(shutdown_on_exit=False)
     traces = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(traces)))
-    set_global_response_propagator(TraceResponsePropagator())  # W3C's header `traceresponse` in every answer
+    # W3C's header `traceresponse` in every answer.
+    set_global_response_propagator(TraceResponsePropagator())  # type: ignore[no-untyped-call]
     app.add_middleware(
         OpenTelemetryMiddleware,
         excluded_urls=",".join(f"{path}$" for path in PROBES),

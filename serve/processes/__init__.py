@@ -4,7 +4,7 @@
 | ------------------- | -------------------------------------- | ----------------------------------- |
 | supervisor          | `supervisor.run`                       | `heartbeat`                         |
 | fork server         | multiprocessing's, after `fork_server` |                                     |
-| front ends          | `child.frontend_main`, `http.server`   | `remote_engine`, `admission_window` |
+| front ends          | `child.frontend_main`, `http.server`   | `remote_engine`, `http.admission`   |
 | engine, per device  | `engine_process.main`                  | `engine.instance`                   |
 
 Front ends and engines send `messages` over a `link`; images lie in `shared_memory`. Nothing is imported

@@ -19,7 +19,7 @@ from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.serve.engine.engines import DescribedModel, Engines
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
-from lensbox.serve.processes.admission_window import AdmissionWindow
+from lensbox.serve.http.admission import AdmissionWindow
 from lensbox.serve.processes.child import EngineAddress
 from lensbox.serve.processes.link import BusyWait, Link
 from lensbox.serve.processes.messages import cancellation, job_message, taken_apart, unpacked_answers

@@ -31,7 +31,7 @@ def test_computes_in_one_thread(make: Make, fake: Any, begin: Begin) -> None:
     wait_until(lambda: not instance.is_busy)
 
 
-def test_stop_finishes_queued_jobs(make: Make, fake: Any, begin: Begin) -> None:
+def test_stop_waits_for_queued_jobs(make: Make, fake: Any, begin: Begin) -> None:
     instance = make()
     futures = [begin(instance)]
     futures += [instance.submit(LOSS) for _ in range(3)]
@@ -59,21 +59,17 @@ def test_stop_while_loading_ends_after_the_load(fake: Any) -> None:
     assert instance.state is State.STOPPED
 
 
-@pytest.mark.parametrize("failures", [["boxes differ"], None])
-def test_fails_queued_and_new_jobs_once_the_self_test_fails(
-    make: Make, fake: Any, begin: Begin, failures: list[str] | None
-) -> None:
+def test_fails_queued_and_new_jobs_once_the_self_test_fails(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20)
     running = begin(instance)
     waiting: list[Future[Any]] = [instance.submit(LOSS), instance.submit(photo_job())]
     fake.error = RuntimeError("CUDA error: an illegal memory access was encountered")
-    fake.self_test_failures, fake.self_test_error = failures or [], None if failures else fake.error
+    fake.self_test_failures = ["boxes differ"]
     fake.gate.set()
     with pytest.raises(RuntimeError, match="illegal memory access"):
         running.result(PATIENCE)
-    reason = "boxes differ" if failures else "RuntimeError"
     for future in waiting:
-        with pytest.raises(NotReadyError, match=rf"self-test fails .*\({reason}\); restart the service"):
+        with pytest.raises(NotReadyError, match=r"self-test fails .*\(boxes differ\); restart the service"):
             future.result(PATIENCE)
     assert (instance.state, len(fake.calls)) == (State.FAILED, 1)
     with pytest.raises(NotReadyError, match="restart the service"):
@@ -124,15 +120,12 @@ def test_refuses_a_job_that_would_be_late(make: Make, fake: Any, begin: Begin) -
     results(running, *waiting)
 
 
-def test_admits_a_small_job_that_does_not_wait_for_all_of_a_large_one(
-    make: Make, fake: Any, begin: Begin
-) -> None:
+def test_admits_a_small_job_beside_a_large_one(make: Make, fake: Any, begin: Begin) -> None:
+    """A small job waits for the running part and at most one more part; a large job for ten images."""
     instance = make(queue_size=20, max_batch=2)
     large = begin(instance, large_job())
     instance.batches.seconds_per_image = 100.0
-    # A small job waits for the running part and at most one more part; a large job for ten images.
     in_time = time.monotonic() + 1200
-    instance.check_room(in_time)
     small = instance.submit(photo_job(), in_time)
     with pytest.raises(OverloadError, match="more than half of the time limit"):
         instance.submit(large_job(), in_time)

@@ -1,7 +1,6 @@
 """The application on a real cluster of one machine. LENSBOX_REQUIRE_RAY=1 makes a missing Ray a failure."""
 
 import gc
-import io
 import os
 import threading
 import warnings
@@ -10,10 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import numpy as np
-import PIL.Image
 import pytest
-from services import free_port
+from services import Encode, free_port
 from waiting import wait_until
 
 from lensbox.runtime import Artifact
@@ -61,16 +58,6 @@ def url(artifact_path: Path) -> Iterator[str]:
                 gc.collect()  # Ray's handles of its processes, which have ended
 
 
-def replicas() -> list[str]:
-    """Return the names of the replicas' actors."""
-    from ray.util import list_named_actors
-
-    from lensbox.serve.ray.app import DEPLOYMENT
-
-    actors = list_named_actors(all_namespaces=True)
-    return [actor["name"] for actor in actors if f"#{DEPLOYMENT}#" in actor["name"]]
-
-
 def test_a_replica_serves_all_routes(url: str, artifact: Artifact, png: bytes) -> None:
     with httpx.Client(base_url=url, timeout=60) as client:
         assert client.get("/readyz").json() == {"status": "ready"}
@@ -83,14 +70,16 @@ def test_a_replica_serves_all_routes(url: str, artifact: Artifact, png: bytes) -
     assert scores
 
 
-def test_no_request_is_lost_when_a_replica_dies(url: str) -> None:
+def test_no_request_is_lost_when_a_replica_dies(url: str, encode: Encode) -> None:
     """Each request gets 200 or 503, and Ray replaces the killed replica."""
     import ray
+    from ray.util import list_named_actors
 
-    # A PNG that decodes slowly, so that each replica is nearly always busy.
-    noise = np.random.default_rng(0).integers(0, 256, (900, 1200, 3), np.uint8)
-    buffer = io.BytesIO()
-    PIL.Image.fromarray(noise).save(buffer, "PNG")
+    def replicas() -> list[str]:
+        names = [actor["name"] for actor in list_named_actors(all_namespaces=True)]
+        return [name for name in names if "#lensbox#" in name]
+
+    file = encode("PNG", size=(1200, 900))  # decodes slowly, so that each replica is nearly always busy
     statuses: Counter[int] = Counter()
     lost: list[Exception] = []
     stop = threading.Event()
@@ -99,7 +88,7 @@ def test_no_request_is_lost_when_a_replica_dies(url: str) -> None:
         with httpx.Client(base_url=url, timeout=60) as client:
             while not stop.is_set():
                 try:
-                    answer = client.post("/v1/detect", content=buffer.getvalue())
+                    answer = client.post("/v1/detect", content=file)
                 except httpx.HTTPError as error:
                     lost.append(error)
                     return
@@ -126,6 +115,5 @@ def test_no_request_is_lost_when_a_replica_dies(url: str) -> None:
         stop.set()
         for thread in threads:
             thread.join()
-    print(f"statuses: {dict(statuses)}")
     assert set(statuses) <= {200, 503}, statuses
     assert statuses[503] <= CLIENTS  # at most the requests in progress at the killed replica

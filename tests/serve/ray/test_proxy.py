@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from lensbox.serve.ray.proxy import RetryAfterLoss, middlewares
+from lensbox.serve.ray.proxy import middlewares
 
 
 def ask(app: Any, method: str, path: str) -> httpx.Response:
@@ -48,13 +48,3 @@ def test_passes_answers_unchanged() -> None:
     answer = ask(PlainTextResponse("a", 418, {"X-Kept": "1"}), "GET", "/")
     assert (answer.status_code, answer.text, answer.headers["X-Kept"]) == (418, "a", "1")
     assert ask(StreamingResponse(iter(["a", "b", ""])), "GET", "/").text == "ab"
-
-
-def test_passes_other_scopes() -> None:
-    seen: list[str] = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        seen.append(scope["type"])
-
-    asyncio.run(RetryAfterLoss(app)({"type": "lifespan"}, None, None))  # type: ignore[arg-type]
-    assert seen == ["lifespan"]
