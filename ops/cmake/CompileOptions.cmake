@@ -1,5 +1,5 @@
-# Compiler options of every source file. Symbols are hidden. The compiler never fuses a * b + c, so CPU and CUDA
-# round alike and NMS keeps the same boxes on both.
+# Compiler options of every source file, and the GPU architectures. Symbols are hidden. The compiler never fuses
+# a * b + c, so CPU and CUDA round alike and NMS keeps the same boxes on both.
 
 option(LENSBOX_WARNINGS_AS_ERRORS "Make compiler warnings errors, as CI does" OFF)
 set(CMAKE_COMPILE_WARNING_AS_ERROR ${LENSBOX_WARNINGS_AS_ERRORS})
@@ -37,3 +37,24 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+
+# GPU architectures from the names that CMake's and torch's users know; otherwise all that Lensbox supports.
+if(DEFINED LENSBOX_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES ${LENSBOX_CUDA_ARCHITECTURES})
+elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT "$ENV{TORCH_CUDA_ARCH_LIST}" STREQUAL "")
+  # "8.0 9.0a;12.0+PTX" becomes "80-real;90a-real;120": without +PTX only for that architecture.
+  string(REGEX REPLACE "[ ,]+" ";" names "$ENV{TORCH_CUDA_ARCH_LIST}")
+  set(CMAKE_CUDA_ARCHITECTURES "")
+  foreach(name IN LISTS names)
+    if(NOT name MATCHES "^([0-9]+)\\.([0-9])(a?)(\\+PTX)?$")
+      message(FATAL_ERROR "TORCH_CUDA_ARCH_LIST must hold architectures such as \"8.0;9.0+PTX\", got \"${name}\"")
+    endif()
+    set(real "-real")
+    if(CMAKE_MATCH_4)
+      set(real "")
+    endif()
+    list(APPEND CMAKE_CUDA_ARCHITECTURES "${CMAKE_MATCH_1}${CMAKE_MATCH_2}${CMAKE_MATCH_3}${real}")
+  endforeach()
+elseif(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90-real 100-real 120)
+endif()

@@ -7,7 +7,7 @@ Vectors chosen = Vectors::kBaseline;
 
 }  // namespace
 
-// The build record of the kernels, readable in the file like the record of version.cpp.
+// The build record of the kernels, readable in the file like the record of library.cpp.
 extern const char kernels_info[];
 [[gnu::used]] const char kernels_info[] = LENSBOX_KERNELS_RECORD;
 

@@ -11,10 +11,10 @@
 
 #include "../problems.h"
 #include "device.cuh"
+#include "launch.h"
 #include "launchers.h"
 #include "loss_reduction.cuh"
 #include "memory.cuh"
-#include "tickets.h"
 
 namespace lensbox {
 namespace {

@@ -1,4 +1,4 @@
-// Launch kernels: the number of blocks, and the way a kernel starts.
+// Launch kernels: the number of blocks, the way a kernel starts, the counters of its blocks.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -84,5 +84,22 @@ inline LaunchShape loss_shape(int64_t threads) {
   const int warps = static_cast<int>(threads + 31) / 32;
   return {1, 32 * std::max(warps, 1)};
 }
+
+// Tickets: counters that a launch finds at 0 and leaves at 0. tickets.cu says which launches may use which.
+
+// The most counters that a launch can have.
+constexpr unsigned int kMaxTickets = 64;
+
+// A workspace begins with room for kMaxTickets counters; the kernel's memory follows.
+constexpr size_t kSpareBytes = kMaxTickets * sizeof(unsigned int);
+
+inline void* behind_spare(void* workspace) {
+  return workspace != nullptr ? static_cast<char*>(workspace) + kSpareBytes : nullptr;
+}
+
+// Give `tickets` kMaxTickets counters on the current device that hold 0 and that no launch running at the
+// same time shares. A launch on `stream` leaves them at 0. `spare` is a workspace, or nullptr for a launch
+// that takes no ticket; its counters are zeroed, by one more launch, should all others be taken.
+cudaError_t take_tickets(cudaStream_t stream, void* spare, unsigned int** tickets);
 
 }  // namespace lensbox

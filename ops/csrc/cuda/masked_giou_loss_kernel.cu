@@ -14,10 +14,10 @@
 #include <optional>
 
 #include "device.cuh"
+#include "launch.h"
 #include "launchers.h"
 #include "loss_reduction.cuh"
 #include "memory.cuh"
-#include "tickets.h"
 
 namespace lensbox {
 namespace {

@@ -14,7 +14,6 @@
 #include "device.cuh"
 #include "launch.h"
 #include "padded_nms_block.cuh"
-#include "tickets.h"
 
 namespace lensbox {
 namespace {

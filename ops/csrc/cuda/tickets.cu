@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "launch.h"
-#include "tickets.h"
 
 namespace lensbox {
 namespace {

@@ -1,4 +1,5 @@
-// Reads the header of a JPEG file, and finds the markers in its coded data.
+// Reads the header of a JPEG file, walks its coded data, and makes RGB of its planes. The walk and the colors
+// are for tests: they prove the arithmetic that GPUs share.
 
 #include <algorithm>
 #include <cstring>
@@ -6,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../jpeg_color.h"
 #include "../jpeg_walk.h"
 #include "launchers.h"
 
@@ -249,6 +251,15 @@ bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan, int32_
   for (size_t i = 0; i < count; ++i)
     check_part(scan, quick.data(), data, begins[i], ranges[i], parts[i]);
   return is_sound_whole(scan, data, parts.data(), part_count, paths.back().end);
+}
+
+void lensbox_cpu_convert_jpeg_colors(const JpegColors* images, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    for (int32_t y = 0; y < images[i].height; ++y) {
+      for (int32_t x = 0; x < images[i].width; ++x)
+        jpeg_convert(images[i], x, y);
+    }
+  }
 }
 
 }  // namespace lensbox

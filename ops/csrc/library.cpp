@@ -1,12 +1,19 @@
-// Pass torch's choice of instruction set to the CPU kernels when the library is loaded.
-
-#include "../cpu/vectors.h"
+// What the bindings say and do as a whole, before an op is called: the build record in the file, and torch's
+// choice of instruction set for the CPU kernels.
 
 #include <ATen/Version.h>
 
 #include <string>
 
+#include "cpu/vectors.h"
+
 namespace lensbox {
+
+// lensbox.ops reads the record from the file (strings liblensbox_ops.so | grep lensbox-build), because a
+// library built for another torch often cannot be loaded.
+extern const char build_info[];
+[[gnu::used]] const char build_info[] = LENSBOX_BUILD_RECORD;
+
 namespace {
 
 // ATEN_CPU_CAPABILITY=avx2 or =default limits the instruction set of torch, and of Lensbox with it.
