@@ -1,4 +1,4 @@
-"""Imports between folders follow docs/architecture.md; the version number has one source."""
+"""Imports between folders follow docs/architecture.md; includes in C++; one source of the version number."""
 
 import ast
 import graphlib
@@ -190,3 +190,30 @@ def test_version_has_one_source() -> None:
         text = path.read_text(encoding="utf-8")
         assert not pattern.search(text), f"{path} must not define a version"
         assert "pyproject.toml" in text
+
+
+CPP_SOURCES = REPOSITORY / "cpp_runtime" / "src"
+CPP_HEADERS = REPOSITORY / "cpp_runtime" / "include" / "lensbox"
+# Each folder of the C++ runtime may include the folders before it.
+CPP_FLOORS = ["file", "images", "model", "detect"]
+
+
+def cpp_includes(path: Path, pattern: str) -> list[str]:
+    return re.findall(rf"^#include {pattern}", path.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("floor", CPP_FLOORS)
+def test_a_floor_includes_lower_floors_only(floor: str) -> None:
+    assert sorted(path.name for path in CPP_SOURCES.iterdir() if path.is_dir()) == sorted(CPP_FLOORS)
+    allowed = CPP_FLOORS[: CPP_FLOORS.index(floor) + 1]
+    for path in (CPP_SOURCES / floor).iterdir():
+        for name in cpp_includes(path, '"(.+)"'):
+            # `fit.h` is the op library's.
+            assert name == "fit.h" or name.partition("/")[0] in allowed, f"{path.name} includes {name}"
+
+
+def test_the_simple_half_includes_no_other_library() -> None:
+    own = {f"lensbox/{header.name}" for header in CPP_HEADERS.glob("*.h")} | {"lensbox/version.h"}
+    for header in CPP_HEADERS.glob("*.h"):
+        for name in cpp_includes(header, "<(.+)>"):
+            assert name in own or "/" not in name, f"{header.name} includes {name}"

@@ -9,7 +9,6 @@
 #include "detect/steps.h"
 #include "file/artifact_file.h"
 #include "file/errors.h"
-#include "model/gpu_float32.h"
 #include "model/machine.h"
 #include "model/methods.h"
 #include "model/op_library.h"

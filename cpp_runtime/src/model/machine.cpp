@@ -11,6 +11,8 @@
 #include <charconv>
 #include <fstream>
 #include <iterator>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -132,6 +134,25 @@ std::string gpu_architecture(c10::Device device) {
     return "";
   }
   return "sm_" + std::to_string(major) + std::to_string(minor);
+}
+
+void set_gpu_float32(const std::string& artifact, bool tf32) {
+  struct First {
+    std::string artifact;
+    bool tf32;
+  };
+  static std::mutex setting;
+  static std::optional<First> first;  // the first artifact on a GPU
+  const auto mode = [](bool is_tf32) { return is_tf32 ? "TF32" : "full float32"; };
+  const std::lock_guard lock(setting);
+  if (!first) first = {artifact, tf32};
+  if (first->tf32 != tf32) {
+    fail_artifact(artifact, std::string("needs ") + mode(tf32) + " on GPUs, but " + first->artifact +
+                                " set this process to " + mode(first->tf32) + ": use a process for each");
+  }
+  // These switches set torch's newer interface, setFloat32Precision, too.
+  at::globalContext().setAllowTF32CuDNN(tf32);
+  at::globalContext().setAllowTF32CuBLAS(tf32);
 }
 
 }  // namespace lensbox

@@ -1,0 +1,96 @@
+# Finds the libraries of the C++ runtime besides torch: libjpeg-turbo, libpng with zlib, OpenSSL, header-only libraries, and
+# those that not every build has: the CUDA runtime's headers and onnxruntime. Looks in the system's folders and in
+# <prefix>/include and <prefix>/lib of each entry of CMAKE_PREFIX_PATH, JPEG_ROOT, PNG_ROOT and ZLIB_ROOT.
+find_package(Threads REQUIRED)
+find_package(JPEG)
+find_package(PNG 1.6)
+if(NOT JPEG_FOUND OR NOT PNG_FOUND)
+  message(FATAL_ERROR
+    "libjpeg-turbo or libpng was not found. Install them (Debian, Ubuntu: apt-get install libjpeg-dev libpng-dev), "
+    "or add the folder that has them in include/ and lib/ to CMAKE_PREFIX_PATH.")
+endif()
+find_package(OpenSSL 1.1.1 COMPONENTS Crypto)
+if(NOT OPENSSL_FOUND)
+  message(FATAL_ERROR "OpenSSL was not found, with which artifacts are checked. Install it (Debian, Ubuntu: apt-get install "
+    "libssl-dev), or pass -DOPENSSL_ROOT_DIR=<the folder that has it in include/ and lib/>.")
+endif()
+
+# lensbox_find_header_only(<name> <header> <apt package>)
+#
+# Makes the imported target lensbox_headers::<name> from the folder that holds <header>. Looks in the
+# system's folders and in <prefix>/include of each entry of CMAKE_PREFIX_PATH; -D<name>_INCLUDE_DIR=<folder>
+# overrides. (Not find_package: the CMake files of these packages are in no fixed place, and a plain folder of
+# headers is enough.)
+function(lensbox_find_header_only name header apt_package)
+  find_path(${name}_INCLUDE_DIR ${header} DOC "Folder that holds ${header}")
+  if(NOT ${name}_INCLUDE_DIR)
+    message(FATAL_ERROR
+      "${header} was not found. Install it (Debian, Ubuntu: apt-get install ${apt_package}), "
+      "or pass -D${name}_INCLUDE_DIR=<the folder that holds ${header}>.")
+  endif()
+  if(TARGET lensbox_headers::${name})
+    return()
+  endif()
+  add_library(lensbox_headers::${name} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(lensbox_headers::${name} INTERFACE "${${name}_INCLUDE_DIR}")
+endfunction()
+
+# Sets LENSBOX_CUDA_GRAPHS: ON where torch has CUDA and the CUDA runtime's headers, which torch's own headers include, are
+# found: in a CUDA toolkit, or in the pip packages of torch if they are complete. (CMake looks for crt/, which the
+# other headers include, because pip has crt/ in a separate package.) No compiler or library of CUDA is needed.
+# -DLENSBOX_CUDA_INCLUDE_DIR=<the folder that holds cuda_runtime_api.h and crt/> overrides.
+set(LENSBOX_CUDA_GRAPHS OFF)
+if(LENSBOX_TORCH_HAS_CUDA)
+  file(GLOB pip_packages ${LENSBOX_TORCH_ROOT}/../nvidia/cu* ${LENSBOX_TORCH_ROOT}/../nvidia/cuda_runtime)
+  file(GLOB toolkits /usr/local/cuda /usr/local/cuda-*)
+  find_program(nvcc nvcc NO_CACHE)
+  if(nvcc)
+    cmake_path(GET nvcc PARENT_PATH nvcc_folder)
+  endif()
+  find_path(LENSBOX_CUDA_INCLUDE_DIR crt/host_config.h
+    HINTS ENV CUDA_HOME ${nvcc_folder}/.. ${pip_packages}
+    PATHS ${toolkits}
+    PATH_SUFFIXES include
+    DOC "Folder that holds cuda_runtime_api.h and crt/")
+  if(LENSBOX_CUDA_INCLUDE_DIR)
+    set(LENSBOX_CUDA_GRAPHS ON)
+  endif()
+endif()
+message(STATUS "lensbox: CUDA graphs: ${LENSBOX_CUDA_GRAPHS}")
+
+# Sets LENSBOX_WITH_ONNX: whether ONNX files can be loaded, for which onnxruntime's headers and library are looked for.
+# -DLENSBOX_ONNX=ON ends here where one is missing, =OFF builds without, AUTO is the default. ONNXRUNTIME_ROOT, a variable
+# of CMake or the environment, says where to look first: an unpacked archive of onnxruntime's own, or any folder with
+# include/ and lib/. The library may also be that of the package onnxruntime from pip, if it lies beside torch's.
+#
+# Nothing is linked: the library is opened when the first ONNX file is loaded, and may be newer than the headers. (Not
+# find_package: the pip package has no CMake files, and the CMake files of Debian require packages that are not installed.)
+set(LENSBOX_ONNX AUTO CACHE STRING "Load ONNX files (needs onnxruntime): AUTO, ON or OFF")
+set(LENSBOX_WITH_ONNX OFF)
+if(NOT LENSBOX_ONNX STREQUAL "OFF")
+  set(folders ${ONNXRUNTIME_ROOT} $ENV{ONNXRUNTIME_ROOT})
+  find_path(LENSBOX_ONNXRUNTIME_INCLUDE_DIR onnxruntime_cxx_api.h
+    HINTS ${folders}
+    PATH_SUFFIXES include include/onnxruntime include/onnxruntime/core/session onnxruntime onnxruntime/core/session
+    DOC "Folder that holds onnxruntime_cxx_api.h")
+  file(GLOB pip_libraries ${LENSBOX_TORCH_ROOT}/../onnxruntime/capi/libonnxruntime.so.*)
+  cmake_path(CONVERT "${pip_libraries}" TO_CMAKE_PATH_LIST pip_libraries NORMALIZE)
+  set(names onnxruntime)
+  foreach(library ${pip_libraries})
+    cmake_path(GET library FILENAME name)
+    cmake_path(GET library PARENT_PATH pip_folder)
+    list(APPEND names ${name})
+    list(APPEND folders ${pip_folder})
+  endforeach()
+  find_library(LENSBOX_ONNXRUNTIME_LIBRARY NAMES ${names} HINTS ${folders} PATH_SUFFIXES lib lib64
+    DOC "The library of onnxruntime, libonnxruntime.so")
+  if(LENSBOX_ONNXRUNTIME_INCLUDE_DIR AND LENSBOX_ONNXRUNTIME_LIBRARY)
+    set(LENSBOX_WITH_ONNX ON)
+  elseif(LENSBOX_ONNX STREQUAL "ON")
+    message(FATAL_ERROR
+      "onnxruntime was not found: its headers: ${LENSBOX_ONNXRUNTIME_INCLUDE_DIR}, its library: "
+      "${LENSBOX_ONNXRUNTIME_LIBRARY}. Unpack an archive of its releases and pass -DONNXRUNTIME_ROOT=<that folder>, "
+      "install it (Debian 13: apt-get install libonnxruntime-dev), or build without: -DLENSBOX_ONNX=OFF.")
+  endif()
+endif()
+message(STATUS "lensbox: ONNX files: ${LENSBOX_WITH_ONNX} (LENSBOX_ONNX=${LENSBOX_ONNX})")
