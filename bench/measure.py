@@ -1,10 +1,16 @@
-"""Check the ways to do one thing, time them in turns, and show the times as a table."""
+"""Check the ways to do one thing, time them in turns, and show the times as a table, with the machine."""
 
+import os
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 
-from lensbox.bench.table import Table, number, spread
+import torch
+
 from lensbox.client.timing import Call, Times, summarize, time_in_turns
+from lensbox.common.machine import cpu_name, driver_version, package_version
+from lensbox.ops import library_path, read_build_info
 
 _MICROSECONDS = 1e6
 _GRAPH_MILLISECONDS = 10
@@ -17,6 +23,58 @@ class UnavailableError(Exception):
 
 class WrongAnswerError(Exception):
     """A way gives another answer than the reference."""
+
+
+def describe_machine(device: str, packages: Sequence[str]) -> str:
+    """Return date, hardware and versions, a line each. packages: whose versions matter, besides torch."""
+    info = read_build_info(library_path())
+    lines = [
+        ("date", datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")),
+        ("CPU", f"{os.cpu_count()} cores, {cpu_name()}; load average at the start {os.getloadavg()[0]:.1f}"),
+        ("system", f"{platform.system()} {platform.release()}, Python {platform.python_version()}"),
+        ("lensbox", f"{info.version}, op library built for torch {info.torch} ({', '.join(info.backends)})"),
+        ("torch", torch.__version__),
+        *((package, package_version(package)) for package in packages),
+    ]
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties(0)
+        name = f"{gpu.name}, {gpu.multi_processor_count} multiprocessors"
+        lines.insert(1, ("GPU", f"{name}, driver {driver_version()}, CUDA {torch.version.cuda}"))
+    return "\n".join(f"{name + ':':<24}{value}" for name, value in lines)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, a header and lines of as many cells, as Markdown; notes stand below."""
+
+    title: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """Return the table with its columns aligned: the first one to the left, the others to the right."""
+        cells = [list(self.header), *(list(line) for line in self.lines)]
+        widths = [max(4, *(len(line[column]) for line in cells)) for column in range(len(self.header))]
+        rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+        rows = []
+        for first, *others in (cells[0], rule, *cells[1:]):
+            padded = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+            rows.append(f"| {' | '.join([first.ljust(widths[0]), *padded])} |")
+        notes = ["\n".join(f"- {note}" for note in self.notes)] if self.notes else []
+        return "\n\n".join([f"### {self.title}", "\n".join(rows), *notes])
+
+
+def number(value: float) -> str:
+    """Return three significant digits, thousands grouped: 0.712, 4.40, 17.3, 55,800."""
+    rounded = float(f"{value:.3g}")
+    decimals = 0 if rounded >= 100 else 1 if rounded >= 10 else 2 if rounded >= 1 else 3
+    return f"{rounded:,.{decimals}f}"
+
+
+def spread(times: Times, unit: float = 1.0) -> str:
+    """Return `median (p20-p80)`, multiplied by `unit`."""
+    return f"{number(times.median * unit)} ({number(times.p20 * unit)}-{number(times.p80 * unit)})"
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from lensbox.bench.machine import describe_machine
-from lensbox.bench.measure import run_case
+from lensbox.bench.measure import describe_machine, run_case
 from lensbox.bench.ops.cases import GROUPS
 from lensbox.common.machine import keep_freed_memory
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from lensbox.bench.measure import Case, UnavailableError, Way
-from lensbox.bench.ops.check import check_loss, check_nms, require_close
 from lensbox.bench.ops.inputs import LossBatch, make_loss_batch, make_nms_batch, make_pairs
 from lensbox.bench.ops.letterbox import letterbox_cases
 from lensbox.bench.ops.peers import (
@@ -21,7 +20,7 @@ from lensbox.bench.ops.peers import (
     Peer,
     loss_and_gradient,
 )
-from lensbox.bench.ops.reference import giou_reference
+from lensbox.bench.ops.reference import check_loss, check_nms, giou_reference, require_close
 from lensbox.client.timing import Call
 
 Cases = Callable[[torch.device, bool], Iterator[Case]]  # of a device; whether the run is a quick one

@@ -20,10 +20,8 @@ import PIL.Image
 import torch
 from torch import Tensor
 
-from lensbox.bench.machine import describe_machine
-from lensbox.bench.measure import WrongAnswerError
+from lensbox.bench.measure import Table, WrongAnswerError, describe_machine, number, spread
 from lensbox.bench.serve.services import Body, Load, Service, ServiceError, running
-from lensbox.bench.table import Table, number, spread
 from lensbox.client import Client
 from lensbox.client.timing import summarize
 from lensbox.common.machine import keep_freed_memory

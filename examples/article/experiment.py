@@ -16,9 +16,8 @@ from approaches import APPROACHES, Approach, Loss, move, pad, pin
 from fake_data import SLOTS, FakeDataset
 from torch.profiler import profile, record_function, tensorboard_trace_handler
 
-from lensbox.bench.measure import UnavailableError
+from lensbox.bench.measure import Table, UnavailableError, number
 from lensbox.bench.ops.reference import loss_reference
-from lensbox.bench.table import Table, number
 from lensbox.model import ArticleNet
 
 PHASES = ("copy data", "forward", "calc loss", "backward", "optimizer")

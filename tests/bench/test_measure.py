@@ -1,13 +1,23 @@
-"""Ways are checked, timed in turns and shown as a table."""
+"""Ways are checked, timed in turns and shown as a table; the description of the machine."""
 
+import platform
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
-from lensbox.bench.measure import Case, Result, UnavailableError, Way, WrongAnswerError, run_case
-from lensbox.bench.table import number
+from lensbox.bench.measure import (
+    Case,
+    Result,
+    UnavailableError,
+    Way,
+    WrongAnswerError,
+    describe_machine,
+    number,
+    run_case,
+)
 from lensbox.client import timing
 from lensbox.client.timing import Call, Times
 
@@ -89,3 +99,25 @@ def test_a_gpu_is_timed_in_graphs_too() -> None:
     assert 0 < result.times["graph"]["in a graph"].median < 1e-3
     assert set(result.notes) == {"fails in a graph"}
     assert result.notes["fails in a graph"].startswith("no CUDA graph: ")
+
+
+def described(device: str, *packages: str) -> dict[str, str]:
+    lines = (line.split(":", 1) for line in describe_machine(device, packages).splitlines())
+    return {name: value.strip() for name, value in lines}
+
+
+def test_names_versions() -> None:
+    lines = described("cpu", "numpy", "no-such-package")
+    assert lines["torch"] == torch.__version__
+    assert torch.__version__.partition("+")[0] in lines["lensbox"]
+    assert platform.python_version() in lines["system"]
+    assert lines["numpy"] == np.__version__
+    assert lines["no-such-package"] == "not installed"
+    assert "GPU" not in lines
+
+
+@pytest.mark.gpu
+def test_names_the_gpu_and_its_driver() -> None:
+    lines = described("cuda", "triton")
+    assert torch.cuda.get_device_name() in lines["GPU"]
+    assert "driver unknown" not in lines["GPU"]

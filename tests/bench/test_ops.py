@@ -12,11 +12,10 @@ from lensbox.bench import OPS_GROUPS
 from lensbox.bench.measure import Case, UnavailableError, WrongAnswerError, run_case
 from lensbox.bench.ops import cases, letterbox, peers
 from lensbox.bench.ops.cases import GROUPS
-from lensbox.bench.ops.check import check_loss, check_nms
 from lensbox.bench.ops.inputs import LossBatch, NmsBatch, make_loss_batch, make_nms_batch
 from lensbox.bench.ops.peers import Function, Peer
 from lensbox.bench.ops.pytorch_losses import padded_loss
-from lensbox.bench.ops.reference import nms_reference
+from lensbox.bench.ops.reference import check_loss, check_nms, nms_reference
 from lensbox.client import timing
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
@@ -27,21 +26,6 @@ CPU = torch.device("cpu")
 
 def batch_of(dtype: torch.dtype = torch.bfloat16) -> LossBatch:
     return make_loss_batch(6, 9, 0.4, dtype, torch.uint8, CPU)
-
-
-@pytest.mark.parametrize("fill", [None, 0.0, 0.3, 1.0])
-def test_padding_is_zero_and_at_the_end(fill: float | None) -> None:
-    batch = make_loss_batch(9, 33, fill, torch.bfloat16, torch.uint8, CPU)
-    rebuilt = torch.zeros_like(batch.target)
-    for image, boxes in enumerate(batch.boxes):
-        rebuilt[image, : len(boxes)] = boxes
-    assert torch.equal(rebuilt, batch.target)
-    assert (batch.target[..., 3] != 0).sum(1).tolist() == list(batch.counts)
-    values, offsets = batch.packed
-    assert torch.equal(values, torch.cat(batch.boxes))
-    assert offsets.diff().tolist() == list(batch.counts)
-    if fill in (0.0, 1.0):
-        assert sum(batch.counts) == fill * 9 * 33
 
 
 def test_counts_follow_the_article() -> None:
