@@ -1,8 +1,9 @@
-"""Independent references for the box ops: PyTorch in float64, and a Python loop for NMS."""
+"""Independent references for the box ops: PyTorch in float64, and NumPy for NMS."""
 
 from fractions import Fraction
 from typing import TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,31 +62,24 @@ def nms_reference(
     whole: bool = False,
 ) -> list[int]:
     """Return the indices that greedy NMS keeps for one image. whole: compute with integers of any size."""
-    rows, ranks = boxes.tolist(), scores.tolist()
+    rows = np.array(boxes.tolist(), np.float64).reshape(-1, 4)
     if whole:
-        rows = [[int(number) for number in row] for row in rows]
-    threshold = Fraction(iou_threshold) if whole else iou_threshold
-    kinds = categories.tolist() if categories is not None else [0] * len(rows)
+        rows = np.array([[int(number) for number in row] for row in rows], object).reshape(-1, 4)
+    above, below = Fraction(iou_threshold).as_integer_ratio() if whole else (iou_threshold, 1)
+    areas = np.maximum(rows[:, 2:] - rows[:, :2], 0).prod(1)
+    kinds = np.array(categories.tolist() if categories is not None else [0] * len(rows))
+    ranks = scores.tolist()
     order = sorted((i for i in range(len(rows)) if ranks[i] > score_threshold), key=lambda i: (-ranks[i], i))
+    left = np.array(order[:max_candidates], np.int64)
     kept: list[int] = []
-    for i in order[:max_candidates]:
-        if len(kept) == max_detections:
-            break
-        if all(kinds[i] != kinds[k] or not _exceeds(rows[k], rows[i], threshold) for k in kept):
-            kept.append(i)
+    while len(left) > 0 and len(kept) < max_detections:
+        best, left = left[0], left[1:]
+        kept.append(int(best))
+        low, high = np.maximum(rows[best, :2], rows[left, :2]), np.minimum(rows[best, 2:], rows[left, 2:])
+        inter = np.maximum(high - low, 0).prod(1)
+        exceeds = (inter * below > above * (areas[best] + areas[left] - inter)).astype(bool)
+        left = left[~exceeds | (kinds[left] != kinds[best])]
     return kept
-
-
-def _exceeds(a: list[float], b: list[float], threshold: float | Fraction) -> bool:
-    width = max(min(a[2], b[2]) - max(a[0], b[0]), 0)
-    height = max(min(a[3], b[3]) - max(a[1], b[1]), 0)
-    inter = width * height
-    union = _area(a) + _area(b) - inter
-    return inter > threshold * union
-
-
-def _area(box: list[float]) -> float:
-    return max(box[2] - box[0], 0) * max(box[3] - box[1], 0)
 
 
 def random_boxes(*shape: int, dtype: torch.dtype = torch.float32, size: float = 240.0) -> Tensor:

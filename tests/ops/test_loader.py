@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from built_runner import REPOSITORY, path_with_build_tools
 from programs import run, run_lensbox, run_python
 
 from lensbox.ops import OpLibraryError, library_path, read_build_info
@@ -29,11 +28,26 @@ def changed_copy(tmp_path: Path, old: bytes, new: bytes) -> Path:
     return copy
 
 
-def test_build_info() -> None:
+def test_build_info_and_links() -> None:
+    """The library needs neither Python nor an absent folder: an empty entry would mean the current folder."""
     info = read_build_info(library_path())
     assert torch.__version__.startswith(info.torch)
     assert re.fullmatch(r"\d+\.\d+\.\d+", info.version)
     assert "cpu" in info.backends
+    dynamic = run("readelf", "-d", library_path()).stdout
+    libraries = re.findall(r"NEEDED.*\[(.*)\]", dynamic)
+    assert "libtorch_cpu.so" in libraries
+    assert not [name for name in libraries if "python" in name]
+    paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic)
+    assert all(entry for path in paths for entry in path.split(":"))
+
+
+def test_rejects_missing_and_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other.so"
+    for wanted in ("other.so", LIBRARY_VARIABLE):
+        assert wanted in refusal(other, monkeypatch)
+    other.write_bytes(b"\x7fELF nothing of ours")
+    assert "holds no build record" in refusal(other, monkeypatch)
 
 
 def test_a_copy_loads_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,32 +56,6 @@ def test_a_copy_loads_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytes
     message = refusal(Path(copy), monkeypatch)
     for part in ("the ops of the namespace lensbox are registered already", str(copy), str(library_path())):
         assert part in message
-
-
-def test_a_plain_cmake_build_sets_no_run_path(tmp_path: Path) -> None:
-    """CMake's run path for a build folder would end with an empty entry, which means the current folder."""
-    torch_folder = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
-    options = ["-S", REPOSITORY, "-B", tmp_path, "-G", "Ninja", "-DLENSBOX_CUDA=OFF", torch_folder]
-    run("cmake", *options, env={"PATH": path_with_build_tools()})
-    rules = (tmp_path / "build.ninja").read_text(encoding="utf-8")
-    assert "liblensbox_ops.so: CXX_SHARED_LIBRARY_LINKER" in rules
-    assert "rpath" not in rules
-    dynamic = run("readelf", "-d", library_path()).stdout
-    paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic)
-    assert all(entry for path in paths for entry in path.split(":"))
-
-
-def test_reports_a_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    message = refusal(tmp_path / "nowhere.so", monkeypatch)
-    assert "nowhere.so" in message
-    assert LIBRARY_VARIABLE in message
-
-
-def test_rejects_a_file_that_is_no_op_library(tmp_path: Path) -> None:
-    other = tmp_path / "other.so"
-    other.write_bytes(b"\x7fELF nothing of ours")
-    with pytest.raises(OpLibraryError, match="holds no build record"):
-        read_build_info(other)
 
 
 def test_rejects_a_library_for_another_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +73,6 @@ def test_a_command_reports_the_words_of_the_linker(tmp_path: Path) -> None:
     assert "Traceback" not in message
     for part in ("libtorch_xpu.so", f"installed torch: {torch.__version__}", str(other)):
         assert part in message
-
-
-def test_links_neither_python_nor_torch_python() -> None:
-    needed = run("readelf", "-d", library_path()).stdout
-    libraries = re.findall(r"NEEDED.*\[(.*)\]", needed)
-    assert "libtorch_cpu.so" in libraries
-    assert not [name for name in libraries if "python" in name]
 
 
 @pytest.mark.skipif("cuda" in read_build_info(library_path()).backends, reason="built with CUDA")

@@ -1,4 +1,7 @@
-"""The CPU kernels give the same bits with every instruction set."""
+"""The CPU kernels give the same bits with every instruction set.
+
+Each set needs a process, `python test_vectors.py INPUTS OUTPUTS`: torch reads ATEN_CPU_CAPABILITY once.
+"""
 
 import os
 import subprocess
@@ -11,7 +14,16 @@ from box_reference import BOX_DTYPES, FLOAT_DTYPES, extreme_boxes, random_boxes
 from letterbox_cases import LAYOUTS, Case, random_cases
 from torch import Tensor
 
-PROCESS = Path(__file__).with_name("vectors_process.py")
+from lensbox.ops import (
+    giou,
+    jagged_giou_loss,
+    letterbox,
+    masked_giou_loss,
+    masked_giou_loss_and_grad,
+    padded_nms,
+    pairwise_giou,
+)
+
 CAPABILITIES = ["DEFAULT", "AVX2", "AVX512"]  # ascending; a machine has each one up to its maximum
 
 
@@ -38,11 +50,37 @@ def make_images() -> list[Tensor]:
     return [layout(case.image()) for case, layout in zip(cases, layouts, strict=True)]
 
 
+def with_gradients(result: Tensor, *leaves: Tensor) -> list[Tensor]:
+    upstream = torch.arange(1, result.numel() + 1, dtype=result.dtype).view_as(result) / 7
+    return [result.detach(), *torch.autograd.grad(result, leaves, upstream)]
+
+
+def run_box_ops(pred: Tensor, target: Tensor) -> list[Tensor]:
+    """Values and gradients of all ops on predictions and targets `[B, M, 4]`, padded and packed here."""
+    leaf = pred.clone().requires_grad_()
+    scores = (pred[..., 0] * 7).frac().nan_to_num()
+    padded = target * (scores > 0.5).to(target.dtype)[..., None]
+    counts = torch.arange(len(pred)).clamp(max=pred.shape[1])
+    offsets = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+    packed = target.flatten(0, 1)[: int(offsets[-1])]
+    nms = [padded_nms(pred, scores, 0.3, 0.1, 200, 150, ids) for ids in (None, (scores * 50).long() % 3)]
+    return [
+        *with_gradients(giou(leaf, target), leaf),
+        *with_gradients(giou(leaf.mT.contiguous().mT, target), leaf),
+        *with_gradients(pairwise_giou(leaf, target), leaf),
+        *with_gradients(masked_giou_loss(leaf, padded), leaf),
+        *with_gradients(masked_giou_loss(leaf, target, scores), leaf),
+        *masked_giou_loss_and_grad(pred, padded),
+        *with_gradients(jagged_giou_loss(leaf, packed, offsets), leaf),
+        *(output for outputs in nms for output in outputs),
+    ]
+
+
 def run_with(capability: str, inputs: Path) -> list[list[Tensor]]:
     outputs = inputs.with_name(f"{capability}.pt")
     subprocess.run(
-        [sys.executable, PROCESS, inputs, outputs],
-        env=os.environ | {"ATEN_CPU_CAPABILITY": capability.lower()},
+        [sys.executable, __file__, inputs, outputs],
+        env=os.environ | {"ATEN_CPU_CAPABILITY": capability.lower(), "PYTHONPATH": os.pathsep.join(sys.path)},
         check=True,
     )
     used: str
@@ -85,3 +123,10 @@ def bits(numbers: Tensor) -> Tensor:
         return numbers
     cleaned = numbers.nan_to_num(0.0, float("inf"), float("-inf")).flatten()
     return cleaned.view(torch.uint8)
+
+
+if __name__ == "__main__":
+    boxes, images = torch.load(sys.argv[1])
+    results = [run_box_ops(pred, target) for pred, target in boxes]
+    results += [list(letterbox(images, *canvas)) for canvas in ((40, 256, 1), (99, 50, 3), (300, 300, 3))]
+    torch.save((torch.backends.cpu.get_cpu_capability(), results), sys.argv[2])

@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 from built_runner import REPOSITORY, path_with_build_tools
 
 pytestmark = pytest.mark.exhaustive
@@ -27,16 +28,10 @@ def configure(build: Path, *options: str, succeeds: bool = True, **variables: st
 
 
 @needs_nvcc
-def test_architectures_of_cmake(tmp_path: Path) -> None:
-    commands = configure(tmp_path, *_KERNELS, "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real")
-    assert "sm_80" in commands
-    assert "sm_90" in commands
-    assert "sm_75" not in commands
-
-
-@needs_nvcc
-def test_architectures_of_torch(tmp_path: Path) -> None:
-    commands = configure(tmp_path, *_KERNELS, TORCH_CUDA_ARCH_LIST="8.0 9.0a;12.0+PTX")
+def test_architectures_of_cmake_and_torch(tmp_path: Path) -> None:
+    commands = configure(tmp_path / "cmake", *_KERNELS, "-DCMAKE_CUDA_ARCHITECTURES=80-real;90-real")
+    assert [name in commands for name in ("sm_75", "sm_80", "sm_90")] == [False, True, True]
+    commands = configure(tmp_path / "torch", *_KERNELS, TORCH_CUDA_ARCH_LIST="8.0 9.0a;12.0+PTX")
     assert "CUDA kernels: ON, for 80-real;90a-real;120" in commands
     assert "sm_90a" in commands
 
@@ -49,6 +44,14 @@ def test_rejects_an_unknown_architecture(tmp_path: Path) -> None:
 def test_reports_why_cuda_kernels_are_off(tmp_path: Path) -> None:
     commands = configure(tmp_path, "-DLENSBOX_KERNELS=alone", "-DLENSBOX_CUDA=OFF")
     assert "CUDA kernels: OFF, because LENSBOX_CUDA is OFF" in commands
+
+
+def test_a_plain_build_sets_no_run_path(tmp_path: Path) -> None:
+    """CMake's run path for a build folder would end with an empty entry, which means the current folder."""
+    torch_folder = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    commands = configure(tmp_path, "-DLENSBOX_CUDA=OFF", torch_folder)
+    assert "liblensbox_ops.so: CXX_SHARED_LIBRARY_LINKER" in commands
+    assert "rpath" not in commands
 
 
 @pytest.mark.parametrize(("kernels", "own"), [("static", ""), ("shared", "$ORIGIN/..:$ORIGIN:")])

@@ -1,6 +1,5 @@
 """Build the wheel and use it in an environment without access to this checkout."""
 
-import re
 import subprocess
 import sys
 import sysconfig
@@ -97,6 +96,7 @@ def test_installed_wheel_runs_ops_and_artifacts(
         assert Path(path).is_relative_to(environment.parent)
 
 
+@pytest.mark.exhaustive
 def test_cpp_runtime_compiles_from_the_wheel(wheel: Path, environment: Path, tmp_path: Path) -> None:
     python = environment / "python"
     source = _run(python, "-m", "lensbox.cpp_runtime", "--source-dir", cwd=tmp_path).strip()
@@ -108,21 +108,6 @@ def test_cpp_runtime_compiles_from_the_wheel(wheel: Path, environment: Path, tmp
     _run("cmake", "-S", source, "-B", build, *options, cwd=tmp_path, env=tools)
     version = wheel.name.split("-")[1]
     assert f'"{version}"' in (build / "include" / "lensbox" / "version.h").read_text()
-    # All would take minutes. These two include a header of the op library, and one that the build writes.
-    objects = (".dir/src/images/jpeg_decoder.cpp.o", ".dir/src/model/onnx_session.cpp.o")
-    targets = [f"CMakeFiles/lensbox_runtime{name}" for name in objects]
-    _run("cmake", "--build", build, "--target", *targets, cwd=tmp_path, env=tools)
-
-
-def test_wheel_holds_the_headers_of_the_cpp_runtime(wheel: Path) -> None:
-    archive = zipfile.ZipFile(wheel)
-    names = [name for name in archive.namelist() if name.endswith((".cpp", ".h"))]
-    generated = {"lensbox/version.h"}
-    paths = [Path("/", name) for name in names]
-    in_brackets = {name.partition("/cpp_runtime/include/")[2] for name in names} | generated
-    pattern = re.compile(r'^#include (?:"(.+)"|<(lensbox/.+)>)', re.MULTILINE)
-    for name in names:
-        if name.startswith("lensbox/cpp_runtime/"):
-            for quoted, bracketed in pattern.findall(archive.read(name).decode()):
-                assert not quoted or any(path.match(quoted) for path in paths), f"{name} includes {quoted}"
-                assert not bracketed or bracketed in in_brackets, f"{name} includes {bracketed}"
+    # All would take minutes. This file includes a header of the op library.
+    target = "CMakeFiles/lensbox_runtime.dir/src/images/jpeg_decoder.cpp.o"
+    _run("cmake", "--build", build, "--target", target, cwd=tmp_path, env=tools)

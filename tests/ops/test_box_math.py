@@ -1,7 +1,13 @@
-"""Finite boxes whose areas overflow: the GIoU of a wider format, and no harm to the boxes beside them."""
+"""Finite boxes whose areas overflow: the GIoU of a wider format, and no harm to the boxes beside them.
 
+And the division of the CUDA kernels, which rounds as the CPU's does for all floats.
+"""
+
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +15,14 @@ from box_reference import exact_giou, nms_reference, random_boxes
 from torch import Tensor
 
 from lensbox.bench.ops.reference import giou_reference
-from lensbox.ops import giou, jagged_giou_loss, masked_giou_loss, padded_nms, pairwise_giou
+from lensbox.ops import (
+    PaddedDetections,
+    giou,
+    jagged_giou_loss,
+    masked_giou_loss,
+    padded_nms,
+    pairwise_giou,
+)
 
 # Coordinates whose areas fit into the dtype, and some with which they do not.
 COORDINATES = {
@@ -146,6 +159,12 @@ def crowded_with(huge: list[list[float]], count: int, side: float) -> tuple[Tens
     return boxes[torch.randperm(len(boxes))][None], scores[None]
 
 
+def assert_found(found: PaddedDetections, images: int, expected: list[int]) -> None:
+    """Assert that each image keeps these boxes."""
+    assert found.indices[:, : len(expected)].tolist() == [expected] * images
+    assert found.counts.tolist() == [len(expected)] * images
+
+
 # Few images are shared among blocks on a GPU, many get one each, and beyond 1,024 candidates it is another
 # kernel.
 NMS_SIZES = [(1, 64), (1, 500), (50, 500), (2, 1400)]
@@ -159,28 +178,31 @@ def test_a_huge_box_leaves_others_alone(
     boxes, scores = crowded_with([[0, 0, 2e19, 3], [-1, -1, 2, 3e38]], count, side)
     expected = nms_reference(boxes[0], scores[0], 0.5, 0.0, 2000, 2000)
     assert len(expected) == count // 2 + 2
-    out = padded_nms(
-        boxes.repeat(images, 1, 1).to(device), scores.repeat(images, 1).to(device), 0.5, 0.0, 2000, 2000
-    )
-    for image in range(images):
-        assert out.indices[image, : len(expected)].tolist() == expected
-        assert out.counts[image].item() == len(expected)
+    arguments = boxes.repeat(images, 1, 1).to(device), scores.repeat(images, 1).to(device)
+    assert_found(padded_nms(*arguments, 0.5, 0.0, 2000, 2000), images, expected)
 
 
 @pytest.mark.parametrize(("images", "count"), NMS_SIZES)
 @pytest.mark.parametrize("threshold", [0.0, 0.5])
 @pytest.mark.parametrize("dtype", HUGE_DTYPES)
-@pytest.mark.parametrize("with_categories", [False, True])
 def test_nms_of_huge_boxes(
-    device: torch.device, images: int, count: int, threshold: float, dtype: torch.dtype, with_categories: bool
+    device: torch.device, images: int, count: int, threshold: float, dtype: torch.dtype
 ) -> None:
     boxes = random_boxes(count, size=60.0).round().to(dtype)
     boxes[::9] = huge_boxes(len(boxes[::9]), dtype).trunc()
-    scores, kinds = torch.rand(count), torch.randint(0, 2, (count,)) if with_categories else None
-    expected = nms_reference(boxes, scores, threshold, 0.1, 2000, 100, kinds, whole=True)
-    moved = kinds.repeat(images, 1).to(device) if kinds is not None else None
+    scores = torch.rand(count)
     arguments = boxes.repeat(images, 1, 1).to(device), scores.repeat(images, 1).to(device)
-    out = padded_nms(*arguments, threshold, 0.1, 2000, 100, moved)
-    for image in range(images):
-        assert out.indices[image, : len(expected)].tolist() == expected
-        assert out.counts[image].item() == len(expected)
+    for kinds in (None, torch.randint(0, 2, (count,))):
+        expected = nms_reference(boxes, scores, threshold, 0.1, 2000, 100, kinds, whole=True)
+        moved = kinds.repeat(images, 1).to(device) if kinds is not None else None
+        assert_found(padded_nms(*arguments, threshold, 0.1, 2000, 100, moved), images, expected)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
+def test_every_quotient_is_rounded_as_the_cpu_rounds_it(tmp_path: Path) -> None:
+    check, program = Path(__file__).with_name("quotient_check.cpp"), tmp_path / "quotient_check"
+    subprocess.run(["c++", "-std=c++20", "-O2", "-ffp-contract=off", check, "-o", program], check=True)
+    done = subprocess.run([program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    assert int(done.stdout) > 40_000_000
