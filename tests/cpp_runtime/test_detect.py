@@ -11,7 +11,6 @@ from pathlib import Path
 import PIL.Image
 import programs
 import pytest
-import torch
 from built_runner import built_runner
 from damaged_files import put, rewritten, with_metadata
 from picture_files import noise
@@ -21,7 +20,6 @@ from user_detectors import RedAndBlue
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.ops import library_path
-from lensbox.runtime.loading import load_artifact
 
 ORIENTATION = 0x0112
 PICTURES = ["B.JPG", "a.jpg", "a.png", "c.Jpeg"]
@@ -129,17 +127,6 @@ def test_names_that_are_not_utf8_and_files_without_permission(artifact: Path, tm
     assert f"image {photo}: cannot be read: Permission denied" in done.stderr
     done = programs.run(*unprivileged(built_runner(), "info", "--artifact", secret), code=3)
     assert f"artifact {secret}: cannot be read: Permission denied" in done.stderr
-
-
-def test_output_can_be_piped_to_loss(artifact: Path, folder: Path, tmp_path: Path) -> None:
-    found = run("detect", "--artifact", artifact, "--image", folder / "a.png", code=0).stdout
-    targets = tmp_path / "targets.json"
-    targets.write_text(found)
-    files = ["--predictions", "-", "--targets", targets]
-    document = answer("loss", "--artifact", artifact, *files, input=found)
-    boxes = torch.tensor([entry["box"] for entry in json.loads(found)["images"][0]["detections"]])
-    loss = load_artifact(artifact).loss(boxes, boxes)
-    assert document == {"loss": pytest.approx(loss, abs=1e-6), "slots": len(boxes)}
 
 
 def test_the_decoder_must_fit_the_device(artifact: Path, folder: Path) -> None:

@@ -109,8 +109,7 @@ def test_cmake_finds_both_halves_of_this_version_only(installed: Path, tmp_path:
         return " ".join(ended("cmake", "-S", tmp_path, *build, code=code).stderr.split())
 
     find("REQUIRED COMPONENTS runtime torch", code=0)
-    for version in ("0.0", "0.9", "7.0"):
-        assert f'requested version "{version}"' in find(f"{version} REQUIRED", code=1)
+    assert 'requested version "0.9"' in find("0.9 REQUIRED", code=1)
 
 
 def test_exports_only_the_interface(installed: Path) -> None:
@@ -122,6 +121,7 @@ def test_exports_only_the_interface(installed: Path) -> None:
     assert [symbol for symbol in shown if not own.match(symbol)] == []
 
 
+@pytest.mark.exhaustive
 def test_builds_as_a_subdirectory_of_a_project(tmp_path: Path) -> None:
     """Compile a program; the library itself would take minutes."""
     (tmp_path / "CMakeLists.txt").write_text(

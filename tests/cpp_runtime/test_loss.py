@@ -51,21 +51,6 @@ def test_loss_and_gradient_are_zero_without_slots(arguments: list[Any], tmp_path
     assert answer(*arguments, "--gradient", "-") == {"loss": 0.0, "slots": 0, "gradient": boxes}
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("[[1, 2, 3, NaN]]", ["predictions", "JSON"]),
-        ("[[0, 0, null, 1]]", ["predictions[0][2]"]),
-        ("[[[1, 2, 3, 4]]]", ["[1, 1, 4]", "[4, 4]"]),
-    ],
-)
-def test_names_bad_boxes(arguments: list[object], tmp_path: Path, text: str, parts: list[str]) -> None:
-    (tmp_path / "predictions").write_text(text)
-    message = refusal(4, *arguments)
-    for part in parts:
-        assert part in message
-
-
 def test_names_files_that_cannot_be_read_or_written(arguments: list[object], tmp_path: Path) -> None:
     absent, link = tmp_path / "absent" / "g.json", tmp_path / "link"
     assert f"gradient: cannot write the file {absent}" in refusal(4, *arguments, "--gradient", absent)

@@ -3,9 +3,9 @@
 import io
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 import torch
@@ -100,7 +100,16 @@ ALTERED = {
 }
 
 
-@pytest.mark.parametrize("case", ALTERED)
+def few_of(cases: Iterable[str], exhaustive: Container[str]) -> list[Any]:
+    """Return the cases for `parametrize`; each one starts the program, so `make test` leaves some out."""
+    return [pytest.param(case, marks=[pytest.mark.exhaustive] * (case in exhaustive)) for case in cases]
+
+
+# Further ways to the same messages.
+MORE = ["text", "weights", "bit of the metadata", "bit of a time stamp", "a byte added", "bytes before"]
+
+
+@pytest.mark.parametrize("case", few_of(ALTERED, MORE))
 def test_outcome_of_an_altered_file(case: str, artifact_path: Path, tmp_path: Path) -> None:
     altered = ALTERED[case]
     path = tmp_path / "altered.pt"
@@ -119,7 +128,7 @@ def test_outcome_of_an_altered_file(case: str, artifact_path: Path, tmp_path: Pa
     assert altered.cpp in " ".join(document["failures"])
 
 
-@pytest.mark.parametrize("case", BAD_SIGNATURES)
+@pytest.mark.parametrize("case", few_of(BAD_SIGNATURES, [*BAD_SIGNATURES][2:]))
 def test_bad_signatures(case: str, artifact_path: Path, tmp_path: Path) -> None:
     data = artifact_path.read_bytes()
     signature, message = BAD_SIGNATURES[case]
@@ -132,7 +141,7 @@ def test_bad_signatures(case: str, artifact_path: Path, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("case", BAD_PUBLIC_KEYS)
+@pytest.mark.parametrize("case", few_of(BAD_PUBLIC_KEYS, [*BAD_PUBLIC_KEYS][2:]))
 def test_bad_public_keys(case: str, artifact_path: Path, tmp_path: Path) -> None:
     data = artifact_path.read_bytes()
     path, key = write_signed(tmp_path, data, signature_of(data))

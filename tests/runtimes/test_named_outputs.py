@@ -18,8 +18,7 @@ from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.common.samples import save_photos
 from lensbox.export.pipeline import save_artifact
-from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.detection import Detections
+from lensbox.runtime.detection import detections_to_json
 from lensbox.runtime.loading import load_artifact
 
 Name = Literal["classes", "points"]
@@ -65,19 +64,6 @@ def detect(path: Path, photos: list[Path], name: Name, *options: str) -> list[li
     return [image["detections"] for image in found["images"]]
 
 
-def as_json(found: Detections, artifact: Artifact) -> list[Values]:
-    """Python's answer in the form of the runner's."""
-    detections: list[Values] = []
-    for index in range(len(found.scores)):
-        entry: Values = {"box": found.boxes[index].tolist(), "score": found.scores[index].item()}
-        if found.labels is not None:
-            entry["label"] = artifact.classes[found.labels[index]]
-        if found.extras:
-            entry["extras"] = {name: values[index].tolist() for name, values in found.extras.items()}
-        detections.append(entry)
-    return detections
-
-
 def numbers(value: Any) -> np.ndarray[Any, Any]:
     return np.array(value, np.float64)
 
@@ -109,7 +95,7 @@ def test_python_and_cpp_find_the_same(
         found += artifact.detect_images(read[3:], *THRESHOLDS[name])
     else:
         found = [artifact.detect_image(photo, *THRESHOLDS[name]) for photo in read]
-    expected = [as_json(image, artifact) for image in found]
+    expected = [detections_to_json(image, artifact.classes) for image in found]
     assert [len(image) == 0 for image in expected] == [photo.stem == "dark" for photo in photos]
     for image, other in zip(detect(path, photos, name, *options), expected, strict=True):
         assert_equal(image, other)
@@ -125,7 +111,8 @@ def test_a_gpu_finds_the_same(
     artifact = load_artifact(path)
     answers = detect(path, photos, name, "--device", "cuda", *options)
     for photo, found in zip(photos, answers, strict=True):
-        expected = as_json(artifact.detect_image(artifact.read_photo(photo), *THRESHOLDS[name]), artifact)
+        image = artifact.detect_image(artifact.read_photo(photo), *THRESHOLDS[name])
+        expected = detections_to_json(image, artifact.classes)
         lowest = THRESHOLDS[name][0]
         if name == "points" and len(expected) == LANDMARKS:
             # The list is full: the last bit of a mean decides which of equal ones come in.

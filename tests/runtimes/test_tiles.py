@@ -49,14 +49,6 @@ def test_the_largest_tile_is_the_whole_photograph(folder: Path) -> None:
     assert "detections" in answer("detect", *asked)["images"][0]
 
 
-@pytest.mark.parametrize("text", ["big", "0", "512,1", "512,x", "512,", "-3"])
-def test_refuses_tiles(folder: Path, text: str) -> None:
-    arguments = ("--artifact", folder / "colors.pt", "--image", folder / "large.jpg", f"--tiles={text}")
-    refused = run("detect", *arguments)
-    assert refused.returncode == 2
-    assert f"must be auto, SIZE or SIZE,OVERLAP, such as 512,0.25, got {text}" in refused.stderr
-
-
 def test_too_many_tiles_are_an_error_of_the_file(folder: Path) -> None:
     refused = run(
         "detect", "--artifact", folder / "colors.pt", "--image", folder / "large.jpg", "--tiles", "2"

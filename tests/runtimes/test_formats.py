@@ -1,18 +1,19 @@
-"""A package of machine code against the TorchScript file of the same detector: Python, C++ and HTTP."""
+"""AOTInductor packages and ONNX files give the answers of the TorchScript file, in Python and C++.
 
-from collections.abc import Iterator
+And both refuse a package for another machine.
+"""
+
 from pathlib import Path
 
-import httpx
+import PIL.Image
 import pytest
 import torch
 from damaged_files import Change, compiled_for, rewritten, without
-from runner_answers import LOW, answer, numbers, refusal
-from serve_process import running_service
-from waiting import PATIENCE
+from runner_answers import LOW, answer, assert_same, numbers, refusal
 
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.export.pipeline import save_artifact
+from lensbox.export.verify.pictures import draw_faces
 from lensbox.model import FaceDetector
 from lensbox.runtime import load_artifact
 
@@ -49,18 +50,51 @@ def test_both_refuse_a_package_for_another_machine(
 
 
 @pytest.fixture(scope="module")
-def client(package_path: Path) -> Iterator[httpx.Client]:
-    with running_service(package_path) as url, httpx.Client(base_url=url, timeout=PATIENCE) as client:
-        yield client
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Return photographs of different sizes, one of them a large JPEG file decoded at a smaller scale."""
+    folder = tmp_path_factory.mktemp("photos")
+    paths = []
+    for seed, factor in enumerate((3, 5, 40)):
+        pixels = draw_faces(seed).repeat_interleave(factor, 1).repeat_interleave(factor, 2)
+        paths.append(folder / f"{seed}.{'jpg' if factor == 40 else 'png'}")
+        PIL.Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(paths[-1])
+    return paths
 
 
-def test_the_service_finds_the_same(client: httpx.Client, artifact_path: Path, photos: list[Path]) -> None:
-    artifact = load_artifact(artifact_path)
-    for photo in photos:
-        found = client.post("/v1/detect", params={"score_threshold": LOW}, content=photo.read_bytes())
-        assert found.status_code == 200, found.text
-        wanted = artifact.detect_image(artifact.read_photo(photo), LOW)
-        torch.testing.assert_close(numbers(found.json(), "box"), wanted.boxes, rtol=1e-4, atol=0.01)
+@pytest.fixture(params=["package_path", pytest.param("onnx_path", marks=pytest.mark.onnx_runner)])
+def path(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+def test_finds_the_same(artifact_path: Path, path: Path, photos: list[Path]) -> None:
+    arguments = ["--image", *photos, "--score-threshold", LOW, "--batch", 2]
+    script, found = (
+        answer("detect", "--artifact", file, *arguments)["images"] for file in (artifact_path, path)
+    )
+    assert_same(found, script)
+    python = load_artifact(path)
+    for photo, image in zip(photos, found, strict=True):
+        expected = python.detect_image(python.read_photo(photo), LOW)
+        torch.testing.assert_close(numbers(image, "box"), expected.boxes, rtol=1e-4, atol=0.01)
+        torch.testing.assert_close(numbers(image, "score"), expected.scores, rtol=0, atol=1e-5)
+
+
+def test_self_test(path: Path) -> None:
+    report = answer("selftest", "--artifact", path)
+    assert report["passed"] is True
+    assert report["max_score_error"] < 1e-4
+    assert 0 <= report["loss_error"] <= 1e-5
+
+
+def test_loss_and_its_gradient(artifact_path: Path, path: Path, tmp_path: Path) -> None:
+    predictions, targets = tmp_path / "predictions.json", tmp_path / "targets.json"
+    predictions.write_text("[[0, 0, 8, 8], [1, 2, 5, 9]]")
+    targets.write_text("[[1, 1, 9, 9], [1, 1, 6, 9]]")
+    boxes_of = ["--predictions", predictions, "--targets", targets, "--gradient", "-"]
+    script, other = (answer("loss", "--artifact", file, *boxes_of) for file in (artifact_path, path))
+    assert script == other
+    assert other["loss"] > 0
 
 
 @pytest.mark.gpu
