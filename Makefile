@@ -3,6 +3,7 @@
 # make test-all     all tests, the exhaustive ones too: random damage, soaks, every pair of dtypes
 # make test-ray     installs Ray, and tests the service on a cluster of this machine
 # make browser      Chromium, for the tests of the page, if there is none
+# make dev          installs what make test, lint and docs need, at once
 # make lint         ruff, mypy, clang-format;  make format mends what it can
 # make cuda-check   compile every CUDA source for all architectures (needs nvcc, no GPU)
 # make wheel        one wheel for each torch of TORCHES, in build/wheel/dist: make wheel TORCHES="2.13.0 2.14.1";
@@ -14,7 +15,8 @@
 #
 # Variables: PYTHON, the interpreter to make the virtual environment with (python3); VENV, where it lies (.venv);
 # TORCH, what pip installs as torch (torch==2.13.0); CUDA_ARCHITECTURES, for cuda-check;
-# RUNNER_OPTIONS, more options for CMake when it configures the C++ runner.
+# RUNNER_OPTIONS, more options for CMake when it configures the C++ runner
+# (-DLENSBOX_RUNTIME_TESTS=OFF leaves the C++ unit tests to `make sanitize-runtime`).
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -48,7 +50,7 @@ endif
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
+.PHONY: help demo dev test test-all test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -107,6 +109,12 @@ $(BIN)/.test $(BIN)/.lint $(BIN)/.docs: $(BIN)/.%: $(BIN)/.ops
 	@echo "== Installing the packages for make $*"
 	flock $(BIN)/.lock $(PIP) install --quiet --no-build-isolation --editable '.[$*]'
 	@touch $@
+
+# These packages at once, as CI needs them: pip looks at what is installed once, not three times.
+dev: $(BIN)/.ops
+	@echo "== Installing the packages for make test, lint and docs"
+	$(PIP) install --quiet --no-build-isolation --editable '.[docs,lint,test]'
+	@touch $(BIN)/.test $(BIN)/.lint $(BIN)/.docs
 
 # --- C++ runner --------------------------------------------------------------------------------------------------
 
@@ -192,19 +200,21 @@ test-wheel:
 sanitize: sanitize-ops sanitize-runtime
 
 # The CPU tests of the ops in a process with the sanitizers' run-time. Leaks are not looked for: Python's interpreter
-# keeps memory to its end. torch.compile would build its C++ code without the sanitizers, so it is left out. Output
-# is not captured, since a report ends the process.
+# keeps memory to its end. torch's compilers and tracers are left out: they would call the same kernels, or build C++ code
+# without the sanitizers. Output is not captured, since a report ends the process.
 sanitize-ops: $(BIN)/.test
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF -DCMAKE_UNITY_BUILD=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 LENSBOX_OPS_LIBRARY=build/sanitize/ops/liblensbox_ops.so \
-	  $(BIN)/pytest -n auto tests/ops --deselect tests/ops/test_loader.py -k "not compile" -q -s
+	  $(BIN)/pytest -n auto tests/ops --deselect tests/ops/test_loader.py -q -s \
+	  -k "not compile and not opcheck and not export and not torchscript"
 
 # The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
 sanitize-runtime: $(BIN)/.test | $(SYSTEM_HEADERS)
 	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None \
+	  $(RUNNER_OPTIONS) -DLENSBOX_RUNTIME_TESTS=ON \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
 	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
 	$(BIN)/cmake --build build/sanitize-runtime --target lensbox_runtime_tests
