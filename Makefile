@@ -58,9 +58,10 @@ help:
 demo: $(RUNNER) $(ARTIFACT)
 	$(BIN)/python -m lensbox.cpp_runtime.demo --runner $(RUNNER) --artifact $(ARTIFACT)
 
-# One worker per core. The tests of a file stay in one worker, since they share artifacts and services.
+# One worker per core. The tests of a file stay in one worker, since they share artifacts and services; tests/conftest.py
+# has the order of the files.
 test test-all: runner $(BIN)/.test
-	$(BIN)/pytest -n auto --dist loadfile $(if $(filter test,$@),-m "not exhaustive")
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(if $(filter test,$@),-m "not exhaustive")
 	$(BIN)/ctest --test-dir build/runner --output-on-failure
 
 # Ray is large, and few need it: it is no part of the packages that `make test` installs.

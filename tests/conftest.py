@@ -47,6 +47,25 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return None
 
 
+# These begin first: no worker is then left with a long file at the end. `pytest --durations=0` has the times.
+LONGEST = (
+    "tests/cpp_runtime/test_installed_library.py",
+    "tests/packaging/",
+    "tests/test_quickstart.py",
+    "tests/client/test_cli.py",
+    "tests/train/run/",
+    "tests/export/",
+    "tests/examples/",
+    "tests/runtime/formats/",
+    "tests/serve/processes/",
+    "tests/serve/test_cli.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") is not None and not _gpu_is_usable():
         _leave_out(
