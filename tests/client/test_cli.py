@@ -20,7 +20,7 @@ from fake_transport import problem
 from waiting import PATIENCE
 
 from lensbox.client import Client, Detection, ImageDetections
-from lensbox.client.output import make_format
+from lensbox.client.output import CocoResults, make_format
 from lensbox.common.annotate import COLORS
 from lensbox.common.main import main
 from lensbox.common.samples import save_photos
@@ -245,31 +245,26 @@ def test_a_rejected_key_ends_the_command_and_a_failed_image_does_not(
 
 
 def test_coco_results_have_the_ids_of_the_label_file(run: Run, photos: Path, tmp_path: Path) -> None:
-    found = entries(run(".", "--recursive", "--format", "jsonl")[1])
-    boxes = [(index, one["box"]) for index, entry in enumerate(found) for one in entry["detections"]]
-    assert len(boxes) > 5
-    labels = {
-        "images": [
-            {"id": 70 + index, "file_name": entry["file"].replace("/", "\\")}
-            for index, entry in enumerate(found)
-        ],
-        "categories": [{"id": 9, "name": "face"}],
-        "annotations": [],
-    }
+    images = [{"id": 7, "file_name": "a.jpg"}, {"id": 8, "file_name": "x\\folder\\bb.jpg"}]
+    labels = {"images": images, "categories": [{"id": 9, "name": "car"}, {"id": 4, "name": "bicycle"}]}
     ids = tmp_path / "labels.json"
     ids.write_text(json.dumps(labels))
-    code, stdout, _ = run(".", "--recursive", "--format", "coco", "--coco-file", ids)
-    assert code == 0
-    for row, (index, (x1, y1, x2, y2)) in zip(json.loads(stdout), boxes, strict=True):
-        assert (row["image_id"], row["category_id"]) == (70 + index, 9)
-        assert row["bbox"] == pytest.approx([x1, y1, x2 - x1, y2 - y1], abs=1e-3)
-        assert 0 < row["score"] < 1
-
-    ids.write_text(json.dumps({**labels, "images": labels["images"][1:]}))
-    code, _, stderr = run(".", "--recursive", "--format", "coco", "--coco-file", ids)
-    assert (code, f"lacks {found[0]['file']}" in stderr) == (2, True)
-    code, _, stderr = run(".", "--format", "coco", "--coco-file", photos / "b.jpg")
+    files = [Path("a.jpg"), Path("x/folder/bb.jpg")]
+    results = CocoResults(ids, files, ["car", "bicycle"])
+    for file in files:
+        assert results(file, ImageDetections(50, 60, CARS[:1])) == ""
+    results(files[0], ImageDetections(50, 60, CARS[1:]))  # a number that is not finite is left out
+    row = {"category_id": 9, "bbox": [1.0, 2.0, 29.25, 38.0], "score": 0.9}
+    assert json.loads(results.text()) == [{"image_id": 7, **row}, {"image_id": 8, **row}]
+    code, _, stderr = run("b.jpg", "--format", "coco", "--coco-file", ids)
+    assert (code, "lacks b.jpg" in stderr) == (2, True)
+    code, _, stderr = run("b.jpg", "--format", "coco", "--coco-file", photos / "b.jpg")
     assert (code, "must be COCO JSON with images" in stderr) == (4, True)
+    labels = {"images": [{"id": 7, "file_name": "b.jpg"}], "categories": [{"id": 9, "name": "face"}]}
+    ids.write_text(json.dumps(labels))
+    code, stdout, _ = run("b.jpg", "--format", "coco", "--coco-file", ids)
+    assert code == 0
+    assert {(one["image_id"], one["category_id"]) for one in json.loads(stdout)} == {(7, 9)}
 
 
 _FIRST = "exporting the shipped detector to "
