@@ -148,7 +148,8 @@ def _with_plain_weights(detector: nn.Module) -> nn.Module:
     copied = _uncompiled(copied)
     for part in list(copied.modules()):
         for name, child in list(part.named_children()):
-            setattr(part, name, _uncompiled(child))
+            if (inner := _uncompiled(child)) is not child:
+                setattr(part, name, inner)
     for part in list(copied.modules()):
         if parametrize.is_parametrized(part):
             # The class of a parametrized module is its own, but the copy shares the class with the original.
@@ -160,7 +161,7 @@ def _with_plain_weights(detector: nn.Module) -> nn.Module:
             for remove in (remove_weight_norm, remove_spectral_norm, prune.remove):
                 with contextlib.suppress(ValueError):  # not this one
                     remove(part, name)
-    return copied.requires_grad_(False)
+    return copied
 
 
 def _uncompiled(module: nn.Module) -> nn.Module:

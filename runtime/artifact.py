@@ -115,7 +115,7 @@ class Artifact:
     ) -> list[Detections]:
         """Return the detections of images of any sizes, computed in one batch, in the order of the images.
 
-        images: as for `detect_image`, which also has the errors.
+        Arguments and errors: see `detect_image`.
         """
         require_many(images, "images")
         photos = [self._photo(image, f"images[{index}]", color_order) for index, image in enumerate(images)]
@@ -254,7 +254,6 @@ class Artifact:
             return run_self_test(self.module, self.metadata.self_test, self.device)
 
     def _photo(self, image: Image, name: str, color_order: ColorOrder, full_size: bool = False) -> Photo:
-        """Return an image in memory as a photograph, or read it from its file."""
         if is_in_memory(image):
             return photo_of(cast(Any, image), name, color_order)
         require_rgb(name, color_order)
