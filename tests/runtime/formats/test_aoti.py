@@ -1,6 +1,6 @@
 """Packages of machine code: errors of files for other devices, and of other files.
 
-`tests/runtimes/test_compiled.py` has files for other machines.
+`tests/runtimes/test_formats.py` has files for other machines.
 """
 
 import io
