@@ -7,18 +7,16 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 import torch
 from serve_process import ServeProcess
-from services import Encode, connect
+from services import connect
 from waiting import PATIENCE, wait_until
 
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main
-from lensbox.runtime.artifact import Artifact
 from lensbox.serve.cli import GROUPS, serve
 
 
@@ -33,27 +31,6 @@ def client(process: ServeProcess) -> Iterator[httpx.Client]:
     """A client of the process, which is ready."""
     with httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client:
         yield client
-
-
-def test_takes_images_of_any_content_type(client: httpx.Client, artifact: Artifact, encode: Encode) -> None:
-    file = encode("JPEG")
-    found = artifact.detect_image(artifact.read_photo(file))
-    expected = [
-        {"box": box, "score": score}
-        for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
-    ]
-    assert expected
-    kinds = ("", "image/jpeg", "a/b", "nonsense")
-    requests: list[dict[str, Any]] = [
-        *({"content": file, "headers": {"Content-Type": kind}} for kind in kinds),
-        {"files": {"image": ("photo.jpg", file, "image/jpeg")}},
-        {"files": {"file": file}},
-        {"content": iter([file[:100], file[100:]])},
-    ]
-    for request in requests:
-        response = client.post("/v1/detect", **request)
-        assert response.status_code == 200, (request, response.text)
-        assert response.json() == {"width": 200, "height": 120, "detections": expected}
 
 
 def test_invalid_http_does_not_end_the_process(client: httpx.Client, process: ServeProcess) -> None:

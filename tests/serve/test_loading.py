@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 import torch
 from services import Encode
-from user_detectors import RedAndBlue
 
 import lensbox.serve.loading
-from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.artifact import Artifact
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
@@ -55,12 +53,10 @@ def test_passes_key_op_libraries_and_batch_sizes(
     assert asked == [{"public_key": key, "ops": ops}, ([1, 2, 4, 6],)]
 
 
-def test_an_onnx_file_is_served_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_artifact(RedAndBlue(), tmp_path / "detector.onnx", kind="onnx")
+def test_an_onnx_file_is_served_on_the_cpu(onnx_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # as "auto" would find a GPU
-    loaded = load_model(Settings(tmp_path / "detector.onnx", device="auto", threads=1))
+    loaded = load_model(Settings(onnx_path, device="auto", threads=1))
     assert loaded.device == torch.device("cpu")
-    assert loaded.classes == ("red", "blue")
     assert not loaded.decodes_jpeg
 
 

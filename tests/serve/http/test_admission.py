@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 import pytest
-from services import Running, Start, connect, problem_of, refuses
+from services import Running, Start, connect, problem_of
 from waiting import wait_until
 
 from lensbox.serve.http.admission import AdmissionWindow
@@ -134,18 +134,6 @@ def test_enforces_the_clients_deadline(start: Start, fake: Any, png: bytes) -> N
     fake.gate.set()
     assert running.statuses() == [200, 200, 200]
     assert [name for name, _ in fake.calls] == ["detect"] * 3  # late jobs are not computed
-
-
-def test_shutdown_waits_for_requests_in_progress(start: Start, fake: Any, png: bytes) -> None:
-    running = _occupied(start(), fake, png)
-    running.send("/v1/loss", json=_LOSS)
-    wait_until(lambda: running.service.engine.waiting == 1)
-    running.stop()
-
-    wait_until(lambda: refuses(running.client.base_url))
-    assert running.responses == []
-    fake.gate.set()
-    assert running.statuses() == [200, 200]
 
 
 def test_pauses_after_a_refusal_until_an_answer() -> None:

@@ -15,8 +15,6 @@ from waiting import wait_until
 
 import lensbox.serve
 from lensbox.common.samples import save_photos
-from lensbox.export.pipeline import save_artifact
-from lensbox.model import load_detector
 from lensbox.runtime.artifact import Artifact
 
 if TYPE_CHECKING:
@@ -71,11 +69,8 @@ def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client of a service over the shipped face detector."""
-    path = tmp_path_factory.mktemp("artifact") / "detector.pt"
-    save_artifact(load_detector(None), path)
-    with client_of(path) as client:
+def service(shipped_path: Path) -> Iterator[httpx.Client]:
+    with client_of(shipped_path) as client:
         yield client
 
 

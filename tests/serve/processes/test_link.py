@@ -111,9 +111,7 @@ def test_a_closed_link_leaves_no_thread(pair: Pair) -> None:
     for link in pair:
         link.send(bytes(1 << 22))  # each sender waits for its reader
         link.close()
-    wait_until(
-        lambda: not any(thread.name in ("first-send", "second-send") for thread in threading.enumerate())
-    )
+    wait_until(lambda: not {"first-send", "second-send"} & {thread.name for thread in threading.enumerate()})
 
 
 @pytest.mark.parametrize(

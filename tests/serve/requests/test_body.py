@@ -15,14 +15,11 @@ def _compressed(encoding: str, content: bytes = _CONTENT) -> bytearray:
     return bytearray((gzip if encoding == "gzip" else zlib).compress(content))
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_decompresses_a_body(encoding: str) -> None:
-    assert decompress(_compressed(encoding), encoding, len(_CONTENT)) == _CONTENT
-
-
-def test_plain_bodies_are_not_copied() -> None:
+def test_decompresses_a_body() -> None:
+    for encoding in ("gzip", "deflate"):
+        assert decompress(_compressed(encoding), encoding, len(_CONTENT)) == _CONTENT
     body = bytearray(b"abc")
-    assert decompress(body, "identity", 1) is body
+    assert decompress(body, "identity", 1) is body  # not copied
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
@@ -40,9 +37,7 @@ def test_inflates_at_most_the_limit(encoding: str) -> None:
     ("change", "message"),
     [
         (lambda body: body[:-1], "must be a complete"),
-        (lambda body: body[:20], "must be a complete"),
         (lambda body: body + b"more", "got 4 bytes after its end"),
-        (lambda body: body * 2, "bytes after its end"),
         (lambda body: b"no such thing", "must be valid"),
         (lambda body: body[:-4] + b"\xff" * 4, "must be valid"),
     ],

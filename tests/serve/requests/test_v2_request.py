@@ -107,18 +107,15 @@ _PIXELS = "data of 'images' must be"
         (b"[" * 100_000, "the body must be JSON: recursion limit exceeded"),
         (b"[" * 60 + b"]" * 60, "the body must be an object, got [[[[...]]]]"),
         ({}, "inputs must be given, got the keys []"),
-        ({"inputs": []}, "the input 'images' must be given, got []"),
         ({"inputs": [{**_images([]), "name": "x"}]}, "must be named one of images, score_threshold, iou"),
         ({"inputs": [_images([0] * 6)] * 2}, "the input 'images' must be given once, got it twice"),
         ({"inputs": [_images([True] + [0] * 5)]}, f"{_PIXELS} integers from 0 to 255, got True"),
         ({"inputs": [_images([256] + [0] * 5)]}, f"{_PIXELS} integers from 0 to 255, got 256"),
         ({"inputs": [_images([0] * 5)]}, f"{_PIXELS} flat, or nested with the shape [1, 1, 2, 3], got an"),
-        ({"inputs": [_images([[[[0] * 3, 7]]])]}, f"{_PIXELS} flat, or nested with the shape"),
         ({"inputs": [_images(None)]}, "must have data or a binary_data_size, got neither"),
         (_shape([1, 1, 2, 3], [0] * 6, binary_data_size=6), "data or a binary_data_size, got both"),
         (_shape([0, 1, 2, 3], []), "inputs[0].shape[0] must be greater than or equal to 1, got 0"),
         (_shape([True, 1, 2, 3], []), "inputs[0].shape[0] must be a valid integer, got True"),
-        (_shape([1, 1, 3, 2], []), "'images' must be [-1, 1, 2, 3] of at least 1 image, got [1, 1, 3, 2]"),
         (_shape([10**30, 1, 2, 3], binary_data_size=6), "binary_data_size of 'images' must be 6000000"),
         (_shape([1, 1, 2, 3], binary_data_size=6), "must have 6 bytes after the JSON, got 0"),
         (_shape([1, 1, 2, 3], [0] * 6, shared_memory_region="x"), "inputs[0] must be in the body"),
@@ -146,7 +143,6 @@ def test_rejects_binary_thresholds_out_of_range() -> None:
     ("body", "what"),
     [
         (b'{"inputs": [' + b"[]," * 1000 + b"[]]}", "arrays"),
-        (b"{" + b'"a": {},' * 600 + b'"b": {}}', "objects"),
         (b"{" + b'"a": 1,' * 4000 + b'"b": 1}', "quotes"),
     ],
 )
@@ -165,11 +161,11 @@ def test_nested_pixels_may_have_the_most_arrays() -> None:
     assert list(read_infer_request(bytearray(body), len(body), tensors).canvases.shape) == shape
 
 
-@pytest.mark.parametrize("value", ["-1", "+1", "1_0", "101", "", " ", "²", "9" * 5000, "1e2"])
-def test_rejects_invalid_header_lengths(value: str) -> None:
-    with pytest.raises(ApiError, match="must be a number of bytes of the body, from 0 to 100") as caught:
-        header_length(value, 100, 1000)
-    assert caught.value.status == 400
+def test_rejects_invalid_header_lengths() -> None:
+    for value in ("-1", "+1", "1_0", "101", "", " ", "²", "9" * 5000, "1e2"):
+        with pytest.raises(ApiError, match="must be a number of bytes of the body, from 0 to 100") as caught:
+            header_length(value, 100, 1000)
+        assert caught.value.status == 400
 
 
 def test_returns_and_limits_the_header_length() -> None:
