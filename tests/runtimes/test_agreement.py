@@ -4,7 +4,6 @@ On the CPU and on a GPU, compared with eager Python on the CPU, with the shipped
 photographs.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,24 +149,3 @@ def test_the_same_boxes_everywhere(
         ask_http(runtimes.http, photo),
     ):
         assert_same(answer, expected, TOLERANCES[device])
-
-
-@pytest.mark.parametrize("name", PHOTOS)
-def test_the_same_loss_everywhere(
-    name: str, device: str, photos: dict[str, Path], runtimes: Runtimes, tmp_path: Path
-) -> None:
-    best = ask_eager(runtimes.eager, photos[name]).boxes[:1].double()
-    drawn = torch.tensor([box for file, box in DRAWN_BOXES.items() if file.startswith(name)]).double()
-    expected = float(runtimes.eager.loss(best, drawn))
-    assert 0 < expected < 0.6, "the best detection is the face"
-    boxes = {"predictions": best.tolist(), "targets": drawn.tolist()}
-    arguments = ["loss", "--artifact", runtimes.path, "--device", device]
-    for key, values in boxes.items():
-        (tmp_path / key).write_text(json.dumps(values))
-        arguments += [f"--{key}", tmp_path / key]
-    losses = {
-        "torchscript": runtimes.torchscript.loss(best, drawn),
-        "runner": runner_answers.answer(*arguments)["loss"],
-        "http": runtimes.http.post("/v1/loss", json=boxes).json()["loss"],
-    }
-    assert losses == {runtime: pytest.approx(expected, abs=1e-6) for runtime in losses}
