@@ -63,11 +63,11 @@ def artifacts(made_once: Callable[..., Path]) -> dict[str, Path]:
     """Export detectors of red and blue things that read the pixels of photographs as stored."""
 
     def save(path: Path) -> None:
-        detector = RedAndBlue() if path.stem == "colors" else Squeezed()
+        detector = RedAndBlue() if "colors" in path.name else Squeezed()
         detector.specification = replace(detector.specification, orientation="stored")
         save_artifact(detector, path)
 
-    return {name: made_once(f"{name}.pt", save) for name in ("colors", "squeezed")}
+    return {name: made_once(f"stored_{name}.pt", save) for name in ("colors", "squeezed")}
 
 
 @pytest.mark.parametrize(
