@@ -64,8 +64,10 @@ def test_scripted_parts_stay() -> None:
     with quiet_torchscript():
         detector = Filtered(torch.jit.script).eval()
     canvases = torch.randint(0, 256, (2, 1, 64, 64), dtype=torch.uint8)
-    found = Plan(detector, ExportOptions()).detector.detect(canvases, 0.2, 0.5)
-    for one, other in zip(found, detector.detect(canvases, 0.2, 0.5), strict=True):
+    copied: Any = Plan(detector, ExportOptions()).detector
+    for one, other in zip(
+        copied.detect(canvases, 0.2, 0.5), detector.detect(canvases, 0.2, 0.5), strict=True
+    ):
         assert torch.equal(one, other)
 
 

@@ -107,7 +107,8 @@ def test_full_disk_leaves_the_old_artifact(weights: Path, tmp_path: Path) -> Non
 )
 def test_sigterm_leaves_no_file(line: str, weights: Path) -> None:
     save_detector(varied_detector(0.4, TINY), weights)
-    command = [sys.executable, SCRIPT, "--weights", weights, "--output", weights.with_name("a.pt")]
+    options = ["--weights", str(weights), "--output", str(weights.with_name("a.pt"))]
+    command = [sys.executable, str(SCRIPT), *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for text in process.stderr:
