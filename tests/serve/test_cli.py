@@ -85,34 +85,25 @@ _ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="nee
 
 
 @pytest.mark.parametrize(
-    ("options", "library", "message"),
+    ("options", "message"),
     [
-        ("--artifact {tmp}/nothing.pt", "", "there is no file nothing.pt in {tmp}; "),
-        ("", "{tmp}/missing.so", "op library was not found. Looked at: {tmp}/missing.so. To fix this, "),
-        ("--api-keys-file {tmp}/nothing", "", "{tmp}/nothing cannot be read: No such file or directory"),
-        ("--tls-certificate {tmp}/noise.pt --tls-key {tmp}/noise.pt", "", "--tls-key cannot be used: [SSL"),
-        ("--port {port}", "", "cannot listen on 127.0.0.1 port {port}: "),
-        pytest.param("--device cuda:1", "", "got 'cuda:1' with torch", marks=_without_gpu),
-        pytest.param("--frontends 1 --artifact {tmp}/noise.pt", "", "noise.pt", marks=_ONE_FRONT_END),
+        ("--artifact {tmp}/nothing.pt", "there is no file nothing.pt in {tmp}; "),
+        ("--api-keys-file {tmp}/nothing", "{tmp}/nothing cannot be read: No such file or directory"),
+        ("--tls-certificate {tmp}/noise.pt --tls-key {tmp}/noise.pt", "--tls-key cannot be used: [SSL"),
+        ("--port {port}", "cannot listen on 127.0.0.1 port {port}: "),
+        pytest.param("--device cuda:1", "got 'cuda:1' with torch", marks=_without_gpu),
+        pytest.param("--frontends 1 --artifact {tmp}/noise.pt", "noise.pt", marks=_ONE_FRONT_END),
     ],
 )
 def test_refuses_to_start_with_one_message(
-    artifact_path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    options: str,
-    library: str,
-    message: str,
+    artifact_path: Path, tmp_path: Path, options: str, message: str
 ) -> None:
     (tmp_path / "noise.pt").write_bytes(b"noise" * 100)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        given, variable, expected = (
-            text.format(tmp=tmp_path, port=other.getsockname()[1]) for text in (options, library, message)
-        )
-        if variable:
-            monkeypatch.setenv("LENSBOX_OPS_LIBRARY", variable)
-        with ServeProcess(artifact_path, "--log-level", "critical", *given.split()) as process:
-            assert expected in process.refusal()
+        names = {"tmp": tmp_path, "port": other.getsockname()[1]}
+        given = options.format_map(names).split()
+        with ServeProcess(artifact_path, "--log-level", "critical", *given) as process:
+            assert message.format_map(names) in process.refusal()
     assert len(process.lines) == 1
 
 
