@@ -3,7 +3,7 @@
 import io
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,6 +20,8 @@ MODEL = "detect"  # the name of the model in a package of machine code
 MAX_FILE_SIZE = (1 << 31) - 1  # bytes; limit of protocol buffers, and of zip archives without 64-bit fields
 
 _METADATA = f"extra/{METADATA_FILE}"
+_FOLDER = 0x10  # attribute of MS-DOS
+_END_RECORD = b"PK\5\6"  # signature of the end of a zip archive
 _ONNX_FIRST_FIELD = b"\x08"  # ModelProto.ir_version; every writer puts this field first
 
 
@@ -75,12 +77,16 @@ def looks_like_onnx(data: bytes) -> bool:
 def _open_archive(data: bytes, name: str) -> ArtifactFile:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            # torch puts all entries into one folder.
-            entries = {info.filename.partition("/")[2]: info for info in archive.infolist()}
+            entries = _entries(archive.infolist())
+            _check_extent(data, archive.infolist())
+            for entry in archive.infolist():
+                archive.open(entry).close()  # compares the name before the entry with the directory's
             kind = _kind_of(entries)
             info = entries.get(_METADATA)
             if info is not None and info.file_size > MAX_METADATA_SIZE:
                 raise ValueError(f"holds {_METADATA} of {info.file_size} bytes, which is too large")
+            if info is not None:
+                del info.CRC  # the seal covers all bytes, and torch does not check it either
             text = None if info is None else archive.read(info)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise ValueError(f"cannot be read as a zip archive: {error}") from error
@@ -88,6 +94,45 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
     if kind == "aoti" and metadata.compiled is None:
         raise ValueError(f"has an unusable {METADATA_FILE}: it lacks the entry 'compiled'")
     return ArtifactFile(data, name, kind, metadata)
+
+
+def _entries(infos: Iterable[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+    """Return the entries by their name in the archive's only folder, into which torch puts them all.
+
+    Raises ValueError for a second folder, for two names that differ at most by case, because torch finds an
+    entry without regard to case, and for a compression that torch does not read.
+    """
+    entries: dict[str, zipfile.ZipInfo] = {}
+    folders, names = set(), set()
+    for info in infos:
+        folder, slash, name = info.filename.partition("/")
+        folders.add(folder + slash)
+        if len(folders) > 1 or not slash:
+            raise ValueError(f"must have all entries in one folder, got {sorted(folders)}")
+        # bytes.lower() changes ASCII alone, as torch does.
+        lower = name.encode(errors="surrogateescape").lower()
+        if lower in names:
+            raise ValueError(f"has two entries {name}")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"must be stored or deflated, got an entry {name} of type {info.compress_type}")
+        has_two_sizes = info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size
+        if has_two_sizes or (info.external_attr & _FOLDER and not info.is_dir()):
+            raise ValueError(f"must have entries that all readers read alike, got {name}")
+        names.add(lower)
+        entries[name] = info
+    return entries
+
+
+def _check_extent(data: bytes, infos: Sequence[zipfile.ZipInfo]) -> None:
+    """Raise ValueError unless the archive begins with its first entry and states its number of entries.
+
+    `zipfile` would read on behind other bytes, and more entries than stated; torch does neither.
+    """
+    stated = int.from_bytes(data[data.rfind(_END_RECORD) + 10 :][:2], "little")
+    if stated != len(infos) or min((info.header_offset for info in infos), default=0) > 0:
+        raise ValueError(
+            f"must be an archive from its first byte on, of {stated} entries, got {len(infos)} entries"
+        )
 
 
 def _kind_of(entries: Mapping[str, object]) -> FileKind:

@@ -231,9 +231,14 @@ class ArtifactMetadata:
                 f"(it was written by Lensbox {writer})"
             )
         try:
-            return _adapter.validate_json(text)
+            metadata = _adapter.validate_json(text)
         except ValidationError as error:
             raise ValueError(f"it is malformed: {first_reason(error)}") from error
+        for entry, names in (("canvas", Canvas), ("reading", Reading)):
+            # The defaults of these classes are for programs.
+            if missing := names.__dataclass_fields__.keys() - document[entry].keys():
+                raise ValueError(f"it is malformed: it lacks the entry '{entry}.{min(missing)}'")
+        return metadata
 
 
 _adapter = TypeAdapter(ArtifactMetadata)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 _STANDARD_DOMAINS = (b"", b"ai.onnx")
 _MAX_TAG = 1 << 32  # parsers drop higher bits
+_MAX_DEPTH = 100  # of messages; the limit of protobuf's parser
 
 # Wire types of protocol buffers.
 _VARINT, _EIGHT_BYTES, _BYTES, _FOUR_BYTES = 0, 1, 2, 5
@@ -36,7 +37,7 @@ _EXTERNAL_DATA, _DATA_LOCATION = 13, 14  # fields of TensorProto
 
 
 class _Field(NamedTuple):
-    """A field of a message. value: a number for a varint, else bytes."""
+    """A field of a message. value: a number, or the content of a string or message; 0 for a fixed size."""
 
     number: int
     value: int | memoryview
@@ -49,11 +50,15 @@ def read_properties(data: bytes) -> dict[str, bytes]:
     training information, or two properties with one name. The message continues the file's name.
     """
     properties: dict[str, bytes] = {}
-    waiting = [("model", memoryview(data))]  # a stack, as nesting is unlimited
+    waiting = [("model", memoryview(data), 0)]
     while waiting:
-        message, content = waiting.pop()
+        message, content, depth = waiting.pop()
+        if depth > _MAX_DEPTH:
+            raise ValueError(f"is nested too deeply: more than {_MAX_DEPTH} levels")
         for number, value in _fields(content):
-            if message == "tensor" and (number == _EXTERNAL_DATA or (number == _DATA_LOCATION and value)):
+            if message == "tensor" and (
+                number == _EXTERNAL_DATA or (number == _DATA_LOCATION and value != 0)
+            ):
                 raise ValueError(
                     "has external data (tensors outside the file), which artifacts must not have"
                 )
@@ -71,7 +76,7 @@ def read_properties(data: bytes) -> dict[str, bytes]:
                     raise ValueError(f"has two properties {key}")
                 properties[key] = text
             elif inner is not None:
-                waiting.append((inner, value))
+                waiting.append((inner, value, depth + 1))
     return properties
 
 
@@ -105,7 +110,7 @@ def _fields(content: memoryview) -> Iterator[_Field]:
             raise ValueError("is damaged or no ONNX model: it has a field of an unknown type")
         if at + size > len(content):
             raise ValueError("is damaged or no ONNX model: it has a field that reaches beyond its end")
-        yield _Field(number, content[at : at + size])
+        yield _Field(number, content[at : at + size] if kind == _BYTES else 0)
         at += size
 
 
@@ -117,6 +122,6 @@ def _varint(content: memoryview, at: int) -> tuple[int, int]:
             break
         byte = content[at + index]
         number |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
+        if byte < 0x80 and number < 1 << 64:
             return number, at + index + 1
     raise ValueError("is damaged or no ONNX model: it has a number that does not end")

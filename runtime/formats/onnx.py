@@ -60,6 +60,8 @@ class OnnxruntimeSession:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4  # fatal errors only: warnings concern the export
+        # onnxruntime would else take some files as its own format, in which nobody checked the operators.
+        options.add_session_config_entry("session.load_model_format", "ONNX")
         try:
             self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's errors have no common base

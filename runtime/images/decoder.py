@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import PIL.Image
+import PIL.ImageFile
 import torch
 from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
@@ -28,6 +29,7 @@ from lensbox.runtime.images.orientation import (
 )
 from lensbox.runtime.images.photo import Photo
 
+_FILLED_UP = ("JPEG", "MPO", "GIF", "BMP", "TIFF", "PPM")  # other formats may read beyond a sound file's end
 _RUN_LENGTH_READS = 1 << 20  # of a byte or two, half a second in all
 
 
@@ -64,6 +66,7 @@ def decode_photo(
             is_gray = isinstance(image, PngImageFile) and _raw_mode(image).startswith("LA")
             reduction = _reduce(image, orientation, canvas, reading)
             image.load()
+            _refuse_truncated(image, bounded)
             if reduction == 1:
                 stored = image.size  # Pillow rotates TIFF files while it loads them
             width, height = upright_size(stored, orientation)
@@ -92,10 +95,17 @@ def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, lim
         bounded.allow_more_reads(_RUN_LENGTH_READS)
     if isinstance(image, PngImageFile):
         _check_png_size(image, limits.max_png_bytes)
+        png.check_pixels(file, bounded.check_deadline)
     if jpeg.has_signature(file):
         jpeg.check_jpeg(file, width, height, limits.max_pieces)
     if image.mode == "P" and image.palette is None:
         raise InputError("an image of palette indices must have a palette")
+
+
+def _refuse_truncated(image: PIL.Image.Image, bounded: BoundedFile) -> None:
+    """Raise InputError for what Pillow fills with gray if the program has set its switch, for all threads."""
+    if bounded.is_exhausted and PIL.ImageFile.LOAD_TRUNCATED_IMAGES and image.format in _FILLED_UP:
+        raise InputError("image file is truncated")
 
 
 def _reduce(image: PIL.Image.Image, orientation: int, canvas: Canvas | None, reading: Reading) -> int:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from lensbox.artifact.metadata import Canvas, Reading
-from lensbox.runtime.images.jpeg import JpegHeader, jpeg_reduction, most_scans, usual_header
+from lensbox.runtime.images.jpeg import JpegHeader, has_all_scans, jpeg_reduction, most_scans, usual_header
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.orientation import exif_orientation, upright_array, upright_box, upright_size
 from lensbox.runtime.images.photo import Photo
@@ -83,7 +83,9 @@ def _is_affordable(file: bytes, header: JpegHeader, limits: ImageLimits) -> bool
     ):
         if limit is not None and number > limit:
             return False
-    return not header.has_more_scans or most_scans(file) * pixels <= 64 * _MAX_SCANNED_BLOCKS
+    if not header.has_more_scans:
+        return True
+    return most_scans(file) * pixels <= 64 * _MAX_SCANNED_BLOCKS and has_all_scans(file)
 
 
 def _decode(file: bytes, colors: str, size: tuple[int, int], reduction: int) -> NDArray[np.uint8] | None:

@@ -14,6 +14,7 @@ _END_OF_IMAGE = 0xD9
 START_OF_SCAN = 0xDA
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 _HUFFMAN_FRAMES = {0xC0, 0xC1, 0xC2}  # baseline, extended sequential, progressive
+_PROGRESSIVE_FRAME = 0xC2
 APP1 = 0xE1
 METADATA = {*range(0xE1, 0xF0), 0xFE} - {0xEE}  # APP1 to APP15 and comments; Adobe's APP14 tells the colors
 
@@ -26,6 +27,8 @@ _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")
 # CMYK, is allowed at any size.
 _MAX_SCANNED_BLOCKS = 1 << 24
 _SCANS_ALWAYS_ALLOWED = 20
+
+_ALL_BITS = 16  # of a coefficient that no scan gave; more than a scan can leave out
 
 
 def has_signature(file: bytes | bytearray) -> bool:
@@ -70,7 +73,7 @@ def exif_data(file: bytes, max_segments: int | None = None) -> bytes:
 
 
 def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = None) -> None:
-    """Raise InputError for a JPEG file with too many scans or segments, or with arithmetic coding.
+    """Raise InputError for a JPEG file with missing or too many scans, many segments, or arithmetic coding.
 
     Every scan of a progressive file may visit all blocks, at 32 to 55 ns per block, and needs only a few
     bytes: 7,000 x 7,000 pixels with 1,600 scans in 117 kB would take a minute. Arithmetic coding takes three
@@ -81,6 +84,8 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
     )
     if frame not in _HUFFMAN_FRAMES:
         raise InputError("a JPEG file must be Huffman-coded, baseline or progressive")
+    if not has_all_scans(file, max_segments):
+        raise InputError("scans are missing in the JPEG file")
     allowed = allowed_scans(width, height)
     if most_scans(file) <= allowed:  # few files need the exact number
         return
@@ -92,6 +97,32 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
                 f"the JPEG file has too many scans: at most {allowed} are accepted for {width} x {height} "
                 f"pixels, got {scans} or more"
             )
+
+
+def has_all_scans(file: bytes, max_segments: int | None = None) -> bool:
+    """Return whether the scans of a JPEG file give every coefficient of every component in full.
+
+    libjpeg guesses missing coefficients from the neighbours, and each version of it guesses otherwise.
+    """
+    missing_bits: dict[int, list[int]] = {}  # of the 64 coefficients, by component
+    is_progressive = False
+    for segment in _segments(file, max_segments):
+        content = file[segment.begin + 4 : segment.end]
+        if segment.marker in _HUFFMAN_FRAMES and not missing_bits:
+            is_progressive = segment.marker == _PROGRESSIVE_FRAME
+            missing_bits = {component: [_ALL_BITS] * 64 for component in content[6::3]}
+        elif segment.marker == START_OF_SCAN and content:
+            end = 1 + 2 * content[0]
+            first, last, bits = content[end : end + 3].ljust(3, b"\0") if is_progressive else (0, 63, 0)
+            for component in content[1:end:2]:
+                missing = missing_bits.setdefault(component, [_ALL_BITS] * 64)
+                before = missing[first : last + 1]
+                if any(bits >> 4 != one % _ALL_BITS for one in before) or (first and missing[0] == _ALL_BITS):
+                    return False  # it refines other bits than those that are known
+                missing[first : last + 1] = [bits & 15] * len(before)
+            if not is_progressive and not any(map(any, missing_bits.values())):
+                break  # libjpeg reads no further scan, and the search of the coded data would take long
+    return not any(map(any, missing_bits.values()))
 
 
 def allowed_scans(width: int, height: int) -> int:
@@ -134,7 +165,7 @@ def _segments(file: bytes, max_segments: int | None) -> Iterator[_Segment]:
 
 
 # Markers of ITU-T T.81, table B.1.
-_SEQUENTIAL_FRAMES, _PROGRESSIVE_FRAME = (0xC0, 0xC1), 0xC2
+_SEQUENTIAL_FRAMES = (0xC0, 0xC1)
 _TABLES = {0xC4, 0xDB, 0xDD}  # Huffman and quantization tables, restart interval
 
 # The shortest JFIF and Adobe segments, which define the colors, about which all decoders agree.

@@ -35,6 +35,7 @@ class BoundedFile(BytesIO):
     `read` can stop a decoder in any thread.
 
     deadline: on the clock of `time.monotonic`. max_reads: maximum calls of `read`. None: no limit.
+    is_exhausted: whether a decoder wanted more than there is.
     """
 
     def __init__(self, content: bytes, deadline: float | None = None, max_reads: int | None = None) -> None:
@@ -42,6 +43,7 @@ class BoundedFile(BytesIO):
         self._deadline = inf if deadline is None else deadline
         self._max_reads = inf if max_reads is None else max_reads
         self._reads = 0
+        self.is_exhausted = False
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Read bytes. Raise TimeoutError after the deadline, and InputError after too many reads."""
@@ -49,7 +51,9 @@ class BoundedFile(BytesIO):
         if self._reads > self._max_reads:
             raise InputError(f"it must be readable in at most {self._max_reads} pieces")
         self.check_deadline()
-        return super().read(size)
+        content = super().read(size)
+        self.is_exhausted |= not content and size != 0
+        return content
 
     def allow_more_reads(self, count: int) -> None:
         """Increase the limit on the number of reads."""

@@ -1,13 +1,22 @@
-"""PNG files: their chunks."""
+"""PNG files: their chunks, and the exact size of their pixels."""
 
+import re
+import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from lensbox.common.errors import InputError
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
+# By first letter, I: IHDR, P: PLTE, D: IDAT, E: IEND, x: an ancillary chunk.
+_ORDER = re.compile(r"Ix*(Px*)?D+x*E")
+_HEADER = struct.Struct(">IIBBBBB")
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by color type
+# First column and row of each pass of an interlaced file, and the steps from there.
+_PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+_READ_AT_ONCE, _INFLATED_AT_ONCE = 1 << 16, 1 << 20  # bytes
 _ANCILLARY = 0x20  # bit in the first letter of a chunk's name: not needed for the pixels
 
 
@@ -21,25 +30,77 @@ def without_metadata(file: bytes, max_chunks: int | None = None) -> bytes:
 
     Decoders inflate color profiles and texts up to a thousand times their size, and keep unknown chunks.
     Pillow checks few checksums, and nothing behind the last row. Raise InputError for a wrong checksum, a
-    truncated file, an unknown critical chunk, an empty color profile, and after `max_chunks` chunks.
+    truncated file, critical chunks that are unknown, repeated, out of order or malformed, as libpng does, and
+    after `max_chunks` chunks.
     """
     if not has_signature(file):
         return file
-    view, kept, begin = memoryview(file), bytearray(), 0
+    view, kept, begin, order = memoryview(file), bytearray(), 0, ""
     for chunk in _chunks(file, max_chunks):
         if zlib.crc32(view[chunk.begin + 4 : chunk.end - 4]) != _number(view[chunk.end - 4 : chunk.end]):
             raise InputError(f"broken PNG file (bad checksum in chunk {chunk.name!r})")
-        if chunk.name[0] & _ANCILLARY:
-            if chunk.name == b"iCCP" and chunk.end == chunk.begin + 12:
-                raise InputError("broken PNG file (empty chunk b'iCCP')")
+        if chunk.name in _CRITICAL:
+            order += "IPDE"[_CRITICAL.index(chunk.name)]
+            _check_critical(chunk, file)
+        elif chunk.name[0] & _ANCILLARY and chunk.name.isalpha():
+            order += "x"
             kept += view[begin : chunk.begin]
             begin = chunk.end
-        elif chunk.name not in _CRITICAL:
+        else:
             raise InputError(f"broken PNG file (unknown chunk {chunk.name!r})")
+    if not _ORDER.fullmatch(order):
+        raise InputError("broken PNG file (a chunk is missing, repeated or out of order)")
     if begin == 0:
         return file
     kept += view[begin:]
     return bytes(kept)
+
+
+def _check_critical(chunk: "_Chunk", file: bytes) -> None:
+    length = chunk.end - chunk.begin - 12
+    is_gray = file[len(_SIGNATURE) + 17 : len(_SIGNATURE) + 18] in (b"\0", b"\4")
+    good = {
+        b"IHDR": length == _HEADER.size and file[chunk.begin + 18 : chunk.begin + 20] == b"\0\0",
+        b"PLTE": length % 3 == 0 and 0 < length <= 3 * 256 and not is_gray,
+        b"IEND": length == 0,
+    }
+    if not good.get(chunk.name, True):
+        raise InputError(f"broken PNG file (malformed chunk {chunk.name!r})")
+
+
+def check_pixels(file: bytes, before_each_part: Callable[[], None]) -> None:
+    """Raise InputError unless the pixels of a PNG file inflate to exactly the bytes that its header needs.
+
+    Pillow shows missing rows as black. file: from `without_metadata`. before_each_part: may raise.
+    """
+    width, height, bits, color_type, *_, interlaced = _HEADER.unpack_from(file, len(_SIGNATURE) + 8)
+    if color_type not in _CHANNELS or interlaced > 1:
+        raise InputError("broken PNG file (malformed chunk b'IHDR')")
+    missing = 0
+    for left, top, right, down in _PASSES if interlaced else ((0, 0, 1, 1),):
+        columns, rows = -(-(width - left) // right), -(-(height - top) // down)
+        missing += (1 + -(-columns * _CHANNELS[color_type] * bits // 8)) * rows if columns > 0 else 0
+    stream = zlib.decompressobj()
+    try:
+        for part in _compressed_pixels(file):
+            rest = part
+            while rest and missing >= 0 and not stream.eof:
+                before_each_part()
+                missing -= len(stream.decompress(rest, _INFLATED_AT_ONCE))
+                rest = stream.unconsumed_tail
+            if rest or stream.unused_data:
+                missing = -1
+    except zlib.error as error:
+        raise InputError(f"broken PNG file ({error})") from error
+    if missing or not stream.eof:
+        raise InputError("broken PNG file (rows are missing, or data are left over)")
+
+
+def _compressed_pixels(file: bytes) -> Iterator[bytes]:
+    for chunk in _chunks(file, None):
+        if chunk.name == b"IDAT":
+            for begin in range(chunk.begin + 8, chunk.end - 4, _READ_AT_ONCE):
+                yield file[begin : min(begin + _READ_AT_ONCE, chunk.end - 4)]
 
 
 def exif_data(file: bytes, max_chunks: int | None = None) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from png_files import SIGNATURE, chunk
+from picture_files import SIGNATURE, chunk
 
 from lensbox.artifact.seal import sealed_zip
 

@@ -1,9 +1,10 @@
-"""Photographs as the C++ library reads them, by the test program `photo_pixels`, compared with Python's."""
+"""Files as the C++ library reads them, by the test program `read_files`; photographs compared with ours."""
 
+import itertools
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,17 @@ from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
 from lensbox.ops import letterbox
 from lensbox.runtime.images.files import read_photo
+
+
+def cpp_artifacts(*files: tuple[Path, Path | str]) -> list[dict[str, Any]]:
+    """Return kind and name, or the error, of each artifact. files: paths, each with a public key or ""."""
+    words = itertools.chain.from_iterable(files)
+    found: list[dict[str, Any]] = json.loads(programs.run(_program(), "artifacts", *words).stdout)
+    return found
+
+
+def _program() -> Path:
+    return built_runner().parent / "tests" / "read_files"
 
 
 class PhotoPixels(NamedTuple):
@@ -42,8 +54,7 @@ def cpp_photos(
     sizes = (
         (canvas.width, canvas.height, canvas.channels, reading.jpeg_oversampling) if canvas else (1, 1, 3, 0)
     )
-    program = built_runner().parent / "tests" / "photo_pixels"
-    outcomes = json.loads(programs.run(program, folder, reading.orientation, *sizes, *paths).stdout)
+    outcomes = json.loads(programs.run(_program(), folder, reading.orientation, *sizes, *paths).stdout)
     return {
         name: outcome["error"].removeprefix(f"image {path}: ")
         if "error" in outcome
@@ -75,8 +86,7 @@ def compared(
         assert (photo.width, photo.height) == outcome.size, name
         assert photo.window == outcome.window, name
         pixels = photo.pixels.permute(1, 2, 0).numpy()
-        # C++ keeps the unused alpha channel of a transparent palette.
-        np.testing.assert_array_equal(outcome.pixels[..., : pixels.shape[2]], pixels, err_msg=name)
+        np.testing.assert_array_equal(outcome.pixels, pixels, err_msg=name)
         theirs = torch.from_numpy(outcome.pixels).permute(2, 0, 1)
         assert _fitted(theirs, canvas).equal(_fitted(photo.pixels, canvas)), name
     return errors

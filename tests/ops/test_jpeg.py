@@ -13,7 +13,6 @@ import PIL.Image
 import pytest
 import torch
 from damaged_files import mutated
-from exif_files import exif, jpeg_with_exif
 from jpeg_files import (
     BASELINE,
     LARGE,
@@ -29,6 +28,7 @@ from jpeg_files import (
     with_flipped_bit,
 )
 from numpy.typing import NDArray
+from picture_files import exif, jpeg_with_exif
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
 

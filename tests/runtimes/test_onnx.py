@@ -14,7 +14,7 @@ import pytest
 import torch
 from damaged_files import with_bit_flipped
 from runner_answers import answer, refusal
-from unusual_detectors import LosingItsOwnWay
+from user_detectors import LosingItsOwnWay
 
 from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.errors import ArtifactError

@@ -9,10 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from damaged_files import mutated
-from exif_files import broken_exif, exif, jpeg_with_exif, odd_exif, png_with_exif
 from photo_pixels import compared, cpp_photos
-from picture_files import encoded, jpeg_segment, noise
-from png_files import chunk, png_file
+from picture_files import (
+    broken_exif,
+    chunk,
+    encoded,
+    exif,
+    jpeg_segment,
+    jpeg_with_exif,
+    noise,
+    odd_exif,
+    png_file,
+    png_with_exif,
+)
 
 from lensbox.artifact.metadata import Canvas, Reading
 

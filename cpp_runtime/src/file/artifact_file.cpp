@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <utility>
 
 #include "file/errors.h"
 #include "file/files.h"
 #include "file/metadata.h"
-#include "file/onnx_model.h"
 #include "file/seal.h"
 
 namespace lensbox {
@@ -59,18 +59,45 @@ std::string read_record(Archive& archive, const std::string& name) {
   return {static_cast<const char*>(data.get()), size};
 }
 
-FileKind kind_of(const fs::path& path, Archive& archive) {
-  if (archive.hasRecord(kPackageMark)) return FileKind::kPackage;
+// Return the names in the archive without their folder. torch finds an entry without regard to case, so one
+// whose name differs from another's only by case may be read in its place. torch refuses a second folder, and
+// reads the names in the directory alone; other readers read those before the entries.
+std::set<std::string> names_in(const fs::path& path, Archive& archive, std::string_view bytes) {
+  constexpr size_t kNameLength = 26;
+  constexpr size_t kName = 30;
+  std::set<std::string> names;
+  std::set<std::string> lower_case;
+  for (const std::string& name : archive.getAllRecords()) {
+    std::string lower = name;
+    for (char& c : lower) {
+      if (c >= 'A' && c <= 'Z') c += 'a' - 'A';
+    }
+    if (!lower_case.insert(lower).second) fail_artifact(path, "has two entries " + name);
+    names.insert(name);
+    const size_t begin = archive.getRecordHeaderOffset(name);
+    const std::string_view entry = bytes.substr(std::min(begin, bytes.size()));
+    const size_t length =
+        entry.size() < kName ? 0 : uint8_t(entry[kNameLength]) + 256 * uint8_t(entry[kNameLength + 1]);
+    if (entry.size() < kName || !entry.substr(kName, length).ends_with('/' + name)) {
+      fail_artifact(path, "has another name before the entry " + name + " than in its directory");
+    }
+  }
+  return names;
+}
+
+FileKind kind_of(const fs::path& path, const std::set<std::string>& names) {
+  if (names.contains(kPackageMark)) return FileKind::kPackage;
   // torch.save writes the same kind of archive, but only TorchScript has a record of constants.
-  if (archive.hasRecord("constants.pkl")) return FileKind::kTorchScript;
+  if (names.contains("data.pkl") && names.contains("constants.pkl")) return FileKind::kTorchScript;
   fail_artifact(path, "is not a TorchScript file: it holds no code (was it written by torch.save?)");
 }
 
 void read_archive(const fs::path& path, ArtifactFile& file) {
   try {
     Archive archive(reader_of(file.bytes));
-    const FileKind kind = kind_of(path, archive);
-    if (!archive.hasRecord(kMetadata)) fail_artifact(path, kNoMetadata);
+    const std::set<std::string> names = names_in(path, archive, *file.bytes);
+    const FileKind kind = kind_of(path, names);
+    if (!names.contains(kMetadata)) fail_artifact(path, kNoMetadata);
     if (archive.getRecordSize(kMetadata) > kMostMetadata) {
       fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes");
     }

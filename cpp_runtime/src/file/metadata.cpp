@@ -159,7 +159,15 @@ Precision read_precision(const JsonField& root) {
   if (!root.has("precision")) return Precision::kFloat32;
   const std::map<std::string, Precision> dtypes{
       {"tf32", Precision::kTf32}, {"float16", Precision::kFloat16}, {"bfloat16", Precision::kBfloat16}};
-  return dtypes.at(root["precision"]["dtype"].matching("tf32|float16|bfloat16"));
+  const JsonField field = root["precision"];
+  field["device"].matching(kIdentifier);
+  for (const char* count : {"pictures", "detections"}) {
+    field[count].integer(0, INT32_MAX);
+  }
+  for (const char* change : {"median_box_change", "max_box_change", "max_score_change"}) {
+    field[change].number(0, kMaxFloat32);
+  }
+  return dtypes.at(field["dtype"].matching("tf32|float16|bfloat16"));
 }
 
 std::optional<Compiled> read_compiled(const JsonField& root) {

@@ -1,8 +1,8 @@
-#include "file/onnx_model.h"
-
 #include <cstdint>
+#include <set>
 #include <stdexcept>
-#include <vector>
+
+#include "file/artifact_file.h"
 
 namespace lensbox {
 namespace {
@@ -64,6 +64,10 @@ class Fields {
     if (rest_.empty()) return std::nullopt;
     const uint64_t key = varint();
     Field field{.number = key >> 3};
+    // onnxruntime drops the bits beyond 32, and would see another field.
+    if (key > UINT32_MAX || field.number == 0) {
+      throw ModelError("is damaged or no ONNX model: it has a field without a number");
+    }
     switch (key & 7) {
       case 0:
         field.value = varint();
@@ -88,6 +92,7 @@ class Fields {
     uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
       const auto byte = static_cast<uint8_t>(take(1)[0]);
+      if (shift == 63 && byte > 1) break;
       value |= uint64_t{byte & 0x7FU} << shift;
       if (byte < 0x80) return value;
     }
@@ -106,46 +111,53 @@ class Fields {
   std::string_view rest_;
 };
 
+// The metadata_props of a model.
+struct Properties {
+  std::optional<std::string> metadata;
+  std::set<std::string_view> keys;  // of all properties
+};
+
 // StringStringEntryProto: key (1) and value (2).
-void read_entry(std::string_view bytes, std::optional<std::string>& metadata) {
+void read_entry(std::string_view bytes, Properties& properties) {
   std::string_view key;
   std::string_view value;
   Fields fields(bytes);
   while (const auto field = fields.next()) {
-    if (field->number == 1) key = field->bytes;
-    if (field->number == 2) value = field->bytes;
+    if (field->number == 1 && field->has_bytes) key = field->bytes;
+    if (field->number == 2 && field->has_bytes) value = field->bytes;
   }
-  if (key != kMetadataKey) return;
-  if (metadata) throw ModelError("has two properties " + std::string(kMetadataKey));
-  metadata = value;
+  if (!properties.keys.insert(key).second)
+    throw ModelError("has two properties " + std::string(key.substr(0, 40)));
+  if (key == kMetadataKey) properties.metadata = value;
 }
 
 bool is_standard(std::string_view domain) {
   return domain.empty() || domain == "ai.onnx";
 }
 
-void walk(Message message, std::string_view bytes, int depth, std::optional<std::string>& metadata) {
+void walk(Message message, std::string_view bytes, int depth, Properties& properties) {
   if (depth > kMaxMessageDepth) {
     throw ModelError("is nested too deeply: more than " + std::to_string(kMaxMessageDepth) + " levels");
   }
-  if (message == Message::kEntry) return read_entry(bytes, metadata);
+  if (message == Message::kEntry) return read_entry(bytes, properties);
   Fields fields(bytes);
   while (const auto field = fields.next()) {
     if (message == Message::kTensor &&
-        (field->number == kExternalData || (field->number == kDataLocation && field->value != 0))) {
+        (field->number == kExternalData ||
+         (field->number == kDataLocation && (field->has_bytes || field->value != 0)))) {
       throw ModelError("has external data (tensors outside the file), which artifacts must not have");
     }
     if (message == Message::kModel && (field->number == kTraining || field->number == kFunctions)) {
       throw ModelError("has functions or training information, which artifacts must not have");
     }
+    if (!field->has_bytes) continue;
     if (message == Message::kNode && field->number == kDomain && !is_standard(field->bytes)) {
       throw ModelError("has operators beyond ONNX's standard ones, of the domain '" +
                        std::string(field->bytes.substr(0, 40)) + "'");
     }
-    if (!field->has_bytes) continue;
     for (const Child& child : kChildren) {
       if (child.parent == message && child.field == field->number) {
-        walk(child.message, field->bytes, depth + 1, metadata);
+        walk(child.message, field->bytes, depth + 1, properties);
       }
     }
   }
@@ -158,13 +170,13 @@ bool looks_like_onnx(std::string_view bytes) {
 }
 
 OnnxModel read_onnx_model(std::string_view bytes) {
-  OnnxModel model;
   try {
-    walk(Message::kModel, bytes, 0, model.metadata);
+    Properties properties;
+    walk(Message::kModel, bytes, 0, properties);
+    return {.fault = "", .metadata = properties.metadata};
   } catch (const ModelError& error) {
-    model.fault = error.what();
+    return {.fault = error.what(), .metadata = {}};
   }
-  return model;
 }
 
 }  // namespace lensbox

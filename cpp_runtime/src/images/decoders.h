@@ -2,6 +2,7 @@
 
 #include <lensbox/torch/tensors.h>
 
+#include <csetjmp>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -35,9 +36,8 @@ StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading);
 int jpeg_reduction(int64_t width, int64_t height, const Reading& reading);
 
 // Decode a PNG file with libpng. Gray, RGB and RGBA stay as they are; gray with alpha loses the alpha, 16
-// bits become 8, palettes become RGB, or RGBA if they have transparent colors. Throws InputError with the
-// reason alone if it is damaged (any checksum, and anything that libpng would only warn of), truncated or too
-// large.
+// bits become 8, palettes become RGB, and transparent colors are not read. Throws InputError with the reason
+// alone if it is damaged (any checksum, and anything that libpng would only warn of), truncated or too large.
 StoredImage decode_png(std::span<const uint8_t> file);
 
 // Rotate or mirror an image as its EXIF orientation says, or leave it as stored.
@@ -52,5 +52,23 @@ bool swaps_sides(int exif_orientation);
 
 // Copy a frame as to_photo does; error messages begin with `name`.
 Photo read_frame(const ImageView& view, const Reading& reading, const std::string& name);
+
+// Calls of a C library whose error callback must not return: the callback leaves by stop(), and run() then
+// returns false. Code inside run(), callbacks included, must own no object with a destructor, because longjmp
+// passes over it; buffers and messages belong to the caller of run().
+class GuardedCall {
+ public:
+  template <class Function>
+  bool run(Function function) {
+    if (setjmp(jump_) != 0) return false;
+    function();
+    return true;
+  }
+
+  [[noreturn]] void stop() { std::longjmp(jump_, 1); }
+
+ private:
+  std::jmp_buf jump_;
+};
 
 }  // namespace lensbox

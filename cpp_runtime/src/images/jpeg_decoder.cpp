@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <new>
 #include <string>
 #include <utility>
@@ -14,7 +15,6 @@
 
 #include "fit.h"  // of the op library
 #include "images/decoders.h"
-#include "images/guarded_call.h"
 
 namespace lensbox {
 namespace {
@@ -27,7 +27,8 @@ constexpr int64_t kScansAlwaysAllowed = 20;
 
 // libjpeg's warnings after which pixels are missing or wrong. Its other warnings change no pixel, such as
 // extra bytes between two segments.
-constexpr std::array kDamage{JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_JPEG_EOF, JWRN_MUST_RESYNC};
+constexpr std::array kDamage{JWRN_BOGUS_PROGRESSION, JWRN_HIT_MARKER, JWRN_HUFF_BAD_CODE, JWRN_JPEG_EOF,
+                             JWRN_MUST_RESYNC};
 
 constexpr unsigned kWholeSegment = 0xFFFF;  // bytes
 
@@ -105,6 +106,8 @@ class JpegDecoder {
     const bool good = guard_.run([&] {
       // Read all scans of a progressive file. Files of one scan are read with the rows.
       jpeg_start_decompress(&info_);
+      lacks_scans_ = lacks_scans();
+      if (lacks_scans_) guard_.stop();
       while (info_.output_scanline < info_.output_height) {
         uint8_t* const pixels = data + info_.output_scanline * row_size;
         JSAMPROW samples = is_cmyk ? cmyk.data() : pixels;
@@ -146,6 +149,16 @@ class JpegDecoder {
     }
   }
 
+  // Return whether coefficients are unknown or incomplete. libjpeg guesses them from the neighbours, and each
+  // version of it guesses otherwise.
+  bool lacks_scans() const {
+    for (int i = 0; i < info_.num_components; ++i) {
+      if (info_.comp_info[i].quant_table == nullptr) return true;  // set by the first scan of the component
+      if (info_.progressive_mode && std::ranges::any_of(info_.coef_bits[i], std::identity{})) return true;
+    }
+    return false;
+  }
+
   void choose_output(const Reading& reading) {
     if (info_.num_components == 4) info_.out_color_space = JCS_CMYK;
     if (reading.canvas.channels == 1 && info_.num_components != 4) info_.out_color_space = JCS_GRAYSCALE;
@@ -165,6 +178,7 @@ class JpegDecoder {
                        std::to_string(info_.image_height) + " pixels, got " +
                        std::to_string(info_.input_scan_number) + " or more");
     }
+    if (lacks_scans_) throw InputError("scans are missing in the JPEG file");
     if (errors_.msg_code == JWRN_JPEG_EOF) throw InputError("the JPEG file is truncated");
     throw InputError("damaged or truncated (" + message() + ")");
   }
@@ -187,6 +201,7 @@ class JpegDecoder {
   int orientation_ = 1;
   int64_t allowed_scans_ = kScansAlwaysAllowed;
   bool too_many_scans_ = false;
+  bool lacks_scans_ = false;
 };
 
 }  // namespace

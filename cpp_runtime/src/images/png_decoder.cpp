@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <png.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <new>
@@ -10,7 +11,6 @@
 #include <utility>
 
 #include "images/decoders.h"
-#include "images/guarded_call.h"
 
 namespace lensbox {
 namespace {
@@ -57,6 +57,8 @@ class PngDecoder {
     png_set_benign_errors(png_, 0);
     // Read only the checksum of chunks that no pixel depends on, so they may have any size.
     png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
+    constexpr std::array<png_byte, 5> kTransparency{'t', 'R', 'N', 'S', 0};
+    png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, kTransparency.data(), 1);
     png_set_chunk_malloc_max(png_, 0);
     // check_size has a limit and a message of its own.
     png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);
@@ -67,7 +69,7 @@ class PngDecoder {
   // Choose the output: gray, RGB or RGBA of 8 bits.
   void choose_output() {
     const int type = png_get_color_type(png_, info_);
-    if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);  // RGBA if it has transparent colors
+    if (type == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);
     if (type == PNG_COLOR_TYPE_GRAY) png_set_expand_gray_1_2_4_to_8(png_);
     if (type == PNG_COLOR_TYPE_GRAY_ALPHA) png_set_strip_alpha(png_);
     png_set_strip_16(png_);
@@ -146,6 +148,11 @@ std::span<const uint8_t> exif_chunk(std::span<const uint8_t> file) {
 }  // namespace
 
 StoredImage decode_png(std::span<const uint8_t> file) {
+  // libpng reads chunks before the header if it is told to skip them.
+  constexpr std::array<uint8_t, 4> kHeader{'I', 'H', 'D', 'R'};
+  if (file.size() < 16 || !std::ranges::equal(file.subspan(12, 4), kHeader)) {
+    throw InputError("its header is damaged");
+  }
   at::Tensor image = PngDecoder(file).decode();
   const int64_t width = image.size(1);
   const int64_t height = image.size(0);

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from exif_files import exif, jpeg_with_exif
 from jpeg_files import (
     BASELINE,
     LARGE,
@@ -23,6 +22,7 @@ from jpeg_files import (
     sound_files,
     with_flipped_bit,
 )
+from picture_files import exif, jpeg_with_exif
 from user_detectors import RedAndBlue
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)

@@ -9,11 +9,13 @@ import PIL.ImageOps
 import pytest
 import torch
 from damaged_files import with_bit_flipped
-from exif_files import (
+from picture_files import (
     EXIF_HEADER,
     ORIENTATION,
     SHORT,
     broken_exif,
+    chunk,
+    encoded,
     entry,
     exif,
     jpeg_with_exif,
@@ -21,8 +23,6 @@ from exif_files import (
     png_with_exif,
     tiff,
 )
-from picture_files import encoded
-from png_files import chunk
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.images import decoder
@@ -68,8 +68,7 @@ def _turned_by_pillow(file: bytes) -> torch.Tensor:
     return torch.from_numpy(upright.reshape(*upright.shape[:2], -1).copy()).permute(2, 0, 1)
 
 
-@pytest.mark.parametrize("tile", [1, 30, 1000])
-@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(("tile", "order"), [(1, "<"), (30, ">"), (1000, "<")])
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("file", [JPEG, PNG, WEBP], ids=["JPEG", "PNG", "WebP"])
 def test_turns_every_orientation_as_pillow_does(
@@ -84,12 +83,6 @@ def test_turns_every_orientation_as_pillow_does(
     assert read_image(turned, orientation="stored").equal(read_image(file))
 
 
-@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "1"])
-def test_turns_every_mode(mode: str) -> None:
-    file = _encode("PNG", mode)
-    assert read_image(png_with_exif(file, exif(6))).equal(torch.rot90(read_image(file), -1, (1, 2)))
-
-
 @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP"])
 def test_reads_exif_that_pillow_writes(file_format: str) -> None:
     data = PIL.Image.Exif()
@@ -100,13 +93,10 @@ def test_reads_exif_that_pillow_writes(file_format: str) -> None:
     assert read_image(file).equal(_turned_by_pillow(file))
 
 
-_BROKEN = {**broken_exif(), "directory is the header": b"II*\0" + bytes(104)}
-
-
-@pytest.mark.parametrize("data", _BROKEN.values(), ids=_BROKEN)
 @pytest.mark.parametrize("file", [JPEG, PNG, WEBP], ids=["JPEG", "PNG", "WebP"])
-def test_ignores_broken_exif(file: bytes, data: bytes) -> None:
-    assert read_image(_with_exif(file, data)).equal(read_image(file))
+def test_ignores_broken_exif(file: bytes) -> None:
+    for data in broken_exif().values():
+        assert read_image(_with_exif(file, data)).equal(read_image(file))
 
 
 _SCAN, _JPEG_END, _PNG_END = JPEG.index(b"\xff\xda"), len(JPEG) - 2, len(PNG) - 12
@@ -154,19 +144,8 @@ def test_limits_the_number_of_pieces(file: bytes, message: str) -> None:
         orientation_of(file, 10)
 
 
-@pytest.mark.parametrize("file", [JPEG, PNG, WEBP], ids=["JPEG", "PNG", "WebP"])
-def test_truncated_files_raise_input_error_at_most(file: bytes) -> None:
-    whole = _with_exif(file, exif(6))
-    for length in range(len(whole)):
-        try:
-            assert orientation_of(whole[:length]) in (1, 6)
-        except InputError as error:
-            assert "truncated" in str(error)  # noqa: PT017 (both outcomes are right)
-
-
-@pytest.mark.parametrize("data", odd_exif().values(), ids=odd_exif())
-def test_reads_odd_exif(data: bytes) -> None:
-    assert exif_orientation(data) == 6
+def test_reads_odd_exif() -> None:
+    assert {name for name, data in odd_exif().items() if exif_orientation(data) != 6} == set()
 
 
 def test_exif_data_with_any_damage_raise_nothing() -> None:

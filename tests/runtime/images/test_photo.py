@@ -8,8 +8,7 @@ import PIL.Image
 import PIL.ImageDraw
 import pytest
 import torch
-from exif_files import exif, jpeg_with_exif, png_with_exif
-from picture_files import encoded
+from picture_files import encoded, exif, jpeg_with_exif, png_with_exif
 
 from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo

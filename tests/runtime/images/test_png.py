@@ -1,4 +1,4 @@
-"""The chunks of PNG files."""
+"""The chunks of PNG files. tests/runtimes/test_evil_files.py has the refused ones."""
 
 from functools import partial
 
@@ -7,8 +7,7 @@ import PIL.Image
 import PIL.PngImagePlugin
 import pytest
 from damaged_files import with_bit_flipped
-from picture_files import encoded
-from png_files import chunk, png_file
+from picture_files import chunk, encoded, png_file
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.images.files import read_image
@@ -37,22 +36,9 @@ def test_keeps_files_without_metadata_and_other_files() -> None:
         assert without_metadata(file, 10) is file
 
 
-_WITH_SIZE = _encode(_PICTURE, dpi=(72, 72))
-
-
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        *((_encode(_PICTURE)[:-cut], "truncated") for cut in (1, 4, 12, 1000)),
-        (b"\x89PNG\r\n\x1a\n", "truncated"),
-        (_WITH_SIZE[:33] + chunk(b"ABCD", b"?") + _WITH_SIZE[33:], "unknown chunk b'ABCD'"),
-        (with_bit_flipped(_WITH_SIZE, _WITH_SIZE.index(b"pHYs") + 4), r"bad checksum in chunk b'pHYs'"),
-        (png_file(1, 1, after=chunk(b"tEXt") * 998), "a PNG file must have at most 999 chunks"),
-    ],
-)
-def test_rejects_broken_chunks(file: bytes, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        without_metadata(file, 999)
+def test_limits_the_number_of_chunks() -> None:
+    with pytest.raises(InputError, match="a PNG file must have at most 999 chunks"):
+        without_metadata(png_file(1, 1, after=chunk(b"tEXt") * 998), 999)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "LA", "P"])

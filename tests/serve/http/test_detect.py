@@ -11,8 +11,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from picture_files import encoded, squares
-from png_files import png_file
+from picture_files import encoded, png_file, squares
 from services import Encode, Start, problem_of
 from user_detectors import Landmarks, RedAndBlue
 

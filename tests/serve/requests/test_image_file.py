@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from damaged_files import mutated
-from png_files import chunk, png_file
+from picture_files import chunk, png_file
 from services import Encode
 
 from lensbox.artifact.metadata import Canvas

@@ -1,11 +1,14 @@
-// Reads image files as read_photo does, for the tests that compare them with other runtimes' to the byte:
+// Reads files as the library does, for the tests that compare it with Python:
 //
-//   photo_pixels <folder> exif|stored <canvas width> <height> <channels> <oversampling> <file>...
+//   read_files artifacts {<file> <public key, or "">}...
+//   read_files <folder> exif|stored <canvas width> <height> <channels> <oversampling> <image file>...
 //
-// Prints an array with {"error"} or {"shape": [h, w, C], "size": [width,
-// height], "window"} a file, and writes the pixels to <folder>/<index>.
+// Prints an array with an object for each file: {"error"}, or for artifacts {"kind": 0..2, "name"}, for
+// images
+// {"shape": [h, w, C], "size": [width, height], "window"}, whose pixels are written to <folder>/<index>.
 
 #include <ATen/ATen.h>
+#include <lensbox/detector.h>
 #include <lensbox/torch/tensors.h>
 
 #include <fstream>
@@ -30,10 +33,25 @@ Json read(const std::string& file, const lensbox::Reading& reading, const std::s
   }
 }
 
-}  // namespace
+Json read_artifact(const std::string& file, const std::string& key) {
+  try {
+    const lensbox::Metadata metadata =
+        lensbox::read_metadata(file, key.empty() ? std::nullopt : std::optional<std::filesystem::path>(key));
+    return {{"kind", metadata.file_kind}, {"name", metadata.name}};
+  } catch (const lensbox::ArtifactError& error) {
+    return {{"error", error.what()}};
+  }
+}
 
-int main(int argc, char** argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
+Json read_artifacts(const std::vector<std::string>& words) {
+  Json outcomes = Json::array();
+  for (size_t i = 1; i + 1 < words.size(); i += 2) {
+    outcomes.push_back(read_artifact(words[i], words[i + 1]));
+  }
+  return outcomes;
+}
+
+Json read_images(const std::vector<std::string>& words) {
   lensbox::Reading reading{.canvas = {}};
   reading.orientation = words.at(1) == "exif" ? lensbox::Orientation::kExif : lensbox::Orientation::kStored;
   reading.canvas = {.height = std::stoi(words.at(3)),
@@ -45,5 +63,13 @@ int main(int argc, char** argv) {
   for (size_t i = 6; i < words.size(); ++i) {
     outcomes.push_back(read(words[i], reading, words[0] + "/" + std::to_string(i - 6)));
   }
+  return outcomes;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const Json outcomes = words.at(0) == "artifacts" ? read_artifacts(words) : read_images(words);
   std::cout << outcomes.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
 }
