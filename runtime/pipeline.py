@@ -88,7 +88,7 @@ class Pipeline:
         has_windows = not all(photo.is_whole for photo in photos)
         if has_windows:
             rows = [(*photo.window, photo.width, photo.height) for photo in photos]
-            tensors.append(torch.tensor(rows, device="cpu"))
+            tensors.append(torch.tensor(rows, dtype=torch.float32, device="cpu"))
         with self.calls():
             images = to_device(tensors, self._device)
             windows = images.pop() if has_windows else None

@@ -1,4 +1,4 @@
-"""Answers do not depend on what the calling program has set: dtype, device, autocast, gradients, locale."""
+"""Answers do not depend on what the calling program has set in torch, numpy, Pillow and its process."""
 
 import contextlib
 import locale
@@ -9,41 +9,38 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import PIL.ImageFile
 import pytest
 import torch
-from picture_files import smooth_image
+from picture_files import encoded, noise, smooth_image
 
+from lensbox.common.errors import InputError
 from lensbox.runtime import load_artifact
+from lensbox.runtime.images.files import read_image
+from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.op_library import numbers_with_points
 
 
 @contextlib.contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
+def changed(change: Callable[[Any], None], value: Any, before: Any) -> Iterator[None]:
+    change(value)
     try:
         yield
     finally:
-        torch.set_default_dtype(before)
-
-
-@contextlib.contextmanager
-def folder(path: str) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(path)
-    try:
-        yield
-    finally:
-        os.chdir(before)
+        change(before)
 
 
 STATES: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "default device": lambda: torch.device("meta"),
-    "default dtype": lambda: default_dtype(torch.float64),
+    "wide numbers": lambda: changed(torch.set_default_dtype, torch.float64, torch.float32),
+    "narrow numbers": lambda: changed(torch.set_default_dtype, torch.bfloat16, torch.float32),
+    "deterministic": lambda: changed(torch.use_deterministic_algorithms, True, False),
     "gradients": torch.enable_grad,
     "inference mode": torch.inference_mode,
-    "working folder": lambda: folder("/"),
+    "numpy errors": lambda: np.errstate(all="raise"),
+    "working folder": lambda: changed(os.chdir, "/", Path.cwd()),
 }
 
 
@@ -53,18 +50,32 @@ def test_state_of_the_caller(kind: str, state: str, request: pytest.FixtureReque
     if kind == "onnx_path":
         pytest.importorskip("onnxruntime")
     path: Path = request.getfixturevalue(kind)
-    image = smooth_image(3, 300, 200)
+    # A part of a photograph, whose corners have more digits than narrow numbers.
+    photo = Photo(smooth_image(3, 300, 200), 4001, 3003, (1001, 777, 1401, 1377))
     plain = load_artifact(path, device="cpu")
-    expected = plain.detect_image(image, 0.05)
+    expected = plain.detect_image(photo, 0.05)
     with STATES[state]():
         loaded = load_artifact(path, device="cpu")
         for artifact in (plain, loaded):
-            found = artifact.detect_image(image, 0.05)
+            found = artifact.detect_image(photo, 0.05)
             assert torch.equal(found.boxes, expected.boxes)
             assert torch.equal(found.scores, expected.scores)
             assert artifact.self_test().passed
             assert artifact.loss(expected.boxes, expected.boxes) == 0
     assert len(expected.scores) > 0
+
+
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
+def test_truncated_files_where_pillow_fills_them_up(
+    file_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = encoded(noise("RGB"), file_format)
+    expected = read_image(file)
+    monkeypatch.setattr(PIL.ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    assert read_image(file).equal(expected)
+    for length in (len(file) // 2, len(file) - 9):
+        with pytest.raises(InputError):
+            read_image(file[:length])
 
 
 def test_forked_child_raises(artifact_path: Path) -> None:
@@ -81,16 +92,21 @@ def test_forked_child_raises(artifact_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.fixture
-def decimal_comma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Set a locale of this process whose numbers have a comma."""
+@pytest.fixture(scope="module")
+def locales(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a locale whose numbers have a comma."""
+    folder = tmp_path_factory.mktemp("locales")
     if shutil.which("localedef") is None:
         pytest.skip("needs localedef")
-    made = tmp_path / "de_DE.UTF-8"
-    subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", made], check=False, capture_output=True)
-    if not made.exists():
+    command = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(folder / "de_DE.UTF-8")]
+    if subprocess.run(command, check=False, capture_output=True).returncode > 1:  # 1: with warnings
         pytest.skip("needs the sources of locales")
-    monkeypatch.setenv("LOCPATH", str(tmp_path))
+    return folder
+
+
+@pytest.fixture
+def decimal_comma(locales: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LOCPATH", str(locales))
     before = locale.setlocale(locale.LC_ALL)
     locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
     yield
