@@ -23,8 +23,7 @@ from lensbox.export.verify.self_test import build_self_test
 from lensbox.model import Detector, missing
 from lensbox.model.protocol_check import Answer
 from lensbox.model.weights_file import non_finite_weights
-from lensbox.runtime.device import choose_device
-from lensbox.runtime.gpu_float32 import set_gpu_float32
+from lensbox.runtime.device import choose_device, set_gpu_float32
 from lensbox.runtime.images.files import read_image
 
 _logger = logging.getLogger(__name__)

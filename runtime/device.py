@@ -1,13 +1,14 @@
-"""The device that an artifact runs on, and a timer for its work."""
+"""The device that an artifact runs on, the precision of float32 on GPUs, and a timer of the device's work."""
 
 import re
+import threading
 import time
 from typing import Any
 
 import torch
 
 from lensbox.artifact.metadata import Canvas
-from lensbox.common.errors import DeviceError
+from lensbox.common.errors import ArtifactError, DeviceError
 
 # Shipped detector, two cores: batches of 8 took 1.9 ms per image, of 1 3.4 ms, of 32 (cache misses) 3.5 ms.
 _LARGEST_ON_CPU = 8
@@ -58,6 +59,35 @@ def tile_batch(device: torch.device, canvas: Canvas) -> int:
     if device.type == "cpu":
         return _LARGEST_ON_CPU
     return max(1, _TILE_PIXELS_ON_GPU // (canvas.width * canvas.height))
+
+
+_setting = threading.Lock()
+_first: tuple[str, bool] | None = None  # the first artifact on a GPU, and whether it computes in TF32
+
+
+def set_gpu_float32(artifact: str, tf32: bool) -> None:
+    """Let this process compute in full float32 on GPUs, or in TF32 if the artifact was made for it.
+
+    Tensor cores round factors to TF32; if two boxes nearly tie, NMS may then keep another box than on the
+    CPU. torch's switches belong to the process, so all its artifacts must need the same precision. artifact:
+    a name for messages. Raise ArtifactError if an earlier artifact needs the other precision.
+    """
+    global _first
+    with _setting:
+        if _first is None:
+            _first = artifact, tf32
+        name, earlier = _first
+        if earlier != tf32:
+            raise ArtifactError(
+                f"{artifact} needs {_mode(tf32)} on GPUs, but {name} set this process to {_mode(earlier)}: "
+                "use a process for each"
+            )
+        # These switches set torch's newer interface, `fp32_precision`, too.
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
+
+
+def _mode(tf32: bool) -> str:
+    return "TF32" if tf32 else "full float32"
 
 
 class DeviceTimer:

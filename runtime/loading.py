@@ -9,7 +9,7 @@ import torch
 from lensbox.artifact.archive import ArtifactFile, open_file, read_file
 from lensbox.artifact.signature import require_signature
 from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.gpu_float32 import set_gpu_float32
+from lensbox.runtime.device import set_gpu_float32
 from lensbox.runtime.op_library import load_op_libraries
 
 _logger = logging.getLogger(__name__)

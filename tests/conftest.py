@@ -19,7 +19,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 import torch
 from built_runner import runner_onnxruntime
-from chromium import missing_for_browser
+from programs import missing_for_browser
 
 if TYPE_CHECKING:
     from lensbox.model import FaceDetector
@@ -99,7 +99,7 @@ def _seeded() -> None:
 @pytest.fixture
 def new_gpu_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let the test choose the precision of float32 on GPUs, as the first artifact of a process does."""
-    monkeypatch.setattr("lensbox.runtime.gpu_float32._first", None)
+    monkeypatch.setattr("lensbox.runtime.device._first", None)
     convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
     before = convolutions.allow_tf32, products.allow_tf32
     yield

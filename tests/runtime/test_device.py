@@ -1,14 +1,17 @@
-"""The choice of a device, and the timer of its work."""
+"""The choice of a device, the precision of float32 on GPUs, and the timer of the device's work."""
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from lensbox.common.errors import DeviceError
+from lensbox.common.errors import ArtifactError, DeviceError
+from lensbox.export.pipeline import save_artifact
+from lensbox.model import FaceDetector
 from lensbox.runtime import load_artifact
-from lensbox.runtime.device import DeviceTimer, choose_device
+from lensbox.runtime.device import DeviceTimer, choose_device, set_gpu_float32
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -52,3 +55,46 @@ def test_an_artifact_reports_the_time_of_its_letterbox(artifact_path: Path) -> N
     artifact.detect(torch.zeros(1, 1, 256, 256, dtype=torch.uint8))
     assert len(timers) == 1
     assert timers[0].seconds() > 0
+
+
+CONVOLUTIONS: Any = torch.backends.cudnn
+PRODUCTS: Any = torch.backends.cuda.matmul
+
+
+# These switches are not a GPU's, so they can be tested without one.
+@pytest.mark.usefixtures("new_gpu_float32")
+@pytest.mark.parametrize("tf32", [False, True])
+def test_sets_the_first_precision_and_rejects_the_other(tf32: bool) -> None:
+    torch.set_float32_matmul_precision("medium")
+    CONVOLUTIONS.conv.fp32_precision = "ieee" if tf32 else "tf32"
+    for name in ("a.pt", "b.pt"):
+        set_gpu_float32(name, tf32)
+        assert (CONVOLUTIONS.conv.fp32_precision == "tf32", PRODUCTS.fp32_precision == "tf32") == (tf32, tf32)
+        assert (CONVOLUTIONS.allow_tf32, PRODUCTS.allow_tf32) == (tf32, tf32)  # raises where both disagree
+    first, second = ("TF32", "full float32") if tf32 else ("full float32", "TF32")
+    with pytest.raises(
+        ArtifactError, match=rf"^c\.pt needs {second} on GPUs, but a\.pt set this process to {first}: use a"
+    ):
+        set_gpu_float32("c.pt", not tf32)
+    assert CONVOLUTIONS.allow_tf32 == tf32
+
+
+@pytest.mark.usefixtures("new_gpu_float32")
+def test_an_artifact_on_a_cpu_changes_nothing(artifact_path: Path) -> None:
+    CONVOLUTIONS.allow_tf32 = PRODUCTS.allow_tf32 = True
+    load_artifact(artifact_path)
+    assert CONVOLUTIONS.allow_tf32
+    set_gpu_float32("a.pt", tf32=True)
+
+
+@pytest.mark.usefixtures("new_gpu_float32")
+@pytest.mark.gpu
+def test_artifacts_of_both_precisions_are_refused(
+    artifact_path: Path, detector: FaceDetector, tmp_path: Path
+) -> None:
+    path = tmp_path / "tf32.pt"
+    save_artifact(detector, path, 0.25, 0.4, dtype="tf32")
+    load_artifact(path, "cuda")
+    assert CONVOLUTIONS.allow_tf32
+    with pytest.raises(ArtifactError, match=r"detector\.pt needs full float32 .*tf32\.pt set"):
+        load_artifact(artifact_path, "cuda")
