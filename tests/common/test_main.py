@@ -11,8 +11,7 @@ import click
 import pytest
 from PIL import Image
 from programs import run as run_program
-from programs import run_python
-from unprivileged import unprivileged
+from programs import run_python, unprivileged
 
 from lensbox.common.command import Command, seconds, spread
 from lensbox.common.errors import ArtifactError, DeviceError, ExitCode, InputError

@@ -15,7 +15,6 @@ from built_runner import built_runner
 from damaged_files import put, rewritten, with_metadata
 from picture_files import noise
 from runner_answers import Document, answer, refusal, run, started
-from unprivileged import unprivileged
 from user_detectors import RedAndBlue
 
 from lensbox.export.pipeline import save_artifact
@@ -122,10 +121,10 @@ def test_names_that_are_not_utf8_and_files_without_permission(artifact: Path, tm
     for locked, source in ((photo, path), (secret, artifact)):
         shutil.copy(source, locked)
         locked.chmod(0)
-    command = unprivileged(built_runner(), "detect", "--artifact", artifact, "--ops", library_path())
+    command = programs.unprivileged(built_runner(), "detect", "--artifact", artifact, "--ops", library_path())
     done = programs.run(*command, "--image", photo, code=4)
     assert f"image {photo}: cannot be read: Permission denied" in done.stderr
-    done = programs.run(*unprivileged(built_runner(), "info", "--artifact", secret), code=3)
+    done = programs.run(*programs.unprivileged(built_runner(), "info", "--artifact", secret), code=3)
     assert f"artifact {secret}: cannot be read: Permission denied" in done.stderr
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from example_programs import load_example
 from PIL import Image
+from programs import load_example
 
 from lensbox.common.errors import ExitCode
 from lensbox.common.main import main

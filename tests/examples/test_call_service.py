@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from example_programs import load_example
+from programs import load_example
 
 FOUND = b"""{"box": [1, 2, 3.25, 4], "score": 0.75, "label": "red"}"""
 ANSWER = b"""{"width": 320, "height": 200, "detections": [%s]}""" % FOUND

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from example_programs import load_example
+from programs import load_example
 from small_detectors import varied_detector
 
 from lensbox.common.samples import save_photos

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from example_programs import load_example
+from programs import load_example
 from torch import Tensor
 
 BOX, FAR = [10.0, 10.0, 20.0, 20.0], [100.0, 100.0, 120.0, 120.0]

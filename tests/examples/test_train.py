@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from example_programs import load_example
 from PIL import Image
+from programs import load_example
 
 from lensbox.train.data.labels import read_labels
 

@@ -7,8 +7,8 @@ from typing import Any
 import onnxruntime
 import pytest
 import torch
-from example_programs import load_example
 from google.protobuf import text_format
+from programs import load_example
 from tritonclient.grpc import model_config_pb2 as triton
 from user_detectors import RedAndBlue
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from built_runner import built_runner, runner_onnxruntime
+from programs import require_torchvision
 from torch import Tensor, nn
-from torchvision_there import require_torchvision
 
 from lensbox.export.options import SUFFIXES
 from lensbox.export.pipeline import save_artifact

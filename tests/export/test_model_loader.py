@@ -113,7 +113,7 @@ def test_functions_may_read_the_weights(folder: Path) -> None:
         (":broken", ExitCode.UNUSABLE, "mine.detectors:broken raised "),
         (":no_module", ExitCode.UNUSABLE, "must return a torch.nn.Module, got int"),
         (":no_object", ExitCode.UNUSABLE, "must return a torch.nn.Module, got a Bright (call it)"),
-        ("unusual_detectors:NeverAlone", ExitCode.UNUSABLE, "raised ValueError: images must be several ("),
+        ("user_detectors:NeverAlone", ExitCode.UNUSABLE, "raised ValueError: images must be several ("),
         (":Bright --weights none.pt", ExitCode.BAD_INPUT, "--weights must be a file, got none.pt"),
         (":Bright --weights mine/half.py", ExitCode.BAD_INPUT, "mine/half.py is neither a safetensors file"),
         (

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 from torch import Tensor
-from unusual_detectors import Deciding, FittingItsOwnWay, LosingItsOwnWay
-from user_detectors import Brightest
+from user_detectors import Brightest, Deciding, FittingItsOwnWay, LosingItsOwnWay
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
@@ -24,7 +23,7 @@ class RejectingTransparency(Brightest):
         return canvases, geometry
 
 
-NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*unusual_detectors\.py:\d+\)"
+NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*user_detectors\.py:\d+\)"
 
 
 @pytest.mark.parametrize(

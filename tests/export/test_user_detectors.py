@@ -8,8 +8,7 @@ import pytest
 import torch
 from picture_files import squares
 from torch import Tensor, nn
-from unusual_detectors import AsManySlotsAsNeeded, BrightestRows
-from user_detectors import Brightest, Landmarks, RedAndBlue
+from user_detectors import AsManySlotsAsNeeded, Brightest, BrightestRows, Landmarks, RedAndBlue
 
 from lensbox.artifact.metadata import Canvas
 from lensbox.export.pipeline import save_artifact

@@ -1,11 +1,18 @@
-"""Programs that tests run to their end."""
+"""Programs that tests run: to their end, without root's rights, in this process, or in a browser."""
 
+import functools
+import importlib.util
 import os
+import runpy
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import pytest
 
 _PATIENCE = 600.0  # seconds; a build may take most of it
 
@@ -35,3 +42,67 @@ def run_python(*arguments: object, **options: Any) -> Ended:
 def run_lensbox(*arguments: object, **options: Any) -> Ended:
     """Run the command `lensbox` in a new process."""
     return run_python("-m", "lensbox.common", *arguments, **options)
+
+
+def unprivileged(*command: str | Path) -> Sequence[str | Path]:
+    """Return a command that obeys file modes even if root runs the tests."""
+    if os.geteuid() != 0:
+        return command
+    # Root without the two rights to pass over modes.
+    return ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+
+
+def load_example(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: "str | Path") -> dict[str, Any]:
+    """Return the names that `examples/NAME` defines, with the arguments that its `main` will read."""
+    monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+    return runpy.run_path(str(Path(__file__).parents[2] / "examples" / name))
+
+
+_IMPORT_TORCHVISION = (
+    "import torch, torchvision; torch.ops.torchvision.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)"
+)
+
+
+def require_torchvision() -> None:
+    """Skip the test if torchvision is missing or does not fit the installed torch."""
+    if reason := _torchvision_fault():
+        pytest.skip(f"needs torchvision: {reason}")
+
+
+@functools.cache
+def _torchvision_fault() -> str:
+    # In another process: a failed import may leave its operators registered.
+    result = subprocess.run(
+        [sys.executable, "-c", _IMPORT_TORCHVISION], capture_output=True, text=True, check=False
+    )
+    return result.stderr.strip().splitlines()[-1] if result.returncode != 0 else ""
+
+
+# --- Chromium, for tests of the page ---
+
+# No connections to other hosts, and a fake camera.
+CHROMIUM_OPTIONS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
+]
+
+
+def chromium_path() -> str | None:
+    """Return the system's Chromium; None lets playwright use its own."""
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def missing_for_browser() -> str:
+    """Return the program or package that tests in a browser lack; "" if none."""
+    if importlib.util.find_spec("playwright") is None:
+        return "the Python package playwright"
+    own = (Path.home() / ".cache" / "ms-playwright").glob("chromium*")
+    return "" if chromium_path() or any(own) else "Chromium (make browser)"

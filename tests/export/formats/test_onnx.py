@@ -103,7 +103,7 @@ def test_names_a_dtype_that_onnx_lacks(tmp_path: Path) -> None:
 
 
 def test_writes_no_file_if_one_format_fails(tmp_path: Path) -> None:
-    model = ["--model", "unusual_detectors:FittingItsOwnWay", "--output", str(tmp_path / "detector.pt")]
+    model = ["--model", "user_detectors:FittingItsOwnWay", "--output", str(tmp_path / "detector.pt")]
     ran = CliRunner().invoke(export, [*model, "--format", "torchscript,onnx"])
     assert ran.exit_code == 3
     assert "own preprocess cannot be exported: an ONNX file holds only detect" in ran.output

@@ -11,8 +11,7 @@ import pytest
 import torch
 from built_runner import built_runner
 from torch import Tensor
-from unusual_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay
-from user_detectors import Landmarks, RedAndBlue
+from user_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay, Landmarks, RedAndBlue
 
 from lensbox.artifact.metadata import Precision
 from lensbox.common.errors import ArtifactError

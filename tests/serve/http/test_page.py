@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from chromium import OPTIONS, chromium_path
+from programs import CHROMIUM_OPTIONS, chromium_path
 from services import Start, client_of, problem_of
 from waiting import wait_until
 
@@ -80,7 +80,7 @@ def browser() -> Iterator["Browser"]:
 
     expect.set_options(timeout=30_000)
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=chromium_path(), args=OPTIONS)
+        chromium = playwright.chromium.launch(executable_path=chromium_path(), args=CHROMIUM_OPTIONS)
         yield chromium
         chromium.close()
 
