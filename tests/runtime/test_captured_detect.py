@@ -131,16 +131,6 @@ def test_results_are_copies(artifact_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_bad_canvases_are_named(artifact_path: Path) -> None:
-    artifact = load(artifact_path)
-    artifact.capture([4])
-    with pytest.raises(ValueError, match="images must be uint8, got float32"):
-        artifact.detect(batch(4).float())
-    with pytest.raises(ValueError, match=r"shape \[B, 1, 256, 256\], got \[4, 1, 256, 255\]"):
-        artifact.detect(batch(4)[..., 1:])
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("own_streams", [False, True])
 @pytest.mark.parametrize("captured_meanwhile", [[], [1, 3, 9]])
 def test_many_threads_at_once(artifact_path: Path, own_streams: bool, captured_meanwhile: list[int]) -> None:
