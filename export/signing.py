@@ -1,4 +1,4 @@
-"""Make the keys and signatures that `lensbox.artifact.signature` verifies."""
+"""Make the keys and signatures that `lensbox.artifact.seal` verifies."""
 
 import os
 from pathlib import Path
@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from lensbox.artifact.archive import MAX_FILE_SIZE
-from lensbox.artifact.seal import check_seal, seal_of
-from lensbox.artifact.signature import signature_path
+from lensbox.artifact.seal import check_seal, seal_of, signature_path
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 
