@@ -6,13 +6,29 @@ import dataclasses
 import pytest
 import torch
 from box_reference import nms_reference
-from torch import Tensor
+from small_detectors import varied_detector
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.runtime.torchscript import quiet_torchscript
 
 ANCHORS = 5440
+
+
+@pytest.fixture(scope="module")
+def detector() -> FaceDetector:
+    return varied_detector(spread=0.4)
+
+
+@pytest.fixture(scope="module")
+def canvases() -> Tensor:
+    """uint8 [2, 1, 256, 256] with structure at every scale."""
+    generator = torch.Generator().manual_seed(1)
+    levels = [torch.rand(2, 1, side, side, generator=generator) for side in (4, 16, 64, 256)]
+    enlarged = [nn.functional.interpolate(level, 256, mode="bilinear") for level in levels]
+    mixed = sum(enlarged, torch.zeros(())) / len(levels)
+    return ((mixed - mixed.min()) / (mixed.max() - mixed.min()) * 255).to(torch.uint8)
 
 
 def detection_threshold(detector: FaceDetector, canvases: Tensor, count: int) -> float:

@@ -23,7 +23,8 @@ from lensbox.model import (
 from lensbox.model.weights_file import SHIPPED_SIZES, SHIPPED_WEIGHTS, non_finite_weights
 
 
-def test_round_trip(detector: FaceDetector, canvases: Tensor, tmp_path: Path) -> None:
+def test_round_trip(detector: FaceDetector, tmp_path: Path) -> None:
+    canvases = torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8)
     path = tmp_path / "new" / "weights.safetensors"
     save_detector(detector, path, {"recipe": "none"})
     with pytest.raises(ValueError, match="must not use the key 'config'"):
