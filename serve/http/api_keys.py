@@ -23,7 +23,7 @@ def read_keys(file: Path | None) -> tuple[bytes, ...]:
     """
     source = _VARIABLE if file is None else f"api_keys_file {file}"
     try:
-        text = os.environ.get(_VARIABLE) if file is None else file.read_text("utf-8", "replace")
+        text = os.environ.get(_VARIABLE) if file is None else file.read_text("utf-8-sig", "replace")
     except OSError as error:
         raise ApiKeyError(f"{source} cannot be read: {system_reason(error)}") from error
     if text is None:

@@ -5,6 +5,7 @@ large parts to disk, and does not notice a body that ends early.
 """
 
 import math
+import re
 from typing import Any
 
 from python_multipart.exceptions import FormParserError
@@ -32,9 +33,15 @@ def form_image(body: bytes, content_type: str) -> bytes:
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
         raise _malformed(f"Content-Type must name a boundary, got {shown(content_type)}")
-    if not body.startswith(b"--" + boundary):
-        # The parser takes no preamble (RFC 2046), which ends where a line begins with the boundary.
-        body = body[body.find(b"\n--" + boundary) + 1 :]
+    # The parser takes no preamble (RFC 2046), which ends where a line begins with the boundary, and no spaces
+    # behind a boundary.
+    line = b"--" + boundary
+    if not body.startswith(line):
+        body = body[body.find(b"\n" + line) + 1 :]
+    if line + b" " in body or line + b"\t" in body:
+        body = re.sub(
+            rb"(^|\n)" + re.escape(line) + rb"[ \t]+\r\n", lambda found: found[1] + line + b"\r\n", body
+        )
     images: list[bytes] = []
     ended: list[bool] = []
 

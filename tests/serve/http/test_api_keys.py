@@ -26,7 +26,7 @@ def test_reads_a_file_or_else_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     assert read_keys(None) == ()
-    (tmp_path / "keys").write_text(text, "utf-8")
+    (tmp_path / "keys").write_text(text, "utf-8-sig")  # with the mark that Windows adds
     assert read_keys(tmp_path / "keys") == (_ALICE.encode(), _BOB.encode())
     monkeypatch.setenv("LENSBOX_API_KEYS", text)
     assert read_keys(None) == (_ALICE.encode(), _BOB.encode())

@@ -31,9 +31,10 @@ def test_returns_the_content_of_the_image_unchanged(
     name: str, more: bytes, preamble: bytes, epilogue: bytes
 ) -> None:
     # The content has prefixes of the boundary.
-    content = bytes(range(256)) + b"\r\n--limi\r\n--\r\r\n-" + b"--limit" * 3
-    body = preamble + _part(name, content, more) + b"--limit--" + epilogue
-    assert form_image(body, _TYPE) == content
+    content = bytes(range(256)) + b"\r\n--limi\r\n--\r\r\n-" + b"--limit" * 3 + b"--limit \r\n"
+    part = _part(name, content, more)
+    for first in (part, part.replace(b"--limit", b"--limit \t", 1)):
+        assert form_image(preamble + first + b"--limit--" + epilogue, _TYPE) == content
 
 
 @pytest.mark.parametrize(
