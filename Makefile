@@ -119,7 +119,7 @@ dev: $(BIN)/.ops
 
 # --- C++ runner --------------------------------------------------------------------------------------------------
 
-$(SYSTEM_HEADERS):
+$(SYSTEM_HEADERS) &:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  echo "== Installing $(SYSTEM_PACKAGES)"; \
 	  apt-get update -q && apt-get install -q -y $(SYSTEM_PACKAGES); \
