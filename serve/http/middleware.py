@@ -42,7 +42,10 @@ _CLOSE = (b"connection", b"close")
 
 
 class Edge:
-    """Add security headers to every answer, and `Connection: close` while the service drains."""
+    """Add security headers to every answer, and `Connection: close` while the service drains.
+
+    HEAD is answered as GET; uvicorn sends no body.
+    """
 
     def __init__(self, app: ASGIApp, state: FastAPI) -> None:
         self._app = app
@@ -58,6 +61,8 @@ class Edge:
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
+        if scope.get("method") == "HEAD":
+            scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send_with_headers)
 
 
