@@ -31,7 +31,9 @@ def content_of(source: Any, name: str) -> bytes | None:
         content = source.read()
         if isinstance(content, bytes):
             return content
-        raise TypeError(f"{name} must be a file open in binary mode, got one that reads {type(content)}")
+        raise TypeError(
+            f"{name} must be a file open in binary mode, got one that reads {type(content).__name__}"
+        )
     raise TypeError(
         f"{name} must be a path, the bytes of a file, an open file, a Pillow image or an array, "
         f"got {type(source).__name__}"

@@ -115,7 +115,7 @@ class CocoFolders:
         return [*groups, self._below(self._file.parent.parent)]
 
     def _below(self, place: Path) -> list[Path]:
-        """Return the folders in a folder, without those of other splits."""
+        """Return the subfolders of `place`, but none of another split."""
         folders = sorted(one for one in place.iterdir() if one.is_dir()) if place.is_dir() else []
         return [one for one in folders if not self._splits or _splits_of(one.name) <= self._splits]
 
