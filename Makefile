@@ -56,7 +56,7 @@ help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
 
 demo: $(RUNNER) $(ARTIFACT)
-	$(BIN)/python -m lensbox.cpp_runtime.demo --runner $(RUNNER) --artifact $(ARTIFACT)
+	$(BIN)/python -m lensbox.cli.demo --runner $(RUNNER) --artifact $(ARTIFACT)
 
 # One worker per core. The tests of a file stay in one worker, since they share artifacts and services; tests/conftest.py
 # has the order of the files.

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from lensbox.bench import OPS_GROUPS
-from lensbox.client.bench import bench as bench_file
-from lensbox.common.command import FILE, Command
+from lensbox.cli.bench import bench as bench_file
+from lensbox.cli.command import FILE, Command
+from lensbox.cli.reporting import start_reporting
 from lensbox.common.errors import ExitCode
 from lensbox.common.files import require_writable_file, require_writable_folder
-from lensbox.common.reporting import start_reporting
 
 
 class _FileOrCommand(click.Group):

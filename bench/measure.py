@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import torch
 
-from lensbox.client.timing import Call, Times, summarize, time_in_turns
+from lensbox.cli.timing import Call, Times, summarize, time_in_turns
 from lensbox.common.machine import cpu_name, driver_version, package_version
 from lensbox.ops import library_path, read_build_info
 

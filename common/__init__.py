@@ -1,1 +1,1 @@
-"""Errors, options, reports and files that all commands share; and the `lensbox` command itself."""
+"""Errors, fields, files and facts of the machine that all folders share."""

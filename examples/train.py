@@ -18,7 +18,7 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import defaultdict
 from pathlib import Path
 
-from lensbox.common.main import main as lensbox
+from lensbox.cli.main import main as lensbox
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
 from lensbox.train.data.labels import IMAGE_SUFFIXES
 

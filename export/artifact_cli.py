@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from lensbox.common.command import FILE, OPS, Command
+from lensbox.cli.command import FILE, OPS, Command
 
 _logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def info(file: Path | None, ops: tuple[Path, ...], as_json: bool) -> None:
         lines = report()
     else:
         # Imported here because torch takes seconds to load: `--help` must not wait.
-        from lensbox.artifact.archive import open_file, read_file
+        from lensbox.runtime.file.archive import open_file, read_file
         from lensbox.runtime.info import describe_artifact
         from lensbox.runtime.op_library import load_op_libraries, require_ops
 

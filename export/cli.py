@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.common.command import FILE, OPS, Command, fraction, require_runner
+from lensbox.cli.command import FILE, OPS, Command, fraction, require_runner
 from lensbox.common.files import atomic_write, require_writable_file
 from lensbox.export.options import SUFFIXES, ExportOptions, check_usage, output_paths
 

@@ -11,15 +11,6 @@ import torch
 from torch import nn
 
 import lensbox.ops
-from lensbox.artifact.metadata import (
-    FORMAT_VERSION,
-    ArtifactMetadata,
-    Canvas,
-    Extra,
-    Precision,
-    Reading,
-    Thresholds,
-)
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
 from lensbox.export.options import ExportOptions
@@ -29,6 +20,15 @@ from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.verify.verifier import Comparison, verify
 from lensbox.model import Detector, weights_sha256
 from lensbox.model.protocol_check import named
+from lensbox.runtime.file.metadata import (
+    FORMAT_VERSION,
+    ArtifactMetadata,
+    Canvas,
+    Extra,
+    Precision,
+    Reading,
+    Thresholds,
+)
 
 _logger = logging.getLogger(__name__)
 

@@ -12,8 +12,6 @@ from typing import Any, cast
 from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weight_norm
 
-from lensbox.artifact.metadata import ArtifactMetadata, Compiled
-from lensbox.artifact.self_test import SelfTest
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.formats.traced import FixedBatches, without_batches
 from lensbox.export.graph import output_names
@@ -24,6 +22,8 @@ from lensbox.model import Detector, missing
 from lensbox.model.protocol_check import Answer
 from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.device import choose_device, set_gpu_float32
+from lensbox.runtime.file.metadata import ArtifactMetadata, Compiled
+from lensbox.runtime.file.self_test import SelfTest
 from lensbox.runtime.images.files import read_image
 
 _logger = logging.getLogger(__name__)

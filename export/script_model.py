@@ -7,7 +7,7 @@ from pathlib import Path
 if sys.path and sys.path[0] and Path(sys.path[0]).resolve() == Path(__file__).resolve().parent:
     del sys.path[0]
 
-from lensbox.common.main import main
+from lensbox.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main(["export", *sys.argv[1:]]))

@@ -1,4 +1,4 @@
-"""Make the keys and signatures that `lensbox.artifact.seal` verifies."""
+"""Make the keys and signatures that `lensbox.runtime.file.seal` verifies."""
 
 import os
 from pathlib import Path
@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from lensbox.artifact.archive import MAX_FILE_SIZE
-from lensbox.artifact.seal import check_seal, seal_of, signature_path
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
+from lensbox.runtime.file.archive import MAX_FILE_SIZE
+from lensbox.runtime.file.seal import check_seal, seal_of, signature_path
 
 
 def make_keys(path: Path) -> Path:

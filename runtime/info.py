@@ -5,9 +5,9 @@ import os
 import platform
 from collections.abc import Iterator
 
-from lensbox.artifact.archive import ArtifactFile, open_file
-from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.machine import cpu_name, driver_version, package_version
+from lensbox.runtime.file.archive import ArtifactFile, open_file
+from lensbox.runtime.file.metadata import ArtifactMetadata
 
 # Optional packages whose versions change results or speed.
 PACKAGES = ("numpy", "pillow", "simplejpeg", "onnxruntime", "fastapi", "uvicorn", "triton", "torchvision")

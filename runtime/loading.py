@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from lensbox.artifact.archive import ArtifactFile, open_file, read_file
-from lensbox.artifact.seal import require_signature
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import set_gpu_float32
+from lensbox.runtime.file.archive import ArtifactFile, open_file, read_file
+from lensbox.runtime.file.seal import require_signature
 from lensbox.runtime.op_library import load_op_libraries
 
 _logger = logging.getLogger(__name__)

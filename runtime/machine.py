@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from lensbox.artifact.metadata import Compiled
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.device import choose_device
+from lensbox.runtime.file.metadata import Compiled
 
 # The processor features, as Linux names them, that a compiler uses with `-march=native`: code that needs a
 # missing one ends with an illegal instruction.

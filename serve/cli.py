@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import click
 
-from lensbox.common.command import FILE, OPS, Command
+from lensbox.cli.command import FILE, OPS, Command
+from lensbox.cli.reporting import warn_of_unknown_variables
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError, no_such_artifact
-from lensbox.common.reporting import warn_of_unknown_variables
 from lensbox.serve.http.api_keys import ApiKeyError, read_keys
 from lensbox.serve.http.listener import listen
 from lensbox.serve.observability.logs import FORMATS, LogStyle

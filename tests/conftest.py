@@ -16,10 +16,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+import numpy as np
+import PIL.Image
 import pytest
 import torch
 from built_runner import runner_onnxruntime
 from programs import missing_for_browser
+from serve_process import running_service
 
 if TYPE_CHECKING:
     from lensbox.model import FaceDetector
@@ -52,7 +55,7 @@ LONGEST = (
     "tests/cpp_runtime/test_installed_library.py",
     "tests/packaging/",
     "tests/test_quickstart.py",
-    "tests/client/test_cli.py",
+    "tests/cli/test_detect.py",
     "tests/train/run/",
     "tests/export/",
     "tests/examples/",
@@ -175,3 +178,32 @@ def shipped_path(made_once: Make) -> Path:
     from lensbox.model import load_detector
 
     return made_once("shipped.pt", lambda path: save_artifact(load_detector(), path))
+
+
+@pytest.fixture(scope="session")
+def url(random_path: Path) -> Iterator[str]:
+    """The address of a service that is ready."""
+    with running_service(random_path) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three photographs, one of them rotated by EXIF, and one in a subfolder."""
+    folder = tmp_path_factory.mktemp("photos")
+    generator = np.random.default_rng(7)
+
+    def picture(width: int, height: int) -> PIL.Image.Image:
+        coarse = generator.integers(0, 256, (5, 6, 3), dtype=np.uint8)
+        return PIL.Image.fromarray(coarse).resize((width, height))
+
+    turned = PIL.Image.Exif()
+    turned[0x0112] = 6
+    picture(300, 200).save(folder / "b.jpg")
+    picture(120, 260).save(folder / "a.PNG")
+    picture(640, 480).save(folder / "turned.jpg", exif=turned)
+    (folder / "below").mkdir()
+    picture(90, 90).save(folder / "below" / "c.webp")
+    (folder / "notes.txt").write_text("no image")
+    (folder / ".hidden.jpg").write_text("no image")
+    return folder

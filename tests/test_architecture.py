@@ -14,25 +14,27 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # The folders that each folder may import.
 ARROWS: dict[str, set[str]] = {
     "common": set(),
-    "artifact": {"common"},
     "ops": {"common"},
+    "client": {"common"},
     "model": {"common", "ops"},
-    "runtime": {"common", "artifact", "ops"},
-    "export": {"common", "artifact", "ops", "model", "runtime"},
-    "train": {"common", "artifact", "ops", "model", "runtime"},
-    "client": {"common", "artifact", "model", "runtime"},
-    "serve": {"common", "artifact", "ops", "runtime"},
-    "cpp_runtime": {"common", "ops"},
-    "bench": {"client", "common", "ops", "runtime"},
+    "runtime": {"common", "ops"},
+    "cli": {"common", "client", "model", "ops", "runtime"},
+    "export": {"cli", "common", "ops", "model", "runtime"},
+    "train": {"cli", "common", "ops", "model", "runtime"},
+    "serve": {"cli", "common", "ops", "runtime"},
+    "cpp_runtime": set(),
+    "bench": {"cli", "client", "common", "ops", "runtime"},
 }
 
 # The floors of a package: imports allowed between its folders, own modules, and modules named here.
 FLOORS: dict[str, set[str]] = {
-    "runtime/images": {"runtime/images"},
-    "runtime": {"runtime", "runtime/images"},
-    "runtime/formats": {"runtime", "runtime/images", "runtime/formats"},
-    "runtime/loading.py": {"runtime", "runtime/formats"},
-    "runtime/__init__.py": {"runtime", "runtime/images", "runtime/loading.py"},
+    "runtime/file": {"runtime/file"},
+    "runtime/images": {"runtime/file", "runtime/images"},
+    "runtime": {"runtime", "runtime/file"},
+    "runtime/detect": {"runtime", "runtime/file", "runtime/images", "runtime/detect"},
+    "runtime/formats": {"runtime", "runtime/file", "runtime/images", "runtime/detect", "runtime/formats"},
+    "runtime/loading.py": {"runtime", "runtime/file", "runtime/detect", "runtime/formats"},
+    "runtime/__init__.py": {"runtime/file", "runtime/images", "runtime/detect", "runtime/loading.py"},
     "serve/settings.py": set(),
     "serve/errors.py": set(),
     "serve/shutdown.py": set(),
@@ -174,7 +176,7 @@ def imports(tree: ast.AST) -> set[str]:
 def test_runtime_needs_only_torch_numpy_pillow_and_pydantic() -> None:
     at_once: set[str] = set()
     later: set[str] = set()
-    for path in [*(REPOSITORY / "artifact").rglob("*.py"), *(REPOSITORY / "runtime").rglob("*.py")]:
+    for path in (REPOSITORY / "runtime").rglob("*.py"):
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
             is_plain = isinstance(statement, (ast.Import, ast.ImportFrom))
             (at_once if is_plain else later).update(imports(statement))

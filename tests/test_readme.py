@@ -10,7 +10,7 @@ import pytest
 import torch
 from page_blocks import Shell, commands, read_blocks
 
-from lensbox.common.samples import save_photos
+from lensbox.cli.samples import save_photos
 from lensbox.ops import library_path
 
 BLOCKS = read_blocks("README.md", section="Use")

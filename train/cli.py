@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.common.command import FILE, OPS, Command, given_arguments, require_at_most_one
+from lensbox.cli.command import FILE, OPS, Command, given_arguments, require_at_most_one
 
 if TYPE_CHECKING:
     from lensbox.common.fields import Orientation

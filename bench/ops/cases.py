@@ -21,7 +21,7 @@ from lensbox.bench.ops.peers import (
     loss_and_gradient,
 )
 from lensbox.bench.ops.reference import check_loss, check_nms, giou_reference, require_close
-from lensbox.client.timing import Call
+from lensbox.cli.timing import Call
 
 Cases = Callable[[torch.device, bool], Iterator[Case]]  # of a device; whether the run is a quick one
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812 (the name every torch user knows)
 from torch import Tensor
 
 from lensbox.bench.measure import Case, UnavailableError, Way, WrongAnswerError
-from lensbox.client.timing import Call
+from lensbox.cli.timing import Call
 from lensbox.ops import letterbox
 
 WIDTH, HEIGHT = 1920, 1080

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from lensbox.bench.measure import Table, WrongAnswerError, describe_machine, number, spread
 from lensbox.bench.serve.services import Body, Load, Service, ServiceError, running
+from lensbox.cli.timing import summarize
 from lensbox.client import Client
-from lensbox.client.timing import summarize
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, load_artifact
 
@@ -125,7 +125,7 @@ def require_same(name: str, boxes: Tensor, scores: Tensor, artifact: Artifact, p
 def _lensbox(plan: Plan, folder: Path, photo: bytes) -> Peer:
     body = Body(folder / "photo.jpg", "image/jpeg")
     body.file.write_bytes(photo)
-    command = [sys.executable, "-m", "lensbox.common", "serve", "--artifact", str(plan.artifact)]
+    command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(plan.artifact)]
     command += ["--device", plan.device, "--log-level", "error", "--threads", str(plan.threads), "--port"]
     return Peer(command, "/readyz", "/v1/detect", body)
 

@@ -43,7 +43,7 @@ class TemporaryFolder : public testing::Test {
   std::filesystem::path folder_;
 };
 
-// Return a zip archive without a comment with its seal, as artifact/seal.py does.
+// Return a zip archive without a comment with its seal, as runtime/file/seal.py does.
 inline std::string sealed_zip(const std::string& archive) {
   const std::string content =
       archive.substr(0, archive.size() - 2) + std::string("\x4f\0", 2) + "lensbox.sha256=";

@@ -7,7 +7,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The table of documents that Python's reader refuses and accepts too (tests/artifact/test_metadata.py).
+// The table of documents that Python's reader refuses and accepts too (tests/runtime/file/test_metadata.py).
 const Json& cases() {
   static const Json document = [] {
     std::ifstream stream(LENSBOX_METADATA_CASES);

@@ -17,7 +17,7 @@ from ssdlite import CATEGORIES, make_network
 from torch import Tensor
 
 from lensbox.runtime import Artifact, load_artifact
-from lensbox.runtime.detection_sets import Difference, Found, Limits, found_in
+from lensbox.runtime.detect.detection_sets import Difference, Found, Limits, found_in
 
 PICTURES, CALLS = 32, 20
 THRESHOLD = 0.5

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lensbox.artifact.archive import INPUTS, open_file, read_file
 from lensbox.common.errors import ArtifactError, LensboxError
 from lensbox.common.files import atomic_write
 from lensbox.export import ExportOptions
 from lensbox.model import load_detector, recommended_threshold
+from lensbox.runtime.file.archive import INPUTS, open_file, read_file
 
 DATATYPES = {"uint8": "UINT8", "int32": "INT32", "int64": "INT64", "float32": "FP32"}
 

@@ -11,9 +11,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx, nn
 
-from lensbox.artifact.archive import MODEL
-from lensbox.artifact.metadata import METADATA_FILE, Canvas
-from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
 from lensbox.export.formats.graph_passes import (
@@ -27,6 +24,9 @@ from lensbox.export.reduced import REDUCED, in_precision
 from lensbox.export.wrapper import methods_of
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer
+from lensbox.runtime.file.archive import MODEL
+from lensbox.runtime.file.metadata import METADATA_FILE, Canvas
+from lensbox.runtime.file.seal import sealed_zip
 from lensbox.runtime.formats.aoti import AotiModel
 from lensbox.runtime.formats.detect_only import DetectOnlyMethods, in_batches
 from lensbox.runtime.machine import this_machine

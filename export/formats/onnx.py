@@ -8,15 +8,15 @@ from functools import partial
 import onnx
 import torch
 
-from lensbox.artifact.archive import INPUTS, MAX_FILE_SIZE
-from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
-from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.onnx_nms import TRANSLATIONS, nms_for_onnx
 from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, quiet_export, trace_detect
 from lensbox.export.own_methods import methods_left_behind
 from lensbox.export.plan import Model, Plan
 from lensbox.export.wrapper import methods_of
+from lensbox.runtime.file.archive import INPUTS, MAX_FILE_SIZE
+from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
+from lensbox.runtime.file.seal import sealed_onnx
 
 OPSET = 18
 

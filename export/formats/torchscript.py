@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
-from lensbox.artifact.seal import sealed_zip
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.traced import TracedDetector, mend_trace
 from lensbox.export.plan import Model, Plan
@@ -25,6 +23,8 @@ from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer, is_users, named
+from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
+from lensbox.runtime.file.seal import sealed_zip
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 _logger = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lensbox.artifact.metadata import Precision
 from lensbox.common.errors import ArtifactError
 from lensbox.export.verify.reference import Reference, one_thread
 from lensbox.export.verify.tolerances import tolerance_of
 from lensbox.export.verify.verifier import compare, faults_of
 from lensbox.model.protocol_check import Answer
-from lensbox.runtime.detection_sets import found_in
+from lensbox.runtime.detect.detection_sets import found_in
+from lensbox.runtime.file.metadata import Precision
 
 # Bits in the coarsest arithmetic of each export.
 MANTISSA_BITS = {"float32": 10, "tf32": 10, "float16": 10, "bfloat16": 7}

@@ -17,7 +17,7 @@ from lensbox.export.wrapper import deployed
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer, named, slots_of
 from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime.detection_sets import Difference, Found, found_in
+from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
 
 _logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
 from lensbox.ops import library_path
-from lensbox.runtime.detection_sets import Found
+from lensbox.runtime.detect.detection_sets import Found
 
 _TIMEOUT = 600  # seconds
 

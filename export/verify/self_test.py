@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lensbox.artifact.self_test import MAX_PIXELS, TOLERANCES, ExpectedExtra, SelfTest, Tolerance, max_error
 from lensbox.common.errors import ArtifactError
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.precision import MANTISSA_BITS, OperandRounding
@@ -18,7 +17,15 @@ from lensbox.export.verify.tolerances import TOLERANCES as PARTS
 from lensbox.export.wrapper import deployed
 from lensbox.model import Detector, DetectorSpec
 from lensbox.model.protocol_check import Answer, named
-from lensbox.runtime.detection_sets import Found, found_in
+from lensbox.runtime.detect.detection_sets import Found, found_in
+from lensbox.runtime.file.self_test import (
+    MAX_PIXELS,
+    TOLERANCES,
+    ExpectedExtra,
+    SelfTest,
+    Tolerance,
+    max_error,
+)
 
 _logger = logging.getLogger(__name__)
 

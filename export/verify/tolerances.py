@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from lensbox.artifact.self_test import IOU_TOLERANCES
-from lensbox.artifact.self_test import TOLERANCES as SELF_TEST
-from lensbox.runtime.detection_sets import Found, Limits
+from lensbox.runtime.detect.detection_sets import Found, Limits
+from lensbox.runtime.file.self_test import IOU_TOLERANCES
+from lensbox.runtime.file.self_test import TOLERANCES as SELF_TEST
 
 
 class Tolerance(NamedTuple):

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from lensbox.artifact.archive import looks_like_onnx
-from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions
 from lensbox.export.verify.reference import Reference, answers_of, one_thread
 from lensbox.export.verify.runner import RunnerTrial, has_onnxruntime
 from lensbox.export.verify.tolerances import Tolerance, tolerance_of
 from lensbox.model.protocol_check import Answer
-from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.detection_sets import Difference, Found, found_in
+from lensbox.runtime.detect.artifact import Artifact
+from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
+from lensbox.runtime.file.archive import looks_like_onnx
+from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.loading import load_artifact_bytes
 
 _logger = logging.getLogger(__name__)

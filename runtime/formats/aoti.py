@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lensbox.artifact.archive import MODEL, ArtifactFile
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import named_device
+from lensbox.runtime.file.archive import MODEL, ArtifactFile
 from lensbox.runtime.formats.detect_only import by_name, detect_only_artifact
 from lensbox.runtime.machine import require_machine
 from lensbox.runtime.op_library import require_ops

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lensbox.artifact.archive import INPUTS, ArtifactFile
-from lensbox.artifact.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.common.errors import ArtifactError, DeviceError
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import named_device
+from lensbox.runtime.file.archive import INPUTS, ArtifactFile
+from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.formats.detect_only import detect_only_artifact
 
 

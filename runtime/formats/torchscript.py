@@ -4,11 +4,11 @@ import io
 
 import torch
 
-from lensbox.artifact.archive import ArtifactFile
-from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import choose_device
+from lensbox.runtime.file.archive import ArtifactFile
+from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.torchscript import quiet_torchscript
 

@@ -8,8 +8,8 @@ from typing import Protocol, TypeVar
 
 import torch
 
-from lensbox.artifact.metadata import ArtifactMetadata, Reading
 from lensbox.common.fields import Orientation
+from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 

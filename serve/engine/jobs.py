@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from lensbox.runtime import Artifact, Detections, Photo
-from lensbox.runtime.detection import DetectionArrays, concatenate
+from lensbox.runtime.detect.detection import DetectionArrays, concatenate
+from lensbox.runtime.detect.tiles import Window, merge_tiles, views_of
+from lensbox.runtime.detect.transfer import to_host
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_pixels
-from lensbox.runtime.tiles import Window, merge_tiles, views_of
-from lensbox.runtime.transfer import to_host
 
 Result = TypeVar("Result", covariant=True)
 

@@ -6,13 +6,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.detect_options import tile_spec
 from lensbox.common.errors import InputError
 from lensbox.runtime import Detections, Photo
-from lensbox.runtime.detection import DetectionArrays, detections_to_json
+from lensbox.runtime.detect.detection import DetectionArrays, detections_to_json
+from lensbox.runtime.detect.tiles import tile_windows
+from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.gpu_jpeg import coded_photo
-from lensbox.runtime.tiles import tile_windows
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job, TiledJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.openapi import BINARY, DetectAnswer, body, parameters, problems

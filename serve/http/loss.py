@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from torch import Tensor
 
-from lensbox.runtime.detection import numbers_to_json
+from lensbox.runtime.detect.detection import numbers_to_json
 from lensbox.serve.engine.jobs import Loss, LossJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.openapi import LossAnswer, body, problems

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from lensbox.runtime import Detections, Photo
-from lensbox.runtime.detection import DetectionArrays
+from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, file_tensor
 from lensbox.serve.engine.jobs import (
     CanvasDetections,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from lensbox.artifact.metadata import ArtifactMetadata
+from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.engine.engines import DescribedModel, Engines
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Canvas, Reading
 from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.requests.image_file import photo_from_file

@@ -9,8 +9,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
+from lensbox.runtime.file.metadata import Canvas, Reading
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.images.files import MAX_PIECES
 from lensbox.runtime.images.limits import ImageLimits

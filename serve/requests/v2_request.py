@@ -14,7 +14,7 @@ import torch
 from pydantic import BaseModel, Field, FiniteFloat, TypeAdapter, ValidationError
 from torch import Tensor
 
-from lensbox.artifact.metadata import ArtifactMetadata
+from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.requests.json_body import check_counts, read_json
 

@@ -18,8 +18,8 @@ from lensbox.bench.measure import (
     number,
     run_case,
 )
-from lensbox.client import timing
-from lensbox.client.timing import Call, Times
+from lensbox.cli import timing
+from lensbox.cli.timing import Call, Times
 
 
 @pytest.fixture(autouse=True)

@@ -16,9 +16,9 @@ from lensbox.bench.ops.inputs import LossBatch, NmsBatch, make_loss_batch, make_
 from lensbox.bench.ops.peers import Function, Peer
 from lensbox.bench.ops.pytorch_losses import padded_loss
 from lensbox.bench.ops.reference import check_loss, check_nms, nms_reference
-from lensbox.client import timing
+from lensbox.cli import timing
+from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
-from lensbox.common.main import main
 from lensbox.ops import PaddedDetections, padded_nms
 
 CPU = torch.device("cpu")

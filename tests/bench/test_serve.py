@@ -11,8 +11,8 @@ import torch
 from lensbox.bench.measure import WrongAnswerError
 from lensbox.bench.serve.benchmark import photo_of, require_same
 from lensbox.bench.serve.services import Body, Service, ServiceError, running
+from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
-from lensbox.common.main import main
 from lensbox.runtime import load_artifact
 
 needs_wrk = pytest.mark.skipif(

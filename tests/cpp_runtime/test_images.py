@@ -13,8 +13,8 @@ from built_runner import built_runner
 from photo_pixels import PhotoPixels, cpp_photos
 from picture_files import chunk, encoded, flat_jpeg, jpeg_segment, noise, png_file, png_header
 
-from lensbox.artifact.metadata import Canvas
 from lensbox.ops import library_path
+from lensbox.runtime.file.metadata import Canvas
 
 GRAY = 0  # a color type of PNG
 JPEG, PNG = encoded(noise("RGB")), encoded(noise("RGB"), "PNG")

@@ -13,8 +13,8 @@ from damaged_files import rewritten, seal, with_metadata
 from runner_answers import answer, refusal
 from torch import Tensor, nn
 
-from lensbox.artifact.metadata import METADATA_FILE
 from lensbox.ops import library_path
+from lensbox.runtime.file.metadata import METADATA_FILE
 from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.torchscript import quiet_torchscript
 

@@ -9,7 +9,7 @@ import yaml
 from deployed import DEPLOY, PORT, parameters_of, read_documents, settings_of, validate, validate_pod
 from page_blocks import read_blocks
 
-from lensbox.artifact.metadata import FORMAT_VERSION
+from lensbox.runtime.file.metadata import FORMAT_VERSION
 from lensbox.serve.http import info, v2
 from lensbox.serve.ray import proxy
 from lensbox.serve.ray.settings import read_settings

@@ -25,7 +25,7 @@ def run_script(script: str, folder: Path, programs: dict[str, str], **variables:
 
 
 def test_production_takes_the_key_and_speaks_https(tmp_path: Path, artifact_path: Path) -> None:
-    programs = {"lensbox": f'{sys.executable} -m lensbox.common "$@"', "python": f'{sys.executable} "$@"'}
+    programs = {"lensbox": f'{sys.executable} -m lensbox.cli "$@"', "python": f'{sys.executable} "$@"'}
     export = {"lensbox": f'test "$1" = export && mkdir artifacts && cp {artifact_path} "$3"'}
     block = block_with("openssl req").replace("\\\n", " ")
     prepare, serve, _ = re.split(r"^lensbox serve(?P<options>.*)\n", block, flags=re.MULTILINE)

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from programs import load_example
 
+from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
-from lensbox.common.main import main
 
 FOLDER = Path(__file__).parents[2] / "examples" / "article"
 COMMAND = ["bench", "article", "--batch", "2", "--quick"]

@@ -7,7 +7,7 @@ import pytest
 from programs import load_example
 from small_detectors import varied_detector
 
-from lensbox.common.samples import save_photos
+from lensbox.cli.samples import save_photos
 from lensbox.model import save_detector
 from lensbox.runtime import load_artifact
 

@@ -66,7 +66,7 @@ def test_export_compares_in_cpp(folder: Path) -> None:
 COMMANDS = """
 import sys
 from lensbox.common.errors import ArtifactError
-from lensbox.common.main import main
+from lensbox.cli.main import main
 from lensbox.runtime import load_artifact
 
 path, library, *commands = sys.argv[1:]
@@ -95,10 +95,10 @@ def test_commands_and_python_take_the_library(folder: Path) -> None:
 
 
 def test_info_checks_the_libraries(folder: Path) -> None:
-    result = run(sys.executable, "-m", "lensbox.common", "info", "blobs.pt", "--ops", LIBRARY, cwd=folder)
+    result = run(sys.executable, "-m", "lensbox.cli", "info", "blobs.pt", "--ops", LIBRARY, cwd=folder)
     assert "operators: example::peaks, lensbox::" in result.stdout, result.stderr
     command = ("info", "blobs.pt", "--ops", library_path())
-    result = run(sys.executable, "-m", "lensbox.common", *command, cwd=folder)
+    result = run(sys.executable, "-m", "lensbox.cli", *command, cwd=folder)
     assert (result.returncode, result.stdout) == (ExitCode.UNUSABLE, "")
     assert MISSING in result.stderr
 

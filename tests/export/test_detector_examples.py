@@ -25,7 +25,7 @@ from lensbox.export.verify.runner import RunnerTrial
 from lensbox.export.verify.tolerances import tolerance_of
 from lensbox.model import Detector
 from lensbox.runtime import load_artifact
-from lensbox.runtime.detection_sets import Difference, Found
+from lensbox.runtime.detect.detection_sets import Difference, Found
 
 pytestmark = [
     pytest.mark.exhaustive,
@@ -245,7 +245,7 @@ def test_torchvision_example_compares_with_torchvision(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("*.pt", "__pycache__")
     shutil.copytree(EXAMPLES / "torchvision_detector", folder, ignore=ignored)
     for command in (
-        ["-m", "lensbox.common", "export", "--model", "ssdlite:ssdlite", "--output", "ssdlite.pt"],
+        ["-m", "lensbox.cli", "export", "--model", "ssdlite:ssdlite", "--output", "ssdlite.pt"],
         ["compare.py", "ssdlite.pt"],
     ):
         line = [sys.executable, *command]

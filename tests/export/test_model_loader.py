@@ -9,8 +9,8 @@ import pytest
 import safetensors.torch
 import torch
 
+from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode, InputError
-from lensbox.common.main import main
 from lensbox.export.model_loader import load_model, parse_options
 from lensbox.runtime import load_artifact
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
-from lensbox.common.main import main
 from lensbox.export.options import SUFFIXES, foreign_suffix, output_paths
 
 

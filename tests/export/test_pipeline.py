@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import InputError
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
+from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.loading import load_artifact
 from lensbox.runtime.op_library import registered_schemas
 

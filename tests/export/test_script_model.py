@@ -13,8 +13,8 @@ from programs import run_python
 from small_detectors import TINY, varied_detector
 
 import lensbox.export.cli
+from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
-from lensbox.common.main import main
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
 from lensbox.runtime.loading import load_artifact
 

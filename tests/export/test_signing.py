@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from signing_keys import KEY, private_pem, public_pem
 
+from lensbox.cli.main import main
 from lensbox.common.errors import ArtifactError, ExitCode
-from lensbox.common.main import main
 from lensbox.runtime import load_artifact
 
 

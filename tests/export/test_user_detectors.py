@@ -10,9 +10,9 @@ from picture_files import squares
 from torch import Tensor, nn
 from user_detectors import AsManySlotsAsNeeded, Brightest, BrightestRows, Landmarks, RedAndBlue
 
-from lensbox.artifact.metadata import Canvas
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, load_artifact
+from lensbox.runtime.file.metadata import Canvas
 
 LENSBOX_OPS = ["lensbox::letterbox", "lensbox::masked_giou_loss"]
 Saved = Callable[[nn.Module], Artifact]

@@ -14,7 +14,7 @@ from typing import Any
 
 from picture_files import SIGNATURE, chunk
 
-from lensbox.artifact.seal import sealed_zip
+from lensbox.runtime.file.seal import sealed_zip
 
 Values = dict[str, Any]
 Change = Callable[[dict[str, bytes]], None]

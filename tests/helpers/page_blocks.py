@@ -48,7 +48,7 @@ class Shell:
         (folder / "build" / "runner").symlink_to(built_runner().parent)
         command = folder / "bin" / "lensbox"
         command.parent.mkdir()
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lensbox.common "$@"\n')
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lensbox.cli "$@"\n')
         command.chmod(0o755)
         path = os.pathsep.join([str(command.parent), str(built_runner().parent), path_with_build_tools()])
         # The page's reader has not set LENSBOX_RUNNER.

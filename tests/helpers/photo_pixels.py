@@ -14,9 +14,9 @@ import torch
 from built_runner import built_runner
 from torch import Tensor
 
-from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
 from lensbox.ops import letterbox
+from lensbox.runtime.file.metadata import Canvas, Reading
 from lensbox.runtime.images.files import read_photo
 
 

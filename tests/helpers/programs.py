@@ -41,7 +41,7 @@ def run_python(*arguments: object, **options: Any) -> Ended:
 
 def run_lensbox(*arguments: object, **options: Any) -> Ended:
     """Run the command `lensbox` in a new process."""
-    return run_python("-m", "lensbox.common", *arguments, **options)
+    return run_python("-m", "lensbox.cli", *arguments, **options)
 
 
 def unprivileged(*command: str | Path) -> Sequence[str | Path]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 from waiting import PATIENCE, wait_until
 
-SERVE_COMMAND = [sys.executable, "-m", "lensbox.common", "serve", "--device", "cpu", "--threads", "1"]
+SERVE_COMMAND = [sys.executable, "-m", "lensbox.cli", "serve", "--device", "cpu", "--threads", "1"]
 
 
 class ServeProcess:
@@ -25,7 +25,7 @@ class ServeProcess:
     def __init__(self, artifact: Path, *options: str, before: str = "") -> None:
         command = SERVE_COMMAND
         if before:
-            code = f"{before}\nimport sys\nfrom lensbox.common.main import main\nsys.exit(main())"
+            code = f"{before}\nimport sys\nfrom lensbox.cli.main import main\nsys.exit(main())"
             command = [sys.executable, "-c", code, *SERVE_COMMAND[3:]]
         self.process = subprocess.Popen(
             [*command, "--port", "0", "--artifact", str(artifact), *options],

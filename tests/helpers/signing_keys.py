@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from damaged_files import with_bit_flipped
 
-from lensbox.artifact.seal import seal_of
+from lensbox.runtime.file.seal import seal_of
 
 KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 OTHER_KEY = ed25519.Ed25519PrivateKey.from_private_bytes(bytes(32))

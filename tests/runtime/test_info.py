@@ -9,8 +9,8 @@ import torch
 from programs import run_lensbox
 from user_detectors import RedAndBlue
 
+from lensbox.cli.main import main
 from lensbox.common.machine import package_version
-from lensbox.common.main import main
 from lensbox.export.pipeline import save_artifact
 from lensbox.ops import library_path
 from lensbox.runtime.info import report

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.loading import load_artifact
 
 

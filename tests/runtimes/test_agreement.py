@@ -18,9 +18,9 @@ from serve_process import running_service
 from torch import Tensor
 from waiting import PATIENCE
 
-from lensbox.common.samples import DRAWN_BOXES, save_photos
+from lensbox.cli.samples import DRAWN_BOXES, save_photos
 from lensbox.model import FaceDetector, load_detector
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.loading import load_artifact
 

@@ -16,9 +16,9 @@ from runner_answers import answer
 from torch import nn
 from user_detectors import Landmarks, RedAndBlue
 
-from lensbox.common.samples import save_photos
+from lensbox.cli.samples import save_photos
 from lensbox.export.pipeline import save_artifact
-from lensbox.runtime.detection import detections_to_json
+from lensbox.runtime.detect.detection import detections_to_json
 from lensbox.runtime.loading import load_artifact
 
 Name = Literal["classes", "points"]

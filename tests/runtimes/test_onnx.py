@@ -16,11 +16,11 @@ from damaged_files import with_bit_flipped
 from runner_answers import answer, refusal
 from user_detectors import LosingItsOwnWay
 
-from lensbox.artifact.seal import sealed_onnx
 from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
 from lensbox.ops import library_path
 from lensbox.runtime import load_artifact
+from lensbox.runtime.file.seal import sealed_onnx
 
 Change = Callable[[onnx.ModelProto], None]
 

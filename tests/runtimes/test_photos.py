@@ -23,7 +23,7 @@ from picture_files import (
     png_with_exif,
 )
 
-from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Canvas, Reading
 
 # Pillow warns about some of the palettes.
 pytestmark = pytest.mark.filterwarnings("ignore:Palette images with Transparency")

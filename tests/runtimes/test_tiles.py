@@ -11,7 +11,7 @@ from user_detectors import RedAndBlue
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import TileSpec, load_artifact
-from lensbox.runtime.detection import detections_to_json
+from lensbox.runtime.detect.detection import detections_to_json
 
 
 @pytest.fixture(scope="module")

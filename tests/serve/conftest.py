@@ -18,13 +18,13 @@ from engine_jobs import LOSS, Begin, Make
 from services import Encode, Running, Start, client_of, running
 from waiting import PATIENCE, wait_until
 
-from lensbox.artifact.metadata import Reading
 from lensbox.common.fields import Orientation
-from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.detection import DetectionArrays
+from lensbox.runtime.detect.artifact import Artifact
+from lensbox.runtime.detect.detection import DetectionArrays
+from lensbox.runtime.detect.self_test import SelfTestReport
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.self_test import SelfTestReport
 from lensbox.serve.engine.instance import Instance, State
 from lensbox.serve.http.app import create_app
 from lensbox.serve.settings import Settings

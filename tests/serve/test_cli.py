@@ -15,8 +15,8 @@ from serve_process import ServeProcess
 from services import connect
 from waiting import PATIENCE, wait_until
 
+from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
-from lensbox.common.main import main
 from lensbox.serve.cli import GROUPS, serve
 
 

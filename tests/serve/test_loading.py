@@ -11,10 +11,10 @@ import torch
 from services import Encode
 
 import lensbox.serve.loading
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
+from lensbox.runtime.detect.self_test import SelfTestReport
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
-from lensbox.runtime.self_test import SelfTestReport
 from lensbox.serve.engine.devices import batch_sizes
 from lensbox.serve.engine.jobs import CodedJob, DetectJob
 from lensbox.serve.loading import StartupError, load_model, warm_up

@@ -9,7 +9,7 @@ import pytest
 from ellipses import ellipse
 from PIL import Image
 
-from lensbox.common.main import main
+from lensbox.cli.main import main
 from lensbox.train.data.image_store import ImageStore, load_images
 from lensbox.train.data.labels import read_labels
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lensbox.artifact.metadata import Canvas
 from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
+from lensbox.runtime.file.metadata import Canvas
 from lensbox.train.data.image_store import Decoded, decode_image
 from lensbox.train.data.labels import LabelledImage, Problem, none_readable, report_turned
 from lensbox.train.evaluation.boxes import Array, ImageLabels

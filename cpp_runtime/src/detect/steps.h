@@ -46,7 +46,7 @@ std::vector<std::vector<Detection>> collect(const Detector& detector, const Foun
 
 // --- tiles.cpp ---
 
-// Tiles of large photographs: docs/tiles.md has the rule, runtime/tiles.py the same in Python.
+// Tiles of large photographs: docs/tiles.md has the rule, runtime/detect/tiles.py the same in Python.
 
 // Throw InputError for a specification out of its range.
 void check_tiles(const TileSpec& spec);

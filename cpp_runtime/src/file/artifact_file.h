@@ -43,7 +43,7 @@ struct OnnxModel {
 // Walk the protocol buffer of an ONNX model. A model is refused if any tensor (initializers, attributes,
 // sub-graphs) has external data, which onnxruntime would read from any file or from memory of this process,
 // if any operator is not one of ONNX's standard, if it has functions or training information, two properties
-// of one key, or a malformed field. artifact/onnx_model.py has the same rules.
+// of one key, or a malformed field. runtime/file/onnx_model.py has the same rules.
 OnnxModel read_onnx_model(std::string_view bytes);
 
 }  // namespace lensbox

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from torch import Tensor
 from user_detectors import Brightest
 
-from lensbox.artifact.metadata import ArtifactMetadata
 from lensbox.common.errors import ArtifactError
 from lensbox.export import pipeline
 from lensbox.export.cli import export
@@ -17,6 +16,7 @@ from lensbox.export.formats.onnx import OPSET
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
 from lensbox.runtime import load_artifact
+from lensbox.runtime.file.metadata import ArtifactMetadata
 
 
 def metadata_of(path: Path) -> ArtifactMetadata:

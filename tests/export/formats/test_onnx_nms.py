@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lensbox.artifact.archive import INPUTS
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats.onnx import translated
 from lensbox.export.formats.onnx_nms import nms_for_onnx
 from lensbox.export.graph import NMS, TensorThresholds, decomposed, trace
+from lensbox.runtime.file.archive import INPUTS
 
 OUTPUTS = ("boxes", "scores", "indices", "counts")
 COUNT = 40

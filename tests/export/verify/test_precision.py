@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lensbox.cli.main import main
 from lensbox.common.errors import ArtifactError
-from lensbox.common.main import main
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import DetectorSpec
 from lensbox.ops.canvas import fit_to_canvases

@@ -13,7 +13,6 @@ from built_runner import built_runner
 from torch import Tensor
 from user_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay, Landmarks, RedAndBlue
 
-from lensbox.artifact.metadata import Precision
 from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions
 from lensbox.export.pipeline import MadeArtifact, make_artifact
@@ -24,8 +23,9 @@ from lensbox.export.verify.tolerances import tolerance_of
 from lensbox.export.verify.verifier import Comparison, compare, faults_of, verify
 from lensbox.model import Detector
 from lensbox.model.protocol_check import named
-from lensbox.runtime.artifact import Artifact
-from lensbox.runtime.detection_sets import found_in
+from lensbox.runtime.detect.artifact import Artifact
+from lensbox.runtime.detect.detection_sets import found_in
+from lensbox.runtime.file.metadata import Precision
 from lensbox.runtime.loading import load_artifact_bytes
 
 THRESHOLDS = (0.04, 0.3)
@@ -85,7 +85,7 @@ def test_rejects_errors_in_one_batch_size(
     colors: tuple[MadeArtifact, Reference],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`tests/runtime/test_self_test.py` has all kinds of errors that the comparison of sets finds."""
+    """`tests/runtime/detect/test_self_test.py` has all kinds of errors that the comparison of sets finds."""
     answering(lambda found, images: change(found, images) if len(images) == 5 else found, monkeypatch)
     with pytest.raises(ArtifactError, match=r"with Python on cpu does not .* of 5 at .* are missing, new"):
         check(*colors)

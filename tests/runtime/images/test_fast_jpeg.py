@@ -14,8 +14,8 @@ import pytest
 from damaged_files import mutated
 from picture_files import encoded, exif, jpeg_segment, jpeg_with_exif
 
-from lensbox.artifact.metadata import Canvas, Reading
 from lensbox.common.errors import InputError
+from lensbox.runtime.file.metadata import Canvas, Reading
 from lensbox.runtime.images import decoder, fast_jpeg
 from lensbox.runtime.images.decoder import decode_photo
 from lensbox.runtime.images.fast_jpeg import decode_usual_jpeg

@@ -10,7 +10,7 @@ import pytest
 import torch
 from picture_files import encoded, exif, jpeg_with_exif, png_with_exif
 
-from lensbox.artifact.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Canvas, Reading
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.images.files import DEFAULT_READING, read_image, read_photo
 from lensbox.runtime.images.limits import ImageLimits

@@ -15,10 +15,10 @@ from picture_files import encoded, png_file, squares
 from services import Encode, Start, problem_of
 from user_detectors import Landmarks, RedAndBlue
 
-from lensbox.artifact.metadata import Canvas
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import load_artifact
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
+from lensbox.runtime.file.metadata import Canvas
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.serve.engine.instance import Instance

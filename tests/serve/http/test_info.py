@@ -8,7 +8,7 @@ import torch
 from services import Start, problem_of
 from waiting import wait_until
 
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 
 
 def test_a_loading_service_is_alive_but_not_ready(start_service: Start, fake: Any, png: bytes) -> None:

@@ -11,7 +11,7 @@ from services import Start, problem_of
 from user_detectors import Brightest
 
 from lensbox.export.pipeline import save_artifact
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 from lensbox.serve.loading import load_model
 from lensbox.serve.settings import Settings
 

@@ -14,8 +14,8 @@ from services import Start, client_of, problem_of
 from waiting import wait_until
 
 import lensbox.serve
-from lensbox.common.samples import save_photos
-from lensbox.runtime.artifact import Artifact
+from lensbox.cli.samples import save_photos
+from lensbox.runtime.detect.artifact import Artifact
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, expect

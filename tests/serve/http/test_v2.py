@@ -18,9 +18,9 @@ from user_detectors import Landmarks, RedAndBlue
 from v2_requests import HEADER_LENGTH, MODEL, REQUESTS, ask
 from waiting import wait_until
 
-from lensbox.artifact.metadata import Canvas
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, load_artifact
+from lensbox.runtime.file.metadata import Canvas
 from lensbox.serve.engine.jobs import CanvasDetections
 from lensbox.serve.http.v2 import infer_answer
 from lensbox.serve.requests.v2_request import InferRequest, TensorSpec, Wanted

@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from lensbox.runtime.detection import DetectionArrays
+from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.jobs import (

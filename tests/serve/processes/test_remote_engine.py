@@ -15,7 +15,7 @@ import torch
 from services import Encode
 from waiting import PATIENCE, wait_until
 
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job

@@ -17,7 +17,7 @@ from serve_process import ServeProcess
 from services import Encode, connect, refuses
 from waiting import PATIENCE, wait_until
 
-from lensbox.runtime.artifact import Artifact
+from lensbox.runtime.detect.artifact import Artifact
 from lensbox.serve.processes import supervisor
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")

@@ -14,7 +14,7 @@ from damaged_files import mutated
 from picture_files import chunk, png_file
 from services import Encode
 
-from lensbox.artifact.metadata import Canvas
+from lensbox.runtime.file.metadata import Canvas
 from lensbox.runtime.images.files import DEFAULT_READING, read_image
 from lensbox.serve.errors import ApiError, DeadlineError
 from lensbox.serve.requests.image_file import photo_from_file

@@ -20,7 +20,7 @@ from lensbox.train.run.checkpoint import load_checkpoint
 # Runs that follow each other in one process, each with: port, folder, steps before an interruption, options
 RANK = """
 import json, os, sys, torch
-from lensbox.common.main import main
+from lensbox.cli.main import main
 from lensbox.train.run.step import TrainStep
 
 class Cut(Exception):
@@ -96,7 +96,7 @@ STEPS = 80
 def run_on_gpus(data: Path, output: Path, processes: int) -> tuple[str, list[dict[str, Any]]]:
     """Train with 16 views a step. Return the log and the reports of the steps."""
     command: list[object] = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command += ["-m", "lensbox.common", "train", "--data", data, "--val", data, "--output", output]
+    command += ["-m", "lensbox.cli", "train", "--data", data, "--val", data, "--output", output]
     settings = [
         f"steps={STEPS}",
         f"batch_size={16 // processes}",

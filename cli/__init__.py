@@ -1,0 +1,1 @@
+"""The commands: `lensbox detect`, `lensbox bench`, and what all commands share."""

@@ -1,0 +1,108 @@
+"""Free sample photographs from installed packages: two portraits, and seven photographs without a face.
+
+`python -m lensbox.cli.samples FOLDER` writes the photographs, and their boxes as two tables: `train.csv`
+(Grace Hopper and six photographs without a face) and `val.csv` (the astronaut and one without). A table has
+one row per face: the file, then x1, y1, x2, y2 in pixels.
+
+Grace Hopper's portrait (US Navy, public domain) comes with matplotlib, all other photographs with
+scikit-image. The astronaut Eileen Collins and the Hubble deep field (NASA) and the rocket (SpaceX) are in the
+public domain, all others are CC0.
+"""
+
+import argparse
+import csv
+import io
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import PIL.Image
+
+from lensbox.common.errors import ExitCode, system_reason
+from lensbox.common.files import atomic_write
+
+Pixels = npt.NDArray[np.uint8]
+
+# The face in each portrait, xyxy in pixels: forehead to chin, without hair, hat and ears; drawn by hand.
+DRAWN_BOXES = {"grace_hopper.jpg": [180, 133, 355, 330], "astronaut.png": [181, 75, 272, 178]}
+# Files of scikit-image by name. `camera.png` and `coins.png` show faces.
+FACE_FREE = {
+    "brick": "brick.png",
+    "cat": "chelsea.png",
+    "coffee": "coffee.png",
+    "grass": "grass.png",
+    "gravel": "gravel.png",
+    "hubble_deep_field": "hubble_deep_field.jpg",
+    "rocket": "rocket.jpg",
+}
+_TO_SCORE_ON = ("astronaut.png", "cat.png")  # the photographs of val.csv
+
+
+def save_photos(folder: Path) -> list[Path]:
+    """Copy the two portraits into a folder; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return [Path(shutil.copyfile(_portrait(name), folder / name)) for name in DRAWN_BOXES]
+
+
+def face_free_photos() -> dict[str, Pixels]:
+    """Return the photographs of `FACE_FREE` by name: uint8 [H, W], gray, or [H, W, 3], RGB."""
+    return {name: _pixels(_file("skimage", "data", file)) for name, file in FACE_FREE.items()}
+
+
+def _portrait(name: str) -> Path:
+    if name == "astronaut.png":
+        return _file("skimage", "data", name)
+    return _file("matplotlib", "mpl-data", "sample_data", name)
+
+
+def _file(package: str, *path: str) -> Path:
+    """Find a file of a package without importing it, which would take seconds and its dependencies."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    return Path(spec.submodule_search_locations[0]).joinpath(*path)
+
+
+def _pixels(path: Path) -> Pixels:
+    with PIL.Image.open(path) as picture:
+        return np.array(picture.convert("L" if picture.mode == "L" else "RGB"))
+
+
+def main() -> None:
+    """Write the photographs and tables, and print the paths of the two tables."""
+    parser = argparse.ArgumentParser(prog="python -m lensbox.cli.samples", description=__doc__)
+    parser.add_argument("folder", type=Path, help="the output folder; created if missing")
+    folder: Path = parser.parse_args().folder
+    if missing := [name for name in ("matplotlib", "skimage") if find_spec(name) is None]:
+        message = f"the photographs come with {' and '.join(missing)}: pip install 'lensbox[demo]'"
+        parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
+    if folder.exists() and not folder.is_dir():
+        parser.error(f"folder must be a folder, got the file {folder}")
+    try:
+        _write(folder)
+    except OSError as error:
+        message = f"{error.filename or folder} cannot be written: {system_reason(error)}"
+        parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
+
+
+def _write(folder: Path) -> None:
+    names = [path.name for path in save_photos(folder)]
+    for name, pixels in face_free_photos().items():
+        names.append(f"{name}.png")
+        PIL.Image.fromarray(pixels).save(folder / names[-1])
+    for table, chosen in (
+        ("train.csv", [name for name in names if name not in _TO_SCORE_ON]),
+        ("val.csv", _TO_SCORE_ON),
+    ):
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(["file", "x1", "y1", "x2", "y2"])
+        rows.writerows([name, *DRAWN_BOXES.get(name, [""] * 4)] for name in chosen)
+        atomic_write(folder / table, text.getvalue().encode())
+        print(folder / table)
+
+
+if __name__ == "__main__":
+    main()

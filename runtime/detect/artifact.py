@@ -1,0 +1,302 @@
+"""A loaded artifact: detection in images and files, and the loss."""
+
+import contextlib
+import os
+from collections.abc import Callable, Generator, Iterable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from lensbox.common.detect_options import Decode, Tiles, TileSpec, tile_spec
+from lensbox.common.errors import InputError
+from lensbox.common.fields import Orientation
+from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many, require_rgb
+from lensbox.runtime.detect.captured_detect import Thresholds
+from lensbox.runtime.detect.detection import DetectionArrays, Detections
+from lensbox.runtime.detect.pipeline import Pipeline
+from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
+from lensbox.runtime.device import DeviceTimer
+from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
+from lensbox.runtime.images.files import decode_batches, read_batches, read_photo
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, gpu_jpeg_decoder
+from lensbox.runtime.images.photo import Photo, is_in_memory, photo_of
+
+# More threads wait for Python's lock (GIL): on 16 cores, 16 threads were slower than 8. Threads that only
+# read files for the GPU's decoder are fastest in pairs: docs/benchmarks_detector.md.
+_MAX_THREADS = 8
+_MAX_THREADS_BESIDE_GPU_DECODER = 2
+
+Image = Tensor | Photo | Picture | ImageFile
+
+
+class Artifact:
+    """A loaded detector. Thread-safe.
+
+    On a GPU the methods compute in full float32, or in TF32 if the metadata's `precision` says so:
+    `load_artifact` sets torch's switches for the whole process.
+
+    module: has the methods in `docs/artifact.md`, as TorchScript or as `DetectOnlyMethods`. decodes_jpeg: the
+    device decodes JPEG files for a service; set by `lensbox.serve.loading`.
+    """
+
+    decodes_jpeg = False
+
+    def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
+        self.module = module
+        self.metadata = metadata
+        self.device = device
+        self._pipeline = Pipeline(module, metadata, device)
+
+    @property
+    def on_letterbox(self) -> Callable[[DeviceTimer], None] | None:
+        """Return the function that is called for each batch with the timer of its pre-processing.
+
+        The function may keep the timer, and read the seconds later, when no request waits.
+        """
+        return self._pipeline.on_letterbox
+
+    @on_letterbox.setter
+    def on_letterbox(self, report: Callable[[DeviceTimer], None] | None) -> None:
+        self._pipeline.on_letterbox = report
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Return the names of the classes by label; empty for a detector without labels."""
+        return self.metadata.classes
+
+    def read_photo(
+        self, source: ImageFile, orientation: Orientation | None = None, full_size: bool = False
+    ) -> Photo:
+        """Read an image file for this detector, at no larger scale than the detector needs.
+
+        source: a path, the bytes of a file, or a file open in binary mode. orientation: "exif" turns the
+        photograph upright by its EXIF data, "stored" leaves the pixels as stored; None is the artifact's
+        choice. full_size: decode every pixel, which tiles need. Raise what `read_image` raises.
+        """
+        return read_photo(source, self.metadata.canvas, self.reading(orientation, full_size))
+
+    def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
+        """Return how image files are read for this detector. See `Reading.asked`."""
+        return self.metadata.reading.asked(orientation, full_size)
+
+    def detect_image(
+        self,
+        image: Image,
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+        tiles: Tiles | None = None,
+        *,
+        color_order: ColorOrder = "RGB",
+    ) -> Detections:
+        """Return the detections of one image of any size.
+
+        image: a tensor, uint8 [C, H, W] on any device, C = 1 (gray), 3 (RGB) or 4 (RGBA); an array, uint8
+        [H, W] or [H, W, C]; a Pillow image, whose EXIF orientation is ignored; a result of `read_photo`; or
+        a source of `read_photo`. color_order: "BGR" for tensors and arrays of OpenCV. A threshold of None is
+        the artifact's default. tiles: "auto" or a TileSpec detects small objects in overlapping tiles of a
+        large photograph at full size. Raise ValueError for another dtype or shape and for thresholds outside
+        0..1, ArtifactError for a label that names no class, and what `read_photo` raises.
+        """
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        photo = self._photo(image, "image", color_order, full_size=tiles is not None)
+        if tiles is None:
+            return self._pipeline.detect_photos([photo], thresholds)[0].copied()
+        return self._pipeline.detect_tiles(photo, thresholds, tile_spec(tiles))
+
+    def detect_images(
+        self,
+        images: Sequence[Image],
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+        *,
+        color_order: ColorOrder = "RGB",
+    ) -> list[Detections]:
+        """Return the detections of images of any sizes, computed in one batch, in the order of the images.
+
+        Arguments and errors: see `detect_image`.
+        """
+        require_many(images, "images")
+        photos = [self._photo(image, f"images[{index}]", color_order) for index, image in enumerate(images)]
+        return [one.copied() for one in self.detect_arrays(photos, score_threshold, iou_threshold)]
+
+    def detect_arrays(
+        self,
+        photos: Sequence[Photo],
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+    ) -> list[DetectionArrays]:
+        """Return the detections of `detect_images` as numpy arrays, which share the memory of the batch.
+
+        photos: results of `read_photo` or `Photo.of`, which are not checked again.
+        """
+        return self._pipeline.detect_photos(photos, self._thresholds(score_threshold, iou_threshold))
+
+    def detect_files(
+        self,
+        files: Iterable[str | Path | bytes],
+        batch_size: int = 32,
+        threads: int | None = None,
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+        orientation: Orientation | None = None,
+        tiles: Tiles | None = None,
+        decode: Decode = "auto",
+    ) -> Generator[Detections | InputError, None, None]:
+        """Yield the detections of many image files, in their order.
+
+        files: paths or bytes of files; the iterable is consumed as needed. For a file that cannot be read,
+        the generator yields an InputError and goes on. threads: read ahead while the device computes; None:
+        one per CPU, at most 8, or 2 if the GPU decodes. At most `2 * batch_size + max(batch_size, threads)`
+        photographs are in memory. Closing the generator early leaves no threads. tiles: as for
+        `detect_image`; files are then decoded at full size. decode: "cpu"; "gpu" for JPEG files that the
+        GPU's hardware decodes to the same pixels, with two or three more batches in memory; "auto" for the
+        GPU in batches of 16 or more, where it can. For tiles the CPU decodes. Raise ValueError for wrong
+        options, TypeError for one path instead of many, DeviceError if the GPU cannot decode.
+        """
+        require_many(files, "files")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads must be at least 1, or None, got {threads}")
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        canvas, reading = self.metadata.canvas, self.reading(orientation, full_size=tiles is not None)
+        spec = None if tiles is None else tile_spec(tiles)
+
+        def read(file: str | Path | bytes) -> Photo:
+            return read_photo(file, canvas, reading)
+
+        decoder = None if spec else gpu_jpeg_decoder(self.device, canvas, reading, decode, batch_size)
+        most = _MAX_THREADS if decoder is None else _MAX_THREADS_BESIDE_GPU_DECODER
+        threads = threads or min(most, os.cpu_count() or 1)
+        if decoder is None:
+            batches = read_batches(files, read, batch_size, threads)
+        else:
+            read_rest: Callable[[str | Path | bytes], Photo | CodedPhoto] = read
+            coded = read_batches(files, read_rest, batch_size, threads, decoder.read)
+            batches = decode_batches(coded, decoder, read)
+        return self._detect_batches(batches, thresholds, spec)
+
+    def detect(
+        self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the detections of a batch of canvases.
+
+        images: uint8 [B, c, h, w], as the metadata's `canvas` says, on any device. Returns, on the artifact's
+        device, boxes, float32 [B, K, 4] in canvas pixels; scores, float32 [B, K]; counts, int [B]. Raise
+        ValueError.
+        """
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        with self._pipeline.calls():
+            boxes, scores, counts, *_ = self._pipeline.detect(images.to(self.device), thresholds)
+            return boxes, scores, counts
+
+    def detect_named(
+        self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
+    ) -> dict[str, Tensor]:
+        """Return the outputs of `detect` by name, with `labels` and further outputs if the detector has them.
+
+        labels: int64 [B, K]; further outputs: [B, K, ...], points in canvas pixels. Raise ValueError.
+        """
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        with self._pipeline.calls():
+            found = self._pipeline.detect(images.to(self.device), thresholds)
+            return dict(zip(self._pipeline.outputs, found, strict=True))
+
+    def capture(
+        self,
+        batch_sizes: Iterable[int],
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+    ) -> None:
+        """Capture CUDA graphs of `detect` for these batch sizes: a batch is then one launch, not a hundred.
+
+        Later calls use the graphs for batches of these sizes, and pad smaller batches to the next size.
+        Larger batches run without a graph. Thresholds are part of a graph (None: the artifact's defaults):
+        calls with other thresholds run without one. Call it again for more sizes and thresholds; each takes
+        memory on the GPU. On a CPU it does nothing. Raise ValueError unless batch sizes are integers from 1.
+        """
+        sizes = list(batch_sizes)
+        for size in sizes:
+            if type(size) is not int or size < 1:
+                raise ValueError(f"batch_sizes must be whole numbers from 1, got {size!r}")
+        thresholds = self._thresholds(score_threshold, iou_threshold)
+        if self.device.type == "cuda":
+            self._pipeline.capture(sizes, thresholds)
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> float:
+        """Return the mean of 1 - GIoU over the slots that hold a target; a slot whose y2 is 0 is padding.
+
+        predictions, targets: [..., 4] of the same shape, xyxy in the same unit, on any device. Raise
+        ValueError for other shapes, and for a detector's own loss in a file that is not TorchScript.
+        """
+        self._check_loss(predictions, targets)
+        with self._pipeline.calls():
+            return float(self.module.loss(predictions.to(self.device), targets.to(self.device)))
+
+    def loss_and_gradient(self, predictions: Tensor, targets: Tensor) -> tuple[float, Tensor | None]:
+        """Return `loss` and d loss / d predictions, on the CPU; None if the detector's own loss has none.
+
+        Arguments and errors: see `loss`.
+        """
+        self._check_loss(predictions, targets)
+        with self._pipeline.calls(), torch.inference_mode(False), torch.enable_grad():
+            # Copies, because autograd refuses tensors of inference mode.
+            leaf, fixed = (boxes.detach().to(self.device, copy=True) for boxes in (predictions, targets))
+            value = self.module.loss(leaf.requires_grad_(), fixed)
+            gradient = torch.autograd.grad(value, leaf)[0].cpu() if value.requires_grad else None
+        return float(value.detach()), gradient
+
+    def self_test(self) -> SelfTestReport:
+        """Run the self-test that came with the artifact, on the artifact's device."""
+        with self._pipeline.calls():
+            return run_self_test(self.module, self.metadata.self_test, self.device)
+
+    def _photo(self, image: Image, name: str, color_order: ColorOrder, full_size: bool = False) -> Photo:
+        if is_in_memory(image):
+            return photo_of(cast(Any, image), name, color_order)
+        require_rgb(name, color_order)
+        return self.read_photo(cast(ImageFile, image), full_size=full_size)
+
+    def _check_loss(self, predictions: Tensor, targets: Tensor) -> None:
+        if predictions.shape != targets.shape or predictions.dim() == 0 or predictions.shape[-1] != 4:
+            raise ValueError(
+                "predictions and targets must have the same shape [..., 4], "
+                f"got {list(predictions.shape)} and {list(targets.shape)}"
+            )
+        if self.module.loss is None:
+            raise ValueError(
+                "loss must be computed with the detector's TorchScript artifact: the detector has its own "
+                "loss, and this file holds only detect"
+            )
+
+    def _thresholds(self, score_threshold: float | None, iou_threshold: float | None) -> Thresholds:
+        """Return the given thresholds, or the defaults for None. Raise ValueError."""
+        score = self.metadata.score_threshold if score_threshold is None else float(score_threshold)
+        iou = self.metadata.iou_threshold if iou_threshold is None else float(iou_threshold)
+        for name, value in (("score_threshold", score), ("iou_threshold", iou)):
+            if not 0 <= value <= 1:  # true for NaN, too
+                raise ValueError(f"{name} must be between 0 and 1, got {value:g}")
+        return score, iou
+
+    def _detect_batches(
+        self,
+        batches: Generator[list[Photo | InputError], None, None],
+        thresholds: Thresholds,
+        tiles: TileSpec | None,
+    ) -> Generator[Detections | InputError, None, None]:
+        detect_tiles = self._pipeline.detect_tiles
+        with contextlib.closing(batches):
+            for batch in batches:
+                photos = [photo for photo in batch if isinstance(photo, Photo)]
+                arrays = self._pipeline.detect_photos(photos, thresholds) if tiles is None else []
+                found = map(DetectionArrays.copied, arrays)
+                for photo in batch:
+                    if isinstance(photo, InputError):
+                        yield photo
+                        continue
+                    try:
+                        yield next(found) if tiles is None else detect_tiles(photo, thresholds, tiles)
+                    except InputError as error:  # too many tiles
+                        yield error

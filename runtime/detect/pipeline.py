@@ -1,0 +1,161 @@
+"""The computation of a detector: fit images to canvases, detect, restore the boxes, copy them to the CPU."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lensbox.common.detect_options import TileSpec
+from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
+from lensbox.runtime.detect.detection import (
+    DetectionArrays,
+    Detections,
+    Fetched,
+    batch_detections,
+    by_image,
+    check_labels,
+    concatenate,
+)
+from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_windows
+from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
+from lensbox.runtime.device import DeviceTimer, tile_batch
+from lensbox.runtime.file.metadata import ArtifactMetadata
+from lensbox.runtime.images.photo import Photo
+from lensbox.runtime.torchscript import torchscript_call
+
+
+class _Launched(NamedTuple):
+    """The outputs of `_of_photos` for a batch; a GPU may still compute them."""
+
+    outputs: Outputs
+    timer: DeviceTimer | None
+
+
+class Pipeline:
+    """The calls of a detector's module on its device. Thread-safe.
+
+    module: has the methods of an artifact. on_letterbox: if set, called for each batch with the timer of its
+    pre-processing.
+    """
+
+    on_letterbox: Callable[[DeviceTimer], None] | None = None
+
+    def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
+        self.module = module
+        self._metadata = metadata
+        self._device = device
+        self._captured: CapturedDetect | None = None
+        self._further = (*(["labels"] if metadata.classes else []), *metadata.extras)
+        self.outputs = ("boxes", "scores", "counts", *self._further)
+        self._process = os.getpid()
+
+    def calls(self) -> contextlib.AbstractContextManager[None]:
+        """Return the context for calls of the module: no gradients, autocast or compilation.
+
+        Raise RuntimeError in a forked child: it lacks the threads of torch's pools, and would wait for them.
+        """
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"the artifact must be used in the process that loaded it, {self._process}, got its forked "
+                f"child {os.getpid()}: load it in the child, or start the child with the method 'spawn'"
+            )
+        return torchscript_call()
+
+    def detect(self, canvases: Tensor, thresholds: Thresholds) -> Outputs:
+        """Return the tensors named `outputs` for canvases on the device, within `calls`."""
+        if self._captured is not None and (found := self._captured(canvases, thresholds)) is not None:
+            return found
+        return self._uncaptured(canvases, *thresholds)
+
+    def capture(self, sizes: Iterable[int], thresholds: Thresholds) -> None:
+        """Capture CUDA graphs of `detect` for these batch sizes."""
+        with self.calls():
+            image = torch.zeros(1, 1, 1, dtype=torch.uint8, device=self._device)
+            canvases, geometry = self.module.preprocess([image])
+            if self._captured is None:
+                self._captured = CapturedDetect(self._uncaptured, self._of_photos, canvases.device)
+            self._captured.capture(canvases[0], geometry[0], sizes, thresholds)
+
+    def detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[DetectionArrays]:
+        """Return the detections of each photograph, computed in one batch. Raise ArtifactError."""
+        if not photos:
+            return []
+        tensors = [photo.pixels for photo in photos]
+        has_windows = not all(photo.is_whole for photo in photos)
+        if has_windows:
+            rows = [(*photo.window, photo.width, photo.height) for photo in photos]
+            tensors.append(torch.tensor(rows, dtype=torch.float32, device="cpu"))
+        with self.calls():
+            images = to_device(tensors, self._device)
+            windows = images.pop() if has_windows else None
+            fetched = self._fetch(self._launch(images, windows, thresholds))
+        return by_image(fetched, [(photo.width, photo.height) for photo in photos])
+
+    def detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:
+        """Return the detections of a whole photograph in tiles. Raise InputError for too many tiles.
+
+        The photograph is copied to the device once. All batches are launched before the first one is fetched.
+        """
+        windows = tile_windows(photo.width, photo.height, self._metadata.canvas, tiles)
+        require_whole(photo)
+        if len(windows) == 1:
+            return self.detect_photos([photo], thresholds)[0].copied()
+        rows = torch.from_numpy(np.array([(*window, photo.width, photo.height) for window in windows]))
+        together = tile_batch(self._device, self._metadata.canvas)
+        with self.calls():
+            pixels, rows = to_device([photo.pixels, rows], self._device)
+            launched = []
+            for start in range(0, len(windows), together):
+                part = slice(start, start + together)
+                launched.append(self._launch(cut_windows(pixels, windows[part]), rows[part], thresholds))
+            fetched = [self._fetch(one) for one in launched]
+        found = concatenate([batch_detections(one) for one in fetched])
+        counts = [count for one in fetched for count in one.counts]
+        return merge_tiles(found, counts, windows, photo.width, photo.height, thresholds[1])
+
+    def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Outputs:
+        if not self._further:
+            boxes, scores, counts = self.module.detect(canvases, score_threshold, iou_threshold)
+            return boxes, scores, counts
+        found = self.module.detect_named(canvases, score_threshold, iou_threshold)
+        return tuple(found[name] for name in self.outputs)
+
+    def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> _Launched:
+        """Start the computation for images on the device, without waiting for a GPU."""
+        timer = None if self.on_letterbox is None else DeviceTimer(self._device)
+        canvases, geometry = self.module.preprocess(images, windows)
+        if timer is not None:
+            timer.stop()
+        outputs = None if self._captured is None else self._captured(canvases, thresholds, geometry)
+        if outputs is None:
+            outputs = self._of_photos(self._uncaptured(canvases, *thresholds), geometry)
+        return _Launched(outputs, timer)
+
+    def _of_photos(self, found: Outputs, geometry: Tensor) -> Outputs:
+        """Return outputs in pixels of the photographs; boxes, scores and counts as one tensor (`packed`)."""
+        boxes, scores, counts, *further = found
+        restored = (self._restored(*one, geometry) for one in zip(self._further, further, strict=True))
+        return packed(self.module.restore(boxes, geometry), scores, counts), *restored
+
+    def _fetch(self, launched: _Launched) -> Fetched:
+        """Wait for outputs, and copy them to the CPU. Raise ArtifactError for a label without a class."""
+        first, *others = to_host(launched.outputs)
+        if launched.timer is not None and self.on_letterbox is not None:
+            self.on_letterbox(launched.timer)
+        boxes, scores, counts = unpacked(first)
+        further = dict(zip(self._further, others, strict=True))
+        if "labels" in further:
+            check_labels(further["labels"], counts, len(self._metadata.classes))
+        return Fetched(boxes, scores, counts, further)
+
+    def _restored(self, name: str, output: Tensor, geometry: Tensor) -> Tensor:
+        """Return a further output; points are converted to pixels of the photographs."""
+        extras = self._metadata.extras
+        if name not in extras or extras[name].kind != "points":
+            return output
+        restored: Tensor = self.module.restore_points(output, geometry)
+        return restored

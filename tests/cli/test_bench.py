@@ -1,0 +1,54 @@
+"""`lensbox bench FILE`."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lensbox.cli import timing
+from lensbox.cli.main import main
+from lensbox.common.errors import ExitCode
+
+
+@pytest.fixture(scope="module")
+def artifact(random_path: Path) -> str:
+    return str(random_path)
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_ROUNDS", 3)
+
+
+def test_prints_a_table_or_json_of_several_files(
+    artifact: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", artifact, "--batch", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("1 CPU threads, torch ")
+    rows = [line[len(artifact) :].split()[:2] for line in lines[3:]]
+    assert rows == [["cpu", "canvases"], ["cpu", "images"]]
+    copy = str(shutil.copy(artifact, tmp_path / "copy.pt"))
+    assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact, copy]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["threads"] == 1
+    assert [(row["artifact"], row["device"], row["from"], row["batch"]) for row in found["rows"]] == [
+        (file, "cpu", way, batch)
+        for batch in (1, 3)
+        for file in (artifact, copy)
+        for way in ("canvases", "images of 640x480")
+    ]
+    for row in found["rows"]:
+        assert 0 < row["p20_ms"] <= row["median_ms"] <= row["p80_ms"]
+        assert row["images_per_second"] == pytest.approx(1000 * row["batch"] / row["median_ms"])
+
+
+@pytest.mark.parametrize("text", ["0", "1,", "a", "-1", "4097"])
+def test_refuses_other_batch_sizes(text: str, artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "none.pt"]) == ExitCode.UNUSABLE
+    assert "none.pt" in capsys.readouterr().err
+    assert main(["bench", artifact, f"--batch={text}"]) == ExitCode.USAGE
+    assert f"must be whole numbers from 1 to 4096, such as 1,8,32, got '{text}'" in (
+        " ".join(capsys.readouterr().err.split())
+    )

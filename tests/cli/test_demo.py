@@ -1,0 +1,50 @@
+import re
+import shutil
+from pathlib import Path
+
+import PIL.Image
+import pytest
+from built_runner import built_runner
+from damaged_files import put, rewritten, with_metadata
+
+from lensbox.cli import demo
+from lensbox.cli.samples import DRAWN_BOXES
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    paths = {"--runner": built_runner(), "--output": tmp_path / "out", "--artifact": tmp_path / "detector.pt"}
+    return [str(word) for pair in paths.items() for word in pair]
+
+
+def test_demo_prints_and_draws(
+    arguments: list[str], shipped_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(shipped_path, tmp_path / "detector.pt")
+    assert demo.main(arguments) == 0
+    text = capfd.readouterr().out
+    assert "grace_hopper.jpg, 512 x 600 pixels" in text
+    assert len(re.findall(r"face 1: score 0\.\d{3}, x \d+\.\d to \d+\.\d, y \d+\.\d to \d+\.\d", text)) == 2
+    gious = re.findall(r"GIoU loss 0\.\d{4}, that is, a GIoU of (0\.\d{4})", text)
+    assert [float(giou) > 0.4 for giou in gious] == [True] * len(DRAWN_BOXES)
+    with PIL.Image.open(tmp_path / "out" / "demo.png") as picture:
+        assert picture.size == (437 + demo.GAP + 512, 512)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["demo.png", "photos"]
+
+
+def test_demo_names_a_photograph_without_a_face(
+    arguments: list[str], shipped_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    blind = rewritten(shipped_path.read_bytes(), with_metadata(put("defaults.score_threshold", 1)))
+    (tmp_path / "detector.pt").write_bytes(blind)
+    assert demo.main(arguments) == 1
+    assert "no face was found in grace_hopper.jpg" in capfd.readouterr().err
+
+
+def test_demo_reports_a_failed_or_missing_runner(
+    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert demo.main(arguments) == 1
+    assert "lensbox_runner detect failed with exit code 3" in capfd.readouterr().err
+    assert demo.main(["--runner", str(tmp_path / "absent")]) == 1
+    assert "make runner" in capfd.readouterr().err

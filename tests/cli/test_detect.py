@@ -1,0 +1,358 @@
+"""`lensbox detect`: the same results from an artifact and from a service, in each format."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import pytest
+from fake_transport import problem
+from waiting import PATIENCE
+
+from lensbox.cli.annotate import COLORS
+from lensbox.cli.main import main
+from lensbox.cli.output import CocoResults, make_format
+from lensbox.cli.samples import save_photos
+from lensbox.client import Client, Detection, ImageDetections
+from lensbox.runtime.loading import load_artifact
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    random_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """Run the command in the folder of the photographs: exit code, stdout, stderr."""
+    monkeypatch.chdir(photos)
+    monkeypatch.delenv("LENSBOX_API_KEY", raising=False)
+
+    def run(*arguments: str | Path, where: str | None = None) -> tuple[int, str, str]:
+        how = ["--url", where] if where else ["--artifact", str(random_path)]
+        code = main(["detect", *how, *map(str, arguments)])
+        stdout, stderr = capsys.readouterr()
+        return code, stdout, without_log(stderr)
+
+    return run
+
+
+def without_log(stderr: str) -> str:
+    """Drop the line that says that the artifact is unsigned."""
+    return "".join(line for line in stderr.splitlines(True) if "is unsigned: " not in line)
+
+
+def entries(stdout: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--score-threshold", "0.0103", "--iou-threshold", "0", "--orientation", "stored"),
+        ("--tiles", "100,0.5", "--score-threshold", "0.0103"),
+    ],
+    ids=["defaults", "options", "tiles"],
+)
+def test_artifact_and_service_give_the_same_results(
+    run: Run, url: str, random_path: Path, photos: Path, options: tuple[str, ...]
+) -> None:
+    own = run(".", "--recursive", "--batch", "1", *options)
+    asked = run(".", "--recursive", "--connections", "1", *options, where=url)
+    assert own == asked
+    code, stdout, stderr = own
+    assert (code, stderr) == (0, "")
+    files = [entry["file"] for entry in entries(stdout)]
+    assert files == ["a.PNG", "b.jpg", "below/c.webp", "turned.jpg"]
+    artifact = load_artifact(random_path)
+    for entry in [] if options else entries(stdout):
+        found = artifact.detect_image(artifact.read_photo(photos / entry["file"]))
+        assert len(found.scores) > 0
+        assert [one["box"] for one in entry["detections"]] == found.boxes.tolist()
+        assert [one["score"] for one in entry["detections"]] == found.scores.tolist()
+    many = [*files] * 6
+    for one_by_one, batched in zip(
+        entries(stdout) * 12,
+        entries(run(*many, *options, where=url)[1] + run(*many, "--batch", "4", *options)[1]),
+        strict=True,
+    ):
+        for name in ("file", "width", "height"):
+            assert batched[name] == one_by_one[name]
+        scores = [detection["score"] for detection in one_by_one["detections"]]
+        assert [detection["score"] for detection in batched["detections"]] == pytest.approx(scores, abs=1e-5)
+
+
+def test_a_bad_file_is_one_error_line(run: Run, url: str, tmp_path: Path) -> None:
+    bad, missing, empty = tmp_path / "bad.jpg", tmp_path / "missing.jpg", tmp_path / "empty"
+    bad.write_text("hello")
+    empty.mkdir()
+    for where in (None, url):
+        code, stdout, stderr = run(bad, "b.jpg", missing, empty, "a.PNG", where=where)
+        assert code == 4
+        found = entries(stdout)
+        names = [Path(entry["file"]).name for entry in found]
+        assert names == ["bad.jpg", "b.jpg", "missing.jpg", "empty", "a.PNG"]
+        errors = [entry["error"] for entry in found if "error" in entry]
+        assert [f"lensbox detect: {error}" for error in errors] == stderr.splitlines()
+        for path, error in zip((bad, missing, empty), errors, strict=True):
+            assert str(path) in error
+        assert "no file in this folder ends with .jpg" in errors[2]
+        assert all("detections" in found[index] for index in (1, 4))
+
+
+def test_prints_file_names_that_are_not_text(run: Run, photos: Path, tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\xc3\xa9.jpg"))
+    shutil.copy(photos / "b.jpg", path)
+    code, stdout, stderr = run(path, "--format", "jsonl")
+    assert (code, stderr) == (0, "")
+    assert Path(entries(stdout)[0]["file"]) == path
+    for name in ("csv", "table"):
+        assert "\\udcff\u00e9.jpg" in run(path, "--format", name)[1]
+
+
+CARS = (
+    Detection((1.0, 2.0, 30.25, 40.0), 0.9, "car", {"age": 3.5, "eyes": [[1, 2], None]}),
+    Detection((0.0, 0.0, float("nan"), 1.0), 0.25, "bicycle"),
+)
+RESULTS: dict[Path, ImageDetections | str] = {
+    Path("a.jpg"): ImageDetections(50, 60, CARS),
+    Path("folder/bb.jpg"): ImageDetections(5, 5, ()),
+    Path("c.jpg"): "it is bad",
+}
+TABLE = """\
+file           label    score       x1       y1       x2       y2
+a.jpg          car      0.900      1.0      2.0     30.2     40.0
+a.jpg          bicycle  0.250      0.0      0.0        -      1.0
+folder/bb.jpg  nothing
+c.jpg          error
+"""
+CSV = """\
+file,width,height,label,score,x1,y1,x2,y2,extras,error
+a.jpg,50,60,car,0.9,1.0,2.0,30.25,40.0,"{""age"": 3.5, ""eyes"": [[1, 2], null]}",
+a.jpg,50,60,bicycle,0.25,0.0,0.0,nan,1.0,,
+folder/bb.jpg,5,5,,,,,,,,
+c.jpg,,,,,,,,,,it is bad
+"""
+
+
+@pytest.mark.parametrize(("name", "expected"), [("table", TABLE), ("csv", CSV)])
+def test_formats(name: str, expected: str) -> None:
+    form = make_format(name, list(RESULTS), ["car", "bicycle"])
+    assert "".join(form(path, result) for path, result in RESULTS.items()) == expected
+
+
+def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
+    run: Run, photos: Path, tmp_path: Path
+) -> None:
+    drawn = tmp_path / "drawn"
+    before = sorted(photos.rglob("*"))
+    code, _, stderr = run(".", "b.jpg", "--recursive", "--annotate", drawn)
+    assert (code, stderr) == (0, "")
+    names = {path.relative_to(drawn).as_posix() for path in drawn.rglob("*") if path.is_file()}
+    assert names == {"a.PNG.png", "b.jpg.png", "b.png", "below/c.webp.png", "turned.jpg.png"}
+    assert sorted(photos.rglob("*")) == before
+    run("turned.jpg", "--annotate", drawn, "--score-threshold", "1")
+    with PIL.Image.open(photos / "turned.jpg") as image, PIL.Image.open(drawn / "turned.png") as untouched:
+        np.testing.assert_array_equal(np.asarray(untouched), np.asarray(PIL.ImageOps.exif_transpose(image)))
+    run("turned.jpg", "--annotate", drawn)
+    with PIL.Image.open(drawn / "turned.png") as image:
+        assert (np.asarray(image) == (57, 255, 120)).all(-1).any()
+
+
+def test_draws_classes_and_points(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extras = {"eyes": [[50, 50]], "age": 3}
+    found = [{"box": [20, 20, 90, 90], "score": 0.5, "label": "blue", "extras": extras}]
+    points = {"eyes": {"kind": "points"}, "age": {"kind": "values"}}
+    answers = {
+        "/v1/model": {"defaults": {}, "classes": ["red", "blue"], "extras": points},
+        "/v1/detect": {"width": 300, "height": 200, "detections": found},
+    }
+    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=answers[request.url.path]))
+    monkeypatch.setattr("lensbox.cli.detect.Client", partial(Client, transport=transport))
+    code, stdout, _ = run("b.jpg", "--annotate", tmp_path, where="http://service")
+    assert (code, entries(stdout)[0]["detections"]) == (0, found)
+    with PIL.Image.open(tmp_path / "b.png") as drawn:
+        assert drawn.getpixel((50, 50)) == drawn.getpixel((20, 60)) == COLORS[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "Missing argument 'FILES...'"),
+        ("b.jpg --score-threshold 2", "must be between 0 and 1, got 2"),
+        ("b.jpg --api-key k", "--api-key must come with --url"),
+        ("b.jpg --device cuda:x", "must be auto, cpu, cuda or cuda:N, got cuda:x"),
+        ("b.jpg --url http://a", "--artifact is not for --url"),
+        ("b.jpg --batch 0", "0 is not in the range"),
+        (". --format coco", "--format coco and --coco-file must be given together"),
+        # Drawings never overwrite a file.
+        ("b.jpg b.jpg --annotate {tmp}/x", "twice, or over an image"),
+        ("b.jpg {tmp}/b.png --annotate {tmp}", "twice, or over an image"),
+        (". --annotate ../{folder}", "--annotate must not be a folder of the images"),
+        ("b.jpg --annotate a.PNG", "--annotate must be a folder"),
+    ],
+)
+def test_wrong_usage(run: Run, photos: Path, tmp_path: Path, arguments: str, message: str) -> None:
+    (tmp_path / "b.png").write_bytes(b"")
+    code, stdout, stderr = run(*arguments.format(tmp=tmp_path, folder=photos.name).split())
+    assert (code, stdout) == (2, "")
+    assert message in " ".join(stderr.split())
+
+
+def test_names_a_service_that_cannot_be_reached(run: Run) -> None:
+    assert run("b.jpg", where="localhost:8000")[0] == 2
+    code, stdout, stderr = run("b.jpg", where="http://127.0.0.1:9")
+    assert (code, stdout) == (3, "")
+    assert re.fullmatch(r"lensbox detect: http://127\.0\.0\.1:9/? cannot be reached: .*\n", stderr)
+
+
+def test_a_rejected_key_ends_the_command_and_a_failed_image_does_not(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys: set[str | None] = set()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/model":
+            return httpx.Response(200, json={"defaults": {}})
+        keys.add(request.headers.get("Authorization"))
+        return problem(status, "internal_error" if status == 500 else "unauthorized", "no")
+
+    monkeypatch.setattr("lensbox.cli.detect.Client", partial(Client, transport=httpx.MockTransport(answer)))
+    status = 401
+    monkeypatch.setenv("LENSBOX_API_KEY", "from-environment")
+    message = "lensbox detect: no (401 unauthorized)\n"
+    assert run("b.jpg", "a.PNG", where="http://service") == (3, "", message)
+    assert keys == {"Bearer from-environment"}
+    status = 500
+    keys.clear()
+    monkeypatch.setenv("LENSBOX_API_KEY", "")
+    code, stdout, stderr = run("b.jpg", "a.PNG", where="http://service")
+    assert keys == {None}
+    assert code == 4
+    assert [entry["file"] for entry in entries(stdout)] == ["b.jpg", "a.PNG"]
+    messages = [f"lensbox detect: {name}: no (500 internal_error)" for name in ("b.jpg", "a.PNG")]
+    assert stderr.splitlines() == messages
+
+
+def test_coco_results_have_the_ids_of_the_label_file(run: Run, photos: Path, tmp_path: Path) -> None:
+    images = [{"id": 7, "file_name": "a.jpg"}, {"id": 8, "file_name": "x\\folder\\bb.jpg"}]
+    labels = {"images": images, "categories": [{"id": 9, "name": "car"}, {"id": 4, "name": "bicycle"}]}
+    ids = tmp_path / "labels.json"
+    ids.write_text(json.dumps(labels))
+    files = [Path("a.jpg"), Path("x/folder/bb.jpg")]
+    results = CocoResults(ids, files, ["car", "bicycle"])
+    for file in files:
+        assert results(file, ImageDetections(50, 60, CARS[:1])) == ""
+    results(files[0], ImageDetections(50, 60, CARS[1:]))  # a number that is not finite is left out
+    row = {"category_id": 9, "bbox": [1.0, 2.0, 29.25, 38.0], "score": 0.9}
+    assert json.loads(results.text()) == [{"image_id": 7, **row}, {"image_id": 8, **row}]
+    code, _, stderr = run("b.jpg", "--format", "coco", "--coco-file", ids)
+    assert (code, "lacks b.jpg" in stderr) == (2, True)
+    code, _, stderr = run("b.jpg", "--format", "coco", "--coco-file", photos / "b.jpg")
+    assert (code, "must be COCO JSON with images" in stderr) == (4, True)
+    labels = {"images": [{"id": 7, "file_name": "b.jpg"}], "categories": [{"id": 9, "name": "face"}]}
+    ids.write_text(json.dumps(labels))
+    code, stdout, _ = run("b.jpg", "--format", "coco", "--coco-file", ids)
+    assert code == 0
+    assert {(one["image_id"], one["category_id"]) for one in json.loads(stdout)} == {(7, 9)}
+
+
+_FIRST = "exporting the shipped detector to "
+
+
+def _started(folder: Path, cache: Path) -> "subprocess.Popen[str]":
+    """Start `lensbox detect` without an artifact in a folder."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "lensbox.cli", "detect", "grace_hopper.jpg", "--format", "jsonl"],
+        cwd=folder,
+        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.exhaustive
+def test_exports_the_shipped_detector_once(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    save_photos(tmp_path)
+    first = [_started(tmp_path, cache) for _ in range(2)]  # concurrently
+    outputs = [process.communicate(timeout=PATIENCE) for process in first]
+    (path,) = (cache / "lensbox").iterdir()
+    assert path.match("detector-*.pt")
+    again = _started(tmp_path, cache)
+    stdout, stderr = again.communicate(timeout=PATIENCE)
+    assert all(process.returncode == 0 for process in (*first, again)), (outputs, stderr)
+    assert all(f"{_FIRST}{path}, once" in printed for _, printed in outputs)
+    assert _FIRST not in stderr
+    assert "unsigned" not in stderr
+    assert all(output == stdout for output, _ in outputs)
+    assert len(entries(stdout)[0]["detections"]) == 1
+
+
+def test_an_unwritable_cache_and_a_missing_artifact_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert main(["detect", "b.jpg"]) == 2
+    assert str(tmp_path / "file" / "lensbox") in capsys.readouterr().err
+    assert main(["detect", "b.jpg", "--artifact", str(tmp_path / "none.pt")]) == 3
+    assert f"there is no file none.pt in {tmp_path}; " in capsys.readouterr().err
+
+
+def test_prints_a_table_and_a_bar_on_a_terminal(random_path: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_text("hello")
+    code = (
+        "import os, pty, sys\n"
+        "status = pty.spawn([sys.executable, '-m', 'lensbox.cli', *sys.argv[1:]])\n"
+        "sys.exit(os.waitstatus_to_exitcode(status))"
+    )
+    files = ["b.jpg", str(tmp_path / "bad.jpg"), "a.PNG"]
+    result = subprocess.run(
+        [sys.executable, "-c", code, "detect", *files, "--artifact", str(random_path)],
+        cwd=photos,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=120,
+    )
+    assert result.returncode == 4
+    shown = result.stdout.decode()  # text mode would convert "\r" to a new line
+    assert "3/3" in shown
+    # The text on the screen: in each line, the part behind the last erasure.
+    lines = [line.rpartition("\x1b[K")[2].rstrip() for line in without_log(shown).split("\r\n")]
+    assert lines[0].split() == ["file", "score", "x1", "y1", "x2", "y2"]
+    assert any(re.match(r"a\.PNG +0\.\d{3}( +-?\d+\.\d){4}$", line) for line in lines)
+    assert any(re.match(r"lensbox detect: .*bad\.jpg must be an image", line) for line in lines)
+
+
+def test_a_closed_pipe_is_not_an_error(random_path: Path, photos: Path) -> None:
+    command = [sys.executable, "-m", "lensbox.cli", "detect", "--artifact", str(random_path)]
+    command += ["--batch", "1", *["b.jpg"] * 400]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=photos, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["file"] == "b.jpg"
+        process.stdout.close()
+        assert without_log(process.stderr.read()) == ""
+        assert process.wait(PATIENCE) == 0
+
+
+def test_asking_a_service_does_not_import_torch(url: str, photos: Path) -> None:
+    code = (
+        "import sys; from lensbox.cli.main import main\n"
+        f"assert main(['detect', 'b.jpg', '--url', {url!r}]) == 0\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=photos, check=True, timeout=PATIENCE)

@@ -1,0 +1,247 @@
+"""The `lensbox` command."""
+
+import importlib.metadata
+import json
+import logging
+import shutil
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from PIL import Image
+from programs import run as run_program
+from programs import run_python, unprivileged
+
+from lensbox.cli.command import Command, seconds, spread
+from lensbox.cli.main import COMMANDS, LazyCommand, main
+from lensbox.common.errors import ArtifactError, DeviceError, ExitCode, InputError
+from lensbox.model.weights_file import SHIPPED_WEIGHTS
+
+
+def _replace_export(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
+    """Make `lensbox export` run another command."""
+    monkeypatch.setattr("lensbox.export.cli.export", command)
+
+
+def _raising(error: BaseException) -> click.Command:
+    @click.command(cls=Command)
+    def export() -> None:
+        raise error
+
+    return export
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["--help"], []])
+def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == (0 if arguments else ExitCode.USAGE)
+    output = capsys.readouterr()[0 if arguments else 1]
+    assert all(f"  {name} " in output and command.summary in output for name, command in COMMANDS.items())
+
+
+def test_version_names_the_package_and_torch(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    own, torchs = (importlib.metadata.version(name) for name in ("lensbox", "torch"))
+    assert capsys.readouterr().out.startswith(f"lensbox {own} (torch {torchs}, Python ")
+
+
+def test_help_and_version_do_not_import_torch() -> None:
+    lines = [["--help"], ["--version"], ["unknown"], *([name, "--help"] for name in COMMANDS)]
+    run_python(
+        "-c",
+        "import sys\n"
+        "from lensbox.cli.main import main\n"
+        f"codes = [main(line) for line in {lines}]\n"
+        "assert codes == [0, 0, 2] + [0] * len(codes[3:]), codes\n"
+        "sys.exit('torch' in sys.modules)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("srve", "No such command 'srve'. Did you mean 'serve'?"), ("--prot", "No such option '--prot'")],
+)
+def test_names_an_unknown_command_or_option(
+    name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([name]) == ExitCode.USAGE
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_target_is_a_command_whose_options_have_help(name: str) -> None:
+    module, _, attribute = COMMANDS[name].target.partition(":")
+    command = getattr(importlib.import_module(module), attribute)
+    leaves = command.commands.values() if isinstance(command, click.Group) else [command]
+    for leaf in leaves:
+        assert isinstance(leaf, Command)
+        assert leaf.help
+        options = [parameter for parameter in leaf.params if isinstance(parameter, click.Option)]
+        assert [option.name for option in options if not option.help] == []
+
+
+@pytest.mark.parametrize(("extra", "requirement"), [("serve", "lensbox[serve]"), ("", "lensbox")])
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_missing_package_names_the_extra(
+    extra: str,
+    requirement: str,
+    is_imported: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = LazyCommand("no_such_package.module:export", "summary", extra=extra)
+    if is_imported:
+        command = LazyCommand("lensbox.export.cli:export", "summary", extra=extra)
+        _replace_export(monkeypatch, _raising(ModuleNotFoundError("no", name="no_such_package.module")))
+    monkeypatch.setitem(COMMANDS, "export", command)
+    assert main(["export"]) == 3
+    message = capsys.readouterr().err
+    assert "'no_such_package' is not installed" in message
+    assert f"pip install '{requirement}'" in message
+
+
+def test_a_missing_module_of_this_package_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "export", LazyCommand("lensbox.export.no_such_module:export", "summary"))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        main(["export"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InputError("boxes must be [N, 4], got [3]"), ExitCode.BAD_INPUT),
+        (ArtifactError("it is damaged"), ExitCode.UNUSABLE),
+        (DeviceError("there is no GPU"), ExitCode.USAGE),
+        (OSError(28, "No space left on device"), ExitCode.UNUSABLE),
+    ],
+)
+def test_errors_that_a_user_can_fix_are_one_message(
+    error: Exception, code: ExitCode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _replace_export(monkeypatch, _raising(error))
+    assert main(["export"]) == code
+    assert capsys.readouterr().err == f"lensbox export: {error}\n"
+
+
+def test_other_errors_keep_their_traceback_and_an_interrupt_exits_with_130(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _replace_export(monkeypatch, _raising(RuntimeError("CUDA out of memory")))
+    with pytest.raises(RuntimeError, match="CUDA out of memory"):
+        main(["export"])
+    _replace_export(monkeypatch, _raising(KeyboardInterrupt()))
+    assert main(["export"]) == 130
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("--data a b c --out x", "--data a --data b --data c --out x"),
+        ("--data=a b --quick --data c", "--data=a --data b --quick --data c"),
+        ("--out x y", "--out x y"),
+        ("--data a --out - --data b", "--data a --out - --data b"),
+    ],
+)
+def test_a_repeatable_option_takes_several_values(given: str, read: str) -> None:
+    assert spread(given.split(), {"--data"}) == read.split()
+
+
+def test_an_argument_after_a_repeatable_option_stays_an_argument() -> None:
+    command = Command("x", params=[click.Argument(["file"]), click.Option(["--ops"], multiple=True)])
+    context = command.make_context("x", ["--ops", "a.so", "photo.jpg"])
+    assert context.params == {"file": "photo.jpg", "ops": ("a.so",)}
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1"])
+def test_rejects_infinite_times(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=f"at least 0, got {text}"):
+        seconds(text)
+
+
+def test_logs_to_stderr_with_the_level_of_warnings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command(cls=Command)
+    def export() -> None:
+        logging.getLogger("lensbox.export").info("half done")
+        logging.getLogger("lensbox.export").warning("odd weights")
+        logging.getLogger("torch").info("not for the user")
+        click.echo("the result")
+
+    _replace_export(monkeypatch, export)
+    assert main(["export"]) == 0
+    assert capsys.readouterr() == ("the result\n", "half done\nwarning: odd weights\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "part"),
+    [
+        ("train --data photos", 4, "examples/train.py"),
+        ("train --data boxes.csv", 4, "boxes.csv"),
+        (f"evaluate --data photos --artifact {SHIPPED_WEIGHTS}", 3, "lensbox export --weights"),
+        (f"info {SHIPPED_WEIGHTS}", 3, "lensbox export --weights"),
+        (f"export --weights {__file__}", 4, "test_main.py"),
+        ("serve detector.pt", 2, "such as --artifact"),
+        ("bench serve --seconds 0", 2, "x>=1"),
+        ("export --output /proc/detector.pt", 2, "/proc/detector.pt"),
+        ("export --model my_detector.py:make", 2, "without .py"),
+    ],
+)
+def test_names_the_mistake(
+    command: str,
+    code: int,
+    part: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "boxes.csv").write_text("file,x1,y1,x2,y2\n")
+    (tmp_path / "my_detector.py").write_text("def make():\n    pass\n")
+    assert main(command.split()) == code
+    assert part in capfd.readouterr().err
+
+
+# Run commands, and print the exit code and the output of each.
+_PROGRAM = """
+import contextlib, io, json, sys
+from lensbox.cli.main import main
+for arguments in json.loads(sys.argv[1]):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        code = main(arguments)
+    print(json.dumps((int(code), said.getvalue())))
+"""
+# Command, exit code, and the end of the name in the message.
+_COMMANDS = [
+    ("detect {locked}.jpg {photo} {locked}.folder --artifact {good}", 4, "locked.jpg cannot be read"),
+    ("detect {photo} --artifact {locked}.pt", 3, "locked.pt cannot be read"),
+    ("info {locked}.pt", 3, "locked.pt cannot be read"),
+    ("export --weights {locked}.safetensors --output {locked}.new", 4, "locked.safetensors cannot be read"),
+    ("evaluate --data {locked}.folder", 4, "locked.folder cannot be read"),
+    ("train --data {locked}.folder --output {locked}.new --config {locked}.yaml", 2, "locked.yaml cannot be"),
+    ("export --output {locked}.folder/detector.pt", 2, "detector.pt"),
+]
+
+
+def test_messages_have_the_reason(tmp_path: Path, artifact_path: Path) -> None:
+    photo, locked = tmp_path / "photo.jpg", tmp_path / "locked"
+    Image.new("RGB", (64, 64)).save(photo)
+    for name, source in (("jpg", photo), ("pt", artifact_path), ("safetensors", SHIPPED_WEIGHTS)):
+        shutil.copy(source, f"{locked}.{name}")
+    Path(f"{locked}.yaml").write_text("steps: 1\n")
+    Path(f"{locked}.folder").mkdir()
+    for path in tmp_path.glob("locked.*"):
+        path.chmod(0)
+    places = {"photo": photo, "locked": locked, "good": artifact_path}
+    lines = [[word.format(**places) for word in command.split()] for command, _, _ in _COMMANDS]
+    done = run_program(*unprivileged(sys.executable, "-c", _PROGRAM, json.dumps(lines)))
+    ends = [json.loads(line) for line in done.stdout.splitlines()]
+    for (command, code, part), (actual, said) in zip(_COMMANDS, ends, strict=True):
+        assert (command, actual) == (command, code), said
+        assert f"{part}" in said
+        assert "Permission denied" in said
+        assert "Errno" not in said
+    answers = [json.loads(line) for line in ends[0][1].splitlines() if line.startswith("{")]
+    assert [("error" in answer) for answer in answers] == [True, False, True]

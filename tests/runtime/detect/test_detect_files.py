@@ -1,0 +1,158 @@
+"""`detect_files`: results in order, threads that read ahead, and errors per file."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from picture_files import encoded
+from waiting import wait_until
+
+from lensbox.common.errors import InputError
+from lensbox.runtime.detect.artifact import Artifact
+from lensbox.runtime.detect.detection import Detections
+from lensbox.runtime.images.files import read_batches
+from lensbox.runtime.images.photo import Photo
+
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def files() -> list[bytes]:
+    """Photographs of eight sizes as JPEG and PNG."""
+    generator = np.random.default_rng(4)
+    made = []
+    for index in range(8):
+        coarse = generator.integers(0, 256, (6, 5 + index, 3), dtype=np.uint8)
+        picture = PIL.Image.fromarray(coarse).resize((700 - 60 * index, 300 + 90 * index))
+        made.append(encoded(picture, "PNG" if index % 2 else "JPEG"))
+    return made
+
+
+def reading_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("lensbox-read")]
+
+
+@pytest.mark.parametrize(("batch_size", "threads"), [(1, 1), (3, 2), (8, 3), (100, None)])
+def test_yields_a_result_for_each_file_in_order(
+    artifact: Artifact, files: list[bytes], tmp_path: Path, batch_size: int, threads: int | None
+) -> None:
+    path = tmp_path / "photo.png"
+    path.write_bytes(files[1])
+    sources: list[str | Path | bytes] = [files[0], path, str(path), *files[3:]]
+    found = list(artifact.detect_files(sources, batch_size, threads, 0.03))
+    assert len(found) == len(sources)
+    for one, source in zip(found, sources, strict=True):
+        assert isinstance(one, Detections)
+        expected = artifact.detect_image(artifact.read_photo(source), 0.03)
+        torch.testing.assert_close(one.scores, expected.scores, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(one.boxes, expected.boxes, rtol=1e-4, atol=0.02)
+    assert reading_threads() == []
+
+
+def test_yields_an_error_for_a_bad_file(artifact: Artifact, files: list[bytes], tmp_path: Path) -> None:
+    missing = tmp_path / "missing.jpg"
+    sources: list[str | Path | bytes] = [b"", files[0], missing, tmp_path, files[1][:200], files[2]]
+    found = list(artifact.detect_files(sources, batch_size=2, threads=2))
+    assert [isinstance(one, InputError) for one in found] == [True, False, True, True, True, False]
+    assert str(found[2]) == f"source must be an image file, got {missing}"
+    assert "the image data must be an image that Pillow can decode: broken PNG file" in str(found[4])
+    assert all(isinstance(one, InputError) for one in artifact.detect_files([b"1", b"2", b"3"], 2))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"threads": 0}, "threads must be at least 1, or None, got 0"),
+        ({"orientation": "up"}, "orientation must be 'exif' or 'stored', got 'up'"),
+        ({"score_threshold": 2}, "score_threshold must be between 0 and 1, got 2"),
+    ],
+)
+def test_rejects_wrong_options_at_once(artifact: Artifact, options: dict[str, Any], message: str) -> None:
+    assert list(artifact.detect_files([])) == []
+    with pytest.raises(ValueError, match=message):
+        artifact.detect_files([], **options)
+
+
+def test_closing_leaves_no_thread(artifact: Artifact, files: list[bytes]) -> None:
+    found = artifact.detect_files(files * 20, batch_size=2, threads=3)
+    assert isinstance(next(found), Detections)
+    assert reading_threads()
+    found.close()
+    assert reading_threads() == []
+    never_begun = artifact.detect_files(files)
+    never_begun.close()
+    assert reading_threads() == []
+
+
+def test_raises_errors_that_no_file_causes(
+    artifact: Artifact, files: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Photo:
+        raise MemoryError("no more")
+
+    monkeypatch.setattr("lensbox.runtime.detect.artifact.read_photo", fail)
+    with pytest.raises(MemoryError, match="no more"):
+        list(artifact.detect_files(files))
+    assert reading_threads() == []
+
+
+class Reader:
+    """Count the files taken and the concurrent reads; reads wait while `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.lock = threading.Lock()
+        self.taken = 0
+        self.at_once = 0
+        self.most_at_once = 0
+
+    def files(self) -> Iterator[int]:
+        """Yield numbers for ever."""
+        while True:
+            self.taken += 1
+            yield self.taken - 1
+
+    def read(self, number: int) -> Photo:
+        with self.lock:
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        assert self.gate.wait(PATIENCE)
+        with self.lock:
+            self.at_once -= 1
+        return Photo.of(torch.full((1, 1, 1), number, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(("batch_size", "threads", "ahead"), [(4, 2, 8), (1, 5, 6), (50, 2, 100), (9, 2, 18)])
+def test_limits_the_files_read_ahead(batch_size: int, threads: int, ahead: int) -> None:
+    reader = Reader()
+    reader.gate.set()
+    batches = read_batches(reader.files(), reader.read, batch_size, threads)
+    assert reader.taken == 0
+    for number in range(5):
+        batch = next(batches)
+        assert [int(photo.pixels) for photo in batch if isinstance(photo, Photo)] == [
+            number * batch_size + index for index in range(batch_size)
+        ]
+        assert reader.taken == (number + 1) * batch_size + ahead
+    batches.close()
+    assert reading_threads() == []
+    assert reader.most_at_once <= threads
+
+
+def test_threads_read_concurrently() -> None:
+    reader = Reader()
+    results: list[int] = []
+    batches = read_batches(reader.files(), reader.read, 2, 3)
+    asking = threading.Thread(target=lambda: results.append(len(next(batches))))
+    asking.start()
+    wait_until(lambda: reader.at_once == 3)
+    reader.gate.set()
+    asking.join(PATIENCE)
+    assert results == [2]
+    batches.close()

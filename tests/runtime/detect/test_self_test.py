@@ -1,0 +1,177 @@
+"""The self-test compares sets: it accepts any order and rounding, and rejects other detectors."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from small_detectors import TINY
+from torch import Tensor, nn
+from user_detectors import RedAndBlue
+
+from lensbox.export.verify.self_test import build_self_test
+from lensbox.export.wrapper import deployed
+from lensbox.model import FaceDetector
+from lensbox.ops.canvas import fit_to_canvases
+from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
+from lensbox.runtime.file.self_test import SelfTest
+
+CPU = torch.device("cpu")
+Answer = dict[str, Tensor]
+
+
+def report_of(detector: Any, test: SelfTest) -> SelfTestReport:
+    return run_self_test(deployed(detector), test, CPU)
+
+
+@pytest.fixture(scope="module")
+def colors() -> SelfTest:
+    return build_self_test(RedAndBlue().eval())
+
+
+class Changed(RedAndBlue):
+    """A detector with changed outputs or IoU threshold."""
+
+    def __init__(self, change: Callable[[Answer], Answer], iou: float | None = None) -> None:
+        super().__init__()
+        self.change, self.iou = change, iou
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+        iou = iou_threshold if self.iou is None else self.iou
+        return self.change(super().detect(images, score_threshold, iou))
+
+
+class OtherLetterbox(RedAndBlue):
+    """A detector that shifts its canvases by three pixels, but not its boxes."""
+
+    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        canvases, geometry = fit_to_canvases(images, windows, 192, 320, 3, 114)
+        return canvases.roll(3, dims=3), geometry
+
+
+def reordered(found: Answer) -> Answer:
+    count = int(found["counts"][0])
+    return {name: value if name == "counts" else value[:, :count].flip(1) for name, value in found.items()}
+
+
+def only_red(found: Answer) -> Answer:
+    order = found["labels"][0, : int(found["counts"][0])].argsort(stable=True)
+    count = (found["labels"][0, : len(order)] == 0).sum()
+    return {name: count[None] if name == "counts" else value[:, order] for name, value in found.items()}
+
+
+def twice(found: Answer) -> Answer:
+    count = int(found["counts"][0])
+    return {
+        name: 2 * value if name == "counts" else value[:, :count].repeat_interleave(2, dim=1)
+        for name, value in found.items()
+    }
+
+
+def test_any_order_passes(colors: SelfTest) -> None:
+    report = report_of(Changed(reordered), colors)
+    assert (report.failures, report.exchanged, report.max_box_error) == ([], 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        Changed(lambda found: {**found, "boxes": found["boxes"] + 0.1}),
+        Changed(lambda found: {**found, "scores": found["scores"] - 0.002}),
+        Changed(lambda found: {**found, "labels": 1 - found["labels"]}),
+        Changed(lambda found: {**found, "labels": torch.zeros_like(found["labels"])}),
+        Changed(lambda found: {**found, "boxes": found["boxes"] * torch.nan}),
+        Changed(lambda found: {**found, "counts": found["counts"] * 0}),
+        Changed(only_red),
+        Changed(twice),
+        Changed(lambda found: found, iou=0.9),
+        RedAndBlue(sharpness=11.5),
+        RedAndBlue(side=20),
+        OtherLetterbox(),
+    ],
+)
+def test_mutants_fail(colors: SelfTest, mutant: nn.Module) -> None:
+    report = report_of(mutant.eval(), colors)
+    assert not report.passed
+    assert report.failures
+
+
+@pytest.mark.parametrize("make", [lambda: FaceDetector(TINY), lambda: RedAndBlue(sharpness=1e-5)])
+def test_other_weights_fail_where_scores_tie(make: Callable[[], Any]) -> None:
+    detector, other = make().eval(), make().eval()
+    test = build_self_test(detector)
+    assert report_of(detector, test).passed
+    with torch.no_grad():
+        for weight, changed in zip(detector.parameters(), other.parameters(), strict=True):
+            changed.copy_(weight)
+            if weight.dim() > 1:
+                changed.add_(0.1 * weight.std() * torch.randn(weight.shape))
+    assert not report_of(other, test).passed
+
+
+class Stored(nn.Module):
+    """A detector with fixed outputs."""
+
+    loss = None
+
+    def __init__(self, boxes: Tensor, scores: Tensor) -> None:
+        super().__init__()
+        self.found = boxes[None], scores[None], torch.tensor([len(scores)])
+
+    def preprocess(self, images: list[Tensor]) -> tuple[Tensor, Tensor]:
+        return images[0][None], torch.zeros(1, 6)
+
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        return boxes
+
+    def detect(self, canvases: Tensor, score: float, iou: float) -> tuple[Tensor, Tensor, Tensor]:
+        return self.found
+
+
+def far_apart(count: int) -> Tensor:
+    corner = torch.arange(count)[:, None] * torch.tensor([20.0, 0.0])
+    return torch.cat([corner, corner + 10], dim=1)
+
+
+def expecting(test: SelfTest, boxes: Tensor, scores: Tensor) -> SelfTest:
+    return dataclasses.replace(
+        test, boxes=boxes, scores=scores, labels=None, score_threshold=0.4, iou_threshold=0.3
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "scores", "exchanged", "passes"),
+    [
+        (40, [0.9] * 40, 0, True),
+        (40, [0.9] * 39 + [0.4005], 1, True),  # near the threshold of 0.4
+        (40, [0.9] * 38 + [0.4005] * 2, 2, True),
+        (40, [0.9] * 37 + [0.4005] * 3, 3, False),  # more than one in twenty
+        (19, [0.9] * 18 + [0.4005], 1, False),
+        (40, [0.9] * 39 + [0.402], 0, False),  # clearly above the threshold
+    ],
+)
+def test_detections_near_the_threshold_may_be_missing(
+    colors: SelfTest, count: int, scores: list[float], exchanged: int, passes: bool
+) -> None:
+    values = torch.tensor(scores)
+    kept = values > 0.5
+    test = expecting(colors, far_apart(count), values)
+    report = run_self_test(Stored(far_apart(count)[kept], values[kept]), test, CPU)
+    assert (report.passed, report.exchanged) == (passes, exchanged)
+
+
+@pytest.mark.parametrize(
+    ("shift", "score", "passes"), [(5.4, 0.9, True), (5.4, 0.85, False), (2.0, 0.9, True), (8.0, 0.9, False)]
+)
+def test_either_of_two_rivals_may_remain(colors: SelfTest, shift: float, score: float, passes: bool) -> None:
+    boxes = far_apart(40)
+    other = boxes.clone()
+    other[39, [0, 2]] += shift
+    report = run_self_test(
+        Stored(other, torch.tensor([0.9] * 39 + [score])),
+        expecting(colors, boxes, torch.full((40,), 0.9)),
+        CPU,
+    )
+    assert report.passed == passes
+    assert not passes or report.exchanged == 2

@@ -1,0 +1,136 @@
+"""Tiles: the windows of photographs, and the merged detections, in cases worked out by hand."""
+
+from pathlib import Path
+
+import PIL.Image
+import pytest
+import torch
+
+from lensbox.common.errors import InputError
+from lensbox.runtime import Artifact, Detections, Photo, TileSpec
+from lensbox.runtime.detect.tiles import merge_tiles, tile_windows, views_of
+from lensbox.runtime.file.metadata import Canvas
+
+CANVAS = Canvas(192, 320, 3)
+
+
+def cut_into_tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Photo]:
+    return views_of(photo, tile_windows(photo.width, photo.height, canvas, spec))
+
+
+def photo(width: int, height: int) -> Photo:
+    return Photo.of(torch.zeros(1, height, width, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("size", "spec", "columns", "rows"),
+    [
+        # 320 x 192 with steps of at most 240 x 144: (960 - 320) / 240 is 2.7, so 3 gaps of 213.3.
+        ((960, 384), TileSpec(), [0, 213, 426, 640], [0, 96, 192]),
+        ((640, 192), TileSpec(overlap=0), [0, 320], [0]),
+        ((641, 192), TileSpec(overlap=0), [0, 160, 321], [0]),
+        ((640, 100), TileSpec(640), [0], [0]),
+        ((640, 100), TileSpec(10**400), [0], [0]),  # larger than any float
+        ((200, 400), TileSpec(overlap=0.5), [0], [0, 69, 138, 208]),  # narrower than a tile
+    ],
+)
+def test_tiles_cover_the_photograph(
+    size: tuple[int, int], spec: TileSpec, columns: list[int], rows: list[int]
+) -> None:
+    whole = photo(*size)
+    views = cut_into_tiles(whole, CANVAS, spec)
+    if len(columns) == len(rows) == 1:
+        assert [view.window for view in views] == [whole.window]
+        return
+    assert views[0].is_whole
+    corners = [(x, y) for y in rows for x in columns]
+    assert [view.window[:2] for view in views[1:]] == corners
+    for view in views[1:]:
+        x1, y1, x2, y2 = map(int, view.window)
+        assert view.pixels.shape == (1, y2 - y1, x2 - x1)
+        assert view.pixels.data_ptr() == whole.pixels[:, y1:, x1:].data_ptr()  # no copy
+        assert x2 <= size[0]
+        assert y2 <= size[1]
+    assert max(view.window[2] for view in views) == size[0]
+    assert max(view.window[3] for view in views) == size[1]
+
+
+def test_rejects_too_many_tiles_and_reduced_photographs() -> None:
+    assert len(cut_into_tiles(photo(640, 192), CANVAS, TileSpec(overlap=0, whole=False))) == 2
+    with pytest.raises(InputError, match=r"tiles must be at most 4096, got .* of size 1 "):
+        cut_into_tiles(photo(640, 480), CANVAS, TileSpec(1))
+    reduced = Photo(torch.zeros(1, 100, 100, dtype=torch.uint8), 200, 200, (0, 0, 200, 200))
+    with pytest.raises(ValueError, match=r"full_size=True"):
+        cut_into_tiles(reduced, CANVAS, TileSpec())
+
+
+def found(*rows: tuple[float, ...], labels: list[int] | None = None) -> Detections:
+    values = torch.tensor(rows).reshape(-1, 5)
+    return Detections(values[:, :4], values[:, 4], None if labels is None else torch.tensor(labels))
+
+
+# Two tiles, x from 0 to 320 and from 240 to 560; boxes within 5 px of an inner edge are cut.
+WINDOWS = tile_windows(560, 192, CANVAS, TileSpec(whole=False))
+PART, WHOLE = (290.0, 50.0, 318.0, 90.0, 0.9), (290.0, 50.0, 340.0, 90.0, 0.6)
+LARGER_PART = (240.0, 50.0, 330.0, 90.0, 0.6)
+SHIFTED, SMALLER = (306.8, 50.0, 356.8, 90.0, 0.6), (290.0, 50.0, 317.0, 90.0, 0.6)
+INSIDE, CORNER = (300.0, 60.0, 312.0, 80.0, 0.6), (0.0, 0.0, 30.0, 30.0, 0.5)
+TWICE, BETTER = (250.0, 10.0, 300.0, 60.0, 0.5), (250.0, 10.0, 301.0, 60.0, 0.7)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        ([PART], [WHOLE], [WHOLE]),  # a whole box replaces its cut part
+        ([PART], [(*WHOLE[:4], 0.4)], [PART]),  # unless its score is too low; NMS drops the whole box
+        ([(260.0, 50.0, 320.0, 90.0, 0.9)], [LARGER_PART], [LARGER_PART]),  # the larger part stays
+        ([PART], [], [PART]),  # nothing covers the part
+        ([PART], [SHIFTED], [PART, SHIFTED]),  # covered by 40 %
+        ([PART], [SMALLER], [PART]),  # a smaller box replaces nothing; NMS drops it
+        ([PART], [INSIDE], [PART, INSIDE]),
+        ([CORNER], [], [CORNER]),  # an edge of the photograph cuts nothing
+        ([TWICE], [BETTER], [BETTER]),  # the same box in both tiles
+        ([], [], []),
+    ],
+)
+def test_merges_boxes_of_tiles(
+    left: list[tuple[float, ...]], right: list[tuple[float, ...]], expected: list[tuple[float, ...]]
+) -> None:
+    merged = merge_tiles(found(*left, *right), [len(left), len(right)], WINDOWS, 560, 192, 0.5)
+    wanted = found(*expected)
+    assert torch.equal(merged.boxes, wanted.boxes)
+    assert torch.equal(merged.scores, wanted.scores)
+
+
+def test_classes_do_not_suppress_each_other() -> None:
+    merged = merge_tiles(found(PART, WHOLE, labels=[0, 1]), [1, 1], WINDOWS, 560, 192, 0.5)
+    assert merged.labels is not None
+    assert merged.labels.tolist() == [0, 1]
+
+
+def test_finds_small_objects_in_a_large_photograph(colors: Artifact) -> None:
+    """Squares of 24 pixels: the whole photograph shows them at 6, the tiles at 24."""
+    pixels = torch.full((3, 768, 1280), 114, dtype=torch.uint8)
+    corners = [(40, 40), (300, 180), (628, 372), (1240, 730), (0, 744)]
+    for x, y in corners:
+        pixels[:, y : y + 24, x : x + 24] = torch.tensor([255, 0, 0], dtype=torch.uint8)[:, None, None]
+    assert len(colors.detect_image(pixels, 0.7).boxes) == 0
+    tiled = colors.detect_image(pixels, 0.7, 0.1, tiles="auto")
+    assert sorted((round(x1), round(y1)) for x1, y1, _, _ in tiled.boxes.tolist()) == [
+        (pytest.approx(x, abs=4), pytest.approx(y, abs=4)) for x, y in sorted(corners)
+    ]
+
+
+def test_files_are_read_at_full_size(colors: Artifact, tmp_path: Path) -> None:
+    path = tmp_path / "large.jpg"
+    picture = PIL.Image.new("RGB", (1300, 800), (114, 114, 114))
+    picture.paste((255, 0, 0), (700, 300, 724, 324))
+    picture.save(path, quality=95)
+    one = colors.detect_image(colors.read_photo(path, full_size=True), 0.7, 0.1, tiles="auto")
+    (many,) = colors.detect_files([path], score_threshold=0.7, iou_threshold=0.1, tiles="auto")
+    assert isinstance(many, Detections)
+    assert len(one.boxes) == 1
+    assert torch.equal(one.boxes, many.boxes)
+    assert torch.equal(one.scores, many.scores)
+    (refused,) = colors.detect_files([path], tiles=TileSpec(1))
+    assert isinstance(refused, InputError)
