@@ -1,4 +1,4 @@
-# make demo         set everything up, export the detector, find faces with the C++ runner
+# make demo         set everything up, export the detector, find faces with the C++ runner, the service and Python
 # make test         every feature once: pytest, then ctest
 # make test-all     all tests, the exhaustive ones too: random damage, soaks, every pair of dtypes
 # make test-ray     installs Ray, and tests the service on a cluster of this machine
@@ -30,6 +30,7 @@ CUDA ?= AUTO
 WHEEL := build/wheel
 RUNNER := build/runner/lensbox_runner
 ARTIFACT := artifacts/detector.pt
+PHOTOGRAPHS := build/photographs
 
 sources = $(shell find $(1) -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))
 builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \))
@@ -56,7 +57,7 @@ help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
 
 demo: $(RUNNER) $(ARTIFACT)
-	$(BIN)/python -m lensbox.cli.demo --runner $(RUNNER) --artifact $(ARTIFACT)
+	PYTHONPATH=$(PHOTOGRAPHS) $(BIN)/python -m lensbox.cli.demo --runner $(RUNNER) --artifact $(ARTIFACT)
 
 # One worker per core. The tests of a file stay in one worker, since they share artifacts and services; tests/conftest.py
 # has the order of the files.
@@ -96,13 +97,13 @@ $(BIN)/.torch:
 	$(PIP) install $(TORCH) numpy
 	@echo '$(TORCH)' > $@
 
-# Built against the installed torch, so without build isolation. The two packages of photographs come without their
-# dependencies, because the demo reads files of theirs and imports neither.
+# Built against the installed torch, so without build isolation. The demo only reads files of two packages, so these lie
+# beside the environment, without what they depend on.
 $(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops)
 	@echo "== Installing Python packages and building the op library (about a minute; with CUDA, several)"
 	$(PIP) install --quiet cmake ninja "scikit-build-core>=0.11"
-	$(PIP) install --quiet --no-build-isolation --editable .
-	$(PIP) install --quiet --no-deps matplotlib scikit-image
+	$(PIP) install --quiet --no-build-isolation --editable '.[client,serve]'
+	$(PIP) install --quiet --no-deps --no-compile --upgrade --target $(PHOTOGRAPHS) matplotlib scikit-image
 	@touch $@
 
 # The extra of that name. The build folder stays, so nothing is compiled again.
@@ -143,7 +144,7 @@ $(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(
 
 $(ARTIFACT): $(BIN)/.ops $(wildcard model/*.py model/weights/*.safetensors export/*.py runtime/*.py)
 	@echo "== Exporting the detector"
-	$(BIN)/lensbox export --output $@
+	$(BIN)/python export/script_model.py --output $@
 
 # --- checks ------------------------------------------------------------------------------------------------------
 

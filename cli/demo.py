@@ -1,16 +1,20 @@
-"""The C++ runner finds the faces in two photographs: `make demo`, or `python -m lensbox.cli.demo`.
+"""One artifact behind three doors: `make demo`, or `python -m lensbox.cli.demo`.
 
-Read the photographs from the packages that ship them, let `lensbox_runner` detect, print the detections, let
-it compute the GIoU loss against a box drawn by hand, and draw both photographs with their boxes into one
-picture.
+Find the faces in two photographs with the C++ runner, start the service for a moment and ask it for the same
+photographs, and for a loss with its gradient, run the artifact from Python, and check that all found the same
+boxes. Draw the photographs with their boxes into one picture.
 """
 
 import argparse
+import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,11 @@ from lensbox.common.files import atomic_write
 
 REPOSITORY = Path(__file__).resolve().parents[1]  # the package may be linked to from elsewhere
 GAP = 12  # between the pictures, pixels
+# Decoders and networks are the same; sums of floats may differ in their last digits.
+PIXELS, SCORES = 0.01, 1e-4
+
+Box = list[float]
+Found = list[dict[str, Any]]  # detections of a photograph, with "box", "score" and "label"
 
 
 class DemoError(RuntimeError):
@@ -29,33 +38,50 @@ class DemoError(RuntimeError):
 
 
 def main(argv: list[str]) -> int:
-    """Run the demo and return the exit code: 0 = faces found in both photographs, 1 = not."""
+    """Run the demo and return the exit code: 0 = the same faces behind all three doors, 1 = not."""
     options = _parser().parse_args(argv)
     try:
-        run_demo(options.runner, options.artifact, options.ops, options.output)
+        run_demo(options.runner, options.artifact, options.output)
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def run_demo(runner: Path, artifact: Path, ops: Path | None, output: Path) -> None:
-    """Write photos/ and demo.png into the folder `output`, and prints boxes, scores and losses.
+def run_demo(runner: Path, artifact: Path, output: Path) -> None:
+    """Write photos/ and demo.png into the folder `output`, and print boxes, scores and losses.
 
-    ops: the op library; None is the installed one. Raises DemoError if the runner fails or misses a face.
+    Raise DemoError if a program fails, misses a face, or finds other boxes than the C++ runner.
     """
     if not runner.is_file():
         raise DemoError(f"{runner} is not there: build it with `make runner`")
-    command = [str(runner), "--artifact", str(artifact), "--ops", str(ops or _installed_op_library())]
     photos = save_photos(output / "photos")
-    images = [argument for path in photos for argument in ("--image", str(path))]
-    found = _run(command, "detect", *images)
-    for entry in found["images"]:
-        _print_photo(command, entry, output)
-    demo_picture = output / "demo.png"
-    pictures = [annotate(PIL.Image.open(entry["file"]), entry["detections"]) for entry in found["images"]]
-    side_by_side(pictures, demo_picture)
-    print(f"\nBoth photographs with their boxes: {demo_picture}")
+    in_cpp = _found_in_cpp(runner, artifact, photos)
+    for path, found in zip(photos, in_cpp, strict=True):
+        _print_photo(path, found)
+    best = [found[0]["box"] for found in in_cpp]
+    drawn: list[Box] = [list(DRAWN_BOXES[path.name]) for path in photos]
+    loss = _loss_in_cpp(runner, artifact, best, drawn)
+    print(f"\nC++:    the boxes above; GIoU loss of the best against boxes drawn by hand {loss:.4f}")
+
+    with _service(artifact) as url:
+        from lensbox.client import Client
+
+        with Client(url) as client:
+            images = map(_required, client.detect_many(photos))
+            over_http = [image.to_json()["detections"] for image in images]
+            answer = client.loss(best, drawn, gradient=True)
+    worst = require_same("the service", over_http, in_cpp)
+    if abs(answer.loss - loss) > SCORES or answer.gradient is None:
+        raise DemoError(f"the service's loss must be {loss:.4f}, got {answer.loss:.4f}")
+    step = ", ".join(f"{value:+.4f}" for value in answer.gradient[0])
+    print(f"HTTP:   the same {worst}; loss {answer.loss:.4f}, its gradient for the first box ({step})")
+
+    worst = require_same("Python", _found_in_python(artifact, photos), in_cpp)
+    print(f"Python: the same {worst}")
+    pictures = [annotate(PIL.Image.open(path), found) for path, found in zip(photos, in_cpp, strict=True)]
+    side_by_side(pictures, output / "demo.png")
+    print(f"\nBoth photographs with their boxes: {output / 'demo.png'}")
 
 
 def side_by_side(images: list[PIL.Image.Image], output: Path) -> None:
@@ -73,43 +99,101 @@ def side_by_side(images: list[PIL.Image.Image], output: Path) -> None:
     atomic_write(output, content.getvalue())
 
 
-def _print_photo(command: list[str], entry: dict[str, Any], scratch: Path) -> None:
-    name = Path(entry["file"]).name
-    print(f"\n{name}, {entry['width']} x {entry['height']} pixels")
-    for number, detection in enumerate(entry["detections"], start=1):
-        x1, y1, x2, y2 = detection["box"]
-        print(
-            f"  {detection.get('label', 'face')} {number}: score {detection['score']:.3f}, "
-            f"x {x1:.1f} to {x2:.1f}, y {y1:.1f} to {y2:.1f}"
-        )
-    if not entry["detections"]:
-        raise DemoError(f"no face was found in {name}")
-
-    targets = scratch / "drawn_box.json"
-    targets.write_text(json.dumps([DRAWN_BOXES[name]]))
-    best = json.dumps([entry["detections"][0]["box"]])
-    loss = _run(command, "loss", "--predictions", "-", "--targets", str(targets), stdin=best)["loss"]
-    targets.unlink()
-    print(f"  the best one against the box drawn by hand, {DRAWN_BOXES[name]}:")
-    print(f"  GIoU loss {loss:.4f}, that is, a GIoU of {1 - loss:.4f}")
+def _found_in_cpp(runner: Path, artifact: Path, photos: Sequence[Path]) -> list[Found]:
+    images = [word for path in photos for word in ("--image", str(path))]
+    return [image["detections"] for image in _run(runner, artifact, "detect", *images)["images"]]
 
 
-def _run(command: list[str], name: str, *arguments: str, stdin: str = "") -> Any:
+def _loss_in_cpp(runner: Path, artifact: Path, predictions: list[Box], targets: list[Box]) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "targets.json"
+        file.write_text(json.dumps(targets), encoding="utf-8")
+        arguments = ("--predictions", "-", "--targets", str(file))
+        return float(_run(runner, artifact, "loss", *arguments, stdin=json.dumps(predictions))["loss"])
+
+
+def _run(runner: Path, artifact: Path, name: str, *arguments: str, stdin: str = "") -> Any:
     """Run a command of the runner and return the JSON it printed."""
-    runner, *model = command
-    process = subprocess.run(
-        [runner, name, *model, *arguments], input=stdin, stdout=subprocess.PIPE, text=True, check=False
-    )
+    from lensbox.ops import library_path  # late, because it loads torch
+
+    command = [str(runner), name, "--artifact", str(artifact), "--ops", str(library_path()), *arguments]
+    process = subprocess.run(command, input=stdin, stdout=subprocess.PIPE, text=True, check=False)
     if process.returncode != 0:
         raise DemoError(f"lensbox_runner {name} failed with exit code {process.returncode}")
     return json.loads(process.stdout)
 
 
-def _installed_op_library() -> Path:
-    # Imported here, because it loads torch.
-    from lensbox.ops import library_path
+def _found_in_python(artifact: Path, photos: Sequence[Path]) -> list[Found]:
+    from lensbox.runtime import load_artifact
+    from lensbox.runtime.detect.detection import detections_to_json
 
-    return library_path()
+    detector = load_artifact(artifact)
+    results = [detector.detect_image(detector.read_photo(path)) for path in photos]
+    return [detections_to_json(result, detector.classes) for result in results]
+
+
+@contextlib.contextmanager
+def _service(artifact: Path) -> Iterator[str]:
+    """Run `lensbox serve` on a free port of this machine; yield its address once it is ready."""
+    command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(artifact)]
+    command += ["--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        log, url = "", ""
+        try:
+            for line in process.stderr:
+                log += line
+                if listening := re.search(r"listening on (http://[\w.:]+)", line):
+                    url = listening[1]
+                if url and "ready: " in line:
+                    break
+            else:
+                raise DemoError(f"the service did not start:\n{log}")
+            yield url
+        finally:
+            process.terminate()
+            process.stderr.read()  # until it has ended
+
+
+def _required(result: Any) -> Any:
+    """Return a result of the service. Raise DemoError for an error."""
+    if isinstance(result, Exception):
+        raise DemoError(f"the service did not answer: {result}")
+    return result
+
+
+def require_same(door: str, found: list[Found], expected: list[Found]) -> str:
+    """Compare detections in order; return the largest differences in words. Raise DemoError for others."""
+    counts = [len(image) for image in found]
+    if counts != [len(image) for image in expected]:
+        raise DemoError(f"{door} must find as many faces as C++, got {counts}")
+    pairs = [
+        pair for one, other in zip(found, expected, strict=True) for pair in zip(one, other, strict=True)
+    ]
+    pixels = max(
+        abs(value - wanted)
+        for one, other in pairs
+        for value, wanted in zip(one["box"], other["box"], strict=True)
+    )
+    scores = max(abs(one["score"] - other["score"]) for one, other in pairs)
+    if pixels > PIXELS or scores > SCORES:
+        raise DemoError(
+            f"{door} must find the boxes of C++, got boxes {pixels:.3g} px and scores {scores:.3g} off"
+        )
+    return f"boxes within {pixels:.1g} px, scores within {scores:.1g}"
+
+
+def _print_photo(path: Path, found: Found) -> None:
+    with PIL.Image.open(path) as picture:
+        print(f"\n{path.name}, {picture.width} x {picture.height} pixels")
+    for number, detection in enumerate(found, start=1):
+        x1, y1, x2, y2 = detection["box"]
+        print(
+            f"  {detection.get('label', 'face')} {number}: score {detection['score']:.3f}, "
+            f"x {x1:.1f} to {x2:.1f}, y {y1:.1f} to {y2:.1f}"
+        )
+    if not found:
+        raise DemoError(f"no face was found in {path.name}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -121,7 +205,6 @@ def _parser() -> argparse.ArgumentParser:
         help="the program (default: %(default)s)",
     )
     parser.add_argument("--artifact", type=Path, default=Path("artifacts") / "detector.pt")
-    parser.add_argument("--ops", type=Path, help="the op library (default: the installed one)")
     parser.add_argument("--output", type=Path, default=Path("artifacts"), help="default: %(default)s")
     return parser
 

@@ -1,6 +1,7 @@
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import PIL.Image
 import pytest
@@ -8,7 +9,6 @@ from built_runner import built_runner
 from damaged_files import put, rewritten, with_metadata
 
 from lensbox.cli import demo
-from lensbox.cli.samples import DRAWN_BOXES
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def arguments(tmp_path: Path) -> list[str]:
     return [str(word) for pair in paths.items() for word in pair]
 
 
-def test_demo_prints_and_draws(
+def test_three_doors_find_the_same_boxes(
     arguments: list[str], shipped_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(shipped_path, tmp_path / "detector.pt")
@@ -25,11 +25,29 @@ def test_demo_prints_and_draws(
     text = capfd.readouterr().out
     assert "grace_hopper.jpg, 512 x 600 pixels" in text
     assert len(re.findall(r"face 1: score 0\.\d{3}, x \d+\.\d to \d+\.\d, y \d+\.\d to \d+\.\d", text)) == 2
-    gious = re.findall(r"GIoU loss 0\.\d{4}, that is, a GIoU of (0\.\d{4})", text)
-    assert [float(giou) > 0.4 for giou in gious] == [True] * len(DRAWN_BOXES)
+    losses = re.findall(r"^(C\+\+|HTTP): .*loss .*?(0\.\d{4})", text, re.MULTILINE)
+    assert [door for door, _ in losses] == ["C++", "HTTP"]
+    assert losses[0][1] == losses[1][1]
+    assert float(losses[0][1]) < 0.3
+    assert "\nPython: the same boxes within" in text
     with PIL.Image.open(tmp_path / "out" / "demo.png") as picture:
         assert picture.size == (437 + demo.GAP + 512, 512)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["demo.png", "photos"]
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        ([], "as many faces"),
+        ([{"box": [1, 2, 3, 4.1], "score": 0.5}], "0.1 px"),
+        ([{"box": [1, 2, 3, 4], "score": 0.6}], "0.1 off"),
+    ],
+)
+def test_other_boxes_end_the_demo(found: list[dict[str, Any]], message: str) -> None:
+    expected = [[{"box": [1, 2, 3, 4], "score": 0.5}]]
+    assert "0 px" in demo.require_same("Python", expected, expected)
+    with pytest.raises(demo.DemoError, match=message):
+        demo.require_same("Python", [found], expected)
 
 
 def test_demo_names_a_photograph_without_a_face(
