@@ -1,10 +1,15 @@
-"""Read the API keys at the start. `middleware.Guard` compares the key of each request with them."""
+"""API keys: read at the start, and compared with the key of each request."""
 
+import hmac
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from starlette.datastructures import Headers
+
 from lensbox.common.errors import ExitCode, LensboxError, system_reason
+from lensbox.serve.errors import ApiError
 
 _VARIABLE = "LENSBOX_API_KEYS"
 _KEY = re.compile(r"[!-~]{16,256}")
@@ -37,3 +42,21 @@ def read_keys(file: Path | None) -> tuple[bytes, ...]:
             rule = "16 to 256 visible ASCII characters"
             raise ApiKeyError(f"{source}: key {number} must be {rule}, got {len(key)} characters")
     return tuple(key.encode() for key in keys)
+
+
+class Keys:
+    """The known keys. None: every request may pass."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self._keys = keys
+
+    def check(self, headers: Headers) -> None:
+        """Raise ApiError (401) unless `Authorization: Bearer` has a known key. The time tells nothing."""
+        if not self._keys:
+            return
+        scheme, _, text = ",".join(headers.getlist("authorization")).partition(" ")
+        key = text.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+        if not sum(hmac.compare_digest(key, known) for known in self._keys):
+            got = "an unknown key" if key else "none"
+            message = f"send an API key as 'Authorization: Bearer KEY', got {got}"
+            raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})

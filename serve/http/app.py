@@ -12,19 +12,18 @@ from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Route
 
 from lensbox.runtime import Artifact
 from lensbox.serve.engine.devices import device_names
 from lensbox.serve.engine.engines import Engine, Engines
-from lensbox.serve.http import detect, info, loss, v2
-from lensbox.serve.http.admission import Admission
-from lensbox.serve.http.api_keys import read_keys
+from lensbox.serve.http.api_keys import Keys, read_keys
 from lensbox.serve.http.connections import Connections
-from lensbox.serve.http.errors import add_error_handlers
-from lensbox.serve.http.middleware import Defects, Edge, Guard
-from lensbox.serve.http.openapi import require_keys
+from lensbox.serve.http.errors import raise_again
+from lensbox.serve.http.middleware import Edge
+from lensbox.serve.http.openapi import describe
+from lensbox.serve.http.paths import ENDPOINTS, PAGES
 from lensbox.serve.http.service import Peers, Service
 from lensbox.serve.loading import load_model, observed_instance
 from lensbox.serve.observability.metrics import Metrics
@@ -103,32 +102,23 @@ def create_app(
         version=version("lensbox"),
         summary="Runs one detector on photographs, and computes the GIoU loss of boxes.",
         lifespan=lifespan,
-        # Starlette's routes answer before FastAPI's, which take longer and describe the interface.
-        routes=[
-            Route("/v1/detect", detect.detect, methods=["POST"]),
-            Route("/v1/loss", loss.loss, methods=["POST"]),
-        ],
+        exception_handlers={HTTPException: raise_again},
         docs_url=None if settings.no_page else "/docs",
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
         # FastAPI's own would look for OpenTelemetry's settings at each request.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.metrics = metrics
     app.state.connections = Connections()
-    add_error_handlers(app)
-    for routes in (info, detect, loss, v2):
-        app.include_router(routes.router)
-    if not settings.no_page:
-        app.include_router(info.pages)
+    app.state.keys = Keys(keys)
+    endpoints = ENDPOINTS if settings.no_page else (*ENDPOINTS, *PAGES)
+    for one in endpoints:
+        app.add_route(one.path, one, [one.method])  # type: ignore[arg-type]  # Starlette takes ASGI apps, too
+    describe(app, endpoints, needs_key=bool(keys))
     # The middleware added last is the outermost.
-    app.add_middleware(Defects)
-    app.add_middleware(Admission, state=app)
-    if keys:
-        require_keys(app.openapi())
-        app.add_middleware(Guard, keys=keys)
+    app.add_middleware(Edge, state=app)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -137,8 +127,8 @@ def create_app(
             allow_headers=_MAY_BE_SENT,
             expose_headers=_MAY_BE_READ,
         )
-    app.add_middleware(Edge, state=app)
-    stop_tracing = start_tracing(app, settings.otel_endpoint)
+    probes = [one.path for one in endpoints if one.is_probe]
+    stop_tracing = start_tracing(app, settings.otel_endpoint, probes)
     app.add_middleware(Observed, metrics=metrics)
     return app
 

@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from lensbox.common.detect_options import tile_spec
@@ -15,7 +15,7 @@ from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job, TiledJob
 from lensbox.serve.errors import ApiError
-from lensbox.serve.http.openapi import BINARY, DetectAnswer, body, parameters, problems
+from lensbox.serve.http.openapi import BINARY
 from lensbox.serve.http.service import deadline_of_request, service_of
 from lensbox.serve.requests.body import Body, content_encoding, receive
 from lensbox.serve.requests.detect_request import (
@@ -30,8 +30,6 @@ from lensbox.serve.requests.form import FORM
 from lensbox.serve.requests.futures import Deadline, chained, result_for
 from lensbox.serve.requests.image_file import hint_of_form
 
-router = APIRouter(tags=["detect"])
-
 _FORM_FIELDS = {
     "type": "object",
     "properties": {"image": BINARY, "file": BINARY},
@@ -39,15 +37,9 @@ _FORM_FIELDS = {
     "maxProperties": 1,
     "additionalProperties": False,
 }
-_BODIES = {FORM: _FORM_FIELDS, "image/*": BINARY, JSON: DetectQuestion.model_json_schema()}
+BODIES = {FORM: _FORM_FIELDS, "image/*": BINARY, JSON: DetectQuestion.model_json_schema()}
 
 
-@router.post(
-    "/v1/detect",
-    response_model=DetectAnswer,
-    responses=problems(400, 408, 413, 415, 422, 503, 504),
-    openapi_extra={**body(_BODIES), "parameters": parameters(DetectParameters)},
-)
 async def detect(request: Request) -> Response:
     """Detections in one image.
 

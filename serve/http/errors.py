@@ -1,71 +1,74 @@
 """Error answers: problem documents (RFC 9457), and {"error": message} under /v2."""
 
+import asyncio
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import NoReturn
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Scope
 
 from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, NotReadyError, OverloadError, shown
 from lensbox.serve.observability.middleware import CLIENT_GONE
 
+_log = logging.getLogger(__name__)
+
 RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
 
-_EXPECTED = (ApiError, OverloadError, NotReadyError, DeadlineError)
-_CLIENT_GONE = (HangUpError, ClientDisconnect)
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    """Make `app` answer every expected exception with an error document."""
-    for kind in _EXPECTED:
-        app.add_exception_handler(kind, _on_expected)
-    app.add_exception_handler(HTTPException, _on_http_exception)
-    for gone in _CLIENT_GONE:
-        app.add_exception_handler(gone, _on_client_gone)
+_OF_ENGINE = {
+    OverloadError: (503, "overloaded", RETRY_AFTER),
+    NotReadyError: (503, "not_ready", RETRY_AFTER),
+    DeadlineError: (504, "deadline_exceeded", None),
+}
 
 
 def error_response(
     path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
     """Return an error answer in the form of the protocol that `path` belongs to."""
-    if f"{path}/".startswith("/v2/"):
+    if is_v2(path):
         return JSONResponse({"error": message}, status, dict(headers or {}), "application/json")
     title = HTTPStatus(status).phrase
     content = {"type": "about:blank", "title": title, "status": status, "detail": message, "code": code}
     return JSONResponse(content, status, dict(headers or {}), "application/problem+json")
 
 
-def response_to(error: Exception, path: str) -> JSONResponse:
-    """Return the answer to an ApiError or to one of the engine's errors."""
+def is_v2(path: str) -> bool:
+    """Return whether a path belongs to protocol v2."""
+    return f"{path}/".startswith("/v2/")
+
+
+def answer_to(error: BaseException, scope: Scope) -> Response:
+    """Return the answer to an exception of any kind. Log a defect with its traceback."""
+    path = scope["path"]
+    if isinstance(error, asyncio.CancelledError):  # uvicorn cancels requests at shutdown
+        error = NotReadyError("the service is shutting down")
     if isinstance(error, ApiError):
         return error_response(path, error.status, error.code, error.message, error.headers)
-    if isinstance(error, OverloadError):
-        return error_response(path, 503, "overloaded", str(error), RETRY_AFTER)
-    if isinstance(error, DeadlineError):
-        return error_response(path, 504, "deadline_exceeded", str(error))
-    assert isinstance(error, NotReadyError)
-    return error_response(path, 503, "not_ready", str(error), RETRY_AFTER)
+    if isinstance(error, HangUpError | ClientDisconnect):
+        return Response(status_code=CLIENT_GONE)
+    if isinstance(error, HTTPException):
+        return _answer_to_path(error, f"{scope['method']} {shown(path)}", path)
+    for kind, (status, code, headers) in _OF_ENGINE.items():
+        if isinstance(error, kind):
+            return error_response(path, status, code, str(error), headers)
+    _log.error("a request failed: %s %s", scope["method"], shown(path), exc_info=error)
+    message = "the service failed on this request; its log has the cause"
+    return error_response(path, 500, "internal_error", message, {"Connection": "close"})
 
 
-async def _on_expected(request: Request, error: Exception) -> Response:
-    return response_to(error, request.scope["path"])
-
-
-async def _on_http_exception(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    path = request.scope["path"]
-    where = f"{request.method} {shown(path)}"
-    if error.status_code == 404:
-        return error_response(path, 404, "not_found", f"there is no endpoint {where}")
+def _answer_to_path(error: HTTPException, where: str, path: str) -> Response:
     if error.status_code == 405:
-        headers: dict[str, Any] = dict(error.headers or {})
-        message = f"the endpoint takes {headers.get('Allow', 'another method')}, got {where}"
-        return error_response(path, 405, "method_not_allowed", message, headers)
-    return error_response(path, error.status_code, "http_error", str(error.detail), error.headers)
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+        message = f"the endpoint takes {allowed}, got {where}"
+        return error_response(path, 405, "method_not_allowed", message, {"Allow": allowed})
+    return error_response(path, error.status_code, "not_found", f"there is no endpoint {where}")
 
 
-async def _on_client_gone(_: Request, __: Exception) -> Response:
-    return Response(status_code=CLIENT_GONE)
+async def raise_again(_: Request, error: Exception) -> NoReturn:
+    """Replace the handlers of FastAPI, so that `middleware.Edge` gets every exception."""
+    raise error

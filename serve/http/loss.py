@@ -4,29 +4,22 @@ import math
 from concurrent.futures import Future
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from torch import Tensor
 
 from lensbox.runtime.detect.detection import numbers_to_json
 from lensbox.serve.engine.jobs import Loss, LossJob
 from lensbox.serve.errors import ApiError
-from lensbox.serve.http.openapi import LossAnswer, body, problems
 from lensbox.serve.http.service import deadline_of_request, service_of
 from lensbox.serve.requests.body import content_encoding, receive
 from lensbox.serve.requests.boxes import LossQuestion, LossRequest, read_loss_request
 from lensbox.serve.requests.detect_request import NoParameters, query_parameters
 from lensbox.serve.requests.futures import chained, result_for
 
-router = APIRouter(tags=["loss"])
+BODIES = {"application/json": LossQuestion.model_json_schema()}
 
 
-@router.post(
-    "/v1/loss",
-    response_model=LossAnswer,
-    responses=problems(400, 408, 413, 415, 422, 503, 504),
-    openapi_extra=body({"application/json": LossQuestion.model_json_schema()}),
-)
 async def loss(request: Request) -> Response:
     """The loss of predicted boxes against target boxes: the detector's own loss, or else the GIoU loss.
 

@@ -1,13 +1,20 @@
-"""Schemas of answers, only for the OpenAPI document. `requests` has the schemas of requests."""
+"""The OpenAPI document, and the schemas of answers. `requests` has the schemas of requests."""
 
-from collections.abc import Mapping
+import inspect
+import re
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Literal
 
+from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import models_json_schema
 
-from lensbox.serve.http.middleware import is_open
+from lensbox.serve.http.endpoint import Endpoint
+from lensbox.serve.http.errors import is_v2
 
+JSON = "application/json"
+_SCHEMAS = "#/components/schemas/"
 Box = tuple[float, float, float, float]
 BINARY: dict[str, Any] = {"type": "string", "format": "binary"}
 
@@ -107,31 +114,67 @@ class InferAnswer(BaseModel):
     outputs: list[InferTensor]
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return these statuses as problem documents, for `responses` of a route."""
-    content = {"application/problem+json": {"schema": Problem.model_json_schema()}}
-    return {status: {"description": HTTPStatus(status).phrase, "content": content} for status in statuses}
+def describe(app: FastAPI, endpoints: Sequence[Endpoint], needs_key: bool) -> None:
+    """Make /openapi.json of an app describe these endpoints. needs_key: whether requests need an API key."""
+    described = [one for one in endpoints if one.tag]
+    models: set[type[BaseModel]] = {one.answers for one in described if one.answers is not None}
+    kinds: list[Any] = [(model, "serialization") for model in (*models, Problem, V2Error)]
+    _, schemas = models_json_schema(kinds, ref_template=f"{_SCHEMAS}{{model}}")
+    paths: dict[str, dict[str, Any]] = {}
+    for one in described:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, needs_key and not one.is_open)
+    components = {"schemas": schemas["$defs"]}
+    if needs_key:
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    info = {"title": app.title, "summary": app.summary, "version": app.version}
+    document = {"openapi": app.openapi_version, "info": info, "paths": paths, "components": components}
+    app.openapi = lambda: document  # type: ignore[method-assign]  # as FastAPI's documentation does
 
 
-def parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
-    """Return a model's fields as query parameters. Routes read them with `query_parameters`."""
-    return [
-        {"name": name, "in": "query", "required": False, "schema": field}
-        for name, field in model.model_json_schema()["properties"].items()
-    ]
+def _operation(endpoint: Endpoint, needs_key: bool) -> dict[str, Any]:
+    summary, _, description = (inspect.getdoc(endpoint.answer) or "").partition("\n\n")
+    error, kind = ("V2Error", JSON) if is_v2(endpoint.path) else ("Problem", "application/problem+json")
+    errors = {
+        str(status): _response(HTTPStatus(status).phrase, {kind: {"$ref": f"{_SCHEMAS}{error}"}})
+        for status in (*endpoint.errors, *([401] if needs_key else []))
+    }
+    operation: dict[str, Any] = {
+        "tags": [endpoint.tag],
+        "operationId": endpoint.answer.__name__,
+        "summary": summary,
+        "description": description,
+        "parameters": [*_path_parameters(endpoint.path), *_query_parameters(endpoint.query)],
+        "responses": {"200": _response("Success", _answers(endpoint)), **errors},
+    }
+    if endpoint.bodies:
+        operation["requestBody"] = {"required": True, **_content(endpoint.bodies)}
+    if needs_key:
+        operation["security"] = [{"bearer": []}]
+    return operation
 
 
-def body(schemas: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return a required request body. schemas: by media type."""
-    content = {name: {"schema": schema} for name, schema in schemas.items()}
-    return {"requestBody": {"required": True, "content": content}}
+def _answers(endpoint: Endpoint) -> Mapping[str, Any]:
+    """Return the schemas of an answer by media type."""
+    if endpoint.tag == "metrics":
+        return {"text/plain": {"type": "string"}}
+    if endpoint.answers is None:
+        return {JSON: {}}
+    return {JSON: {"$ref": f"{_SCHEMAS}{endpoint.answers.__name__}"}}
 
 
-def require_keys(document: dict[str, Any]) -> None:
-    """Add the API key to an OpenAPI document, and 401 to each operation that needs a key."""
-    document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    for path, operations in document["paths"].items():
-        for operation in () if is_open(path) else operations.values():
-            kind = "application/json" if f"{path}/".startswith("/v2/") else "application/problem+json"
-            operation["responses"]["401"] = {"description": "No known key", "content": {kind: {}}}
-            operation["security"] = [{"bearer": []}]
+def _response(description: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
+    return {"description": description, **_content(schemas)}
+
+
+def _content(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    return {"content": {name: {"schema": schema} for name, schema in schemas.items()}}
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    names = re.findall(r"{(\w+)}", path)
+    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+
+
+def _query_parameters(query: type[BaseModel] | None) -> list[dict[str, Any]]:
+    fields = {} if query is None else query.model_json_schema()["properties"]
+    return [{"name": name, "in": "query", "required": False, "schema": fields[name]} for name in fields]

@@ -2,18 +2,18 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
-from fastapi import APIRouter, Request, Response
+from fastapi import Request, Response
 from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.serve.engine.engines import Model
 from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob
 from lensbox.serve.errors import ApiError, shown
-from lensbox.serve.http.openapi import BINARY, InferAnswer, ModelMetadata, V2Error, body
+from lensbox.serve.http.openapi import BINARY
 from lensbox.serve.http.service import Service, deadline_of_request, service_of
 from lensbox.serve.requests.body import content_encoding, decompress, receive
 from lensbox.serve.requests.futures import Deadline, result_for
@@ -26,76 +26,47 @@ from lensbox.serve.requests.v2_request import (
     read_infer_request,
 )
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 HEADER_LENGTH = "Inference-Header-Content-Length"
 MODEL_VERSION = "1"  # an artifact has one version
 _INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
 _MOST_NUMBERS = {True: 1 << 24, False: 1 << 20}  # in binary answers, and in JSON (up to 25 bytes each)
 _CHUNK = 4096  # numbers converted to text per call, which holds the GIL
 
-router = APIRouter(prefix="/v2", tags=["v2"])
+BODIES = {"application/json": {"type": "object"}, "application/octet-stream": BINARY}
 
 
-def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": V2Error} for status in statuses}
-
-
-_ERRORS = _errors(400, 404, 503)
-_NAME = {"parameters": [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]}
-_INFER = {**_NAME, **body({"application/json": {"type": "object"}, "application/octet-stream": BINARY})}
-
-
-def _model_route(method: str, path: str, **options: Any) -> Callable[[Function], Function]:
-    """Route /models/{name} + path, and the same with /versions/{version}, which is not in OpenAPI."""
-
-    def decorate(function: Function) -> Function:
-        for infix, described in (("", True), ("/versions/{version}", False)):
-            route = f"/models/{{name}}{infix}{path}"
-            router.api_route(route, methods=[method], include_in_schema=described, **options)(function)
-        return function
-
-    return decorate
-
-
-@router.get("")
-async def server_metadata(request: Request) -> dict[str, Any]:
+async def server_metadata(request: Request) -> Any:
     """Name, version and extensions of this server."""
     extensions = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
     return {"name": "lensbox", "version": request.app.version, "extensions": extensions}
 
 
-@router.get("/health/live", responses=_errors(503))
-async def server_live(request: Request) -> dict[str, bool]:
+async def server_live(request: Request) -> Any:
     """The same as /livez."""
     service_of(request).check_alive()
     return {"live": True}
 
 
-@router.get("/health/ready", responses=_errors(503))
-async def server_ready(request: Request) -> dict[str, bool]:
+async def server_ready(request: Request) -> Any:
     """The same as /readyz."""
     service_of(request).check_available()
     return {"ready": True}
 
 
-@router.post("/repository/index", responses=_errors(503))
-async def repository_index(request: Request) -> list[dict[str, str]]:
+async def repository_index(request: Request) -> Any:
     """The one model of this server."""
     name = service_of(request).engine.ready_artifact().metadata.name
     return [{"name": name, "version": MODEL_VERSION, "state": "READY", "reason": ""}]
 
 
-@_model_route("GET", "/ready", responses=_ERRORS, openapi_extra=_NAME)
-async def model_ready(request: Request) -> dict[str, Any]:
+async def model_ready(request: Request) -> Any:
     """200 while /readyz answers 200."""
     model = _model(request)
     service_of(request).check_available()
     return {"name": model.metadata.name, "ready": True}
 
 
-@_model_route("GET", "/config", responses=_ERRORS, openapi_extra=_NAME)
-async def model_config(request: Request) -> dict[str, Any]:
+async def model_config(request: Request) -> Any:
     """Inputs, outputs and largest batch, in the form of Triton's model configuration."""
     model = _model(request)
     tensors = model_tensors(model.metadata)
@@ -115,9 +86,7 @@ async def model_config(request: Request) -> dict[str, Any]:
     }
 
 
-@router.get("/models/stats", include_in_schema=False)
-@_model_route("GET", "/stats", responses=_ERRORS, openapi_extra=_NAME)
-async def model_statistics(request: Request) -> dict[str, Any]:
+async def model_statistics(request: Request) -> Any:
     """The number of inference requests so far, by outcome. /metrics has latencies and batches."""
     model = _model(request) if "name" in request.path_params else service_of(request).engine.ready_artifact()
     counts = service_of(request).inferences
@@ -131,8 +100,7 @@ async def model_statistics(request: Request) -> dict[str, Any]:
     return {"model_stats": [statistics]}
 
 
-@_model_route("GET", "", response_model=ModelMetadata, responses=_ERRORS, openapi_extra=_NAME)
-async def model_metadata(request: Request) -> dict[str, Any]:
+async def model_metadata(request: Request) -> Any:
     """Inputs and outputs of the model. All inputs but `images` may be left out."""
     metadata = _model(request).metadata
     tensors = model_tensors(metadata)
@@ -145,13 +113,6 @@ async def model_metadata(request: Request) -> dict[str, Any]:
     }
 
 
-@_model_route(
-    "POST",
-    "/infer",
-    response_model=InferAnswer,
-    responses=_errors(400, 404, 408, 413, 415, 422, 503, 504),
-    openapi_extra=_INFER,
-)
 async def infer(request: Request) -> Response:
     """Detections on canvases."""
     service = service_of(request)

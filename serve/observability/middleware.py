@@ -16,8 +16,6 @@ _NO_ENDPOINT = "none"  # the route of a request that matches no endpoint
 CLIENT_GONE = 499  # nginx's status for a client that closed the connection; only logs and metrics show it
 _LONGEST_PATH = 1000
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(%[0-9A-Za-z]{1,16})?")
-# Probes request these paths every few seconds. Such requests are logged at debug.
-PROBES = frozenset({"/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready"})
 
 
 class Observed:
@@ -52,13 +50,14 @@ class Observed:
 def report(metrics: Metrics, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
     """Count and log an answered request."""
     metrics.request_answered(_route(scope), status, seconds)
-    level = logging.DEBUG if scope["path"] in PROBES else logging.INFO
+    is_probe = getattr(scope.get("route"), "is_probe", False)  # every few seconds
+    level = logging.DEBUG if is_probe else logging.INFO
     if _log.isEnabledFor(level):
         _log_request(level, scope, status, seconds, ids)
 
 
 def _route(scope: Scope) -> str:
-    """Return the path of the endpoint as declared; the router stores it in the scope."""
+    """Return the path of the endpoint as declared; the endpoint stores itself in the scope."""
     return getattr(scope.get("route"), "path", _NO_ENDPOINT)
 
 

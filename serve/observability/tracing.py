@@ -6,14 +6,13 @@ OpenTelemetry's own environment variables apply.
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.types import Scope
 
 from lensbox.serve.observability.logs import CURRENT
-from lensbox.serve.observability.middleware import PROBES
 
 _log = logging.getLogger(__name__)
 
@@ -22,10 +21,10 @@ _DEFAULTS = {"OTEL_SEMCONV_STABILITY_OPT_IN": "http", "OTEL_SERVICE_NAME": "lens
 _FLUSH_TIMEOUT = 2.0  # seconds
 
 
-def start_tracing(app: FastAPI, endpoint: str) -> Callable[[], None] | None:
+def start_tracing(app: FastAPI, endpoint: str, probes: Iterable[str] = ()) -> Callable[[], None] | None:
     """Make a span of each request. Return a function that sends the remaining spans, or None without traces.
 
-    endpoint: URL of a collector; "" leaves the choice to the environment.
+    endpoint: URL of a collector; "" leaves the choice to the environment. probes: paths without spans.
     """
     if not endpoint and not any(map(os.environ.get, _ENDPOINTS)):
         return None
@@ -50,7 +49,7 @@ def start_tracing(app: FastAPI, endpoint: str) -> Callable[[], None] | None:
     set_global_response_propagator(TraceResponsePropagator())  # type: ignore[no-untyped-call]
     app.add_middleware(
         OpenTelemetryMiddleware,
-        excluded_urls=",".join(f"{path}$" for path in PROBES),
+        excluded_urls=",".join(f"{path}$" for path in probes),
         exclude_spans=["receive", "send"],
         server_request_hook=_note_ids,
         tracer_provider=provider,

@@ -10,11 +10,11 @@ from deployed import DEPLOY, PORT, parameters_of, read_documents, settings_of, v
 from page_blocks import read_blocks
 
 from lensbox.runtime.file.metadata import FORMAT_VERSION
-from lensbox.serve.http import info, v2
+from lensbox.serve.http.paths import ENDPOINTS
 from lensbox.serve.ray import proxy
 from lensbox.serve.ray.settings import read_settings
 
-ROUTES = {route.path for module in (info, v2) for route in module.router.routes}
+ROUTES = {endpoint.path for endpoint in ENDPOINTS}
 DEPLOYMENT, SERVICE = read_documents(DEPLOY / "kubernetes" / "lensbox.yaml")
 (RUNTIME,) = read_documents(DEPLOY / "kserve" / "runtime.yaml")
 (RAY,) = read_documents(DEPLOY / "kuberay" / "rayservice.yaml")

@@ -1,0 +1,58 @@
+"""One path of the service: an ASGI application with the rules for its requests."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.types import Receive, Scope, Send
+
+from lensbox.serve.http.admission import admit
+from lensbox.serve.http.service import service_of
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Answer the requests for one method of one path.
+
+    answer: returns a response or what becomes JSON, or raises an exception (see `errors.answer_to`). is_open:
+    requests need no API key. is_probe: requests are logged at debug level and not traced. is_admitted:
+    requests pass admission control.
+
+    For the OpenAPI document, beside the docstring of `answer`: tag ("" leaves the path out), answers (type of
+    the answer), errors (their statuses), query (parameters), bodies (schemas by media type).
+    """
+
+    method: str
+    path: str
+    answer: Callable[[Request], Awaitable[Any]]
+    tag: str = ""
+    answers: type[BaseModel] | None = None
+    errors: tuple[int, ...] = ()
+    query: type[BaseModel] | None = None
+    bodies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    is_open: bool = False
+    is_probe: bool = False
+    is_admitted: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self  # for metrics and logs
+        request = Request(scope, receive, send)
+        if not self.is_open:
+            request.app.state.keys.check(request.headers)
+        if not self.is_admitted:
+            await self._send_answer(request, scope, receive, send)
+            return
+        service = service_of(request)
+        admit(service, request)
+        try:
+            await self._send_answer(request, scope, receive, send)
+        finally:
+            service.in_progress -= 1
+
+    async def _send_answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self.answer(request)
+        response = answer if isinstance(answer, Response) else JSONResponse(answer)
+        await response(scope, receive, send)

@@ -1,0 +1,70 @@
+"""The table of paths, for routes, API keys, admission, metrics, logs and the OpenAPI document."""
+
+from typing import Any
+
+from lensbox.serve.http import detect, info, loss, v2
+from lensbox.serve.http.endpoint import Endpoint
+from lensbox.serve.http.openapi import (
+    DetectAnswer,
+    Health,
+    InferAnswer,
+    LossAnswer,
+    ModelAnswer,
+    ModelMetadata,
+)
+from lensbox.serve.requests.detect_request import DetectParameters
+
+_POSTED = (400, 408, 413, 415, 422, 503, 504)
+
+
+def _probe(path: str, answer: Any, tag: str, answers: Any = None) -> Endpoint:
+    return Endpoint("GET", path, answer, tag, answers, (503,), is_open=True, is_probe=True)
+
+
+def _of_model(
+    method: str,
+    path: str,
+    answer: Any,
+    answers: Any = None,
+    errors: tuple[int, ...] = (400, 404, 503),
+    **more: Any,
+) -> tuple[Endpoint, Endpoint]:
+    """Return the endpoints of a path below a model of protocol v2, and below its version."""
+    model = "/v2/models/{name}"
+    return (
+        Endpoint(method, f"{model}{path}", answer, "v2", answers, errors, **more),
+        Endpoint(method, f"{model}/versions/{{version}}{path}", answer, **more),
+    )
+
+
+# The first paths are found first.
+ENDPOINTS = (
+    Endpoint(
+        *("POST", "/v1/detect", detect.detect, "detect", DetectAnswer, _POSTED),
+        query=DetectParameters,
+        bodies=detect.BODIES,
+        is_admitted=True,
+    ),
+    *_of_model("POST", "/infer", v2.infer, InferAnswer, (*_POSTED, 404), bodies=v2.BODIES, is_admitted=True),
+    Endpoint(
+        *("POST", "/v1/loss", loss.loss, "loss", LossAnswer, _POSTED), bodies=loss.BODIES, is_admitted=True
+    ),
+    Endpoint("GET", "/v1/model", info.model, "model", ModelAnswer, (503,)),
+    _probe("/livez", info.livez, "health", Health),
+    _probe("/healthz", info.livez, ""),
+    _probe("/readyz", info.readyz, "health", Health),
+    Endpoint("GET", "/metrics", info.metrics, "metrics", is_probe=True),
+    Endpoint("GET", "/v2", v2.server_metadata, "v2"),
+    _probe("/v2/health/live", v2.server_live, "v2"),
+    _probe("/v2/health/ready", v2.server_ready, "v2"),
+    Endpoint("POST", "/v2/repository/index", v2.repository_index, "v2", errors=(503,)),
+    Endpoint("GET", "/v2/models/stats", v2.model_statistics),
+    *_of_model("GET", "/ready", v2.model_ready),
+    *_of_model("GET", "/config", v2.model_config),
+    *_of_model("GET", "/stats", v2.model_statistics),
+    *_of_model("GET", "", v2.model_metadata, ModelMetadata),
+)
+PAGES = (
+    Endpoint("GET", "/", info.page, is_open=True),
+    Endpoint("GET", "/page/{name}", info.page_file, is_open=True),
+)
