@@ -23,6 +23,8 @@ install(FILES
   ${CMAKE_CURRENT_BINARY_DIR}/LensboxConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/LensboxConfigVersion.cmake
   ../ops/cmake/FindTorch.cmake
   DESTINATION ${package_folder})
+install(FILES ../ops/cmake/LensboxOpsConfig.cmake ../ops/cmake/FindTorch.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/LensboxOps)
 
 # The op library is built by itself (docs/cpp.md). Beside the shared library, whatever uses that finds it.
 set(LENSBOX_OPS_LIBRARY "" CACHE FILEPATH "An op library to install beside the shared library")
@@ -31,4 +33,19 @@ if(LENSBOX_OPS_LIBRARY)
     message(FATAL_ERROR "LENSBOX_OPS_LIBRARY names a file that is not there: ${LENSBOX_OPS_LIBRARY}")
   endif()
   install(FILES ${LENSBOX_OPS_LIBRARY} DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME liblensbox_ops.so)
+endif()
+
+# `cmake --install BUILD --component device`: a folder to copy to a device, with the program, the op library and every
+# shared library that they need but those of glibc, which belong to the system.
+if(LENSBOX_RUNTIME_PROGRAM)
+  install(TARGETS lensbox_runner RUNTIME_DEPENDENCY_SET device_libraries
+    RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT device EXCLUDE_FROM_ALL)
+  install(RUNTIME_DEPENDENCY_SET device_libraries
+    DIRECTORIES ${LENSBOX_TORCH_ROOT}/lib
+    PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|util|resolv)\\.so" "^libcuda\\.so" "^libnvidia-ml\\.so"
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT device EXCLUDE_FROM_ALL)
+  if(LENSBOX_OPS_LIBRARY)
+    install(FILES ${LENSBOX_OPS_LIBRARY} DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME liblensbox_ops.so
+      COMPONENT device EXCLUDE_FROM_ALL)
+  endif()
 endif()

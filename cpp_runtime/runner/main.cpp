@@ -229,7 +229,7 @@ void send_prints_to_stderr() {
 std::string version() {
   const auto onnxruntime = lensbox::onnxruntime_version();
   return "lensbox_runner " LENSBOX_VERSION " (libtorch " TORCH_VERSION +
-         (onnxruntime ? ", onnxruntime " + *onnxruntime : std::string()) + ")";
+         (onnxruntime ? ", onnxruntime " + *onnxruntime : ", without onnxruntime") + ")";
 }
 
 int fail(ExitCode code, const std::string& message) {

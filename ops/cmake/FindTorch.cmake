@@ -71,6 +71,14 @@ endif()
 if(NOT TARGET lensbox_torch)
   add_library(lensbox_torch INTERFACE)
   lensbox_link_torch(lensbox_torch INTERFACE)
+  if(LENSBOX_TORCH_HAS_CUDA)
+    # CUDA is available in a process in which libtorch_cuda is loaded. No symbol of it need be used here, so the linker
+    # would drop it where --as-needed is its default.
+    target_link_libraries(lensbox_torch INTERFACE
+      "-Wl,--push-state,--no-as-needed,${LENSBOX_TORCH_ROOT}/lib/libtorch_cuda.so,--pop-state")
+    # libtorch_cuda needs libraries (cuDNN, NCCL, ...) in packages where the linker does not look.
+    target_link_options(lensbox_torch INTERFACE LINKER:--allow-shlib-undefined)
+  endif()
 endif()
 
 message(STATUS "lensbox: torch ${LENSBOX_TORCH_VERSION} at ${LENSBOX_TORCH_ROOT}, CUDA: ${LENSBOX_TORCH_HAS_CUDA}")

@@ -81,7 +81,7 @@ def test_tensors_go_in_and_out(examples: Path, artifact: Path) -> None:
 
 def test_the_quick_start_of_the_page_builds_and_runs(installed: Path, artifact: Path, tmp_path: Path) -> None:
     """From the page: the program, its CMakeLists.txt, and the paths that the commands look up."""
-    blocks = read_blocks("docs/cpp.md")
+    blocks = read_blocks("docs/cpp.md", "Quick start")
     texts = {block.language: block.text for block in blocks}
     (tmp_path / "main.cpp").write_text(texts["cpp"])
     (tmp_path / "CMakeLists.txt").write_text(texts["cmake"])
@@ -119,6 +119,31 @@ def test_exports_only_the_interface(installed: Path) -> None:
     assert "lensbox::device_of(lensbox::Detector const&)" in shown
     own = re.compile(r"((typeinfo|typeinfo name|vtable) for )?lensbox::")
     assert [symbol for symbol in shown if not own.match(symbol)] == []
+
+
+def test_a_program_of_ones_own_loads_an_artifact_with_the_ops_alone(artifact: Path, tmp_path: Path) -> None:
+    """The program of the page names no symbol of the op library, which the linker must keep."""
+    blocks = read_blocks("docs/cpp.md", "The ops alone")
+    texts = {block.language: block.text for block in blocks}
+    (tmp_path / "main.cpp").write_text(texts["cpp"])
+    (tmp_path / "CMakeLists.txt").write_text(texts["cmake"])
+    output("sh", "-ec", texts["sh"].replace("detector.pt", str(artifact)), cwd=tmp_path)
+    needed = output("readelf", "--dynamic", tmp_path / "build" / "plain_program")
+    assert "[liblensbox_ops.so]" in needed
+
+
+@pytest.mark.exhaustive
+def test_a_folder_for_a_device_has_all_but_the_libraries_of_glibc(artifact: Path, tmp_path: Path) -> None:
+    runner = tmp_path / "device" / "bin" / "lensbox_runner"
+    output(
+        "cmake", "--install", built_runner().parent, "--component", "device", "--prefix", runner.parents[1]
+    )
+    lines = output("ldd", runner).splitlines()
+    outside = {line.split()[0] for line in lines if f" {tmp_path}" not in line}
+    glibc = {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}
+    assert {name for name in outside if not name.startswith(("/lib", "linux-vdso"))} <= glibc
+    shutil.copy(library_path(), tmp_path / "device" / "lib" / "liblensbox_ops.so")
+    assert json.loads(output(runner, "selftest", "--artifact", artifact))["passed"]
 
 
 @pytest.mark.exhaustive
