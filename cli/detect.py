@@ -14,9 +14,10 @@ from lensbox.cli.command import FILE, OPS, Command, CommandError, fraction, seco
 from lensbox.cli.detector import Detector, Question, artifact_detector, service_detector
 from lensbox.cli.file_list import ListedFile, is_folder, list_files
 from lensbox.cli.output import FORMATS, CocoResults, check_drawings, draw, make_format, progress
-from lensbox.client.answers import ImageDetections, ServiceError
+from lensbox.client.answers import ServiceError
 from lensbox.client.client import Client
 from lensbox.common.detect_options import DECODE, tile_spec
+from lensbox.common.detections import ImageDetections
 from lensbox.common.errors import ExitCode, InputError, LensboxError
 
 _COUNT = click.IntRange(1, 4096)

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from lensbox.client.answers import ImageDetections
 from lensbox.client.client import Client, Orientation, Results
 from lensbox.common.detect_options import Decode, tile_spec
+from lensbox.common.detections import ImageDetections
 from lensbox.common.errors import ArtifactError, LensboxError, OutputError
 from lensbox.common.files import require_writable_folder
 from lensbox.common.machine import package_version

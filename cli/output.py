@@ -17,7 +17,7 @@ import PIL.ImageOps
 from lensbox.cli.annotate import annotate
 from lensbox.cli.detector import Detector
 from lensbox.cli.file_list import ListedFile
-from lensbox.client.answers import Detection, ImageDetections
+from lensbox.common.detections import Detection, ImageDetections
 from lensbox.common.errors import InputError, system_reason
 from lensbox.common.files import atomic_write
 

@@ -1,73 +1,15 @@
 """The answers of a service as Python types, and its errors."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from lensbox.common.detections import number_of_json
 from lensbox.common.errors import ExitCode, LensboxError
 
 SHOWN = 200  # characters of an unexpected answer in a message
 # Statuses that concern one image and say nothing about the next.
 _OF_ONE_IMAGE = frozenset({400, 408, 413, 415, 500, 504})
-
-Box = tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class Detection:
-    """One detected object.
-
-    box: x1, y1, x2, y2 in pixels of the upright photograph at full size. score: 0..1. label: class name, None
-    if the detector has no classes. extras: further outputs by name, as nested lists; points in pixels of the
-    photograph; None for numbers that are not finite.
-    """
-
-    box: Box
-    score: float
-    label: str | None = None
-    extras: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "Detection":
-        """Parse the object that all runtimes print. Raise KeyError, TypeError or ValueError if malformed."""
-        x1, y1, x2, y2 = (_number(value) for value in document["box"])
-        label = document.get("label")
-        return cls(
-            (x1, y1, x2, y2),
-            _number(document["score"]),
-            None if label is None else str(label),
-            dict(document.get("extras", {})),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {
-            "box": [_json_number(value) for value in self.box],
-            "score": _json_number(self.score),
-            **({} if self.label is None else {"label": self.label}),
-            **({"extras": dict(self.extras)} if self.extras else {}),
-        }
-
-
-@dataclass(frozen=True)
-class ImageDetections:
-    """The detections in one image, best first. width, height: of the upright photograph at full size."""
-
-    width: int
-    height: int
-    detections: tuple[Detection, ...]
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "ImageDetections":
-        """Parse an answer of /v1/detect. Raise KeyError, TypeError or ValueError if malformed."""
-        detections = tuple(Detection.from_json(detection) for detection in document["detections"])
-        return cls(int(document["width"]), int(document["height"]), detections)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        detections = [detection.to_json() for detection in self.detections]
-        return {"width": self.width, "height": self.height, "detections": detections}
 
 
 @dataclass(frozen=True)
@@ -87,7 +29,7 @@ class LossAnswer:
         """Parse an answer of /v1/loss. Raise KeyError, TypeError or ValueError if malformed."""
         gradient = answer.get("gradient")
         return cls(
-            _number(answer["loss"]),
+            number_of_json(answer["loss"]),
             int(answer["slots"]),
             None if gradient is None else _numbers(gradient),
         )
@@ -154,13 +96,5 @@ def unexpected(answer: object) -> ServiceError:
     return ServiceError(200, "unexpected_answer", detail)
 
 
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)
-
-
 def _numbers(values: list[Any]) -> list[Any]:
-    return [_numbers(value) if isinstance(value, list) else _number(value) for value in values]
-
-
-def _json_number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return [_numbers(value) if isinstance(value, list) else number_of_json(value) for value in values]

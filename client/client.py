@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 from numpy.typing import ArrayLike
 
-from lensbox.client.answers import ImageDetections, LossAnswer, Model, ServiceError
+from lensbox.client.answers import LossAnswer, Model, ServiceError
 from lensbox.client.images import Image, image_bytes
+from lensbox.common.detections import ImageDetections
 from lensbox.common.errors import InputError, LensboxError, system_reason
 from lensbox.common.pictures import ColorOrder, check_color_order, require_many
 

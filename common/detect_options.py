@@ -16,6 +16,13 @@ def check_decode(decode: str) -> None:
         )
 
 
+def check_thresholds(**thresholds: float | None) -> None:
+    """Raise ValueError unless each threshold is between 0 and 1, or None."""
+    for name, value in thresholds.items():
+        if value is not None and not 0 <= value <= 1:  # true for NaN, too
+            raise ValueError(f"{name} must be between 0 and 1, got {value:g}")
+
+
 @dataclass(frozen=True)
 class TileSpec:
     """A specification of tiles.

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from lensbox.common.detect_options import Decode, Tiles, TileSpec, tile_spec
+from lensbox.common.detect_options import Decode, Tiles, TileSpec, check_thresholds, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many, require_rgb
@@ -275,9 +275,7 @@ class Artifact:
         """Return the given thresholds, or the defaults for None. Raise ValueError."""
         score = self.metadata.score_threshold if score_threshold is None else float(score_threshold)
         iou = self.metadata.iou_threshold if iou_threshold is None else float(iou_threshold)
-        for name, value in (("score_threshold", score), ("iou_threshold", iou)):
-            if not 0 <= value <= 1:  # true for NaN, too
-                raise ValueError(f"{name} must be between 0 and 1, got {value:g}")
+        check_thresholds(score_threshold=score, iou_threshold=iou)
         return score, iou
 
     def _detect_batches(

@@ -4,7 +4,6 @@ from concurrent.futures import Future
 from typing import Any
 
 from fastapi import Request
-from fastapi.responses import JSONResponse, Response
 
 from lensbox.common.detect_options import tile_spec
 from lensbox.common.errors import InputError
@@ -15,60 +14,48 @@ from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job, TiledJob
 from lensbox.serve.errors import ApiError
-from lensbox.serve.http.openapi import BINARY
 from lensbox.serve.http.service import deadline_of_request, service_of
-from lensbox.serve.requests.body import Body, content_encoding, receive
+from lensbox.serve.requests.body import Body, receive
 from lensbox.serve.requests.detect_request import (
-    JSON,
     DetectParameters,
-    DetectQuestion,
     query_parameters,
     read_detect_request,
     wraps_image,
 )
-from lensbox.serve.requests.form import FORM
-from lensbox.serve.requests.futures import Deadline, chained, result_for
+from lensbox.serve.requests.futures import Deadline, result_for
 from lensbox.serve.requests.image_file import hint_of_form
 
-_FORM_FIELDS = {
-    "type": "object",
-    "properties": {"image": BINARY, "file": BINARY},
-    "minProperties": 1,
-    "maxProperties": 1,
-    "additionalProperties": False,
-}
-BODIES = {FORM: _FORM_FIELDS, "image/*": BINARY, JSON: DetectQuestion.model_json_schema()}
+Found = DetectionArrays | Detections
 
 
-async def detect(request: Request) -> Response:
+async def detect(request: Request) -> Any:
     """Detections in one image.
 
     The body is an image file; a multipart form with one field `image` or `file`; or JSON with the file in
     base64, and parameters beside it.
     """
-    service, deadline = service_of(request), deadline_of_request(request)
-    settings = service.settings
+    service = service_of(request)
     service.check_ready()
     asked = query_parameters(request, DetectParameters)
-    content_encoding(request, ("identity",))
-    file: Body
-    file, deadline = await receive(request, settings.max_body_bytes, settings, deadline)
+    deadline = deadline_of_request(request)
+    file, deadline = await receive(request, service.settings.max_body_bytes, service.settings, deadline)
     content_type = request.headers.get("content-type", "")
     if wraps_image(content_type):
-        reading = service.json_parser.submit(read_detect_request, bytes(file), content_type, asked)
+        reading = service.json_parser.submit(read_detect_request, file, content_type, asked)
         file, asked = await result_for(request, reading, deadline)
+    metadata = service.engine.ready_artifact().metadata
     try:
-        answer = await _find(request, file, asked, deadline)
+        found = await _find(request, file, asked, deadline)
     except ApiError as error:
         if error.code == "undecodable_image" and "--data-binary" not in error.message:
             error.message += hint_of_form(content_type)
         raise
-    # Without validation by DetectAnswer, which would check each number of each embedding again.
-    return JSONResponse(answer)
+    detections = detections_to_json(found, metadata.classes)
+    return {"width": found.width, "height": found.height, "detections": detections}
 
 
-async def _find(request: Request, file: Body, asked: DetectParameters, deadline: Deadline) -> dict[str, Any]:
-    """Decode a file and detect; return the answer. Raises NotReadyError.
+async def _find(request: Request, file: Body, asked: DetectParameters, deadline: Deadline) -> Found:
+    """Decode a file and detect. Raises NotReadyError.
 
     The engine decodes JPEG files that its GPU takes, unless the file is alone: a single file is decoded
     faster here. A front end hands over no more files than its share of the engine's places: decoding here
@@ -84,21 +71,19 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
         coded = coded_photo("", file, metadata.canvas, reading)
         if coded is not None and coded.width * coded.height <= service.settings.max_pixels:
             job = CodedJob(coded, asked.score_threshold, asked.iou_threshold)
-            detections = await result_for(request, service.engine.submit(job, deadline.at), deadline)
-            if detections is not None:
-                return _answer(coded.width, coded.height, detections, metadata)
+            found: Found | None = await result_for(request, service.engine.submit(job, deadline.at), deadline)
+            if found is not None:
+                return found
 
-    def infer(photo: Photo) -> "Future[DetectionArrays | Detections]":
+    def infer(photo: Photo) -> "Future[Any]":
         return service.engine.submit(_job(photo, asked, metadata), deadline.at)
 
-    decoding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, is_alone)
-    photo, found = await result_for(request, chained(decoding, infer), deadline)
-    return _answer(photo.width, photo.height, found, metadata)
+    finding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, infer, is_alone)
+    decoded: Found = await result_for(request, finding, deadline)
+    return decoded
 
 
-def _job(
-    photo: Photo, asked: DetectParameters, metadata: ArtifactMetadata
-) -> Job[DetectionArrays | Detections]:
+def _job(photo: Photo, asked: DetectParameters, metadata: ArtifactMetadata) -> Job[Found]:
     """Return the job of a photograph. Raises ApiError (422) for too many tiles."""
     if asked.tiles is None:
         return DetectJob(photo, asked.score_threshold, asked.iou_threshold)
@@ -108,10 +93,3 @@ def _job(
         raise ApiError(422, "invalid_parameter", str(error)) from None
     iou = metadata.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
     return TiledJob(photo, windows, asked.score_threshold, iou)
-
-
-def _answer(
-    width: int, height: int, found: DetectionArrays | Detections, metadata: ArtifactMetadata
-) -> dict[str, Any]:
-    detections = detections_to_json(found, metadata.classes)
-    return {"width": width, "height": height, "detections": detections}

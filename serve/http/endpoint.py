@@ -1,15 +1,15 @@
 """One path of the service: an ASGI application with the rules for its requests."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from lensbox.serve.http.admission import admit
+from lensbox.serve.http.answers import json_response
 from lensbox.serve.http.service import service_of
 
 
@@ -22,17 +22,16 @@ class Endpoint:
     requests pass admission control.
 
     For the OpenAPI document, beside the docstring of `answer`: tag ("" leaves the path out), answers (type of
-    the answer), errors (their statuses), query (parameters), bodies (schemas by media type).
+    the answer), errors (their statuses), query (its parameters).
     """
 
     method: str
     path: str
     answer: Callable[[Request], Awaitable[Any]]
     tag: str = ""
-    answers: type[BaseModel] | None = None
+    answers: type[Any] | None = None
     errors: tuple[int, ...] = ()
-    query: type[BaseModel] | None = None
-    bodies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    query: type[Struct] | None = None
     is_open: bool = False
     is_probe: bool = False
     is_admitted: bool = False
@@ -54,5 +53,5 @@ class Endpoint:
 
     async def _send_answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self.answer(request)
-        response = answer if isinstance(answer, Response) else JSONResponse(answer)
+        response = answer if isinstance(answer, Response) else json_response(answer)
         await response(scope, receive, send)

@@ -7,12 +7,12 @@ from http import HTTPStatus
 from typing import NoReturn
 
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
 from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, NotReadyError, OverloadError, shown
+from lensbox.serve.http.answers import Problem, V2Error, json_response
 from lensbox.serve.observability.middleware import CLIENT_GONE
 
 _log = logging.getLogger(__name__)
@@ -28,13 +28,12 @@ _OF_ENGINE = {
 
 def error_response(
     path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
+) -> Response:
     """Return an error answer in the form of the protocol that `path` belongs to."""
     if is_v2(path):
-        return JSONResponse({"error": message}, status, dict(headers or {}), "application/json")
-    title = HTTPStatus(status).phrase
-    content = {"type": "about:blank", "title": title, "status": status, "detail": message, "code": code}
-    return JSONResponse(content, status, dict(headers or {}), "application/problem+json")
+        return json_response(V2Error(message), status, headers)
+    problem = Problem("about:blank", HTTPStatus(status).phrase, status, message, code)
+    return json_response(problem, status, headers, "application/problem+json")
 
 
 def is_v2(path: str) -> bool:

@@ -11,7 +11,7 @@ from fastapi.responses import FileResponse
 from prometheus_client.exposition import choose_encoder
 from starlette.exceptions import HTTPException
 
-from lensbox.serve.http.openapi import Limits
+from lensbox.serve.http.answers import Health, Limits, ServiceInfo
 from lensbox.serve.http.service import service_of
 
 _PAGE = {path.name: path for path in (Path(__file__).parents[1] / "page").iterdir()}
@@ -25,15 +25,14 @@ async def livez(request: Request) -> Any:
     /healthz is the same.
     """
     service_of(request).check_alive()
-    return {"status": "alive"}
+    return Health("alive")
 
 
 async def readyz(request: Request) -> Any:
     """200 once the model is loaded, self-tested and warmed up; 503: send requests to another instance."""
     service = service_of(request)
     service.check_available()
-    missing = service.engine.missing
-    return {"status": "ready", **({"missing": missing} if missing else {})}
+    return Health("ready", service.engine.missing)
 
 
 async def metrics(request: Request) -> Response:
@@ -50,13 +49,9 @@ async def model(request: Request) -> Any:
     artifact = service.engine.ready_artifact()
     metadata = json.loads(artifact.metadata.to_json())
     metadata["self_test"]["image"].pop("pixels", None)
-    metadata["service"] = {
-        "version": request.app.version,
-        "torch": torch.__version__,
-        "device": str(artifact.device),
-        "limits": {name: getattr(service.settings, name) for name in Limits.model_fields},
-    }
-    return metadata
+    limits = Limits(*(getattr(service.settings, name) for name in Limits.__struct_fields__))
+    info = ServiceInfo(request.app.version, str(torch.__version__), str(artifact.device), limits)
+    return {**metadata, "service": info}
 
 
 async def page(_: Request) -> Response:

@@ -2,16 +2,10 @@
 
 from typing import Any
 
+from lensbox.common.detections import ImageDetections
 from lensbox.serve.http import detect, info, loss, v2
+from lensbox.serve.http.answers import Health, InferAnswer, LossAnswer, ModelAnswer, ModelMetadata
 from lensbox.serve.http.endpoint import Endpoint
-from lensbox.serve.http.openapi import (
-    DetectAnswer,
-    Health,
-    InferAnswer,
-    LossAnswer,
-    ModelAnswer,
-    ModelMetadata,
-)
 from lensbox.serve.requests.detect_request import DetectParameters
 
 _POSTED = (400, 408, 413, 415, 422, 503, 504)
@@ -40,15 +34,12 @@ def _of_model(
 # The first paths are found first.
 ENDPOINTS = (
     Endpoint(
-        *("POST", "/v1/detect", detect.detect, "detect", DetectAnswer, _POSTED),
+        *("POST", "/v1/detect", detect.detect, "detect", ImageDetections, _POSTED),
         query=DetectParameters,
-        bodies=detect.BODIES,
         is_admitted=True,
     ),
-    *_of_model("POST", "/infer", v2.infer, InferAnswer, (*_POSTED, 404), bodies=v2.BODIES, is_admitted=True),
-    Endpoint(
-        *("POST", "/v1/loss", loss.loss, "loss", LossAnswer, _POSTED), bodies=loss.BODIES, is_admitted=True
-    ),
+    *_of_model("POST", "/infer", v2.infer, InferAnswer, (*_POSTED, 404), is_admitted=True),
+    Endpoint(*("POST", "/v1/loss", loss.loss, "loss", LossAnswer, _POSTED), is_admitted=True),
     Endpoint("GET", "/v1/model", info.model, "model", ModelAnswer, (503,)),
     _probe("/livez", info.livez, "health", Health),
     _probe("/healthz", info.livez, ""),

@@ -1,21 +1,21 @@
 """The Open Inference Protocol v2 with one model of one version, as tritonclient's HTTP client speaks it."""
 
-import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 from fastapi import Request, Response
-from numpy.typing import NDArray
+from msgspec import UNSET
 from torch import Tensor
 
 from lensbox.serve.engine.engines import Model
 from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob
 from lensbox.serve.errors import ApiError, shown
-from lensbox.serve.http.openapi import BINARY
+from lensbox.serve.http.answers import InferAnswer, InferTensor, ModelMetadata, json_response
 from lensbox.serve.http.service import Service, deadline_of_request, service_of
-from lensbox.serve.requests.body import content_encoding, decompress, receive
+from lensbox.serve.requests.body import receive
 from lensbox.serve.requests.futures import Deadline, result_for
 from lensbox.serve.requests.v2_request import (
     DATATYPES,
@@ -29,10 +29,8 @@ from lensbox.serve.requests.v2_request import (
 HEADER_LENGTH = "Inference-Header-Content-Length"
 MODEL_VERSION = "1"  # an artifact has one version
 _INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
-_MOST_NUMBERS = {True: 1 << 24, False: 1 << 20}  # in binary answers, and in JSON (up to 25 bytes each)
-_CHUNK = 4096  # numbers converted to text per call, which holds the GIL
-
-BODIES = {"application/json": {"type": "object"}, "application/octet-stream": BINARY}
+# In binary answers, and in JSON (up to 25 bytes each; writing JSON holds the GIL for 20 ms).
+_MOST_NUMBERS = {True: 1 << 24, False: 1 << 18}
 
 
 async def server_metadata(request: Request) -> Any:
@@ -73,7 +71,7 @@ async def model_config(request: Request) -> Any:
     settings = service_of(request).settings
 
     def described(spec: Any) -> dict[str, Any]:
-        return {"name": spec.name, "data_type": f"TYPE_{spec.datatype}", "dims": list(spec.shape)}
+        return {"name": spec.name, "data_type": f"TYPE_{spec.datatype}", "dims": spec.shape}
 
     return {
         "name": model.metadata.name,
@@ -104,16 +102,10 @@ async def model_metadata(request: Request) -> Any:
     """Inputs and outputs of the model. All inputs but `images` may be left out."""
     metadata = _model(request).metadata
     tensors = model_tensors(metadata)
-    return {
-        "name": metadata.name,
-        "versions": [MODEL_VERSION],
-        "platform": "lensbox",
-        "inputs": [tensor.to_json() for tensor in tensors.inputs],
-        "outputs": [tensor.to_json() for tensor in tensors.outputs],
-    }
+    return ModelMetadata(metadata.name, [MODEL_VERSION], "lensbox", tensors.inputs, tensors.outputs)
 
 
-async def infer(request: Request) -> Response:
+async def infer(request: Request) -> Any:
     """Detections on canvases."""
     service = service_of(request)
     model = _model(request)
@@ -127,35 +119,25 @@ async def infer(request: Request) -> Response:
         raise
     service.inferences[True] += 1
     numbers = found.boxes.numel() + sum(values.numel() for values in found.extras.values())
-
-    def write() -> Response:
-        return infer_answer(question, model.metadata.name, found)
-
     if 4 * numbers <= _INLINE:
-        return write()
-    return await result_for(request, service.json_parser.submit(write), deadline)
+        return infer_answer(question, model.metadata.name, found)
+    writing = service.json_parser.submit(infer_answer, question, model.metadata.name, found)
+    return await result_for(request, writing, deadline)
 
 
 async def _read(request: Request, service: Service, model: Model) -> tuple[InferRequest, Deadline]:
     """Read and parse a request. Return the request and its deadline."""
     settings = service.settings
     tensors = model_tensors(model.metadata)
-    encoding = content_encoding(request, ("identity", "gzip", "deflate"))
     content, deadline = await receive(
         request, settings.max_body_bytes, settings, deadline_of_request(request)
     )
-    declared = request.headers.get(HEADER_LENGTH)
-
-    def read() -> InferRequest:
-        plain = decompress(content, encoding, settings.max_body_bytes)
-        json_length = header_length(declared, len(plain), settings.max_json_bytes)
-        return read_infer_request(bytearray(plain), json_length, tensors)
-
-    # Reading does not touch binary tensors, so only the size of the JSON matters.
-    if encoding == "identity" and header_length(declared, len(content), settings.max_json_bytes) <= _INLINE:
-        question = read()
+    json_length = header_length(request.headers.get(HEADER_LENGTH), len(content), settings.max_json_bytes)
+    if json_length <= _INLINE:  # binary tensors are not touched
+        question = read_infer_request(content, json_length, tensors)
     else:
-        question = await result_for(request, service.json_parser.submit(read), deadline)
+        reading = service.json_parser.submit(read_infer_request, content, json_length, tensors)
+        question = await result_for(request, reading, deadline)
     return question, deadline if question.timeout is None else deadline.or_sooner(question.timeout)
 
 
@@ -190,27 +172,24 @@ def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
 
 def infer_answer(request: InferRequest, model_name: str, found: CanvasDetections) -> Response:
     """Return the answer to a request: JSON, followed by the binary outputs, if any."""
-    outputs = _outputs(found)
-    texts: list[str] = []
-    binaries: list[bytes | memoryview] = []
+    tensors = _outputs(found)
+    outputs: list[InferTensor] = []
+    binaries: list[memoryview] = []
     for output, binary in request.wanted:
-        values = outputs[output.name].contiguous()
+        tensor = tensors[output.name].contiguous()
+        values = tensor.numpy()
         # Describe the actual tensor; the metadata may give a dimension as -1.
-        described = f'"name":{json.dumps(output.name)},"datatype":"{DATATYPES[values.dtype]}"'
-        described += f',"shape":{json.dumps(list(values.shape), separators=(",", ":"))}'
+        described = InferTensor(output.name, DATATYPES[tensor.dtype], values.shape)
         if binary:
-            content = values.view(-1).numpy().view(np.uint8).data
-            described += f',"parameters":{{"binary_data_size":{len(content)}}}'
-            binaries.append(content)
+            binaries.append(values.reshape(-1).view(np.uint8).data)
+            described.parameters = {"binary_data_size": values.nbytes}
         else:
-            described += f',"data":[{",".join(_texts(values.view(-1).numpy()))}]'
-        texts.append(f"{{{described}}}")
-    start = {"model_name": model_name, "model_version": MODEL_VERSION}
-    if request.id is not None:
-        start = {"id": request.id, **start}
-    header = f'{json.dumps(start, separators=(",", ":"))[:-1]},"outputs":[{",".join(texts)}]}}'.encode()
+            described.data = values.reshape(-1).tolist()
+        outputs.append(described)
+    answer = InferAnswer(model_name, MODEL_VERSION, outputs, UNSET if request.id is None else request.id)
     if not binaries:
-        return Response(header, media_type="application/json")
+        return json_response(answer)
+    header = msgspec.json.encode(answer)
     headers = {HEADER_LENGTH: str(len(header))}
     return Response(b"".join([header, *binaries]), headers=headers, media_type="application/octet-stream")
 
@@ -220,13 +199,3 @@ def _outputs(found: CanvasDetections) -> dict[str, Tensor]:
     labels = {} if found.labels is None else {"labels": found.labels}
     counts = found.counts.int()
     return {"boxes": found.boxes, "scores": found.scores, "counts": counts, **labels, **found.extras}
-
-
-def _texts(values: NDArray[np.generic]) -> Iterator[str]:
-    """Yield numbers as JSON in chunks; null stands for NaN and infinity."""
-    for start in range(0, len(values), _CHUNK):
-        piece = values[start : start + _CHUNK]
-        numbers = piece.tolist()
-        if not np.isfinite(piece).all():
-            numbers = [number if math.isfinite(number) else None for number in numbers]
-        yield json.dumps(numbers, separators=(",", ":"))[1:-1]

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-import zlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -16,8 +15,6 @@ from lensbox.serve.settings import Settings
 
 Body = bytes | bytearray
 
-_WINDOW_BITS = {"gzip": zlib.MAX_WBITS + 16, "deflate": zlib.MAX_WBITS}  # deflate: RFC 1950, as HTTP says
-
 
 async def receive(
     request: Request, limit: int, settings: Settings, deadline: Deadline
@@ -25,60 +22,26 @@ async def receive(
     """Return the whole body, and the deadline of the answer.
 
     limit: bytes. deadline: the client's deadline; `answer_timeout` after the end of the body may come sooner.
-    Raises ApiError: 400 empty, 408 too slow, 413 too large, 504 after the deadline.
+    Raises ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed, 504 after the deadline.
     """
-    body = await _read(request, limit, settings.body_timeout, deadline)
-    return body, deadline.or_sooner(settings.answer_timeout)
-
-
-def content_encoding(request: Request, allowed: tuple[str, ...]) -> str:
-    """Return the Content-Encoding in lower case. Raises ApiError (415) unless it is one of `allowed`."""
     encoding = request.headers.get("content-encoding", "identity")
-    name = encoding.strip().lower()
-    if name not in allowed:
-        rule = " or ".join(allowed)
-        raise ApiError(415, "unsupported_encoding", f"Content-Encoding must be {rule}, got {shown(encoding)}")
-    return name
-
-
-def decompress(body: Body, encoding: str, limit: int) -> Body:
-    """Return the content of a body that is "identity", "gzip" or "deflate".
-
-    Inflate at most `limit` bytes. Raises ApiError: 400 if the body is damaged, truncated or followed by more
-    bytes; 413 if the content is too large.
-    """
-    if encoding == "identity":
-        return body
-    inflater = zlib.decompressobj(_WINDOW_BITS[encoding])
-    try:
-        content = bytearray(inflater.decompress(body, limit + 1))
-    except zlib.error as error:
-        raise _damaged(f"the body must be valid {encoding}: {error}") from None
-    if len(content) > limit:
-        raise _too_large(limit, "more after decompression")
-    if not inflater.eof:
-        raise _damaged(f"the body must be a complete {encoding} stream, got a truncated one")
-    if inflater.unused_data:
-        rest = len(inflater.unused_data)
-        raise _damaged(f"the body must be one {encoding} stream, got {rest} bytes after its end")
-    return content
-
-
-async def _read(request: Request, limit: int, timeout: float, deadline: Deadline) -> Body:
+    if encoding != "identity":
+        rule = "Content-Encoding must be identity"
+        raise ApiError(415, "unsupported_encoding", f"{rule}, got {shown(encoding)}")
     declared = request.headers.get("content-length")
     if declared is not None and int(declared) > limit:  # uvicorn has checked that the value is a number
         raise _too_large(limit, f"a Content-Length of {declared}")
     try:
-        body = await _within(min(timeout, deadline.left), _collect(request, limit))
+        body = await _within(min(settings.body_timeout, deadline.left), _collect(request, limit))
     except TimeoutError:
         close = {"Connection": "close"}  # the next bytes could be the rest of the body or another request
         if not deadline.left:
             raise ApiError(504, "deadline_exceeded", str(deadline.error()), close) from None
-        message = f"the body must arrive within {timeout:g} seconds, got an incomplete body"
-        raise ApiError(408, "body_timeout", message, close) from None
+        rule = f"the body must arrive within {settings.body_timeout:g} seconds"
+        raise ApiError(408, "body_timeout", f"{rule}, got an incomplete body", close) from None
     if not body:
         raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
-    return body
+    return body, deadline.or_sooner(settings.answer_timeout)
 
 
 if sys.version_info >= (3, 11):  # a tenth of anyio's time
@@ -115,7 +78,3 @@ async def _collect(request: Request, limit: int) -> Body:
 
 def _too_large(limit: int, received: str) -> ApiError:
     return ApiError(413, "body_too_large", f"the body must have at most {limit} bytes, got {received}")
-
-
-def _damaged(message: str) -> ApiError:
-    return ApiError(400, "undecodable_body", message)

@@ -1,11 +1,11 @@
 """Decode images in a few threads."""
 
 import contextvars
-import math
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from lensbox.runtime.file.metadata import Canvas, Reading
 from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
@@ -15,6 +15,8 @@ from lensbox.serve.requests.image_file import photo_from_file
 # A JPEG of this size decodes in half a millisecond to two.
 _FEW_BYTES = 1 << 18
 _FEW_PIXELS = 1 << 19
+
+Submit = Callable[[Photo], "Future[Any]"]
 
 
 class Decoders:
@@ -43,24 +45,32 @@ class Decoders:
         file: bytes,
         canvas: Canvas | None,
         reading: Reading,
-        deadline: float = math.inf,
+        deadline: float,
+        follow: Submit,
         is_alone: bool = False,
-    ) -> "Future[Photo]":
-        """Decode a file as `photo_from_file` does. A future that is cancelled while queued drops the file.
+    ) -> "Future[Any]":
+        """Decode a file as `photo_from_file` does, and pass the photograph to `follow` in the same thread.
 
-        deadline: of the request, on the clock of `time.monotonic`. is_alone: True if no other request is in
-        progress; a small JPEG is then decoded in the caller's thread, which is faster than waking a thread.
+        Return a future of the future that `follow` returns, or that future itself. Cancelling the returned
+        future drops a queued file. deadline: of the request, on the clock of `time.monotonic`. is_alone: True
+        if no other request is in progress; a small JPEG is then decoded in the caller's thread, which is
+        faster than waking a thread, and its errors are raised.
         """
         if is_alone and not self._limits and len(file) <= _FEW_BYTES and is_quick_jpeg(file, _FEW_PIXELS):
-            photo: Future[Photo] = Future()
-            try:
-                photo.set_result(self._decode(file, canvas, reading, deadline))
-            except Exception as error:
-                photo.set_exception(error)
-            return photo
+            return follow(self._decode(file, canvas, reading, deadline))
         limit = time.monotonic() + self._time_limit
-        context = contextvars.copy_context()  # for logs and traces
-        return self._pool.submit(context.run, self._timed, file, canvas, reading, deadline, limit)
+
+        def decode() -> "Future[Any]":
+            thread = threading.get_ident()
+            # Not the client's deadline, because short deadlines would make all threads look stuck.
+            self._limits[thread] = limit
+            try:
+                photo = self._decode(file, canvas, reading, min(deadline, limit))
+            finally:
+                del self._limits[thread]
+            return follow(photo)
+
+        return self._pool.submit(contextvars.copy_context().run, decode)  # for logs and traces
 
     @property
     def stuck(self) -> bool:
@@ -71,17 +81,6 @@ class Decoders:
     def stop(self) -> None:
         """Drop waiting images. Do not wait for images that are being decoded."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _timed(
-        self, file: bytes, canvas: Canvas | None, reading: Reading, deadline: float, limit: float
-    ) -> Photo:
-        thread = threading.get_ident()
-        # Not the client's deadline, because short deadlines would make all threads look stuck.
-        self._limits[thread] = limit
-        try:
-            return self._decode(file, canvas, reading, min(deadline, limit))
-        finally:
-            del self._limits[thread]
 
     def _decode(self, file: bytes, canvas: Canvas | None, reading: Reading, until: float) -> Photo:
         start = time.monotonic()

@@ -4,68 +4,77 @@ import base64
 import binascii
 import re
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
+import msgspec
 from fastapi import Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from starlette.datastructures import QueryParams
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
 
-from lensbox.common.detect_options import tile_spec
+from lensbox.common.detect_options import check_thresholds, tile_spec
 from lensbox.common.fields import Orientation
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.requests.body import Body
 from lensbox.serve.requests.form import FORM, form_image, media_type
-from lensbox.serve.requests.json_body import check_counts, fault_message, read_json
-
-Threshold = Annotated[float, Field(ge=0, le=1)]
-Parameters = TypeVar("Parameters", bound=BaseModel)
+from lensbox.serve.requests.json_body import fault_message, read_json
 
 JSON = "application/json"
-# Limits far above the needs of an image and its parameters.
-_MOST_SIGNS = dict.fromkeys(("arrays", "objects", "quotes", "commas"), 64)
+_FRACTION = {"minimum": 0, "maximum": 1}
 _DATA_URI = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
 
 
-def _readable_tiles(tiles: str | None) -> str | None:
-    if tiles is not None:
-        tile_spec(tiles)
-    return tiles
-
-
-class DetectParameters(BaseModel):
+class DetectParameters(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Query parameters of /v1/detect. A misspelled name is an error, not a default."""
 
-    model_config = ConfigDict(extra="forbid")
+    score_threshold: Annotated[
+        float | None,
+        Meta(
+            description="Return detections with a score above this. Default: the artifact's.",
+            extra_json_schema=_FRACTION,
+        ),
+    ] = None
+    iou_threshold: Annotated[
+        float | None,
+        Meta(
+            description="If two detections overlap by more than this, keep only the higher score.",
+            extra_json_schema=_FRACTION,
+        ),
+    ] = None
+    orientation: Annotated[
+        Orientation | None,
+        Meta(
+            description="exif: rotate the photograph by its EXIF data. stored: do not rotate. "
+            "Default: the artifact's."
+        ),
+    ] = None
+    tiles: Annotated[
+        str | None,
+        Meta(
+            description="Detect small objects in overlapping tiles of a large photograph: auto (tiles of "
+            "the canvas's size), SIZE or SIZE,OVERLAP (pixels of the longer side; 0 to below 1). Default: no "
+            "tiles."
+        ),
+    ] = None
 
-    score_threshold: Threshold | None = Field(
-        None, description="Return detections with a score above this. Default: the artifact's."
-    )
-    iou_threshold: Threshold | None = Field(
-        None, description="If two detections overlap by more than this, keep only the higher score."
-    )
-    orientation: Orientation | None = Field(
-        None,
-        description="exif: rotate the photograph by its EXIF data. stored: do not rotate. "
-        "Default: the artifact's.",
-    )
-    tiles: Annotated[str | None, AfterValidator(_readable_tiles)] = Field(
-        None,
-        description="Detect small objects in overlapping tiles of a large photograph: auto (tiles of the "
-        "canvas's size), SIZE or SIZE,OVERLAP (pixels of the longer side; 0 to below 1). Default: no tiles.",
-    )
+    def __post_init__(self) -> None:
+        check_thresholds(score_threshold=self.score_threshold, iou_threshold=self.iou_threshold)
+        if self.tiles is not None:
+            tile_spec(self.tiles)
 
 
-class DetectQuestion(DetectParameters):
+class DetectQuestion(DetectParameters, frozen=True, kw_only=True):
     """A JSON body of /v1/detect."""
 
-    image: str = Field(description="an image file in base64, or a data: URI of one")
+    image: Annotated[str, Meta(description="an image file in base64, or a data: URI of one")]
 
 
-class NoParameters(BaseModel):
+class NoParameters(Struct, forbid_unknown_fields=True, frozen=True):
     """The parameters of an endpoint without query parameters."""
 
-    model_config = ConfigDict(extra="forbid")
+
+_QUESTION = Decoder(DetectQuestion)
 
 
 def wraps_image(content_type: str) -> bool:
@@ -74,7 +83,7 @@ def wraps_image(content_type: str) -> bool:
 
 
 def read_detect_request(
-    body: bytes, content_type: str, parameters: DetectParameters
+    body: Body, content_type: str, parameters: DetectParameters
 ) -> tuple[Body, DetectParameters]:
     """Return the image file in a form or in JSON, and all parameters.
 
@@ -84,31 +93,32 @@ def read_detect_request(
     """
     if media_type(content_type) == FORM:
         return form_image(body, content_type), parameters
-    check_counts(body, _MOST_SIGNS, 422, "invalid_body", "the JSON of an image")
-    question = read_json(body, DetectQuestion, 422, "invalid_body")
-    for name in sorted(parameters.model_fields_set & question.model_fields_set):
-        raise _invalid_parameter(f"{name} must be in the query or in the body, got both")
-    of_body = question.model_dump(include=question.model_fields_set - {"image"})
-    return _from_base64(question.image), parameters.model_copy(update=of_body)
+    question = read_json(body, _QUESTION, 422, "invalid_body")
+    both: dict[str, Any] = {}
+    for name in DetectParameters.__struct_fields__:
+        of_query, of_body = getattr(parameters, name), getattr(question, name)
+        if of_query is not None and of_body is not None:
+            raise _invalid_parameter(f"{name} must be in the query or in the body, got both")
+        both[name] = of_body if of_query is None else of_query
+    return _from_base64(question.image), DetectParameters(**both)
 
 
-def query_parameters(request: Request, model: type[Parameters]) -> Parameters:
+def query_parameters(request: Request, kind: Any) -> Any:
     """Return the query parameters of a request. Raises ApiError (422) for an unknown or repeated name."""
-    parameters: Parameters = _read_query(request.scope["query_string"], model)
-    return parameters
+    return _read_query(request.scope["query_string"], kind)
 
 
 @lru_cache(maxsize=64)  # clients repeat their queries, of at most 64 KiB
-def _read_query(query: bytes, model: type[Any]) -> Any:
+def _read_query(query: bytes, kind: Any) -> Any:
     given: dict[str, str] = {}
-    for name, value in QueryParams(query).multi_items():
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         if name in given:
             raise _invalid_parameter(f"the query parameter {shown(name)} must be given once, got it twice")
         given[name] = value
     try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        raise _invalid_parameter(fault_message(error, model, "query parameter")) from None
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _invalid_parameter(fault_message(error, kind, "the query", given=given)) from None
 
 
 def _from_base64(text: str) -> bytes:

@@ -5,27 +5,24 @@ large parts to disk, and does not notice a body that ends early.
 """
 
 import math
-import re
 from typing import Any
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File, FormParser, parse_options_header
 
 from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.requests.body import Body
 
 FORM = "multipart/form-data"
-_IMAGE_FIELDS = ("image", "file")
+_IMAGE_FIELDS = (b"image", b"file")
 
 
 def media_type(content_type: str) -> str:
     """Return the media type of a Content-Type in lower case, without parameters."""
-    if ";" not in content_type:
-        return content_type.strip().lower()
-    # Some releases of python-multipart do not convert to lower case.
-    return parse_options_header(content_type)[0].decode("latin-1").lower()
+    return content_type.partition(";")[0].strip().lower()
 
 
-def form_image(body: bytes, content_type: str) -> bytes:
+def form_image(body: Body, content_type: str) -> bytes:
     """Return the content of a form's only field, which is `image` or `file`. Ignore file names.
 
     Raises ApiError: 400 for a malformed form, 422 for other fields, several or none.
@@ -33,25 +30,13 @@ def form_image(body: bytes, content_type: str) -> bytes:
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
         raise _malformed(f"Content-Type must name a boundary, got {shown(content_type)}")
-    # The parser takes no preamble (RFC 2046), which ends where a line begins with the boundary, and no spaces
-    # behind a boundary.
-    line = b"--" + boundary
-    if not body.startswith(line):
-        body = body[body.find(b"\n" + line) + 1 :]
-    if line + b" " in body or line + b"\t" in body:
-        body = re.sub(
-            rb"(^|\n)" + re.escape(line) + rb"[ \t]+\r\n", lambda found: found[1] + line + b"\r\n", body
-        )
     images: list[bytes] = []
     ended: list[bool] = []
 
     def add(part: Any) -> None:
         """Add a `Field`, or a `File`, which stays in memory."""
-        if part.field_name is None:  # later releases of python-multipart refuse such a part themselves
-            raise FormParserError("a part has no name")
-        name = part.field_name.decode("utf-8", "replace")
-        if name not in _IMAGE_FIELDS:
-            raise _invalid(f"a field {shown(name)}; thresholds are query parameters")
+        if part.field_name not in _IMAGE_FIELDS:
+            raise _invalid(f"a field {shown(part.field_name)}; thresholds are query parameters")
         if images:
             raise _invalid("several; send each image in a request of its own")
         if isinstance(part, File):
@@ -61,7 +46,7 @@ def form_image(body: bytes, content_type: str) -> bytes:
     in_memory = {"MAX_MEMORY_FILE_SIZE": math.inf}
     try:
         parser = FormParser(FORM, add, add, lambda: ended.append(True), boundary, config=in_memory)
-        parser.write(body)
+        parser.write(bytes(body))
         parser.finalize()
     except FormParserError as error:
         raise _malformed(f"the body must be a valid multipart form: {error}") from error

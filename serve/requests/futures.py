@@ -2,14 +2,12 @@
 
 import asyncio
 import contextlib
-import contextvars
 import math
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import Request
 
@@ -18,10 +16,6 @@ from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, shown
 DEADLINE_HEADER = "X-Request-Timeout-Ms"
 _MOST_MILLISECONDS = 86_400_000  # a day
 _UNWATCHED = 0.05  # seconds before a hang-up is looked for: most results come sooner, and a task takes time
-
-Result = TypeVar("Result")
-First = TypeVar("First")
-Second = TypeVar("Second")
 
 
 @dataclass(frozen=True)
@@ -71,23 +65,31 @@ def deadline_of(text: str | None) -> Deadline:
     return Deadline.after(milliseconds / 1000)
 
 
-async def result_for(request: Request, future: "Future[Result]", deadline: Deadline) -> Result:
+async def result_for(request: Request, future: "Future[Any]", deadline: Deadline) -> Any:
     """Return the future's result, for a request whose body has been read.
 
-    Cancel the future if the client hangs up or the deadline passes, so that a queued job never runs. Raises
-    HangUpError, DeadlineError, or the future's exception.
+    If the result is itself a future, follow it: the thread that ends a step starts the next, and wakes the
+    event loop only at the end. Cancel the current step if the client hangs up or the deadline passes, so that
+    a queued job never runs. Raises HangUpError, DeadlineError, or the exception of a step.
     """
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     woken: asyncio.Future[None] = loop.create_future()
     hang_up: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle
+    step, is_over = future, False
 
     def wake() -> None:
         if not woken.done():
             woken.set_result(None)
 
-    def on_done(_: object) -> None:
-        if threading.get_ident() == thread:
+    def on_done(done: "Future[Any]") -> None:
+        nonlocal step
+        if not done.cancelled() and done.exception() is None and isinstance(done.result(), Future):
+            step = done.result()
+            if is_over:
+                step.cancel()
+            step.add_done_callback(on_done)
+        elif threading.get_ident() == thread:
             wake()
         else:
             with contextlib.suppress(RuntimeError):  # the loop has ended
@@ -103,67 +105,17 @@ async def result_for(request: Request, future: "Future[Result]", deadline: Deadl
     timer = loop.call_later(min(_UNWATCHED, deadline.left), watch_client)
     try:
         await woken  # asyncio.wait would take two more iterations of the loop
-        if not future.done():
+        if not step.done():
             raise HangUpError if hang_up is not None and hang_up.done() else deadline.error()
-        if future.cancelled():  # because the service shuts down
+        if step.cancelled():  # because the service shuts down
             raise asyncio.CancelledError
-        return future.result()
+        return step.result()
     finally:
+        is_over = True
         timer.cancel()
         if hang_up is not None:
             hang_up.cancel()
-        future.cancel()  # does nothing once the future runs
-
-
-def chained(
-    first: "Future[First]", follow: Callable[[First], "Future[Second]"]
-) -> "Future[tuple[First, Second]]":
-    """Chain two futures, so that the event loop awaits only the second. Return both results.
-
-    `follow` starts the second step in the thread that ends the first, in the caller's context. The returned
-    future raises the exception of a step or of `follow`. Cancelling the returned future cancels both steps.
-    """
-    context = contextvars.copy_context()
-    both: Future[tuple[First, Second]] = Future()
-    steps: list[Future[First] | Future[Second]] = [first]
-
-    def go_on(done: "Future[First]") -> None:
-        if both.cancelled():
-            return
-        try:
-            value = done.result()
-            second = context.run(follow, value)
-        except BaseException as error:  # every exception, because a request waits for the outcome
-            _fail(both, error)
-            return
-        steps.append(second)
-        second.add_done_callback(lambda done: finish(value, done))
-        if both.cancelled():  # meanwhile
-            second.cancel()
-
-    def finish(value: First, done: "Future[Second]") -> None:
-        try:
-            both.set_result((value, done.result()))
-        except InvalidStateError:  # cancelled
-            pass
-        except BaseException as error:
-            _fail(both, error)
-
-    def end(done: "Future[tuple[First, Second]]") -> None:
-        if done.cancelled():
-            for step in steps:
-                step.cancel()
-        # Break the reference cycle: otherwise photographs stay in memory until the garbage collector runs.
-        steps.clear()
-
-    both.add_done_callback(end)
-    first.add_done_callback(go_on)
-    return both
-
-
-def _fail(future: "Future[Any]", error: BaseException) -> None:
-    with contextlib.suppress(InvalidStateError):  # cancelled
-        future.set_exception(error)
+        step.cancel()  # does nothing once the step runs
 
 
 async def _hang_up(request: Request) -> None:

@@ -111,19 +111,3 @@ def test_cors_allows_only_configured_origins(client: httpx.Client, start: Start,
     assert "access-control-allow-origin" not in client.get("/v2", headers=evil).headers
     response = start(cors_origins="*").client.get("/v2", headers={"Origin": _SHOP})
     assert response.headers["access-control-allow-origin"] == "*"
-
-
-# --- answers to mistakes ---
-
-
-def test_unknown_paths_and_methods_are_problems(client: httpx.Client, png: bytes) -> None:
-    response = client.get("/v1/models")
-    assert response.status_code == 404
-    assert problem_of(response) == {"code": "not_found", "message": "there is no endpoint GET '/v1/models'"}
-    response = client.get("/v1/detect")
-    assert (response.status_code, response.headers["allow"]) == (405, "POST")
-    message = "the endpoint takes POST, got GET '/v1/detect'"
-    assert problem_of(response) == {"code": "method_not_allowed", "message": message}
-    response = client.post("/v1/detect/", content=png, headers={"Host": "evil.example"})
-    assert response.status_code == 404  # no redirect
-    assert "location" not in response.headers

@@ -15,16 +15,17 @@ from services import Start, connect, raw
 from torch import Tensor
 from tritonclient.utils import InferenceServerException
 from user_detectors import Landmarks, RedAndBlue
-from v2_requests import HEADER_LENGTH, MODEL, REQUESTS, ask
 from waiting import wait_until
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.file.metadata import Canvas
 from lensbox.serve.engine.jobs import CanvasDetections
-from lensbox.serve.http.v2 import infer_answer
+from lensbox.serve.errors import ApiError
+from lensbox.serve.http.v2 import HEADER_LENGTH, check_answer_size, infer_answer
 from lensbox.serve.requests.v2_request import InferRequest, TensorSpec, Wanted
 
+MODEL = "face_detector"
 _CANVAS = (1, 2, 3)
 _METADATA = SimpleNamespace(name="fake", canvas=Canvas(2, 3), classes=(), extras={}, output={})
 
@@ -45,56 +46,37 @@ _BODY: dict[str, Any] = {"content": _HEADER + bytes([7] * 6), "headers": {HEADER
 _INFER = "/v2/models/fake/infer"
 
 
-_RECORDED = json.loads((Path(__file__).parent / "triton_2_51.json").read_text(encoding="utf-8"))
-_TRITON: dict[str, Any] = _RECORDED["answers"]
-
-# Statuses that differ from Triton's on purpose.
-_OTHER_STATUS = {
-    # This service answers 400 to every mistake of a client.
-    "a negative side": 400,
-    "no images": 400,
-    "two thresholds in a shape of one": 400,
-    "a threshold as text": 400,
-    "an id that is a number": 400,
-    "not JSON": 400,
-    "a list": 400,
-    "shared memory": 400,
-    # The statuses of HTTP and of /v1.
-    "brotli": 415,
-    "unknown version ready": 404,
-    "unknown model ready": 404,
-}
-# By the extension's text, `binary_data_output` applies to outputs without `binary_data`.
-_OTHER_FORM = {"one output not in binary"}
+def _ask(client: httpx.Client, tensor: dict[str, Any], binary: bytes = b"", **more: Any) -> tuple[Any, bytes]:
+    """Return JSON and binary of the answer to a request with one canvas of zeros."""
+    images = {"name": "images", "datatype": "UINT8", "shape": [1, 1, 256, 256], **tensor}
+    header = json.dumps({"inputs": [images], **more}).encode()
+    headers = {HEADER_LENGTH: str(len(header))} if binary else {}
+    response = client.post(f"/v2/models/{MODEL}/infer", content=header + binary, headers=headers)
+    assert response.status_code == 200, response.text
+    length = int(response.headers.get(HEADER_LENGTH, len(response.content)))
+    return json.loads(response.content[:length]), response.content[length:]
 
 
-def test_the_recording_has_every_request() -> None:
-    assert _RECORDED["server"] == "triton 2.51.0"
-    assert _TRITON.keys() == REQUESTS.keys()
-    for name, status in _OTHER_STATUS.items():
-        assert _TRITON[name]["status"] != status
+def test_forms_of_pixels_give_the_same_answer(client: httpx.Client) -> None:
+    size = {"parameters": {"binary_data_size": 65536, "unknown": "x"}}
+    whole, rest = _ask(client, size, bytes(65536), priority="high", id="")
+    assert [output["name"] for output in whole["outputs"]] == ["boxes", "scores", "counts"]
+    assert (rest, "id" in whole) == (b"", False)
+    for data in ([0] * 65536, [[[[0] * 256] * 256]]):
+        assert _ask(client, {"data": data, "parameters": None}, id=None, outputs=None) == (whole, b"")
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-def test_status_and_form_equal_tritons(name: str, client: httpx.Client) -> None:
-    answer, triton = ask(client, name), dict(_TRITON[name])
-    assert answer["status"] == _OTHER_STATUS.get(name, triton["status"]), answer["json"]
-    assert ask(client, "live")["status"] == 200  # on the same connection
-    if answer["status"] >= 400:
-        assert answer["type"] == "application/json"
-        assert list(answer["json"]) == ["error"]
-        assert isinstance(answer["json"]["error"], str)
-    elif triton["json"] is None:  # health, of which KServe's clients read a JSON object
-        assert all(value is True for key, value in answer["json"].items() if key != "name")
-    elif name == "server":
-        assert answer["json"].keys() == triton["json"].keys()
-        assert set(answer["json"]["extensions"]) <= set(triton["json"]["extensions"])
-    elif name in _OTHER_FORM:
-        assert (answer["binary"], triton["binary"]) == (1024, 0)
-    else:
-        if "platform" in triton["json"]:
-            triton["json"] = {**triton["json"], "platform": answer["json"]["platform"]}
-        assert answer == triton
+def test_outputs_come_in_the_order_of_the_model(client: httpx.Client) -> None:
+    zeros = {"data": [0] * 65536}
+    outputs = [{"name": "counts"}, {"name": "scores", "parameters": {"binary_data": True}}]
+    answer, binary = _ask(client, zeros, outputs=outputs)
+    scores, counts = answer["outputs"]
+    assert (scores["name"], scores["parameters"]) == ("scores", {"binary_data_size": 1024})
+    assert (counts["datatype"], counts["shape"], len(counts["data"])) == ("INT32", [1], 1)
+    assert len(binary) == 1024
+    outputs[1] = {"name": "scores", "parameters": {"binary_data": False}}
+    answer, binary = _ask(client, zeros, outputs=outputs, parameters={"binary_data_output": True})
+    assert (len(answer["outputs"][0]["data"]), len(binary)) == (256, 4)
 
 
 _NAMES = ("scores", "boxes", "counts")
@@ -105,7 +87,7 @@ _NAMES = ("scores", "boxes", "counts")
     [
         (30, True, {}, {}),  # more than the engine's batch
         (3, True, {"score_threshold": 0.5}, {"response_compression_algorithm": "gzip"}),
-        (3, True, {"iou_threshold": 0.0}, {"request_compression_algorithm": "deflate"}),
+        (3, True, {"iou_threshold": 0.0}, {}),
         (2, True, {}, {"outputs": [triton.InferRequestedOutput(name, False) for name in _NAMES]}),
         (2, False, {}, {"outputs": [triton.InferRequestedOutput(name, True) for name in _NAMES]}),
     ],
@@ -220,11 +202,9 @@ def test_tritonclients_timeout_is_the_deadline(start: Start, fake: Any) -> None:
     assert caught.value.status() == "504"
 
 
-@pytest.mark.parametrize("count", [4, 9000])  # more than 4096 numbers are written in chunks
-def test_numbers_as_json(count: int) -> None:
-    scores = torch.arange(float(count)).view(2, -1)
-    scores[0, 1], scores[1, 0] = math.nan, math.inf
-    found = CanvasDetections(torch.zeros(2, count // 2, 4), scores, torch.tensor([2, 1]), None, {})
+def test_numbers_as_json() -> None:
+    scores = torch.tensor([[0.5, math.nan], [math.inf, 1.0]])
+    found = CanvasDetections(torch.zeros(2, 2, 4), scores, torch.tensor([2, 1]), None, {})
     wanted = (
         Wanted(TensorSpec("scores", "FP32", (-1, -1)), False),
         Wanted(TensorSpec("counts", "INT32", (-1,)), False),
@@ -232,7 +212,18 @@ def test_numbers_as_json(count: int) -> None:
     answer = infer_answer(InferRequest(None, Tensor(), None, None, wanted), 'a "name"', found)
     document = json.loads(bytes(answer.body), parse_constant=lambda name: pytest.fail(name))
     assert document["model_name"] == 'a "name"'
-    expected = [value if math.isfinite(value) else None for value in scores.flatten().tolist()]
-    assert document["outputs"][0]["data"] == expected
+    assert document["outputs"][0]["data"] == [0.5, None, None, 1.0]
     assert document["outputs"][1] == {"name": "counts", "datatype": "INT32", "shape": [2], "data": [2, 1]}
     assert HEADER_LENGTH not in answer.headers
+
+
+def test_limits_the_size_of_answers() -> None:
+    boxes, counts = TensorSpec("boxes", "FP32", (-1, 5, 4)), TensorSpec("counts", "INT32", (-1,))
+    check_answer_size((1 << 18) // 20, [Wanted(boxes, False), Wanted(counts, True)])
+    check_answer_size((1 << 24) // 21, [Wanted(boxes, True), Wanted(counts, True)])
+    for images, binary in (((1 << 18) // 20 + 1, False), ((1 << 24) // 20 + 1, True)):
+        with pytest.raises(
+            ApiError, match=f"{images - 1} images with these outputs, got {images} images"
+        ) as caught:
+            check_answer_size(images, [Wanted(boxes, binary)])
+        assert (caught.value.status, caught.value.code) == (413, "answer_too_large")

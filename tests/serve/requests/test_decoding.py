@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import httpx
@@ -66,20 +67,28 @@ def test_not_ready_while_all_decoders_are_stuck(start: Start, stuck: StuckDecode
     assert all(map(math.isfinite, stuck.deadlines))  # each decoder gives up at a deadline
 
 
+def _passed(photo: Photo) -> "Future[Photo]":
+    """Return the photograph as the next step does its result."""
+    future: Future[Photo] = Future()
+    future.set_result(photo)
+    return future
+
+
 @pytest.mark.parametrize(("time_limit", "is_stuck"), [(0.01, True), (PATIENCE, False)])
 def test_stuck_once_all_decoders_are(
     stuck: StuckDecoder, encode: Encode, time_limit: float, is_stuck: bool
 ) -> None:
     """A client's deadline does not count, but the time limit."""
     decoders = Decoders(threads=2, max_pixels=10_000_000, time_limit=time_limit)
-    first = decoders.submit(b"first", None, DEFAULT_READING, deadline=0.0)
+    first = decoders.submit(b"first", None, DEFAULT_READING, 0.0, _passed)
     wait_until(lambda: stuck.bodies == [b"first"])
     assert not decoders.stuck
     # Not in this thread, although the file is quick to decode: the pool is busy.
-    second = decoders.submit(encode("JPEG"), None, DEFAULT_READING, is_alone=True)
+    second = decoders.submit(encode("JPEG"), None, DEFAULT_READING, math.inf, _passed, is_alone=True)
     wait_until(lambda: len(stuck.bodies) == 2 and decoders.stuck is is_stuck)
     stuck.gate.set()
-    assert first.result(60).pixels.shape == second.result(60).pixels.shape == (3, 4, 5)
+    photos = [future.result(60).result(60) for future in (first, second)]
+    assert [photo.pixels.shape for photo in photos] == [(3, 4, 5)] * 2
     assert not decoders.stuck
     decoders.stop()
 
@@ -96,7 +105,7 @@ def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: 
 
     def is_decoded_here(file: bytes, is_alone: bool) -> bool:
         threads.clear()
-        decoders.submit(file, None, DEFAULT_READING, is_alone=is_alone).result(PATIENCE)
+        decoders.submit(file, None, DEFAULT_READING, math.inf, _passed, is_alone).result(PATIENCE)
         return threads == {threading.get_ident()}
 
     small = encode("JPEG")
@@ -110,5 +119,5 @@ def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: 
     ):
         assert not is_decoded_here(slow, is_alone=True)
     with pytest.raises(ApiError):
-        decoders.submit(small[: len(small) // 2], None, DEFAULT_READING, is_alone=True).result(PATIENCE)
+        decoders.submit(small[: len(small) // 2], None, DEFAULT_READING, math.inf, _passed, is_alone=True)
     decoders.stop()

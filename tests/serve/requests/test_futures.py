@@ -1,89 +1,60 @@
-"""Chained futures."""
+"""Steps of a request in threads: results, errors, deadlines."""
 
-import gc
-import weakref
-from concurrent.futures import CancelledError, Future
+import asyncio
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from lensbox.serve.requests.futures import chained
+from lensbox.serve.errors import DeadlineError
+from lensbox.serve.requests.futures import NO_DEADLINE, Deadline, result_for
 
 
-@pytest.fixture
-def first() -> "Future[int]":
-    return Future()
+class Silent:
+    """A request whose client neither sends nor closes."""
+
+    async def receive(self) -> Any:
+        await asyncio.Event().wait()
 
 
-@pytest.fixture
-def second() -> "Future[str]":
-    return Future()
+def _wait(first: "Future[Any]", deadline: Deadline = NO_DEADLINE) -> Any:
+    request: Any = Silent()
+    return asyncio.run(result_for(request, first, deadline))
 
 
-def test_returns_both_results(first: "Future[int]", second: "Future[str]") -> None:
-    both = chained(first, lambda value: second if value == 3 else Future())
-    first.set_result(3)
-    assert not both.done()
-    second.set_result("found")
-    assert both.result(0) == (3, "found")
+def _done(result: Any) -> "Future[Any]":
+    future: Future[Any] = Future()
+    future.set_result(result)
+    return future
 
 
-def test_raises_the_error_of_any_step(first: "Future[int]", second: "Future[str]") -> None:
-    def refuse(_: int) -> "Future[str]":
-        raise KeyError("full")
+def _failed() -> "Future[Any]":
+    future: Future[Any] = Future()
+    future.set_exception(KeyError("full"))
+    return future
 
-    done: Future[int] = Future()
-    done.set_result(1)
-    steps = {"first": chained(first, lambda _: second), "second": chained(done, lambda _: second)}
-    first.set_exception(KeyError("first"))
-    second.set_exception(KeyError("second"))
-    for name, both in {**steps, "full": chained(done, refuse)}.items():
-        with pytest.raises(KeyError, match=name):
-            both.result(0)
+
+def test_follows_steps_to_the_last() -> None:
+    assert _wait(_done("found")) == "found"
+    assert _wait(_done(_done("found"))) == "found"
+    for steps in (_failed(), _done(_failed())):
+        with pytest.raises(KeyError, match="full"):
+            _wait(steps)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_cancelling_a_step(first: "Future[int]", second: "Future[str]", is_first: bool) -> None:
-    both: Future[Any] = chained(first, lambda _: second)
-    if not is_first:
-        first.set_result(1)
-    step: Future[Any] = first if is_first else second
-    assert both.cancel()
+def test_cancels_the_current_step_at_the_deadline(is_first: bool) -> None:
+    step: Future[Any] = Future()
+    with pytest.raises(DeadlineError, match=r"within 0\.01 seconds"):
+        _wait(step if is_first else _done(step), Deadline.after(0.01))
     assert step.cancelled()
-    with pytest.raises(CancelledError):
-        both.result(0)
 
 
-def test_a_running_step_ends_after_the_cancellation(first: "Future[int]") -> None:
-    both: Future[Any] = chained(first, lambda _: pytest.fail("it must not begin"))
-    assert first.set_running_or_notify_cancel()
-    assert both.cancel()
-    assert not first.cancelled()
-    first.set_result(1)
-    assert both.cancelled()
-
-
-class Large:
-    """A stand-in for a photograph."""
-
-
-def _two_steps() -> "tuple[Future[tuple[Large, int]], weakref.ref[Large]]":
-    """Return two chained futures, both done, and a weak reference to the result of the first."""
-    first: Future[Large] = Future()
-    second: Future[int] = Future()
-    both = chained(first, lambda _: second)
-    large = Large()
-    first.set_result(large)
-    second.set_result(1)
-    return both, weakref.ref(large)
-
-
-def test_chained_results_are_freed_without_garbage_collection() -> None:
-    gc.disable()
-    try:
-        both, large = _two_steps()
-        assert large() is both.result(0)[0]
-        del both
-        assert large() is None
-    finally:
-        gc.enable()
+def test_cancels_a_step_that_begins_after_the_deadline() -> None:
+    first: Future[Any] = Future()
+    second: Future[Any] = Future()
+    first.set_running_or_notify_cancel()
+    with pytest.raises(DeadlineError):
+        _wait(first, Deadline.after(0.01))
+    first.set_result(second)
+    assert second.cancelled()
