@@ -37,9 +37,10 @@ COMMANDS: dict[str, LazyCommand] = {
     "sign": LazyCommand("lensbox.export.artifact_cli:sign", "Sign artifacts.", extra="sign"),
     "info": LazyCommand("lensbox.export.artifact_cli:info", "Describe an artifact, or this installation."),
     "detect": LazyCommand("lensbox.cli.detect:detect", "Detect objects in image files."),
-    "train": LazyCommand("lensbox.train.cli:train", "Train a face detector.", extra="train"),
+    # Training is in the repository, not in the wheel.
+    "train": LazyCommand("lensbox.train.cli:train", "Train a face detector (in a clone).", extra="train"),
     "evaluate": LazyCommand(
-        "lensbox.train.cli:evaluate", "Score a detector on labelled photographs.", extra="train"
+        "lensbox.train.cli:evaluate", "Score a detector on labelled photographs (in a clone).", extra="train"
     ),
     "bench": LazyCommand(
         # Only the repository has the project's own benchmarks.
@@ -108,6 +109,9 @@ class LazyGroup(click.Group):
 
     def _missing_package(self, command: str, error: ModuleNotFoundError) -> Exception:
         package = (error.name or "").partition(".")[0]
+        if (error.name or "").startswith("lensbox.train"):
+            message = "training and evaluation are in the repository, not in the package; run this in a clone"
+            return CommandError(f"lensbox {command}", f"{message} (docs/training.md)", ExitCode.UNUSABLE)
         if package in ("", "lensbox"):
             return error  # a defect of this package, not a missing installation
         extra = self._lazy[command].extra

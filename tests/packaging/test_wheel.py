@@ -68,8 +68,9 @@ _SOURCES = (".cpp", ".cu", ".cuh", ".h", ".h.in", ".cmake", ".cmake.in", "CMakeL
 def test_wheel_holds_all_folders_and_sources(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     folders = {name.split("/")[1] for name in names if name.startswith("lensbox/")}
-    # The project's own benchmarks are in the repository alone.
-    assert folders == {path.name for path in (REPOSITORY / "src" / "lensbox").iterdir()} - {"bench"}
+    # Training and the project's own benchmarks are in the repository alone.
+    of_the_repository = {"bench", "train"}
+    assert folders == {path.name for path in (REPOSITORY / "src" / "lensbox").iterdir()} - of_the_repository
     assert all(f"lensbox/{folder}/py.typed" in names for folder in folders)
     page = {f"lensbox/{path.relative_to(REPOSITORY)}" for path in (REPOSITORY / "serve" / "page").iterdir()}
     assert {"lensbox/serve/page/index.html", "lensbox/serve/page/script.js"} <= page <= set(names)
@@ -91,6 +92,9 @@ def test_installed_wheel_runs_ops_and_artifacts(
     environment: Path, artifact_path: Path, tmp_path: Path
 ) -> None:
     assert _run(environment / "lensbox", "--version", cwd=tmp_path).startswith("lensbox ")
+    for command in ("train", "evaluate"):
+        ended = subprocess.run([environment / "lensbox", command], capture_output=True, text=True, env={})
+        assert (ended.returncode, "are in the repository, not in the package" in ended.stderr) == (3, True)
     output = _run(environment / "python", "-c", _PROGRAM, artifact_path, cwd=tmp_path)
     for path in output.split():
         assert Path(path).is_relative_to(environment.parent)
