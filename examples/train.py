@@ -41,7 +41,7 @@ def main() -> int:
         print(f"train.py: {error}", file=sys.stderr)
         return 4
     weights = options.output / "weights.safetensors"
-    training = ["--config", short(SETTINGS), "--set", f"steps={options.steps}", "--output", options.output]
+    training = ["--config", short(SETTINGS), "--steps", options.steps, "--output", options.output]
     for command in (
         ["evaluate", "--data", score],
         ["train", "--data", learn, "--weights", short(SHIPPED_WEIGHTS), *training],

@@ -1,35 +1,27 @@
-"""The settings of a training run with their bounds, and how files and `--set` give them.
+"""The settings of a training run and the inputs of both commands: types, bounds, defaults and help.
 
-Lengths are canvas pixels (256x256) unless a comment says otherwise. `docs/training.md` says what each setting
-does, and why.
+`lensbox train --help` prints the descriptions, and `train/cli.py` makes the options from them. Importing this
+must not import torch. Lengths are canvas pixels (256x256).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import field
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    Strict,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from lensbox.common.errors import ExitCode, LensboxError, system_reason
-from lensbox.model import DetectorConfig
+from lensbox.common.fields import Orientation, first_reason
 
 CONFIG_FILE = "config.json"  # in the folder of a run
+
+Layout = Literal["wider", "coco", "yolo"]
 
 
 class ConfigError(LensboxError, ValueError):
@@ -38,115 +30,131 @@ class ConfigError(LensboxError, ValueError):
     exit_code = ExitCode.USAGE
 
 
-def _as_number(value: Any) -> Any:
-    """Return text and integers as float where that is possible: YAML 1.1 reads 4e-3 as text."""
-    if isinstance(value, (int, str)) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _rule(rule: str, holds: Callable[[Any], bool]) -> AfterValidator:
-    """Refuse values for which `holds` is false, with the rule as the message."""
-
-    def check(value: Any) -> Any:
-        if not holds(value):
-            raise ValueError(f"must be {rule}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _leaves_something(trim: tuple[float, ...]) -> bool:
+def _leaves_something(trim: tuple[float, ...]) -> tuple[float, ...]:
     left, top, right, bottom = trim
-    return min(trim) > -1 and left + right < 1 and top + bottom < 1
+    if min(trim) <= -1 or left + right >= 1 or top + bottom >= 1:
+        raise ValueError("must be shares above -1 whose opposite sides sum to less than 1")
+    return trim
 
 
-def _size_that_exists(name: str) -> str:
-    DetectorConfig.named(name)
-    return name
-
-
-Number = Annotated[float, BeforeValidator(_as_number), Field(allow_inf_nan=False)]
-Share = Annotated[Number, Field(ge=0, le=1)]
-ShareBelowOne = Annotated[Number, Field(ge=0, lt=1)]
-Positive = Annotated[Number, Field(gt=0)]
-NotNegative = Annotated[Number, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
 # Generators take 64 bits; seeds of processes, steps and samples are sums and products of this one.
 Seed = Annotated[int, Field(ge=-(2**42), le=2**42)]
-Trim = Annotated[
-    tuple[Number, Number, Number, Number],
-    Strict(False),
-    _rule("shares above -1 whose opposite sides sum to less than 1", _leaves_something),
-]
+Trim = Annotated[tuple[float, float, float, float], AfterValidator(_leaves_something)]
 
 
-# Strict: no value becomes another type, but for numbers in text.
-@dataclass(frozen=True, config=ConfigDict(strict=True))
+def _said(default: Any, description: str) -> Any:
+    """Return a field with its default and its description."""
+    if isinstance(default, dict):
+        return Field(default_factory=dict, description=description)
+    return Field(default, description=description)
+
+
+@dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False))
 class TrainConfig:
     """Everything that decides a run besides data, device and time limit."""
 
-    model: Annotated[str, AfterValidator(_size_that_exists)] = "base"
-    seed: Seed = 0
+    model: Literal["small", "base", "large"] = _said(
+        "base", "Size of the detector. large is for GPUs and for teaching; it also sees each canvas mirrored."
+    )
+    seed: Seed = _said(0, "Seed of the first weights and of the views.")
 
-    # The optimiser.
-    steps: Count = 15_000
-    batch_size: Annotated[Count, Field(le=65_536)] = 256
-    learning_rate: Positive = 4e-3
-    final_learning_rate: NotNegative = 2e-5
-    weight_decay: NotNegative = 0.05
-    warmup_progress: ShareBelowOne = 0.02  # share of the run over which the learning rate rises linearly
-    gradient_clip: NotNegative = 10.0  # L2 norm; 0 switches clipping off
+    steps: Count = _said(15_000, "Optimiser steps of the run; not needed with --time-limit.")
+    batch_size: Annotated[int, Field(ge=1, le=65_536)] = _said(
+        256, "Views per step and process. The default suits a GPU, 16 to 64 a CPU."
+    )
+    learning_rate: Positive = _said(
+        4e-3, "Maximum, for batches of 256. Smaller batches need less: 2e-3 for 16 to 64."
+    )
+    final_learning_rate: NotNegative = _said(2e-5, "End of the cosine schedule.")
+    weight_decay: NotNegative = _said(0.05, "Of AdamW, only for weights with more than one dimension.")
+    warmup_progress: ShareBelowOne = _said(
+        0.02, "Share of the run in which the learning rate rises: Adam's first estimates are poor."
+    )
+    gradient_clip: NotNegative = _said(
+        10.0, "Maximum L2 norm of the gradient: a batch with wrong labels then does little harm. 0: off."
+    )
 
-    # The weight average, which the run delivers. Its decay at step n is
-    # min(ema_decay, (1 + n) / (ema_warmup + n)), as in TensorFlow: the average reaches back over
-    # (ema_warmup + n) / (ema_warmup - 1) steps, a ninth of the run, until ema_decay limits it.
-    ema_decay: ShareBelowOne = 0.9998
-    ema_warmup: Annotated[Number, Field(ge=1)] = 10.0
-    recalibration_views: CountOrNone = 2048  # for the average's batch-norm statistics; 0 averages those too
+    ema_decay: ShareBelowOne = _said(
+        0.9998, "Longest memory of the weight average (EMA), which the run delivers: 1 / (1 - decay) steps."
+    )
+    ema_warmup: Annotated[float, Field(ge=1)] = _said(
+        10.0,
+        "The decay at step n is min(ema_decay, (1 + n) / (ema_warmup + n)): the average covers about the "
+        "last n / (ema_warmup - 1) steps and forgets the start even in a short run.",
+    )
+    recalibration_views: CountOrNone = _said(
+        2048,
+        "Whole photographs on which the average's batch-norm statistics are measured before it is scored or "
+        "saved. 0 averages the statistics of training, which do not fit the averaged weights.",
+    )
 
-    # Kinds of views.
-    mosaic_share: Share = 0.2
-    whole_share: Share = 0.4  # of the views that are not mosaics
-    plain_progress: Share = 0.15  # last share of the run, with crops in place of mosaics
+    mosaic_share: Share = _said(0.2, "Share of views that are mosaics, with more and smaller faces.")
+    whole_share: Share = _said(0.4, "Share of the other views that are whole photographs, as at inference.")
+    plain_progress: Share = _said(
+        0.15, "Last share of the run without mosaics: training ends on inputs as at inference."
+    )
 
-    # Chances with which a view's pixels are changed.
-    photometric: Share = 0.3  # of each of focus, gamma, contrast, brightness and noise
-    soft_chance: Share = 0.0  # of a photograph drawn blurred
-    light_chance: Share = 0.0  # of a view lit from one side
-    cover_chance: Share = 0.0  # of a view with rectangles over parts of faces
-    rotate_chance: Share = 0.0  # of a view turned about its centre
+    photometric: Share = _said(0.3, "Probability of each change: focus, gamma, contrast, brightness, noise.")
+    soft_chance: Share = _said(
+        0.0, "Probability of a blurred photograph, drawn with a filter 1 to 3 times as wide. Costs no time."
+    )
+    light_chance: Share = _said(
+        0.0, "Probability of light from one side: up to e^0.8 = 2.2 times as bright there, as dark opposite."
+    )
+    cover_chance: Share = _said(
+        0.0, "Probability of a view with up to 4 gray rectangles over parts of faces, which stay targets."
+    )
+    rotate_chance: Share = _said(
+        0.0, "Probability of a view rotated about its centre by up to 15 degrees either way."
+    )
 
-    # Rules for targets and ignored boxes, and the number of slots for each.
-    keep_visible: ShareBelowOne = 0.5  # a box with at least this share in view is a target, clipped to it
-    ignore_visible: ShareBelowOne = 0.15  # with at least this share it is ignored, with less it is dropped
-    max_targets: Count = 160
-    max_ignored: Count = 256
-    min_target_height: NotNegative = 4.5  # lower boxes are ignored
+    keep_visible: ShareBelowOne = _said(
+        0.5, "A box with at least this share in view is a target, clipped to the view."
+    )
+    ignore_visible: ShareBelowOne = _said(
+        0.15, "A box with at least this share in view is ignored; with less it is background."
+    )
+    max_targets: Count = _said(
+        160,
+        "Target slots per view: fixed shapes can be compiled. The smallest faces of a crowd are ignored.",
+    )
+    max_ignored: Count = _said(256, "Slots for ignored boxes per view.")
+    min_target_height: NotNegative = _said(4.5, "Boxes below this height are ignored.")
 
-    # Photographs by source folder; `wider` stands for every WIDER FACE event.
-    source_weights: Mapping[str, NotNegative] = field(default_factory=dict)  # how often drawn, default 1
-    source_trims: Mapping[str, Trim] = field(default_factory=dict)  # shares of boxes to cut off
-    workers: Annotated[CountOrNone, Field(le=1024)] = 8  # threads that decode
+    source_weights: Mapping[str, NotNegative] = _said(
+        {},
+        'Relative frequency of sources, such as {"office": 0.5}; 1 if not named. wider means all WIDER FACE '
+        "events. For sources with poor labels or too many similar photographs.",
+    )
+    source_trims: Mapping[str, Trim] = _said(
+        {},
+        "Shares to cut off from a source's boxes at left, top, right, bottom, for boxes that include hair.",
+    )
+    workers: Annotated[int, Field(ge=0, le=1024)] = _said(8, "Threads that decode photographs.")
 
-    # Weights of the loss against labels and of the loss against the teachers' predictions, with teachers.
-    label_weight: NotNegative = 1.0
-    distill_weight: NotNegative = 1.0
+    label_weight: NotNegative = _said(1.0, "With teachers: weight of the loss against labels.")
+    distill_weight: NotNegative = _said(1.0, "With teachers: weight of the loss against their predictions.")
 
-    # Computation of a step.
-    compile: bool = True
-    cuda_graph: bool = True
-    bf16: bool = True
-    channels_last: bool = False
+    compile: bool = _said(
+        True, "Compile views, network and loss. Switch it off for short runs, as compiling takes time."
+    )
+    cuda_graph: bool = _said(
+        True, "Capture the step as a CUDA graph: kernel launches dominate in a small network."
+    )
+    bf16: bool = _said(True, "bfloat16 autocast of the network; loss and boxes stay float32.")
+    channels_last: bool = _said(False, "Memory layout of the network.")
 
-    # Intervals of reports, checkpoints and evaluations.
-    log_seconds: Positive = 5.0
-    checkpoint_seconds: Positive = 120.0
-    evaluations: CountOrNone = 1  # evaluations before the last one, spread evenly over the run
+    log_seconds: Positive = _said(5.0, "Seconds between reports; each report waits for the device.")
+    checkpoint_seconds: Positive = _said(
+        120.0, "Seconds between checkpoints, the maximum loss after an interruption."
+    )
+    evaluations: CountOrNone = _said(1, "Evaluations before the final one, evenly spaced.")
 
     @field_validator("ignore_visible")
     @classmethod
@@ -179,50 +187,77 @@ class TrainConfig:
         try:
             return dataclasses.replace(self, **values)
         except ValidationError as error:
-            first = error.errors()[0]
-        key, *place = first["loc"]
-        rule = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-        rule = rule.replace("Input should be", "must be").replace("a valid boolean", "true or false")
-        where = "".join(f"[{part!r}]" for part in place if part not in ("tuple", "dict"))
-        raise ConfigError(f"{key}{where}: {rule}, got {first['input']!r}")
+            raise ConfigError(first_reason(error)) from error
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML (or JSON) file.
+    """Return the mapping in a YAML file; JSON is YAML too.
 
     Raises:
         ConfigError: the file cannot be read, or holds anything else.
     """
-    kind = "JSON" if path.suffix == ".json" else "YAML"
+    import yaml
+
     try:
-        text = path.read_text(encoding="utf-8-sig")  # Windows begins files with a mark
-        values = json.loads(text) if kind == "JSON" else _parse_yaml(text)
+        values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))  # Windows begins files with a mark
     except OSError as error:
         raise ConfigError(f"configuration file {path} cannot be read: {system_reason(error)}") from error
-    except ValueError as error:
-        raise ConfigError(f"configuration file {path} must hold {kind}: {error}") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"configuration file {path} must hold YAML: {error}") from error
+    if not isinstance(values, dict | None):
         raise ConfigError(f"{path}: a configuration must be a mapping of keys, got {type(values).__name__}")
-    return values
+    return values or {}
 
 
-def _parse_yaml(text: str) -> Any:
-    import yaml  # optional: only a YAML configuration needs it
-
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+_LABELS = "Layout of the labels. Default: detected."
+_STRICT = "Stop at the first problem in the data."
+_DEVICE = "cpu, cuda, cuda:N or auto, which prefers a GPU."
 
 
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """Split `key=value` of `--set`; the value is read as JSON if it is JSON, else as text."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ConfigError(f"--set takes key=value, got {text!r}")
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
+@dataclass(frozen=True)
+class TrainInputs:
+    """The options of `lensbox train` besides the settings."""
+
+    data: tuple[Path, ...] = Field(description="Photographs: folders, tar shards, COCO or YOLO.")
+    labels: Layout | None = _said(None, _LABELS)
+    orientation: Orientation = _said(
+        "exif", "exif: labels are of upright photographs; stored: of their pixels as stored."
+    )
+    strict: bool = _said(False, _STRICT)
+    val: tuple[Path, ...] = _said((), "Photographs to evaluate on, as --data.")
+    output: Path = _said(Path("runs/train"), "Folder of the run.")
+    config: tuple[Path, ...] = _said(
+        (), "YAML files with settings; later ones override. Options override files."
+    )
+    time_limit: float | None = _said(None, "Fit the schedule to this many seconds.")
+    device: str = _said("auto", _DEVICE)
+    resume: bool = _said(False, "Go on from the checkpoint in --output.")
+    weights: Path | None = _said(None, "Start from this safetensors file, to fine-tune it.")
+    teacher: tuple[Path, ...] = _said((), "Weights of larger detectors, whose predictions are learned too.")
+    leave_out: str | None = _said(
+        None, "K/N: train without fold K of N of the photographs, to be their teacher."
+    )
+    print_config: bool = _said(False, "Print the settings and stop.")
+
+
+@dataclass(frozen=True)
+class EvaluateInputs:
+    """The options of `lensbox evaluate`."""
+
+    data: tuple[Path, ...] = Field(description="Photographs: folders, tar shards, COCO or YOLO.")
+    labels: Layout | None = _said(None, _LABELS)
+    orientation: Orientation | None = _said(
+        None, "As for lensbox train. Default: the orientation of --artifact, else exif."
+    )
+    strict: bool = _said(False, _STRICT)
+    weights: Path | None = _said(None, "safetensors file. Default: the shipped weights.")
+    artifact: Path | None = _said(None, "Exported artifact of any detector.")
+    public_key: Path | None = _said(None, "PEM file. --artifact must be signed with its key.")
+    ops: tuple[Path, ...] = _said(
+        (),
+        "Libraries with operators of the detector, loaded before it. Their code runs with all your rights.",
+    )
+    device: str = _said("auto", _DEVICE)
+    detections: Path | None = _said(None, "Score COCO results (JSON), no detector.")
+    coco: bool = _said(False, "COCO's average precision too (pycocotools).")
+    json: Path | None = _said(None, "Also write the figures to this file.")

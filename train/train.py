@@ -2,71 +2,64 @@
 
 from __future__ import annotations
 
-import io
+import json
 import logging
 import math
 import platform
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image, ImageDraw
 
-from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
-from lensbox.model import read_metadata
+from lensbox.common.files import require_writable_folder
 from lensbox.runtime.device import choose_device
-from lensbox.train.cli import TrainArguments
-from lensbox.train.data.image_store import ImageStore, load_images, unknown_sources
+from lensbox.train.data.image_store import load_images, unknown_sources
 from lensbox.train.data.labels import (
     DataError,
-    ImagesAndProblems,
     LabelledImage,
     Problem,
     read_labels,
     report_problems,
     shared_photographs,
 )
-from lensbox.train.evaluation.command import load_labelled
-from lensbox.train.loss.teachers import LEFT_OUT, load_teachers, parse_fold, without_fold
+from lensbox.train.evaluation.evaluation_set import load_evaluation_set
+from lensbox.train.loss.teachers import load_teachers, parse_fold, without_fold
 from lensbox.train.run import process_group
-from lensbox.train.run.delivery import LAST_FILE
-from lensbox.train.run.origin import Origin, first_detector
-from lensbox.train.run.run import CHECKPOINT_FILE, RunOptions, TrainingRun
-from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, parse_assignment, read_config
-from lensbox.train.views.draws import draw, view_counts
-from lensbox.train.views.make_views import make_views
+from lensbox.train.run.checkpoint import load_checkpoint
+from lensbox.train.run.origin import Origin
+from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
+from lensbox.train.run.training import CHECKPOINT_FILE, RunOptions, TrainingRun
+from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
 
 NO_STEP_LIMIT = 10**9
-TARGET_COLOR, IGNORED_COLOR = (60, 255, 90), (255, 90, 60)  # of boxes on a contact sheet
-COLUMNS = 8  # of a contact sheet
 
 logger = logging.getLogger(__name__)
 
 
-def run_train(arguments: TrainArguments) -> None:
-    """Run `lensbox train`. Raise one of `lensbox.common.errors`, with its exit code, or OSError."""
-    _train(arguments)
-    # Do not leave after an error: another process may wait for this one, and torchrun ends all of them.
-    process_group.leave()
+def run_train(inputs: TrainInputs, settings: dict[str, Any], command: str) -> None:
+    """Run `lensbox train`. Raise one of `lensbox.common.errors`, with its exit code, or OSError.
 
-
-def _train(arguments: TrainArguments) -> None:
+    settings: those of the command line. command: the command line, for the record of the run.
+    """
     started = time.monotonic()
-    config = _configuration(arguments)
-    if arguments.print_config:
+    config = _configuration(inputs, settings)
+    if inputs.print_config:
         print(config.to_json(indent=2))
-        return
-    device = _join(choose_device(arguments.device))
-    _check_output(arguments)
-    origin = _origin(arguments, config)
-    images, problems = _labelled(arguments, config, origin)
-    validation: ImagesAndProblems = [], []
-    if arguments.val:
-        how = arguments.strict, arguments.labels, "val", arguments.orientation
-        validation = read_labels(arguments.val, *how)
-        _warn_of_shared(images, validation[0])
+    elif inputs.resume and (message := _finished(inputs)):
+        print(message)
+    else:
+        _train(inputs, config, command, started)
+        # Do not leave after an error: another process may wait for this one, and torchrun ends all of them.
+        process_group.leave()
+
+
+def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: float) -> None:
+    device = _join(choose_device(inputs.device))
+    require_writable_folder("--output", inputs.output)
+    left_out = parse_fold(inputs.leave_out) if inputs.leave_out is not None else None
+    origin = Origin(inputs.weights, left_out, load_teachers(inputs.teacher))
+    origin.first_detector(config)  # refuse wrong weights before decoding photographs
+    images, problems = _labelled(inputs, config, origin)
     store = load_images(
         images,
         device,
@@ -76,59 +69,63 @@ def _train(arguments: TrainArguments) -> None:
         workers=config.workers,
         folds=origin.teachers.folds,
     )
-    report_problems(problems + store.problems, arguments.strict)
+    report_problems(problems + store.problems, inputs.strict)
     logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
-    if arguments.contact_sheet is not None:
-        _draw_sheet(store, config, device, arguments.contact_sheet)
-        return
-    first = process_group.is_first()
-    scored = load_labelled(validation, arguments.strict) if arguments.val and first else None
-    options = RunOptions(
-        output=arguments.output,
-        device=device,
-        time_limit=arguments.time_limit,
-        started=started,
-        resume=arguments.resume,
-        origin=origin,
-        recipe={
-            "command": arguments.command,
-            "photographs": str(len(store)),
-            "python": platform.python_version(),
-        },
-    )
+    validation = None
+    if inputs.val:
+        how = inputs.strict, inputs.labels, "val", inputs.orientation
+        scored, problems = read_labels(inputs.val, *how)
+        if shared := shared_photographs(scored, images):
+            message = (
+                "%d of %d photographs of --val are in --data too, such as %s: the figures will be too good"
+            )
+            logger.warning(message, len(shared), len(scored), shared[0])
+        if process_group.is_first():
+            validation = load_evaluation_set(scored)
+            report_problems(problems + validation.problems, inputs.strict)
+    recipe = {"command": command, "photographs": str(len(store)), "python": platform.python_version()}
+    options = RunOptions(inputs.output, device, inputs.time_limit, started, inputs.resume, origin, recipe)
     with TrainingRun(store, config, options) as run:
-        outcome = run.train(scored)
-    if first:
+        outcome = run.train(validation)
+    if process_group.is_first():
         if outcome.figures is not None:
             print("\n".join(outcome.figures.lines()))
-        weights = arguments.output / LAST_FILE
+        weights = inputs.output / LAST_FILE
         print(f"wrote {weights} after {outcome.steps} steps and {outcome.seconds:.0f} s", flush=True)
 
 
-def _configuration(arguments: TrainArguments) -> TrainConfig:
-    """Return the configuration that the options name, fitted to the time limit."""
-    values = _given_settings(arguments)
-    if arguments.time_limit is not None:
-        if not 0 < arguments.time_limit < math.inf:
-            raise ConfigError(f"--time-limit must be above 0 and finite, got {arguments.time_limit}")
+def _configuration(inputs: TrainInputs, settings: dict[str, Any]) -> TrainConfig:
+    """Return the settings: of a resumed run, overridden by files, then options; fitted to the time limit."""
+    values: dict[str, Any] = {}
+    earlier = inputs.output / CONFIG_FILE
+    for path in (*([earlier] if inputs.resume and earlier.is_file() else []), *inputs.config):
+        values |= read_config(path)
+    values |= settings
+    if inputs.time_limit is not None:
+        if not 0 < inputs.time_limit < math.inf:
+            raise ConfigError(f"--time-limit must be above 0 and finite, got {inputs.time_limit}")
         values.setdefault("steps", NO_STEP_LIMIT)  # time alone ends the run
     elif values.get("steps") == NO_STEP_LIMIT:
-        raise ConfigError(
-            "--resume: a run that began with a time limit needs --time-limit, or --set steps=N, got neither"
-        )
+        raise ConfigError("--resume of a run with a time limit needs --time-limit or --steps, got neither")
     return TrainConfig().with_values(values)
 
 
-def _given_settings(arguments: TrainArguments) -> dict[str, Any]:
-    """Return the settings of files and `--set`; a resumed run lays them over its earlier settings."""
-    values: dict[str, Any] = {}
-    earlier = arguments.output / CONFIG_FILE
-    if arguments.resume and earlier.is_file():
-        values.update(read_config(earlier))
-    for path in arguments.config:
-        values.update(read_config(path))
-    values.update(parse_assignment(text) for text in arguments.sets)
-    return values
+def _finished(inputs: TrainInputs) -> str | None:
+    """Return a sentence about a run that has delivered its weights, and with --val its figures; else None."""
+    checkpoint, figures = inputs.output / CHECKPOINT_FILE, inputs.output / FIGURES_FILE
+    if not checkpoint.is_file():
+        raise ConfigError(f"--resume: checkpoint must be a file that exists, got {checkpoint}")
+    state = load_checkpoint(checkpoint)
+    if state["progress"] < 1 or not figures.is_file():
+        return None
+    written = json.loads(figures.read_text(encoding="utf-8"))
+    if inputs.val and "average_precision" not in written:
+        return None
+    weights = inputs.output / LAST_FILE
+    return (
+        f"the run in {inputs.output} is finished after {state['step']['step']} steps; "
+        f"to train on, begin another run with --weights {weights}"
+    )
 
 
 def _join(device: torch.device) -> torch.device:
@@ -146,75 +143,20 @@ def _join(device: torch.device) -> torch.device:
     return device
 
 
-def _check_output(arguments: TrainArguments) -> None:
-    """Raise an error, before photographs are decoded, for files that cannot be written or resumed."""
-    if arguments.contact_sheet is not None:
-        require_writable_file("--contact-sheet", arguments.contact_sheet)
-        return
-    checkpoint = arguments.output / CHECKPOINT_FILE
-    if arguments.resume and not checkpoint.is_file():
-        raise ConfigError(f"--resume: checkpoint must be a file that exists, got {checkpoint}")
-    require_writable_folder("--output", arguments.output)
-
-
-def _origin(arguments: TrainArguments, config: TrainConfig) -> Origin:
-    """Return the origin of the run. Refuse initial weights that have seen the fold left out."""
-    first_detector(arguments.weights, config)  # refuse wrong weights before decoding photographs
-    teachers = load_teachers(arguments.teachers)
-    left_out = parse_fold(arguments.leave_out) if arguments.leave_out is not None else None
-    if left_out is not None and arguments.weights is not None:
-        known = read_metadata(arguments.weights).get(LEFT_OUT)
-        if known != str(left_out):
-            raise ConfigError(
-                f"--weights must have been trained without fold {left_out}, as --leave-out says, "
-                f"got weights that left out {known or 'nothing'}"
-            )
-    return Origin(arguments.weights, left_out, teachers)
-
-
 def _labelled(
-    arguments: TrainArguments, config: TrainConfig, origin: Origin
+    inputs: TrainInputs, config: TrainConfig, origin: Origin
 ) -> tuple[list[LabelledImage], list[Problem]]:
     """Return the photographs to train on, not yet decoded, and the problems of skipped ones."""
-    how = arguments.strict, arguments.labels, "train", arguments.orientation
-    images, problems = read_labels(arguments.data, *how)
-    for key, named in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
-        for name in unknown_sources(images, named):
+    images, problems = read_labels(inputs.data, inputs.strict, inputs.labels, "train", inputs.orientation)
+    for key, sources in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
+        for name in unknown_sources(images, sources):
             logger.warning("%s names %r, but no photograph has this source", key, name)
+    classes = sorted({name for image in images for name in image.labels.classes if name})
+    if len(classes) > 1:
+        message = "the labels have %d classes (%s); lensbox train trains on all boxes as one class"
+        logger.warning(message, len(classes), ", ".join(map(repr, classes[:9])))
     if origin.left_out is not None:
         images = without_fold(images, origin.left_out)
         if not images:
             raise DataError(f"--leave-out {origin.left_out} must leave photographs to train on, got none")
     return images, problems
-
-
-def _warn_of_shared(images: Sequence[LabelledImage], validation: Sequence[LabelledImage]) -> None:
-    if shared := shared_photographs(validation, images):
-        logger.warning(
-            "%d of %d photographs of --val are in --data too, such as %s: the figures will be too good",
-            len(shared),
-            len(validation),
-            shared[0],
-        )
-
-
-def _draw_sheet(store: ImageStore, config: TrainConfig, device: torch.device, path: Path) -> None:
-    """Write a PNG of a batch of views in a grid: targets green, ignored boxes red."""
-    torch.manual_seed(config.seed)
-    counts = view_counts(config)
-    views = make_views(store.tensors, draw(counts, torch.ones((), device=device), device), counts, config)
-    _, _, height, width = views.images.shape
-    sheet = Image.new("RGB", (COLUMNS * width, -(-counts.views // COLUMNS) * height))
-    pixels = views.images[:, 0].round().clamp(0, 255).byte().cpu().numpy()
-    for index in range(counts.views):
-        tile = Image.fromarray(pixels[index]).convert("RGB")
-        pen = ImageDraw.Draw(tile)
-        for boxes, color in ((views.ignored, IGNORED_COLOR), (views.targets, TARGET_COLOR)):
-            for x1, y1, x2, y2 in boxes[index].cpu().tolist():
-                if y2 > 0:
-                    pen.rectangle((x1, y1, max(x1, x2 - 1), max(y1, y2 - 1)), outline=color)
-        sheet.paste(tile, (index % COLUMNS * width, index // COLUMNS * height))
-    buffer = io.BytesIO()
-    sheet.save(buffer, "PNG", optimize=True)
-    atomic_write(path, buffer.getvalue())
-    print(f"wrote {path}: {counts.mosaic} mosaics, {counts.whole} whole photographs, {counts.crop} crops")

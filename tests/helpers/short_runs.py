@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from small_detectors import TINY as LAYOUT
 
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
-from lensbox.train.run.run import Outcome, RunOptions, TrainingRun
 from lensbox.train.run.step import TrainStep
+from lensbox.train.run.training import Outcome, RunOptions, TrainingRun
 from lensbox.train.settings import TrainConfig
 
 CPU = torch.device("cpu")
@@ -26,22 +27,29 @@ SHORT_RUN = TrainConfig().replace(
     max_targets=8,
     max_ignored=8,
     evaluations=0,
-    recalibration_views=8,
+    recalibration_views=4,
 )
 # Six steps, in which the weight average moves
 SIX_STEPS = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 
-# The same settings for the command line, --set
+# The same settings for the command line
 TINY = [
-    "model=small",
-    "steps=3",
-    "batch_size=3",
-    "compile=false",
-    "bf16=false",
-    "max_targets=8",
-    "max_ignored=8",
-    "workers=2",
-    "recalibration_views=16",
+    "--model",
+    "small",
+    "--steps",
+    "3",
+    "--batch-size",
+    "3",
+    "--no-compile",
+    "--no-bf16",
+    "--max-targets",
+    "8",
+    "--max-ignored",
+    "8",
+    "--workers",
+    "2",
+    "--recalibration-views",
+    "4",
 ]
 
 
@@ -53,7 +61,8 @@ def small_detector(seed: int | None = None) -> FaceDetector:
 
 
 def make_step(store: ImageStore, config: TrainConfig = SIX_STEPS) -> TrainStep:
-    return TrainStep(small_detector(), store.tensors, config, CPU)
+    """Return a step of a network with few layers."""
+    return TrainStep(FaceDetector(LAYOUT), store.tensors, config, CPU)
 
 
 def run_options(output: Path, **changes: Any) -> RunOptions:

@@ -5,30 +5,34 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from lensbox.common.errors import system_reason
 from lensbox.train.data.labels import (
     DataError,
     ImagesAndProblems,
     LabelledImage,
     Problem,
     Row,
-    arrays_of,
-    box_problem,
     is_number,
+    read_rows,
+    read_text,
     spellings,
 )
-from lensbox.train.data.segmentation import enclosing_box
 
 Rows = list[dict[str, Any]]
 
-_TABLES = ("images", "annotations", "categories")
-_SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
-_SPLITS |= dict.fromkeys(("val", "valid", "validation"), "val")
+_TABLES = ("images", "categories", "annotations")
+
+
+class CocoTables(NamedTuple):
+    """The rows of a COCO file: images and categories by id; the sound annotations, whose `bbox` are four
+    finite numbers and whose `iscrowd` is 0 or 1; a problem for each other annotation."""
+
+    images: dict[int, dict[str, Any]]
+    categories: dict[int, dict[str, Any]]
+    annotations: Rows
+    problems: list[Problem]
 
 
 def annotation_file(path: Path) -> Path | None:
@@ -45,158 +49,95 @@ def annotation_file(path: Path) -> Path | None:
 def read_coco(path: Path) -> ImagesAndProblems:
     """Return the labelled images of a COCO JSON file, or of the folder that holds one, and the problems.
 
-    `CocoFolders` says where the photographs are looked for.
-
     Raises:
-        DataError: there is no such file, it is not what COCO describes, or a `file_name` fits two files.
+        DataError: there is no such file, or it is not what COCO describes.
     """
     file = annotation_file(path)
     if file is None:
         raise DataError(f"{path} must be a COCO JSON file, or a folder that holds exactly one")
-    images, annotations, categories, problems = load_tables(file)
-    names = {row["id"]: str(row.get("name", "")) for row in categories}
-    rows: defaultdict[int, list[Row]] = defaultdict(list)
-    for row in annotations:
-        place = f"{file}: annotation {row.get('id')!r}"
-        x, y, width, height = map(float, row["bbox"])
-        if rule := box_problem(x, y, width, height):
-            problems.append(Problem(place, f"bbox: {rule}, got {row['bbox']!r}; box skipped"))
-            continue
-        box = (x, y, x + width, y + height)
-        rows[row["image_id"]].append(Row(box, bool(row["iscrowd"]), names[row["category_id"]], place))
-    folders = CocoFolders(file)
-    found = []
-    for row in images:
-        origin, name = f"{file}: image {row['id']}", str(row.get("file_name", ""))
-        photo = folders.find(name)
+    tables = load_tables(file)
+    problems, images = tables.problems, []
+    rows: defaultdict[int, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+    for row in tables.annotations:
+        rows[row["image_id"]].append((f"{file}: annotation {row.get('id')!r}", row))
+
+    def parse(row: dict[str, Any]) -> Row:
+        name = str(tables.categories[row["category_id"]].get("name", ""))
+        x, y, width, height = row["bbox"]
+        return Row(x, y, width, height, bool(row["iscrowd"]), name)
+
+    folders = _folders(file)
+    for id_, image in tables.images.items():
+        origin, given = f"{file}: image {id_}", str(image.get("file_name") or "")
+        places = ((name, folder / name) for name in spellings(given) for folder in folders)
+        name, photo = next((place for place in places if place[1].is_file()), (given, None))
         if photo is None:
             problems.append(Problem(origin, f"file_name {name!r} is not beside {file.name}; image skipped"))
             continue
-        boxes, ignore, classes = arrays_of(rows[row["id"]], problems)
-        found.append(LabelledImage(*photo, 0, -1, boxes, ignore, origin, classes, row["id"]))
-    return found, problems
+        boxes = read_rows(rows[id_], parse, problems)
+        images.append(LabelledImage(name, photo, boxes, origin, coco_id=id_))
+    return images, problems
 
 
-class CocoFolders:
-    """Find the photographs of a COCO file, in groups of folders; the first group that has one decides.
+def _folders(file: Path) -> list[Path]:
+    """Return the folders in which to look for the photographs of a COCO file, in this order.
 
-    Folders are: the folder of the file and `images` in it, then the folder above and `images` in it, then
-    all folders there. A folder with the split in its name, such as `train` or `val2017`, goes before these if
-    the split is also in the name of the file, and is left out if another split is.
+    First come folders that the name of the file contains: `val2017` for `instances_val2017.json`,
+    `images/val` for `val.json`. Then come the folder of the file, its `images`, and the same one folder up.
     """
-
-    def __init__(self, file: Path) -> None:
-        self._file, self._splits = file, _splits_of(file.stem)
-
-    def find(self, name: str) -> tuple[str, Path] | None:
-        """Return name and path of a photograph. Raise DataError if two folders of a group have it."""
-        for spelling in spellings(name) if name else []:
-            for group in self._groups:
-                paths = [folder / spelling for folder in group]
-                found = {path.resolve(): path for path in paths if path.is_file()}
-                if len(found) > 1:
-                    raise DataError(
-                        f"{self._file}: file_name {name!r} must be of one photograph, got "
-                        f"{', '.join(map(str, found.values()))}"
-                    )
-                if found:
-                    return spelling, next(iter(found.values()))
-        return None
-
-    @cached_property
-    def _groups(self) -> list[list[Path]]:
-        groups: list[list[Path]] = []
-        for base in (self._file.parent, self._file.parent.parent):
-            here = [base, base / "images"]
-            own = [folder for place in here for folder in self._below(place) if _splits_of(folder.name)]
-            own = own if self._splits else []
-            words = re.split("[^a-z0-9]+", self._file.stem.lower())
-            groups += [[folder for folder in own if folder.name.lower() in words], own, here]
-        return [*groups, self._below(self._file.parent.parent)]
-
-    def _below(self, place: Path) -> list[Path]:
-        """Return the subfolders of `place`, but none of another split."""
-        folders = sorted(one for one in place.iterdir() if one.is_dir()) if place.is_dir() else []
-        return [one for one in folders if not self._splits or _splits_of(one.name) <= self._splits]
+    words = re.split("[^a-z0-9]+", file.stem.lower())
+    places = [place / name for place in (file.parent, file.parent.parent) for name in ("", "images")]
+    entries = [entry for place in places if place.is_dir() for entry in sorted(place.iterdir())]
+    return [*(entry for entry in entries if entry.is_dir() and entry.name.lower() in words), *places]
 
 
-def _splits_of(name: str) -> set[str]:
-    return {_SPLITS[word] for word in re.findall("[a-z]+", name.lower()) if word in _SPLITS}
-
-
-def load_tables(file: Path) -> tuple[Rows, Rows, Rows, list[Problem]]:
-    """Return images, annotations and categories of a COCO file, and a problem for each malformed annotation.
-
-    `iscrowd` of the annotations is 0 or 1, also where the file has none. A missing `bbox` is computed from
-    the segmentation.
+def load_tables(file: Path) -> CocoTables:
+    """Return the rows of a COCO file.
 
     Raises:
-        DataError: the file cannot be read, lacks one of the three lists, has bad or repeated ids of images or
-            categories, or an `iscrowd` that is neither 0 nor 1.
+        DataError: the file cannot be read, lacks one of the three lists, or has bad or repeated ids of images
+            or categories.
     """
     content = load_json(file)
     tables = [content.get(name) if isinstance(content, dict) else None for name in _TABLES]
     if not all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables):
         raise DataError(f"{file} must hold lists of objects: {', '.join(_TABLES)}")
-    images, annotations, categories = (list(table or []) for table in tables)
-    for name, table in (("images", images), ("categories", categories)):
-        ids = set()
-        for row in table:
-            if not isinstance(row.get("id"), int) or not is_number(row["id"]) or row["id"] in ids:
-                raise DataError(
-                    f"{file}: {name} must have an integer id each, all different, got {row.get('id')!r}"
-                )
-            ids.add(row["id"])
-    known, labels = ({row["id"]: row for row in table} for table in (images, categories))
-    problems, good = [], []
-    for row in annotations:
-        place = f"{file}: annotation {row.get('id')!r}"
-        crowd = row.get("iscrowd")
-        wrong = _wrong_id(row, known, labels)
-        if not wrong:
-            try:
-                row = {**row, "bbox": _box_of(row, known[row["image_id"]])}
-            except ValueError as error:
-                wrong = str(error)
-        if wrong:
-            problems.append(Problem(place, f"{wrong}; box skipped"))
-        elif crowd not in (None, 0, 1):
-            raise DataError(f"{place}: iscrowd must be 0 or 1, got {crowd!r}")
+    for name, table in zip(_TABLES[:2], tables, strict=False):
+        ids = [row.get("id") for row in table or []]
+        if not all(type(id_) is int for id_ in ids) or len(set(ids)) < len(ids):
+            raise DataError(f"{file}: {name} must have an integer id each, all different, got {ids[:9]}")
+    images, categories = ({row["id"]: row for row in table or []} for table in tables[:2])
+    sound, problems = [], []
+    for row in tables[2] or []:
+        row = {**row, "iscrowd": row.get("iscrowd") or 0}
+        if rule := _fault(row, images, categories):
+            problems.append(Problem(f"{file}: annotation {row.get('id')!r}", f"{rule}; box skipped"))
         else:
-            good.append({**row, "iscrowd": int(crowd or 0)})
-    return images, good, categories, problems
+            sound.append({**row, "bbox": list(map(float, row["bbox"]))})
+    return CocoTables(images, categories, sound, problems)
+
+
+def _fault(row: dict[str, Any], images: dict[Any, Any], categories: dict[Any, Any]) -> str | None:
+    """Return the rule that an annotation breaks; None for a sound one."""
+    image, category, box, area = (row.get(name) for name in ("image_id", "category_id", "bbox", "area"))
+    if not is_number(image) or image not in images:
+        return f"image_id must be the id of an image, got {image!r}"
+    if not is_number(category) or category not in categories:
+        return f"category_id must be the id of a category, got {category!r}"
+    if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
+        return f"bbox must be [x, y, width, height], all finite numbers, got {box!r}"
+    if row["iscrowd"] not in (0, 1):
+        return f"iscrowd must be 0 or 1, got {row['iscrowd']!r}"
+    if area is not None and not (is_number(area) and area >= 0):
+        return f"area must be a number of at least 0, got {area!r}"
+    return None
 
 
 def load_json(file: Path) -> Any:
     """Return the content of a JSON file. Raise DataError that names the file and the line."""
     try:
-        return json.loads(file.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {system_reason(error)}") from error
+        return json.loads(read_text(file))
     except json.JSONDecodeError as error:
         raise DataError(f"{file}:{error.lineno}: expected JSON, got {error.msg}") from error
-    except ValueError as error:
-        raise DataError(f"{file} must be JSON in UTF-8: {error}") from error
-
-
-def _wrong_id(row: Mapping[str, Any], images: Mapping[Any, Any], categories: Mapping[Any, Any]) -> str | None:
-    """Return the rule that an annotation breaks; None if its ids are known."""
-    image, category = row.get("image_id"), row.get("category_id")
-    if not is_number(image) or image not in images:
-        return f"image_id must be the id of an image, got {image!r}"
-    if not is_number(category) or category not in categories:
-        return f"category_id must be the id of a category, got {category!r}"
-    return None
-
-
-def _box_of(row: Mapping[str, Any], image: Mapping[str, Any]) -> list[float]:
-    """Return `bbox` of an annotation, or the box around its segmentation. Raise ValueError."""
-    box, segmentation = row.get("bbox"), row.get("segmentation")
-    if box in (None, []) and isinstance(segmentation, (list, dict)) and segmentation:
-        try:
-            return enclosing_box(segmentation, image.get("width"), image.get("height"))
-        except ValueError as error:
-            raise ValueError(f"without bbox, segmentation: {error}") from error
-    if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
-        raise ValueError(f"bbox must be [x, y, width, height], all finite numbers, got {box!r}")
-    return list(map(float, box))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file} must be JSON: {error}") from error

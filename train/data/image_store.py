@@ -7,7 +7,7 @@ tile: 169 kB each, so tens of thousands fit beside the training itself.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
@@ -93,9 +93,12 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
         raise OSError(f"image {image.name} cannot be read: {error}") from error
     if orientation != 1 and image.orientation == "exif":
         picture = Image.fromarray(upright_array(np.asarray(picture), orientation))
-    boxes, (width, height) = image.boxes, picture.size
+    boxes, (width, height) = image.labels.boxes, picture.size
     outside = (boxes[:, :2] >= [width, height]).any(1) | (boxes[:, 2:] <= 0).any(1)
-    problem = _outside(image, int(outside.sum()), width, height) if outside.any() else None
+    problem = None
+    if outside.any():
+        count, of = int(outside.sum()), f"{len(boxes)} boxes outside of the photograph, {width} x {height}"
+        problem = Problem(image.origin, f"{count} of {of} pixels; ignored")
     long_side = max(picture.size)
     if long_side > side:
         new_size = (max(1, round(width * side / long_side)), max(1, round(height * side / long_side)))
@@ -103,22 +106,43 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
         picture = picture.resize(new_size, Image.Resampling.BILINEAR)
         ratio = np.array([new_size[0] / width, new_size[1] / height] * 2, np.float32)
         boxes = boxes * ratio
-    return Decoded(np.asarray(picture, np.uint8), boxes, image.ignore | outside, orientation != 1, problem)
+    ignore = image.labels.ignore | outside
+    return Decoded(np.asarray(picture, np.uint8), boxes, ignore, orientation != 1, problem)
 
 
-def _outside(image: LabelledImage, count: int, width: int, height: int) -> Problem:
-    message = f"{count} of {len(image.boxes)} boxes outside of the photograph, {width} x {height} pixels"
-    return Problem(image.origin, f"{message}; ignored")
+def decode_all(
+    images: Sequence[LabelledImage],
+    prepare: Callable[[LabelledImage], tuple[Decoded, Value]],
+    workers: int,
+    problems: list[Problem],
+) -> Iterator[tuple[LabelledImage, Value]]:
+    """Yield readable images with the result of `prepare`, which runs in threads: decoding releases the lock.
 
+    Report unreadable images and their `Decoded.problem` in `problems`. Log how many are turned.
 
-def try_decode(image: LabelledImage, trims: Mapping[str, Sequence[float]]) -> Decoded | Problem:
-    """Return the result of `decode_image` with trimmed boxes, or a problem for an unreadable image."""
-    try:
-        decoded = decode_image(image)
-    except OSError as error:
-        return Problem(image.origin, str(error))
-    trim = of_source(image, trims, (0.0, 0.0, 0.0, 0.0))
-    return decoded._replace(boxes=trim_boxes(decoded.boxes, trim))
+    Raises:
+        DataError: no image can be read.
+    """
+
+    def attempt(image: LabelledImage) -> tuple[Decoded, Value] | Problem:
+        try:
+            return prepare(image)
+        except OSError as error:
+            return Problem(image.origin, str(error))
+
+    readable, turned = 0, 0
+    with ThreadPoolExecutor(max(1, workers)) as pool:
+        for image, result in zip(images, pool.map(attempt, images), strict=True):
+            if isinstance(result, Problem):
+                problems.append(result)
+                continue
+            decoded, value = result
+            problems += [decoded.problem] if decoded.problem is not None else []
+            readable, turned = readable + 1, turned + decoded.turned
+            yield image, value
+    if not readable:
+        raise none_readable("readable image", f"{len(images)} of them", problems)
+    report_turned(images, turned)
 
 
 def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value) -> Value:
@@ -165,31 +189,26 @@ def load_images(
         InputError: no image can be read, or all weights are 0, or all weights of a fold.
     """
     images = sorted(images, key=lambda image: fold_index(image.name, folds))
-    kept: list[int] = []
+    kept: list[LabelledImage] = []
     problems: list[Problem] = []
     pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
     # numpy copies in this thread. The threads of torch wait awake, and slow other runs on the same host.
     rows = pixels.numpy()
-    boxes, ignore, sizes, turned = [], [], [], 0
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        for index, decoded in enumerate(pool.map(lambda image: try_decode(image, trims or {}), images)):
-            if isinstance(decoded, Problem):
-                problems.append(decoded)
-                continue
-            if decoded.problem is not None:
-                problems.append(decoded.problem)
-            turned += decoded.turned
-            height, width = decoded.pixels.shape
-            rows[len(kept), :height, :width] = decoded.pixels
-            kept.append(index)
-            boxes.append(torch.from_numpy(decoded.boxes))
-            ignore.append(torch.from_numpy(decoded.ignore))
-            sizes.append((width, height))
-    if not kept:
-        raise none_readable("readable image", f"{len(images)} of them", problems)
-    report_turned(images, turned)
-    names = [images[i].name for i in kept]
-    chances = torch.tensor([float(of_source(images[i], weights or {}, 1.0)) for i in kept])
+    boxes, ignore, sizes = [], [], []
+
+    def prepare(image: LabelledImage) -> tuple[Decoded, Decoded]:
+        decoded, trim = decode_image(image), of_source(image, trims or {}, (0.0, 0.0, 0.0, 0.0))
+        return decoded, decoded._replace(boxes=trim_boxes(decoded.boxes, trim))
+
+    for image, decoded in decode_all(images, prepare, workers, problems):
+        height, width = decoded.pixels.shape
+        rows[len(kept), :height, :width] = decoded.pixels
+        kept.append(image)
+        boxes.append(torch.from_numpy(decoded.boxes))
+        ignore.append(torch.from_numpy(decoded.ignore))
+        sizes.append((width, height))
+    names = [image.name for image in kept]
+    chances = torch.tensor([float(of_source(image, weights or {}, 1.0)) for image in kept])
     if float(chances.sum()) <= 0:
         raise InputError("weights must leave a source to draw from: every source has weight 0")
     bounds = _fold_bounds(names, chances, folds)

@@ -1,31 +1,41 @@
-"""Labelled photographs, and the choice of the reader for a layout of labels."""
+"""Labelled photographs: rows of label files, checked alike in every layout, and the choice of the reader."""
 
 from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PureWindowsPath
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from lensbox.common.errors import InputError
+from lensbox.common.errors import InputError, system_reason
 from lensbox.common.fields import Orientation
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
-LAYOUT = "docs/training.md#your-photographs; examples/train.py makes it of a table"
+LAYOUT = "docs/training.md#your-photographs; examples/train.py converts a table"
 FURTHEST = 1e6  # pixels; no photograph is as large
-QUOTED = 80  # characters of a line that is no label
+QUOTED = 80  # characters of a bad row in a message
 MOST_PROBLEMS = 20  # lines of a report
+
+Raw = TypeVar("Raw")
 
 logger = logging.getLogger(__name__)
 
 
 class DataError(InputError):
     """Data that cannot be read, or a problem met under `strict`."""
+
+
+class Boxes(NamedTuple):
+    """Labelled boxes: boxes float32 [n, 4], xyxy in pixels; ignore bool [n]; classes: names, "" for none."""
+
+    boxes: npt.NDArray[np.float32]
+    ignore: npt.NDArray[np.bool_]
+    classes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -35,23 +45,19 @@ class LabelledImage:
     Attributes:
         name: path below the folder of images, e.g. `13--Interview/x.jpg`.
         path: the image file, or the tar shard that holds it.
-        offset, size: where its bytes start in `path`, and how many they are; size -1 is the whole file.
-        boxes: float32 [n, 4], xyxy, pixels of the photograph, see `orientation`.
-        ignore: bool [n].
+        labels: boxes in pixels of the photograph, see `orientation`.
         origin: `file:line` or `file: image ID` of its labels, for messages.
-        classes: name of each box's class; "" where it has none.
+        offset, size: where its bytes start in `path`, and how many they are; size -1 is the whole file.
         coco_id: of the image in a COCO file.
         orientation: "exif" if the boxes are of the upright photograph, "stored" if of its pixels as stored.
     """
 
     name: str
     path: Path
-    offset: int
-    size: int
-    boxes: npt.NDArray[np.float32]
-    ignore: npt.NDArray[np.bool_]
+    labels: Boxes
     origin: str
-    classes: tuple[str, ...] = ()
+    offset: int = 0
+    size: int = -1
     coco_id: int | None = None
     orientation: Orientation = "exif"
 
@@ -81,27 +87,48 @@ ImagesAndProblems = tuple[list[LabelledImage], list[Problem]]
 
 
 class Row(NamedTuple):
-    """A labelled box, xyxy in pixels, with its class and the place of its label."""
+    """A labelled box: its corner x, y and its size in pixels, whether to ignore it, and its class."""
 
-    box: tuple[float, float, float, float]
-    ignore: bool
-    name: str
-    origin: str
+    x: float
+    y: float
+    width: float
+    height: float
+    ignore: bool = False
+    name: str = ""
 
 
-def arrays_of(
-    rows: Sequence[Row], problems: list[Problem]
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], tuple[str, ...]]:
-    """Return boxes, flags and classes of an image. Skip and report each row that repeats an earlier one."""
-    kept: dict[tuple[object, ...], str] = {}
-    for row in rows:
-        first = kept.get(row[:3])
-        if first is None:
-            kept[row[:3]] = row.origin
-        else:
-            problems.append(Problem(row.origin, f"same box and class as {first}; box skipped"))
-    boxes, ignore, classes = ([key[part] for key in kept] for part in range(3))
-    return np.array(boxes, np.float32).reshape(-1, 4), np.array(ignore, np.bool_), tuple(map(str, classes))
+def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], problems: list[Problem]) -> Boxes:
+    """Return the boxes of an image. Skip and report bad rows, and rows that repeat an earlier one.
+
+    Args:
+        rows: the place of each row, for messages, and its content.
+        parse: returns a row; raises ValueError, whose message is the rule that the row breaks.
+    """
+    kept: dict[Row, str] = {}
+    for origin, content in rows:
+        try:
+            row = parse(content)
+            if not all(abs(value) <= FURTHEST for value in row[:4]) or min(row.width, row.height) <= 0:
+                rule = f"width and height must be above 0, and all within {FURTHEST:.0f} pixels"
+                raise ValueError(rule)  # NaN is not within
+        except ValueError as error:
+            shown = repr(content.strip() if isinstance(content, str) else content)[: QUOTED + 2]
+            problems.append(Problem(origin, f"{error}, got {shown}; box skipped"))
+            continue
+        if row in kept:
+            problems.append(Problem(origin, f"same box and class as {kept[row]}; box skipped"))
+        kept.setdefault(row, origin)
+    corners = [(row.x, row.y, row.x + row.width, row.y + row.height) for row in kept]
+    boxes = np.array(corners, np.float32).reshape(-1, 4)
+    return Boxes(boxes, np.array([row.ignore for row in kept], bool), tuple(row.name for row in kept))
+
+
+def read_text(path: Path) -> str:
+    """Return a text file without Windows' byte order mark. Raise DataError."""
+    try:
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {system_reason(error)}") from error
 
 
 def spellings(name: str) -> list[str]:
@@ -124,14 +151,6 @@ def fold_index(name: str, count: int) -> int:
 def is_number(value: object) -> bool:
     """Return whether a value of a file is a finite number. True and false are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
-
-
-def box_problem(x: float, y: float, width: float, height: float) -> str | None:
-    """Return the rule that a box breaks; None for a good one."""
-    is_near = all(abs(value) <= FURTHEST for value in (x, y, width, height))  # false for NaN
-    if is_near and width > 0 and height > 0:
-        return None
-    return f"width and height must be above 0, and all within {FURTHEST:.0f} pixels"
 
 
 def read_labels(
@@ -167,7 +186,7 @@ def read_labels(
     where = ", ".join(map(str, paths))
     if not images:
         raise none_readable("labelled image", where, problems)
-    if all(image.ignore.all() for image in images):
+    if all(image.labels.ignore.all() for image in images):
         logger.warning("no box to find in %s: all %d photographs are background", where, len(images))
     return images, problems
 
@@ -199,13 +218,10 @@ def report_problems(problems: Sequence[Problem], strict: bool) -> None:
 def report_turned(images: Sequence[LabelledImage], turned: int) -> None:
     """Log how many photographs have an EXIF orientation, and the rule by which their labels are read."""
     if turned:
-        rules = {"exif": "the upright photographs", "stored": "the pixels as stored"}
         rule = images[0].orientation
-        logger.info(
-            "%d of %d photographs have an EXIF orientation; their boxes are read as boxes of %s "
-            "(--orientation %s)",
-            *(turned, len(images), rules[rule], rule),
-        )
+        pixels = "the upright photographs" if rule == "exif" else "the pixels as stored"
+        line = "%d of %d photographs have an EXIF orientation; their boxes are boxes of %s (--orientation %s)"
+        logger.info(line, turned, len(images), pixels, rule)
 
 
 def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataError:
@@ -217,7 +233,7 @@ def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataErr
 def shared_photographs(images: Sequence[LabelledImage], others: Sequence[LabelledImage]) -> list[str]:
     """Return the names of photographs that are in both `images` and `others`, by name and boxes.
 
-    Photographs without boxes are skipped silently, because names may repeat across folders.
+    Photographs without boxes are left out, because names may repeat across folders.
     """
-    known = {(image.name, image.boxes.tobytes()) for image in others if len(image.boxes)}
-    return [image.name for image in images if (image.name, image.boxes.tobytes()) in known]
+    known = {(image.name, image.labels.boxes.tobytes()) for image in others if len(image.labels.boxes)}
+    return [image.name for image in images if (image.name, image.labels.boxes.tobytes()) in known]

@@ -9,13 +9,11 @@ classes. The published archives (`wider_face_split/wider_face_train_bbx_gt.txt` 
 
 from __future__ import annotations
 
+import re
 import tarfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path, PurePath, PurePosixPath
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
 from lensbox.common.errors import system_reason
 from lensbox.train.data.labels import (
@@ -27,13 +25,22 @@ from lensbox.train.data.labels import (
     LabelledImage,
     Problem,
     Row,
-    arrays_of,
-    box_problem,
+    read_rows,
+    read_text,
 )
 
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
-_ENCODING = "utf-8-sig"  # Windows begins a file with a byte order mark
 _NUMBERS = 10  # of a row; the name of a class follows
+
+File = tuple[Path, int, int]  # that holds an image, where its bytes start, and how many they are
+
+
+class Entry(NamedTuple):
+    """An image of a label file: its name and the line of it, and its rows with their places."""
+
+    name: str
+    line: int
+    rows: list[tuple[str, str]]
 
 
 def read_wider_face(path: Path) -> ImagesAndProblems:
@@ -44,149 +51,87 @@ def read_wider_face(path: Path) -> ImagesAndProblems:
     """
     images: list[LabelledImage] = []
     problems: list[Problem] = []
-    (_read_folder if path.is_dir() else _read_tar)(path, images, problems)
+    for annotation, text, files in (_folder if path.is_dir() else _shard)(path):
+        for entry in parse_annotations(text, annotation, problems):
+            place = f"{annotation}:{entry.line}"
+            file = files.find(entry.name)
+            if file is None:
+                problems.append(Problem(place, f"image {entry.name} is not in {files}"))
+                continue
+            labels = read_rows(entry.rows, _parse_row, problems)
+            images.append(LabelledImage(entry.name, file[0], labels, place, *file[1:]))
     return images, problems
 
 
-@dataclass(frozen=True)
-class _Entry:
-    name: str
-    line: int
-    boxes: npt.NDArray[np.float32]
-    ignore: npt.NDArray[np.bool_]
-    classes: tuple[str, ...]
+def parse_annotations(text: str, origin: str, problems: list[Problem]) -> list[Entry]:
+    """Return the images of a `*_bbx_gt.txt`, each once. origin: the file, for messages.
 
-    def says_the_same_as(self, other: _Entry) -> bool:
-        """Return whether both have the same boxes, in the same order."""
-        return (
-            np.array_equal(self.boxes, other.boxes)
-            and np.array_equal(self.ignore, other.ignore)
-            and self.classes == other.classes
-        )
-
-
-def parse_annotations(text: str, file_name: str) -> tuple[list[_Entry], list[Problem]]:
-    """Parse the text of a `*_bbx_gt.txt`. Skip and report bad rows.
-
-    Skip an entry if its count cannot be read or does not fit its rows. Skip all entries of an image that is
-    listed with different boxes. An image with unlabelled faces would teach the wrong thing.
+    Skip and report an image whose count cannot be read or does not fit its rows: an image with unlabelled
+    faces would teach the wrong thing.
     """
-    lines = text.splitlines()
-    entries: list[_Entry] = []
-    problems: list[Problem] = []
-    position = 0
-
-    def report(line: int, message: str) -> None:
-        problems.append(Problem(f"{file_name}:{line + 1}", message))
-
-    while position < len(lines):
-        name = lines[position].strip().replace("\\", "/")  # Windows
-        start = position
-        position += 1
-        if not name:
+    found: dict[str, Entry] = {}
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    starts = [index for index, (_, line) in enumerate(lines) if line.lower().endswith(IMAGE_SUFFIXES)]
+    if lines and (not starts or starts[0] > 0):
+        number, line = lines[0]
+        problems.append(Problem(f"{origin}:{number}", f"expected an image name, got {line[:QUOTED]!r}"))
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        number, name = lines[start][0], lines[start][1].replace("\\", "/")  # Windows
+        count = lines[start + 1][1] if start + 1 < end else ""
+        rows = [] if count == "0" else lines[start + 2 : end]  # after a 0 stands a line of zeros
+        if name in found:
+            message = f"image {name} is listed again, at first in line {found[name].line}"
+        elif not re.fullmatch("[0-9]+", count):
+            message = f"expected the number of boxes of {name}, got {count[:QUOTED]!r}"
+        elif int(count) != len(rows):
+            message = f"{name} announces {int(count)} boxes and has {len(rows)}"
+        else:
+            found[name] = Entry(name, number, [(f"{origin}:{line}", row) for line, row in rows])
             continue
-        if not _is_image_name(name):
-            report(start, f"expected an image file name, got {name[:QUOTED]!r}")
-            continue
-        count_text = lines[position].strip() if position < len(lines) else ""
-        if not count_text.isdecimal():
-            report(
-                position,
-                f"expected the number of boxes of {name}, got {count_text[:QUOTED]!r}; image skipped",
-            )
-            continue
-        position += 1
-        count = int(count_text)
-        rows = lines[position : position + count]
-        short = next((i for i, row in enumerate(rows) if _is_image_name(row.strip())), len(rows))
-        if short < count:
-            report(start, f"{name} announces {count} boxes and has {short}; image skipped")
-            position += short
-            continue
-        parsed = []
-        for index, text_row in enumerate(rows):
-            row = _parse_row(text_row, f"{file_name}:{position + index + 1}")
-            if isinstance(row, str):
-                report(position + index, f"{row}; box skipped")
-            else:
-                parsed.append(row)
-        position += count
-        if count == 0 and position < len(lines) and not _is_image_name(lines[position].strip()):
-            position += 1  # the line of zeros
-        entries.append(_Entry(name, start + 1, *arrays_of(parsed, problems)))
-    return _without_contradictions(entries, file_name, problems), problems
+        problems.append(Problem(f"{origin}:{number}", f"{message}; image skipped"))
+    return list(found.values())
 
 
-def _without_contradictions(
-    entries: Sequence[_Entry], file_name: str, problems: list[Problem]
-) -> list[_Entry]:
-    """Return one entry per image. Skip all entries of an image that is listed with different boxes."""
-    first: dict[str, _Entry] = {}
-    contradicted: set[str] = set()
-    for entry in entries:
-        before = first.setdefault(entry.name, entry)
-        if before is entry:
-            continue
-        message = f"image {entry.name} is listed again, at first in line {before.line}"
-        if not entry.says_the_same_as(before):
-            contradicted.add(entry.name)
-            message += ", with other boxes; image skipped"
-        problems.append(Problem(f"{file_name}:{entry.line}", message))
-    return [entry for name, entry in first.items() if name not in contradicted]
-
-
-def _is_image_name(text: str) -> bool:
-    return text.lower().endswith(IMAGE_SUFFIXES)
-
-
-def _parse_row(row: str, origin: str) -> Row | str:
-    """Return a labelled box, or the rule that the row breaks."""
-    fields = row.split(maxsplit=_NUMBERS)
+def _parse_row(text: str) -> Row:
+    fields = text.split(maxsplit=_NUMBERS)
     name = " ".join(fields.pop().split()) if len(fields) > _NUMBERS else ""
     if len(fields) < 4:
-        return f"a box needs at least x y w h, got {row.strip()!r}"
+        raise ValueError("a box needs at least x y w h")
     try:
-        values = [float(field) for field in fields]
+        x, y, width, height, *others = map(float, fields)
     except ValueError:
-        return f"a box must be numbers, got {row.strip()!r}"
-    x, y, width, height = values[:4]
-    if rule := box_problem(x, y, width, height):
-        return f"{rule}, got {row.strip()!r}"
-    return Row((x, y, x + width, y + height), len(values) > 7 and values[7] != 0, name, origin)
+        raise ValueError("a box must be numbers") from None
+    return Row(x, y, width, height, len(others) > 3 and others[3] != 0, name)
 
 
-def _read_tar(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:
-    try:
-        with tarfile.open(path, "r:") as archive:
-            # Without "./" before each name, as `tar -C photos .` writes them.
-            members = {str(PurePosixPath(member.name)): member for member in archive if member.isfile()}
-            names = [name for name in members if _is_annotation(PurePosixPath(name))]
-            texts = {}
-            for name in names:
-                file = archive.extractfile(members[name])
-                assert file is not None  # isfile() above
-                texts[name] = file.read().decode(_ENCODING, errors="replace")
-    except tarfile.TarError as error:
-        raise DataError(
-            f"{path} must be a folder or an uncompressed tar file of photographs and labels ({LAYOUT}), "
-            f"got {error}"
-        ) from error
-    if not texts:
-        raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file ({LAYOUT})")
-    for annotation, text in texts.items():
-        origin = f"{path}:{annotation}"
-        entries, found = parse_annotations(text, origin)
-        problems.extend(found)
-        folder = PurePosixPath(annotation).parent
-        for entry in entries:
-            member = members.get(str(folder / "images" / entry.name))
-            if member is None:
-                problems.append(Problem(f"{origin}:{entry.line}", f"image {entry.name} is not in the shard"))
-                continue
-            images.append(_labelled(entry, path, member.offset_data, member.size, origin))
+class _Folders(NamedTuple):
+    """Folders in which images may lie: beside the label file, or as the published archives unpack."""
+
+    roots: list[Path]
+
+    def find(self, name: str) -> File | None:
+        return next(((root / name, 0, -1) for root in self.roots if (root / name).is_file()), None)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.roots))
 
 
-def _read_folder(path: Path, images: list[LabelledImage], problems: list[Problem]) -> None:
+class _Members(NamedTuple):
+    """The files of a tar shard, and the folder in it with a label file."""
+
+    path: Path
+    members: dict[str, tarfile.TarInfo]
+    folder: PurePosixPath
+
+    def find(self, name: str) -> File | None:
+        member = self.members.get(str(self.folder / "images" / name))
+        return (self.path, member.offset_data, member.size) if member is not None else None
+
+    def __str__(self) -> str:
+        return "the shard"
+
+
+def _folder(path: Path) -> Iterator[tuple[str, str, _Folders]]:
     try:
         next(path.iterdir(), None)  # rglob passes over folders that cannot be read
     except OSError as error:
@@ -195,36 +140,30 @@ def _read_folder(path: Path, images: list[LabelledImage], problems: list[Problem
     if not annotations:
         raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth ({LAYOUT})")
     for annotation in annotations:
-        entries, found = parse_annotations(
-            annotation.read_text(encoding=_ENCODING, errors="replace"), str(annotation)
-        )
-        problems.extend(found)
-        roots = _image_roots(annotation)
-        for entry in entries:
-            file = next((root / entry.name for root in roots if (root / entry.name).is_file()), None)
-            if file is None:
-                where = ", ".join(str(root) for root in roots)
-                message = f"image {entry.name} is not in {where}"
-                problems.append(Problem(f"{annotation}:{entry.line}", message))
-                continue
-            images.append(_labelled(entry, file, 0, -1, str(annotation)))
+        above = annotation.parent.parent
+        published = [above / f"WIDER_{split}" for split in ("train", "val") if split in annotation.name]
+        roots = [folder / "images" for folder in (annotation.parent, *published)]
+        yield str(annotation), read_text(annotation), _Folders(roots)
+
+
+def _shard(path: Path) -> Iterator[tuple[str, str, _Members]]:
+    try:
+        with tarfile.open(path, "r:") as archive:
+            # `tar -C photos -cf x.tar .` begins every name with "./".
+            members = {str(PurePosixPath(one.name)): one for one in archive.getmembers() if one.isfile()}
+            annotations = [name for name in members if _is_annotation(PurePosixPath(name))]
+            files = [archive.extractfile(members[name]) for name in annotations]
+            contents = [file.read() for file in files if file is not None]  # all are regular files
+    except tarfile.TarError as error:
+        message = f"{path} must be a folder or an uncompressed tar file of photographs and labels ({LAYOUT})"
+        raise DataError(f"{message}, got {error}") from error
+    if not annotations:
+        raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file ({LAYOUT})")
+    for name, content in zip(annotations, contents, strict=True):
+        text = content.decode("utf-8-sig", errors="replace")
+        yield f"{path}:{name}", text, _Members(path, members, PurePosixPath(name).parent)
 
 
 def _is_annotation(path: PurePath) -> bool:
     # macOS keeps attributes of a file beside it, in one whose name begins with "._".
     return path.match(ANNOTATION_PATTERN) and not path.name.startswith("._")
-
-
-def _image_roots(annotation: Path) -> Sequence[Path]:
-    """Return the folders where images may lie: beside the file, or as the published archives unpack."""
-    roots = [annotation.parent / "images"]
-    for split in ("train", "val"):
-        if split in annotation.name:
-            roots.append(annotation.parent.parent / f"WIDER_{split}" / "images")
-    return roots
-
-
-def _labelled(entry: _Entry, path: Path, offset: int, size: int, origin: str) -> LabelledImage:
-    return LabelledImage(
-        entry.name, path, offset, size, entry.boxes, entry.ignore, f"{origin}:{entry.line}", entry.classes
-    )

@@ -5,24 +5,23 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import Image
 
-from lensbox.common.errors import system_reason
 from lensbox.common.fields import Orientation
 from lensbox.runtime.images.orientation import orientation_of, upright_size
 from lensbox.train.data.labels import (
     IMAGE_SUFFIXES,
-    QUOTED,
     DataError,
     ImagesAndProblems,
     LabelledImage,
     Problem,
     Row,
-    arrays_of,
-    box_problem,
+    read_rows,
+    read_text,
     spellings,
 )
 
@@ -54,8 +53,7 @@ def read_yolo(path: Path, split: str = "train", orientation: Orientation = "exif
         orientation: of the picture that the shares refer to, see `LabelledImage`.
 
     Raises:
-        DataError: `data.yaml` is missing or wrong, an image folder is not there, no image has a label file,
-            or rows may be polygons as well as boxes with landmarks.
+        DataError: `data.yaml` is missing or wrong, a folder is missing, or no image has a label file.
     """
     file = description_file(path)
     if file is None:
@@ -63,7 +61,7 @@ def read_yolo(path: Path, split: str = "train", orientation: Orientation = "exif
     content = _load_yaml(file)
     names, landmarks = _names(file, content), _landmark_numbers(file, content)
     problems: list[Problem] = []
-    read: list[tuple[Path, Path, tuple[int, int], list[_ParsedRow]]] = []
+    found: list[LabelledImage] = []
     missing: list[Path] = []
     for image in _images(file, content, split):
         try:
@@ -74,29 +72,16 @@ def read_yolo(path: Path, split: str = "train", orientation: Orientation = "exif
         labels = _labels_of(image)
         if not labels.is_file():
             missing.append(labels)
-        read.append((image, labels, size, _parse_rows(labels, names, problems) if labels.is_file() else []))
-    _check_missing(f"{file}: {split}", missing, len(read))
-    if landmarks is None:
-        _refuse_ambiguous(file, [row for *_, rows in read for row in rows])
-    found = []
-    for image, labels, size, rows in read:
-        boxes = []
-        for row in rows:
-            box = _box_of(row.values, landmarks or 0, size)
-            if isinstance(box, str):
-                problems.append(Problem(row.origin, f"{box}, got {row.text!r}; box skipped"))
-            else:
-                boxes.append(Row(box, False, row.name, row.origin))
-        array, ignore, classes = arrays_of(boxes, problems)
-        found.append(LabelledImage(image.name, image, 0, -1, array, ignore, str(labels), classes))
+        lines = read_text(labels).splitlines() if labels.is_file() else []
+        rows = [(f"{labels}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+        boxes = read_rows(rows, partial(_parse_row, names=names, landmarks=landmarks, size=size), problems)
+        found.append(LabelledImage(image.name, image, boxes, str(labels)))
+    if 2 * len(missing) > len(found):
+        message = f"{len(missing)} of {len(found)} photographs have no label file, such as {missing[0]}"
+        if len(missing) == len(found):
+            raise DataError(f"{file}: {split}: {message}; a photograph without objects needs an empty file")
+        logger.warning("%s: %s: %s; they are background", file, split, message)
     return found, problems
-
-
-class _ParsedRow(NamedTuple):
-    origin: str
-    text: str
-    name: str
-    values: list[float]
 
 
 def _load_yaml(file: Path) -> dict[str, Any]:
@@ -104,10 +89,8 @@ def _load_yaml(file: Path) -> dict[str, Any]:
 
     try:
         # Every scalar stays text: the class `no` must not become False, nor `1` a number.
-        content = yaml.load(file.read_text(encoding="utf-8-sig"), Loader=yaml.BaseLoader)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {system_reason(error)}") from error
-    except (yaml.YAMLError, ValueError) as error:
+        content = yaml.load(read_text(file), Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
         raise DataError(f"{file} must be YAML: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{file} must be a mapping with names, train and val, got {type(content).__name__}")
@@ -118,26 +101,20 @@ def _names(file: Path, content: Mapping[str, Any]) -> dict[float, str]:
     """Return the names of the classes by number."""
     given = content.get("names")
     pairs = enumerate(given) if isinstance(given, list) else given.items() if isinstance(given, dict) else ()
-    names: dict[float, str]
     try:
-        names = {int(label): name for label, name in pairs}
+        if names := {float(label): str(name) for label, name in pairs}:
+            return names
     except ValueError:
-        names = {}
-    if not names or not all(isinstance(name, str) for name in names.values()):
-        raise DataError(f"{file}: names must list the classes, got {given!r}")
-    return names
+        pass
+    raise DataError(f"{file}: names must list the classes, got {given!r}")
 
 
-def _landmark_numbers(file: Path, content: Mapping[str, Any]) -> int | None:
-    """Return how many numbers follow a box; 0 for polygons, None if `kpt_shape` is missing."""
-    shape = content.get("kpt_shape")
-    if shape is None:
-        return None
+def _landmark_numbers(file: Path, content: Mapping[str, Any]) -> int:
+    """Return how many numbers may follow a box; 0 if longer rows are polygons."""
+    shape = content.get("kpt_shape", ["0", "0"])
     if isinstance(shape, list) and len(shape) == 2 and all(map(str.isdecimal, map(str, shape))):
-        landmarks, numbers = map(int, shape)
-        if not landmarks or numbers in (2, 3):
-            return landmarks * numbers
-    raise DataError(f"{file}: kpt_shape must be [landmarks, 2 or 3 numbers of each], got {shape!r}")
+        return int(shape[0]) * int(shape[1])
+    raise DataError(f"{file}: kpt_shape must be [landmarks, numbers of each], got {shape!r}")
 
 
 def _images(file: Path, content: Mapping[str, Any], split: str) -> list[Path]:
@@ -155,7 +132,7 @@ def _images(file: Path, content: Mapping[str, Any], split: str) -> list[Path]:
         if place.is_dir():
             images += sorted(image for image in place.rglob("*") if image.suffix.lower() in IMAGE_SUFFIXES)
         else:
-            lines = [line.strip() for line in _lines(place) if line.strip()]
+            lines = [line.strip() for line in read_text(place).splitlines() if line.strip()]
             images += [_first([place.parent, root], spellings(line)) or place.parent / line for line in lines]
     return images
 
@@ -163,10 +140,6 @@ def _images(file: Path, content: Mapping[str, Any], split: str) -> list[Path]:
 def _first(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
     """Return the first of these paths that exists."""
     return next((path for name in names for path in (one / name for one in folders) if path.exists()), None)
-
-
-def _lines(file: Path) -> list[str]:
-    return file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
 
 
 def _size(content: bytes, orientation: Orientation) -> tuple[int, int]:
@@ -184,81 +157,25 @@ def _labels_of(image: Path) -> Path:
     return Path(*parts, f"{image.stem}.txt")
 
 
-def _check_missing(where: str, missing: Sequence[Path], images: int) -> None:
-    """Raise DataError if all images lack a label file; warn if most do."""
-    if not missing or 2 * len(missing) <= images:
-        return
-    message = f"{len(missing)} of {images} photographs have no label file, such as {missing[0]}"
-    if len(missing) == images:
-        raise DataError(f"{where}: {message}; a photograph without objects needs an empty file")
-    logger.warning("%s: %s; they are background", where, message)
-
-
-def _parse_rows(labels: Path, names: Mapping[float, str], problems: list[Problem]) -> list[_ParsedRow]:
-    """Return the rows of a label file. Skip and report rows that are no numbers, or of an unknown class."""
-    rows = []
-    for line, text in enumerate(map(str.strip, _lines(labels)), 1):
-        if not text:
-            continue
-        origin = f"{labels}:{line}"
-        try:
-            label, *values = map(float, text.split())
-        except ValueError:
-            rule = "a row must be numbers: class x y width height"
-        else:
-            if label in names:
-                rows.append(_ParsedRow(origin, text[:QUOTED], names[label], values))
-                continue
-            rule = f"the class must be one of the {len(names)} names of data.yaml"
-        problems.append(Problem(origin, f"{rule}, got {text[:QUOTED]!r}; box skipped"))
-    return rows
-
-
-def _refuse_ambiguous(file: Path, rows: Sequence[_ParsedRow]) -> None:
-    """Raise DataError if the longer rows may be boxes with landmarks as well as polygons.
-
-    All rows with landmarks are equally long, and begin with a box within the picture. Most sets of polygons
-    are not: the first corners as centre and size of a box give boxes that reach beyond the picture.
-    """
-    long = [row for row in rows if len(row.values) >= 6 and len(row.values) % 2 == 0]
-    fitting = [row for row in long if _is_share(*_corners(row.values))]
-    if len({len(row.values) for row in long}) == 1 and 2 * len(fitting) > len(long):
-        count = len(long[0].values)
-        raise DataError(
-            f"{fitting[0].origin}: {count} numbers after the class may be a box with landmarks or a polygon; "
-            f"{file} must say which: kpt_shape: [{(count - 4) // 2}, 2] for landmarks of two numbers, [0, 0] "
-            f"for polygons, got none"
-        )
-
-
-def _corners(values: Sequence[float]) -> list[float]:
-    """Return xyxy of the box whose centre and size the values begin with."""
-    x, y, width, height = values[:4]
-    return [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
-
-
-def _is_share(*values: float) -> bool:
-    return all(-0.01 <= value <= 1.01 for value in values)  # false for NaN; tools round
-
-
-def _box_of(
-    values: Sequence[float], landmarks: int, size: tuple[int, int]
-) -> tuple[float, float, float, float] | str:
-    """Return a box (xyxy, pixels), or the rule that the row breaks.
-
-    landmarks: numbers that may follow a box; 0 if longer rows are polygons.
-    """
+def _parse_row(text: str, names: Mapping[float, str], landmarks: int, size: tuple[int, int]) -> Row:
+    """Return a box in pixels. landmarks: numbers that may follow a box; 0 if longer rows are polygons."""
+    try:
+        label, *values = map(float, text.split())
+    except ValueError:
+        raise ValueError("a row must be numbers: class x y width height") from None
+    if label not in names:
+        raise ValueError(f"the class must be one of the {len(names)} names of data.yaml")
     if landmarks and len(values) == 4 + landmarks:
         values = values[:4]
     if len(values) == 4:
-        corners = _corners(values)
-    elif landmarks:
-        return f"a row must be class x y width height, and {landmarks} numbers of landmarks (kpt_shape)"
-    elif len(values) >= 6 and len(values) % 2 == 0:
+        x, y, width, height = values
+        corners = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
+    elif not landmarks and len(values) >= 6 and len(values) % 2 == 0:
         corners = [min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])]
     else:
-        return "a row must be class x y width height, or a class and the corners of a polygon"
-    if not _is_share(*values):
-        return "coordinates must be shares of the image, from 0 to 1"
+        longer = f"{landmarks} numbers of landmarks" if landmarks else "a class and the corners of a polygon"
+        raise ValueError(f"a row must be class x y width height, or {longer}")
+    if not all(-0.01 <= value <= 1.01 for value in values):  # false for NaN; tools round
+        raise ValueError("coordinates must be shares of the image, from 0 to 1")
     x1, y1, x2, y2 = (value * side for value, side in zip(corners, size * 2, strict=True))
-    return box_problem(x1, y1, x2 - x1, y2 - y1) or (x1, y1, x2, y2)
+    return Row(x1, y1, x2 - x1, y2 - y1, name=names[label])

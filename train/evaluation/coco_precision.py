@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from lensbox.train.data.coco import load_json, load_tables
-from lensbox.train.data.labels import DataError, is_number
+from lensbox.train.data.labels import DataError, is_number, report_problems
 from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels, require_as_many
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
@@ -25,8 +24,6 @@ from lensbox.train.evaluation.evaluation_set import EvaluationSet
 COCO_FIGURES = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large")
 
 Rows = list[dict[str, Any]]
-
-logger = logging.getLogger(__name__)
 
 
 def _score(
@@ -104,28 +101,23 @@ def summary(file: Path, results: Rows) -> list[str]:
         results: `image_id`, `category_id`, `bbox` ([x, y, width, height], pixels) and `score` each.
 
     Raises:
-        DataError: the file is no COCO file, or an area in it or an id of a result is wrong.
+        DataError: the file is no COCO file, or an id of a result is wrong.
     """
-    images, annotations, categories, problems = load_tables(file)
-    for problem in problems:
-        logger.warning("skipped: %s", problem)
-    ids = {"image_id": [row["id"] for row in images], "category_id": [row["id"] for row in categories]}
+    tables = load_tables(file)
+    report_problems(tables.problems, strict=False)
+    ids = {"image_id": tables.images, "category_id": tables.categories}
     for name, known in ids.items():
-        numbers = set(known)
         for index, row in enumerate(results):
-            if not is_number(row.get(name)) or row[name] not in numbers:
+            if not is_number(row.get(name)) or row[name] not in known:
                 raise DataError(f"result {index}: {name} must be an id of {file}, got {row.get(name)!r}")
     truth = []
-    for row in annotations:
+    for row in tables.annotations:
         # Of the fields in the file, only these reach pycocotools: ids may begin at 0, repeat or be missing.
         kept = {name: row[name] for name in (*ids, "bbox", "iscrowd")}
         area = row.get("area")
-        if area is not None and not (is_number(area) and area >= 0):
-            place = f"{file}: annotation {row.get('id')!r}"
-            raise DataError(f"{place}: area must be a number of at least 0, got {area!r}")
         truth.append({**kept, "area": float(_area(row["bbox"]) if area is None else area)})
     found = [{name: row[name] for name in (*ids, "bbox", "score")} for row in results]
-    return _score(ids["image_id"], ids["category_id"], truth, found)[1]
+    return _score(tables.images, tables.categories, truth, found)[1]
 
 
 def read_results(file: Path) -> Rows:
@@ -150,14 +142,14 @@ def results_of(found: Sequence[ImageDetections], data: EvaluationSet, file: Path
     Raises:
         DataError: the detector has no classes, and the file has several categories.
     """
-    categories = load_tables(file)[2]
+    categories = load_tables(file).categories
     if not data.classes and len(categories) != 1:
         raise DataError(
             f"{file} must have one category for a detector without classes, got {len(categories)}"
         )
-    category_ids = {str(row.get("name")): row["id"] for row in categories}
+    category_ids = {str(row.get("name")): id_ for id_, row in categories.items()}
     # A class that the file lacks has no box there, and COCO leaves it out.
-    by_label = [category_ids.get(name) for name in data.classes] or list(category_ids.values())
+    by_label = [category_ids.get(name) for name in data.classes] or list(categories)
     results = []
     for image, file_, place in zip(found, data.files, data.places, strict=True):
         restored = ImageDetections((image.boxes - place.offset) / place.scale, image.scores, image.classes)

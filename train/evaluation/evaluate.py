@@ -1,118 +1,92 @@
-"""Run a detector over labelled photographs; its figures by size band and by class, as a table and as JSON."""
+"""Score a detector, in PyTorch or as an artifact, on labelled photographs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import isnan, nan
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lensbox.common.errors import InputError
 from lensbox.model.protocol_check import named
-from lensbox.runtime import Artifact
-from lensbox.train.evaluation.average_precision import (
-    BANDS,
-    SCORE_THRESHOLD,
-    Evaluation,
-    threshold_of_best_f1,
-)
+from lensbox.ops import letterbox
+from lensbox.runtime import Artifact, Canvas
+from lensbox.runtime.torchscript import torchscript_call
+from lensbox.train.data.labels import LabelledImage
+from lensbox.train.evaluation.average_precision import SCORE_THRESHOLD
 from lensbox.train.evaluation.boxes import Array, ImageDetections
-from lensbox.train.evaluation.coco_precision import coco_precision
-from lensbox.train.evaluation.evaluation_set import EvaluationSet
+from lensbox.train.evaluation.evaluation_set import EvaluationSet, load_evaluation_set
+from lensbox.train.evaluation.figures import Figures, score
 
 NMS_IOU = 0.5
-
-# (images uint8 [B, C, H, W], score threshold, IoU threshold) -> boxes, scores, counts; a detector with
-# classes returns these and labels by name.
-Detect = Callable[[Tensor, float, float], tuple[Tensor, Tensor, Tensor] | Mapping[str, Tensor]]
+BATCH = 64
 
 
-class ClassFigures(NamedTuple):
-    """Figures of a class: average precision by band name, and labelled boxes of at least 8 px."""
+def evaluate(
+    detector: nn.Module | Artifact, photographs: Sequence[LabelledImage] | EvaluationSet, coco: bool = False
+) -> Figures:
+    """Return the figures of a detector on labelled photographs, which are fitted to its canvas.
 
-    average_precision: dict[str, float]
-    boxes: int
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The figures of an evaluation.
-
-    Attributes:
-        average_precision: by band name, see `BANDS`; with classes the mean over those that have boxes in it.
-        images, boxes: photographs, and boxes to find of at least 8 px.
-        threshold, f1: score with the best F1 at 8 px and above, over all classes, and that F1.
-        coco: by the names of `COCO_FIGURES`; None if not computed.
-        classes: by name; empty for a detector without classes.
-    """
-
-    average_precision: dict[str, float]
-    images: int
-    boxes: int
-    threshold: float
-    f1: float
-    coco: dict[str, float] | None = None
-    classes: Mapping[str, ClassFigures] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the figures for JSON, with null for bands without boxes."""
-        classes = {
-            name: {"average_precision": _without_nan(precision), "boxes": boxes}
-            for name, (precision, boxes) in self.classes.items()
-        }
-        return {
-            "average_precision": _without_nan(self.average_precision),
-            "images": self.images,
-            "boxes": self.boxes,
-            "best_f1": self.f1,
-            "recommended_threshold": None if isnan(self.threshold) else self.threshold,
-            "coco": None if self.coco is None else _without_nan(self.coco),
-            **({"classes": classes} if classes else {}),
-        }
-
-    def lines(self) -> list[str]:
-        """Return the lines of a small table."""
-        names = {name: name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in self.average_precision}
-        head = "  ".join(f"{names[name] + ' px':>9}" for name in self.average_precision)
-        title = f"average precision at IoU 0.5, {self.images} images, {self.boxes} boxes of at least 8 px"
-        rows = [_row(self.average_precision)]
-        if self.classes:
-            head += "      boxes"
-            rows = [f"{_row(self.average_precision)}  {self.boxes:9}  mean of {len(self.classes)} classes"]
-            rows += [
-                f"{_row(precision)}  {boxes:9}  {name}" for name, (precision, boxes) in self.classes.items()
-            ]
-        lines = [title, head, *rows, f"best F1 {self.f1:.3f} at score {self.threshold:.3f}"]
-        if self.coco is not None:
-            lines.append("COCO, the 100 best detections an image, areas in canvas pixels")
-            lines += ["  ".join(f"{name:>9}" for name in self.coco), _row(self.coco)]
-        return lines
-
-
-def _row(values: Mapping[str, float]) -> str:
-    return "  ".join(f"{value:9.4f}" for value in values.values())
-
-
-def _without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: None if isnan(value) else value for name, value in values.items()}
-
-
-def detect_all(
-    detect: Detect, canvases: Tensor, device: torch.device | str, batch_size: int = 64
-) -> list[ImageDetections]:
-    """Run `detect` over canvases uint8 [N, C, H, W] in batches, with the thresholds of evaluation.
+    Args:
+        detector: an artifact, or a module with `specification` and `detect` (docs/your_detector.md), which is
+            called in eval mode and without gradients on the device of its parameters.
+        photographs: of `read_labels`; or an evaluation set, if several detectors share it.
+        coco: COCO's figures too.
 
     Raises:
-        InputError: boxes or scores are no floating-point tensors, or not finite.
+        InputError: the evaluation set is of another canvas or other classes, a module has its own
+            `preprocess`, or boxes or scores are not finite.
     """
+    canvas, classes = canvas_and_classes(detector)
+    if not isinstance(photographs, EvaluationSet):
+        photographs = load_evaluation_set(photographs, canvas=canvas, classes=classes)
+    return score(detect_all(detector, photographs), photographs, coco)
+
+
+def canvas_and_classes(detector: nn.Module | Artifact) -> tuple[Canvas, tuple[str, ...]]:
+    """Return the canvas that a detector sees, and the names of its classes."""
+    if isinstance(detector, Artifact):
+        return detector.metadata.canvas, detector.classes
+    specification: Any = getattr(detector, "specification", None)
+    if specification is None:
+        raise InputError("a detector must have a specification (docs/your_detector.md), got none")
+    height, width, fill = specification.height, specification.width, specification.fill
+    return Canvas(height, width, specification.channels, fill), specification.classes
+
+
+def detect_all(detector: nn.Module | Artifact, data: EvaluationSet) -> list[ImageDetections]:
+    """Return the detections in each photograph, in pixels of Lensbox's canvas. Raise InputError."""
+    wanted, given = canvas_and_classes(detector), (data.canvas, data.classes)
+    if wanted != given:
+        raise InputError(
+            f"the evaluation set must have the detector's canvas and classes {wanted}, got {given}"
+        )
+    if isinstance(detector, Artifact):
+        if not _fits_as_lensbox(detector.module, detector.device, data.canvas):
+            return _detect_photographs(detector, data)
+        detect: Any = detector.detect_named if data.classes else detector.detect
+        return _detect_canvases(detect, data.canvases, detector.device)
+    device = next((value.device for value in detector.parameters()), torch.device("cpu"))
+    if hasattr(detector, "preprocess") and not _fits_as_lensbox(detector, device, data.canvas):
+        raise InputError(
+            "a detector with its own preprocess is scored as an artifact: export it, got a module"
+        )
+    training = detector.training
+    detector.eval()
+    try:
+        with torch.no_grad():
+            return _detect_canvases(detector.detect, data.canvases, device)
+    finally:
+        detector.train(training)
+
+
+def _detect_canvases(detect: Any, canvases: Tensor, device: torch.device) -> list[ImageDetections]:
     found = []
-    for start in range(0, len(canvases), batch_size):
-        batch = canvases[start : start + batch_size].to(device)
-        outputs = named(detect(batch, SCORE_THRESHOLD, NMS_IOU))
-        boxes, scores = _floats("boxes", outputs["boxes"]), _floats("scores", outputs["scores"])
+    for batch in canvases.split(BATCH):
+        outputs = named(detect(batch.to(device), SCORE_THRESHOLD, NMS_IOU))
+        boxes, scores = (_floats(name, outputs[name]) for name in ("boxes", "scores"))
         # Without classes, all boxes are of class 0.
         labels = outputs.get("labels", torch.zeros_like(outputs["scores"])).long().cpu().numpy()
         for index, count in enumerate(outputs["counts"].tolist()):
@@ -122,21 +96,24 @@ def detect_all(
 
 
 def _floats(name: str, values: Tensor) -> Array:
-    if not isinstance(values, Tensor) or not values.is_floating_point():
-        kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise InputError(f"{name} of detections must be a floating-point tensor, got {kind}")
-    return values.double().cpu().numpy()
+    if not values.is_floating_point():
+        raise InputError(f"{name} of detections must be a floating-point tensor, got {values.dtype}")
+    return np.asarray(values.double().cpu())
 
 
-def detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDetections]:
-    """Run an artifact with its own preprocessing on photographs. Boxes are in Lensbox's canvas pixels.
+def _fits_as_lensbox(module: Any, device: torch.device, canvas: Canvas) -> bool:
+    """Return whether a detector's `preprocess` makes the canvases that `load_evaluation_set` makes."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(0, 256, (3, 40, 120), dtype=torch.uint8, generator=generator)
+    with torchscript_call():
+        canvases, _ = module.preprocess([image.to(device)], None)
+    return torch.equal(canvases.cpu(), letterbox([image], *canvas.as_tuple)[0])
 
-    Raises:
-        InputError: a photograph that the artifact cannot read.
-    """
-    contents = (image.read_bytes() for image in data.files)
+
+def _detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDetections]:
+    """Run an artifact with its own preprocessing on photographs. Boxes are in Lensbox's canvas pixels."""
     results = artifact.detect_files(
-        contents,
+        (image.read_bytes() for image in data.files),
         score_threshold=SCORE_THRESHOLD,
         iou_threshold=NMS_IOU,
         orientation=data.files[0].orientation,
@@ -147,40 +124,5 @@ def detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDet
             raise InputError(f"{file.name} cannot be scored: {result}") from result
         classes = torch.zeros(len(result.boxes)) if result.labels is None else result.labels
         boxes = place.boxes(result.boxes.numpy())
-        found.append(ImageDetections(boxes, result.scores.numpy(), classes.long().numpy()))
+        found.append(ImageDetections(boxes, result.scores.double().numpy(), classes.long().numpy()))
     return found
-
-
-def evaluate(detect: Detect, data: EvaluationSet, device: torch.device | str, coco: bool = False) -> Figures:
-    """Return the figures of a detector. coco: COCO's figures too."""
-    return score(detect_all(detect, data.canvases, device), data, coco)
-
-
-def score(detections: Sequence[ImageDetections], data: EvaluationSet, coco: bool = False) -> Figures:
-    """Return the figures of detections. coco: COCO's figures too."""
-    matched = Evaluation(data.labels, detections)
-    curve = matched.curve(*BANDS["all>=8"])
-    threshold, f1 = threshold_of_best_f1(curve)
-    classes = {
-        name: ClassFigures(matched.table(label), matched.curve(*BANDS["all>=8"], label).total)
-        for label, name in enumerate(data.classes)
-    }
-    return Figures(
-        average_precision=mean_precision(classes) if classes else matched.table(),
-        images=len(data.files),
-        boxes=curve.total,
-        threshold=threshold,
-        f1=f1,
-        coco=coco_precision(data.labels, detections, len(classes) or 1) if coco else None,
-        classes=classes,
-    )
-
-
-def mean_precision(classes: Mapping[str, ClassFigures]) -> dict[str, float]:
-    """Return the mean of each band over the classes that have boxes in it; NaN if no class has."""
-    means = {}
-    for band in BANDS:
-        values = [figures.average_precision[band] for figures in classes.values()]
-        values = [value for value in values if not isnan(value)]
-        means[band] = sum(values) / len(values) if values else nan
-    return means

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,8 +16,8 @@ from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
 from lensbox.runtime.file.metadata import Canvas
-from lensbox.train.data.image_store import Decoded, decode_image
-from lensbox.train.data.labels import LabelledImage, Problem, none_readable, report_turned
+from lensbox.train.data.image_store import Decoded, decode_all, decode_image
+from lensbox.train.data.labels import LabelledImage, Problem
 from lensbox.train.evaluation.boxes import Array, ImageLabels
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
@@ -39,6 +39,7 @@ class EvaluationSet:
     """Letterboxed photographs with their labels.
 
     Attributes:
+        canvas: to which the photographs are fitted.
         canvases: uint8 [N, C, H, W], on the CPU.
         labels: boxes in canvas pixels, one entry a photograph.
         files, places: the file of each photograph, and the scale and offset of its boxes on the canvas.
@@ -46,10 +47,11 @@ class EvaluationSet:
         problems: unreadable photographs, and boxes of other classes.
     """
 
+    canvas: Canvas
     canvases: Tensor
-    labels: list[ImageLabels]
-    files: list[LabelledImage]
-    places: list[Place]
+    labels: Sequence[ImageLabels]
+    files: Sequence[LabelledImage]
+    places: Sequence[Place]
     classes: tuple[str, ...]
     problems: list[Problem]
 
@@ -67,58 +69,39 @@ def load_evaluation_set(
     Raises:
         InputError: no photograph can be read, or no box has one of the classes.
     """
-    numbers = {name: label for label, name in enumerate(classes)}
 
-    def prepare(image: LabelledImage) -> tuple[Tensor, ImageLabels, Place, Decoded] | Problem:
-        try:
-            decoded = decode_image(image, side=1 << 30, mode="L" if canvas.channels == 1 else "RGB")
-        except OSError as error:
-            return Problem(image.origin, str(error))
+    def prepare(image: LabelledImage) -> tuple[Decoded, tuple[Tensor, ImageLabels, Place]]:
+        decoded = decode_image(image, side=1 << 30, mode="L" if canvas.channels == 1 else "RGB")
         pixels = torch.from_numpy(np.atleast_3d(decoded.pixels).copy()).permute(2, 0, 1)
         canvases, geometry = letterbox([pixels], *canvas.as_tuple)
         place = Place(*(geometry[0, i : i + 2].repeat(2).double().numpy() for i in (0, 2)))
-        boxes, ignore = place.boxes(decoded.boxes), decoded.ignore
-        if not classes:
-            return canvases[0], ImageLabels(boxes, ignore), place, decoded
-        labels = np.array([numbers.get(name, -1) for name in image.classes], np.int64)
-        known = labels >= 0
-        known_labels = ImageLabels(boxes[known], ignore[known], labels[known])
-        return canvases[0], known_labels, place, decoded
+        numbers = np.zeros(len(decoded.boxes), np.int64)
+        if classes:
+            known = {name: label for label, name in enumerate(classes)}
+            numbers = np.array([known.get(name, -1) for name in image.labels.classes], np.int64)
+        kept = numbers >= 0
+        labels = ImageLabels(place.boxes(decoded.boxes)[kept], decoded.ignore[kept], numbers[kept])
+        return decoded, (canvases[0], labels, place)
 
-    canvases, labels, files, places, problems, turned = [], [], [], [], [], 0
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        for image, prepared in zip(images, pool.map(prepare, images), strict=True):
-            if isinstance(prepared, Problem):
-                problems.append(prepared)
-                continue
-            files.append(image)
-            canvases.append(prepared[0])
-            labels.append(prepared[1])
-            places.append(prepared[2])
-            turned += prepared[3].turned
-            if prepared[3].problem is not None:
-                problems.append(prepared[3].problem)
-    if not canvases:
-        raise none_readable("readable image", f"{len(images)} of them", problems)
-    report_turned(images, turned)
+    problems: list[Problem] = []
+    files, ready = zip(*decode_all(images, prepare, workers, problems), strict=True)
+    canvases, labels, places = zip(*ready, strict=True)
     if classes:
-        problems += _other_classes(images, numbers)
-        if not any(len(image.boxes) for image in labels):
+        problems += _other_classes(images, classes)
+        if not any(len(each.boxes) for each in labels):
             raise InputError(
                 f"evaluation data must hold boxes of the detector's classes, {', '.join(classes)}, got none: "
                 "a row names its class after ten numbers"
             )
-    return EvaluationSet(torch.stack(canvases), labels, files, places, tuple(classes), problems)
+    stacked = torch.stack(canvases)
+    return EvaluationSet(canvas, stacked, labels, files, places, tuple(classes), problems)
 
 
-def _other_classes(images: Sequence[LabelledImage], known: dict[str, int]) -> list[Problem]:
+def _other_classes(images: Sequence[LabelledImage], classes: Sequence[str]) -> list[Problem]:
     """Return a problem for each class that the detector lacks, at the first of its boxes."""
-    places: dict[str, list[str]] = {}
-    for image in images:
-        for name in image.classes:
-            if name not in known:
-                places.setdefault(name, []).append(image.origin)
+    names = [(name, image.origin) for image in images for name in image.labels.classes if name not in classes]
+    counts, first = Counter(name for name, _ in names), dict(reversed(names))
     return [
-        Problem(found[0], f"{len(found)} boxes of class {name!r}, which the detector lacks")
-        for name, found in places.items()
+        Problem(first[name], f"{count} boxes of class {name!r}, which the detector lacks")
+        for name, count in counts.items()
     ]

@@ -11,7 +11,7 @@
 #   SOURCES          a configuration for the data, such as train/recipes/shared_faces.json (none)
 #   TEACHER_SECONDS  540, for each of five teachers, one after the other; 0 leaves the length to `steps`
 #   STUDENT_SECONDS  535, REFINE_SECONDS 440: the same for the two legs
-#   SET              more KEY=VALUE, the same for all runs (none)
+#   OPTIONS          more options, the same for all runs (none)
 set -euo pipefail
 
 if [ $# -lt 3 ]; then
@@ -28,24 +28,24 @@ train() {
   shift 3
   [ -f "$output/$name/weights.safetensors" ] && return
   echo "== $name"
-  # shellcheck disable=SC2086 # SOURCES and SET are lists of words
+  # shellcheck disable=SC2086 # SOURCES and OPTIONS are lists of words
   lensbox train --data "${data[@]}" --val "$val" --device "${DEVICE:-cuda}" --output "$output/$name" \
     --config ${SOURCES:-} "$recipes/$recipe.json" \
-    $([ "$seconds" = 0 ] || echo "--time-limit $seconds") "$@" ${SET:-}
+    $([ "$seconds" = 0 ] || echo "--time-limit $seconds") "$@" ${OPTIONS:-}
 }
 
 data=("$@")
 teachers=()
 for fold in 1 2 3 4; do # the student asks each teacher about the fourth that it never saw
-  train "without_$fold" "${TEACHER_SECONDS:-540}" teacher --leave-out "$fold/4" --set "seed=$fold"
+  train "without_$fold" "${TEACHER_SECONDS:-540}" teacher --leave-out "$fold/4" --seed "$fold"
   teachers+=("$output/without_$fold/best.safetensors")
 done
 train whole "${TEACHER_SECONDS:-540}" teacher \
-  --set seed=6 soft_chance=0.4 light_chance=0.4 cover_chance=0.4 rotate_chance=0.5 mosaic_share=0.35
+  --seed 6 --soft-chance 0.4 --light-chance 0.4 --cover-chance 0.4 --rotate-chance 0.5 --mosaic-share 0.35
 teachers+=("$output/whole/best.safetensors")
 
-train student "${STUDENT_SECONDS:-535}" student --teacher "${teachers[@]}" --set model=base
+train student "${STUDENT_SECONDS:-535}" student --teacher "${teachers[@]}" --model base
 train refined "${REFINE_SECONDS:-440}" student_refined --teacher "${teachers[@]}" \
-  --weights "$output/student/weights.safetensors" --set model=base
+  --weights "$output/student/weights.safetensors" --model base
 cp "$output/refined/weights.safetensors" "$output/detector.safetensors"
 echo "wrote $output/detector.safetensors"

@@ -1,20 +1,32 @@
-"""Report how far a run is: log lines and `log.jsonl`."""
+"""The results of a run: log lines, `log.jsonl`, weights with their origin in the metadata, `figures.json`."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
+import platform
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.files import atomic_write
-from lensbox.train.evaluation.evaluate import Figures
+from lensbox.model import save_detector
+from lensbox.model.weights_file import FIGURES_KEY
+from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import Clock, learning_rate
 from lensbox.train.run.step import TrainStep
+
+BEST_FILE = "best.safetensors"
+LAST_FILE = "weights.safetensors"
+FIGURES_FILE = "figures.json"
+LOG_FILE = "log.jsonl"
 
 logger = logging.getLogger(__name__)
 
@@ -33,21 +45,31 @@ def _lines_up_to(step: int, path: Path) -> list[str]:
     return [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
 
 
-class RunLog:
-    """Log a line per report, and append the same numbers to `log.jsonl`.
+class Reports:
+    """Log a line per report, and write the results of a run into its folder, from the first process.
 
     Args:
-        folder: of the run. resumed: keep the lines up to the step of the checkpoint.
+        facts: for the metadata of weights: command line, data, first weights, teachers.
+        resumed: keep the lines of `log.jsonl` up to the step of the checkpoint.
+        best: highest average precision for faces of at least 8 px so far.
     """
 
-    def __init__(self, step: TrainStep, clock: Clock, folder: Path, *, resumed: bool) -> None:
-        self._step, self._clock = step, clock
-        self._path = folder / "log.jsonl" if process_group.is_first() else None
-        if self._path is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            kept = _lines_up_to(step.step, self._path) if resumed else []
-            atomic_write(self._path, "".join(kept).encode())
+    def __init__(
+        self,
+        folder: Path,
+        step: TrainStep,
+        clock: Clock,
+        facts: dict[str, str],
+        *,
+        resumed: bool,
+        best: float,
+    ) -> None:
+        self.best = best
+        self._folder, self._step, self._clock, self._facts = folder, step, clock, facts
         self._last_time, self._last_step = time.monotonic(), step.step
+        if process_group.is_first():
+            kept = _lines_up_to(step.step, folder / LOG_FILE) if resumed else []
+            atomic_write(folder / LOG_FILE, "".join(kept).encode())
 
     def leave_out(self, seconds: float) -> None:
         """Take seconds that were not spent on steps out of the rate."""
@@ -64,38 +86,64 @@ class RunLog:
         steps = step.step - self._last_step
         if not steps:
             return
-        sums = step.read_sums()
+        means = step.read_sums()
         now = time.monotonic()
-        rate = steps * config.batch_size * process_group.size() / max(now - self._last_time, 1e-9)
+        views = steps * config.batch_size * process_group.size()
+        rate = views / max(now - self._last_time, 1e-9)
         self._last_time, self._last_step = now, step.step
-        if not all(map(math.isfinite, sums.values())):
-            raise TrainingError(f"loss must be finite, got {sums} at step {step.step}")
-        logger.info("%s", self._line(progress, seconds, rate, sums))
-        values = {"learning_rate": learning_rate(progress, config), **sums}
-        self._write({"progress": progress, "images_per_second": rate, **values})
-
-    def _line(self, progress: float, seconds: float, rate: float, sums: dict[str, float]) -> str:
+        if not all(map(math.isfinite, means.values())):
+            raise TrainingError(f"loss must be finite, got {means} at step {step.step}")
         done = max(progress - self._clock.start_progress, 1e-6)
         left = (seconds - self._clock.start_seconds) * (1 - progress) / done
-        rate_now = learning_rate(progress, self._step.config)
-        taught = f" taught {sums['distillation']:.4f}" if self._step.teachers else ""
-        return (
-            f"{progress:6.1%} step {self._step.step:6d}  {rate:8.0f} img/s  loss {sums['loss']:.4f} "
-            f"(cls {sums['classification']:.4f} box {sums['box']:.4f}{taught})  "
-            f"positives {sums['positives']:.1f}  lr {rate_now:.2e}  {seconds:.0f} s, "
+        taught = f" taught {means['distillation']:.4f}" if step.teachers else ""
+        logger.info(
+            f"{progress:6.1%} step {step.step:6d}  {rate:8.0f} img/s  loss {means['loss']:.4f} "
+            f"(cls {means['classification']:.4f} box {means['box']:.4f}{taught})  "
+            f"positives {means['positives']:.1f}  lr {learning_rate(progress, config):.2e}  {seconds:.0f} s, "
             f"left {left:.0f} s"
         )
+        values = {"images_per_second": rate, "learning_rate": learning_rate(progress, config), **means}
+        self._append(progress, values)
 
-    def evaluation(self, figures: Figures, progress: float) -> None:
-        """Log the figures of an evaluation."""
+    def evaluated(self, figures: Figures, progress: float, seconds: float) -> None:
+        """Log the figures of an evaluation. Write `best.safetensors` if none was better at 8 px and above."""
         values = {f"AP {name}": value for name, value in figures.average_precision.items()}
-        values |= {f"COCO {name}": value for name, value in (figures.coco or {}).items()}
-        self._write({"progress": progress, **values})
+        self._append(progress, values | {f"COCO {name}": x for name, x in (figures.coco or {}).items()})
+        score = figures.average_precision["all>=8"]
+        if score > self.best:  # without such faces it is not a number
+            self.best = score
+            self._write_weights(BEST_FILE, figures, seconds)
 
-    def _write(self, values: Mapping[str, float]) -> None:
+    def deliver(self, figures: Figures | None, seconds: float) -> None:
+        """Write `weights.safetensors` and `figures.json`. seconds: duration of the run."""
+        summary = self._write_weights(LAST_FILE, figures, seconds)
+        whole = {**summary, "config": dataclasses.asdict(self._step.config), **self._facts}
+        atomic_write(self._folder / FIGURES_FILE, (json.dumps(whole, indent=2) + "\n").encode())
+
+    def _write_weights(self, name: str, figures: Figures | None, seconds: float) -> dict[str, Any]:
+        """Write the weight average, with everything needed to repeat the run in the metadata."""
+        step, config = self._step, self._step.config
+        on_gpu = step.device.type == "cuda"
+        summary = {
+            **(figures.to_json() if figures is not None else {}),
+            "steps": step.step,
+            "views": step.step * config.batch_size * process_group.size(),
+            "seconds": round(seconds, 1),
+            "mode": step.mode,
+            "torch": torch.__version__,
+            "device": torch.cuda.get_device_name(step.device) if on_gpu else "cpu",
+            "platform": platform.platform(),
+        }
+        # Lone surrogates, which paths that are no UTF-8 contain, must not stand in metadata.
+        facts = {key: fact.encode(errors="backslashreplace").decode() for key, fact in self._facts.items()}
+        metadata = {"recipe": config.to_json(), FIGURES_KEY: json.dumps(summary), **facts}
+        save_detector(step.average.detector, self._folder / name, metadata)
+        return summary
+
+    def _append(self, progress: float, values: Mapping[str, float]) -> None:
         """Append a line of numbers, in the first process. NaN becomes null in JSON, which has no NaN."""
-        if self._path is None:
-            return
-        numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": self._step.step, "time": time.time(), **numbers}) + "\n")
+        if process_group.is_first():
+            numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
+            line = {"step": self._step.step, "time": time.time(), "progress": progress, **numbers}
+            with (self._folder / LOG_FILE).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")

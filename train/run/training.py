@@ -18,15 +18,15 @@ import torch
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.evaluation.evaluate import Figures, evaluate
+from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
+from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
-from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint, set_aside
+from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
 from lensbox.train.run.compile_and_capture import compile_and_capture
-from lensbox.train.run.delivery import Delivery
 from lensbox.train.run.optimizer import Clock
-from lensbox.train.run.origin import Origin, check_same_origin, first_detector
-from lensbox.train.run.reports import RunLog, TrainingError
+from lensbox.train.run.origin import Origin, check_same_origin
+from lensbox.train.run.reports import Reports, TrainingError
 from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import CONFIG_FILE, TrainConfig
 
@@ -79,7 +79,7 @@ class TrainingRun:
 
     Attributes:
         step: the step with the network that it trains.
-        progress: 0 to 1. best: highest average precision for faces of at least 8 px so far, -1 without one.
+        progress: 0 to 1. best: highest average precision for faces of at least 8 px of the resumed run; -1.
         origin: facts on the origin of the weights, for their metadata.
 
     Raises:
@@ -93,7 +93,7 @@ class TrainingRun:
         self.config, self.options = config, options
         self.progress, self.best, self.origin = 0.0, -1.0, origin.facts()
         torch.manual_seed(config.seed)  # the same first weights in every process
-        detector = first_detector(origin.initial, config)
+        detector = origin.first_detector(config)
         self.step = TrainStep(detector, store.tensors, config, options.device, origin.teachers)
         if options.resume:
             self._resume(options.output / CHECKPOINT_FILE)
@@ -126,23 +126,23 @@ class TrainingRun:
                 f"got {options.time_limit:g} s"
             )
         if process_group.is_first():
-            if not options.resume:
-                set_aside(options.output / CHECKPOINT_FILE)
+            earlier = options.output / CHECKPOINT_FILE
+            if not options.resume and earlier.is_file():  # of another run, with which --resume must not go on
+                logger.warning("%s of an earlier run is now earlier_%s", earlier, earlier.name)
+                earlier.replace(earlier.with_name(f"earlier_{earlier.name}"))
             atomic_write(options.output / CONFIG_FILE, (config.to_json(indent=2) + "\n").encode())
         clock = Clock(config.steps, options.time_limit, self.step.step, options.seconds(), self.progress)
         start = "step: %s; %d views a step; training starts at %.1f s"
         logger.info(start, self.step.mode, config.batch_size, options.seconds())
-        delivery = Delivery(options.output, config, {**options.recipe, **self.origin})
-        log = RunLog(self.step, clock, options.output, resumed=options.resume)
-        self._do_steps(clock, log, delivery, validation)
-        log.report(1.0, options.seconds())
-        self._save()
-        figures = self._deliver(log, delivery, validation) if process_group.is_first() else None
+        facts = {**options.recipe, **self.origin}
+        reports = Reports(options.output, self.step, clock, facts, resumed=options.resume, best=self.best)
+        self._do_steps(clock, reports, validation)
+        reports.report(1.0, options.seconds())
+        self._save(reports.best)
+        figures = self._deliver(reports, validation) if process_group.is_first() else None
         return Outcome(figures, self.step.step, options.seconds())
 
-    def _do_steps(
-        self, clock: Clock, log: RunLog, delivery: Delivery, validation: EvaluationSet | None
-    ) -> None:
+    def _do_steps(self, clock: Clock, reports: Reports, validation: EvaluationSet | None) -> None:
         count = self.config.evaluations
         shares = [(i + 1) / (count + 1) for i in range(count)]
         evaluations = deque(share for share in shares if share > self.progress)
@@ -158,39 +158,38 @@ class TrainingRun:
             if evaluations and self.progress >= evaluations[0]:
                 evaluations.popleft()
                 if validation is not None and process_group.is_first():
-                    self._evaluate_between(log, delivery, validation)
+                    self._evaluate_between(reports, validation)
             if due:
-                self._save()
+                self._save(reports.best)
                 saved = time.monotonic()
             self.step.run(self.progress)
             _throttle(in_flight, self.options.device)
-            log.after_step(self.progress, self.options.seconds())
+            reports.after_step(self.progress, self.options.seconds())
 
-    def _evaluate_between(self, log: RunLog, delivery: Delivery, validation: EvaluationSet) -> None:
+    def _evaluate_between(self, reports: Reports, validation: EvaluationSet) -> None:
         start = time.monotonic()
         try:
             self.step.recalibrate()
             figures = score(self.step, validation)
             for line in figures.lines():
                 logger.info("%s", line)
-            log.evaluation(figures, self.progress)
-            self.best = delivery.keep_best(self.step, figures, self.best, self.options.seconds())
+            reports.evaluated(figures, self.progress, self.options.seconds())
         except (RuntimeError, InputError) as error:  # a run is worth more than its interim figures
             logger.warning("evaluation failed, training goes on: %s", error)
-        log.leave_out(time.monotonic() - start)
+        reports.leave_out(time.monotonic() - start)
 
-    def _deliver(self, log: RunLog, delivery: Delivery, validation: EvaluationSet | None) -> Figures | None:
+    def _deliver(self, reports: Reports, validation: EvaluationSet | None) -> Figures | None:
+        self.step.recalibrate()
         # The weights are safe before anything else can go wrong; the figures are added to them afterwards.
-        delivery.deliver(self.step, None, self.options.seconds())
+        reports.deliver(None, self.options.seconds())
         if validation is None:
             return None
         figures = score(self.step, validation, coco=True)
-        log.evaluation(figures, 1.0)
-        delivery.keep_best(self.step, figures, self.best, self.options.seconds())
-        delivery.deliver(self.step, figures, self.options.seconds())
+        reports.evaluated(figures, 1.0, self.options.seconds())
+        reports.deliver(figures, self.options.seconds())
         return figures
 
-    def _save(self) -> None:
+    def _save(self, best: float) -> None:
         """Write the checkpoint in the first process; all processes must call this, see `TrainStep.state`.
 
         Raise TrainingError, and keep the last checkpoint, if weights are not finite.
@@ -200,12 +199,10 @@ class TrainingRun:
             raise TrainingError(
                 f"weights must be finite, got NaN or infinity at step {step.step}; kept the last checkpoint"
             )
-        if process_group.is_first():
-            step.recalibrate()  # for `evaluate --checkpoint`
         checkpoint = {
             "step": step.state(),
             "progress": self.progress,
-            "best": self.best,
+            "best": best,
             "detector": step.model.config.to_json(),
             "origin": self.origin,
         }
@@ -227,7 +224,7 @@ class TrainingRun:
 def score(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
     """Return the figures of the weight average."""
     start = time.monotonic()
-    figures = evaluate(step.average.detector.detect, data, step.device, coco)
+    figures = evaluate(step.average.detector, data, coco)
     logger.info("evaluation took %.1f s", time.monotonic() - start)
     return figures
 

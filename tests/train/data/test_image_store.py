@@ -17,9 +17,8 @@ from lensbox.train.data.image_store import (
     load_images,
     store_tensors,
     trim_boxes,
-    try_decode,
 )
-from lensbox.train.data.labels import LabelledImage, Problem, fold_index, read_labels
+from lensbox.train.data.labels import Boxes, LabelledImage, fold_index, read_labels
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.tiles import place_tiles
@@ -31,7 +30,8 @@ def one_photograph(
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(pixels).save(folder / name, exif=exif)
-    return LabelledImage(name, folder / name, 0, -1, np.zeros((0, 4), np.float32), np.zeros(0, bool), "x:1")
+    boxes = Boxes(np.zeros((0, 4), np.float32), np.zeros(0, bool), ())
+    return LabelledImage(name, folder / name, boxes, "x:1")
 
 
 def test_ignored_boxes_come_last_and_the_most_crowded_photograph_gives_the_capacity() -> None:
@@ -63,7 +63,7 @@ def test_sixteen_bits_are_read_as_the_runtime_reads_them(tmp_path: Path) -> None
     assert decode_image(image, mode="RGB").pixels.shape == (30, 40, 3)
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("orientation", [1, 5, 8])
 def test_photographs_are_turned_as_the_runtime_turns_them(
     tmp_path: Path, orientation: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -77,21 +77,18 @@ def test_photographs_are_turned_as_the_runtime_turns_them(
     caplog.set_level("INFO", "lensbox")
     width, height = load_images([image], "cpu").tensors.sizes[0].tolist()
     assert (width, height) == ((30, 40) if orientation > 4 else (40, 30))
-    said = "1 of 1 photographs have an EXIF orientation; their boxes are read as boxes of the upright"
+    said = "1 of 1 photographs have an EXIF orientation; their boxes are boxes of the upright"
     assert (said in caplog.text) == (orientation != 1)
 
 
-def test_any_error_of_a_decoder_is_a_problem_of_one_photograph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decoder_may_fail_in_any_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise struct.error("unpack requires a buffer of 4 bytes")
 
     image = one_photograph(tmp_path, np.zeros((30, 40), np.uint8))
     monkeypatch.setattr(Image, "open", broken)
-    problem = Problem("x:1", "image a.png cannot be read: unpack requires a buffer of 4 bytes")
-    assert try_decode(image, {}) == problem
-    with pytest.raises(ValueError, match="at least one readable image"):
+    problem = r"x:1: image a\.png cannot be read: unpack requires a buffer of 4 bytes"
+    with pytest.raises(ValueError, match=f"at least one readable image .*{problem}"):
         load_images([image], "cpu")
 
 

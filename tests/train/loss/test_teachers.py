@@ -161,7 +161,7 @@ def test_a_student_learns_from_its_teachers_and_names_them(
 
 def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:
     """A resumed run keeps its fold. A run cannot leave out a fold that its initial weights have seen."""
-    arguments = ["--data", faces_folder, "--set", *TINY, "steps=1", "recalibration_views=0"]
+    arguments = ["--data", faces_folder, *TINY, "--steps", "1", "--recalibration-views", "0"]
     run = ["--output", tmp_path / "run"]
     lensbox("train", *arguments, *run, "--leave-out", "1/3")
     weights = tmp_path / "run" / "weights.safetensors"
@@ -170,6 +170,7 @@ def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lens
     assert int(left) < len(images)
     assert read_metadata(weights).items() >= {"left_out": "1/3", "photographs": left}.items()
 
+    (tmp_path / "run" / "figures.json").unlink()  # the run is not finished
     _, said = lensbox("train", *arguments, *run, "--resume", code=2)
     assert "--leave-out must be the same as when the run began (1/3), got nothing" in said
     _, said = lensbox("train", *arguments, *run, "--weights", weights, "--leave-out", "2/3", code=2)

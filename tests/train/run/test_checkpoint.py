@@ -2,20 +2,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from short_runs import small_detector
 
 from lensbox.common.errors import InputError
-from lensbox.model import weights_sha256
-from lensbox.train.run.checkpoint import load_average, load_checkpoint, save_checkpoint
-
-
-def test_the_weight_average_is_a_detector(tmp_path: Path) -> None:
-    detector = small_detector()
-    step = {"model": {}, "average": detector.state_dict()}
-    save_checkpoint(tmp_path / "c.pt", {"detector": detector.config.to_json(), "step": step})
-    average = load_average(tmp_path / "c.pt")
-    assert not average.training
-    assert weights_sha256(average) == weights_sha256(detector)
+from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

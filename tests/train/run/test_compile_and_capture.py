@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 from short_runs import SIX_STEPS, make_step, small_detector
+from small_detectors import TINY
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import SIDE, ImageStore, StoreTensors, load_images, store_tensors
 from lensbox.train.data.labels import read_labels
 from lensbox.train.loss.detection_loss import detection_loss
@@ -89,7 +91,7 @@ def test_views_net_loss_and_backward_stay_on_the_device() -> None:
     pixels, boxes, flags = torch.zeros(5, SIDE, SIDE).byte(), torch.zeros(1, 4), torch.zeros(1).bool()
     made = store_tensors(pixels, torch.ones(5, 2), [boxes] * 5, [flags] * 5, torch.ones(5), 256)
     store = StoreTensors(*(tensor.to(META) for tensor in made))
-    model = small_detector().to(META)
+    model = FaceDetector(TINY).to(META)
     switch = torch.ones((), device=META)
     with HostTraffic() as traffic:
         views = make_views(store, draw(counts, switch, META), counts, config)

@@ -62,7 +62,7 @@ def test_two_processes_train_one_model_and_resume_it(faces_folder: Path, tmp_pat
     first process writes. The interrupted run and the whole run end with equal weights."""
     whole, cut = str(tmp_path / "whole"), str(tmp_path / "cut")
     runs = [[free_port(), whole, None], [free_port(), cut, 1], [free_port(), cut, None, "--resume"]]
-    options = ["--data", str(faces_folder), "--device", "cpu", "--set", *TINY, "checkpoint_seconds=1e-9"]
+    options = ["--data", str(faces_folder), "--device", "cpu", *TINY, "--checkpoint-seconds", "1e-9"]
     group = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
@@ -97,13 +97,8 @@ def run_on_gpus(data: Path, output: Path, processes: int) -> tuple[str, list[dic
     """Train with 16 views a step. Return the log and the reports of the steps."""
     command: list[object] = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     command += ["-m", "lensbox.cli", "train", "--data", data, "--val", data, "--output", output]
-    settings = [
-        f"steps={STEPS}",
-        f"batch_size={16 // processes}",
-        "recalibration_views=64",
-        "log_seconds=1e-9",
-    ]
-    command += ["--device", "cuda", "--set", *TINY, *settings]
+    settings = ["--steps", STEPS, "--batch-size", 16 // processes, "--recalibration-views", 64]
+    command += ["--device", "cuda", *TINY, *settings, "--log-seconds", "1e-9"]
     # Not every container has NVLink multicast.
     ended = run_python(*command, env={"NCCL_NVLS_ENABLE": "0", "OMP_NUM_THREADS": "2"})
     reports = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
