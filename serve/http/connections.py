@@ -1,29 +1,20 @@
-"""Limits of connections, in front of uvicorn's protocol: heads, trailers, silence, half-closed sockets.
+"""Limits of connections, in front of uvicorn's protocol: the size of heads and trailers, and silence.
 
-A `Connection` passes asyncio's calls on to uvicorn's protocol. A second parser of the same library follows
-the bytes, because uvicorn's parser keeps any number of headers and trailers.
+A `Connection` passes asyncio's calls on to uvicorn's protocol, and counts bytes, because uvicorn's parser
+keeps any number of headers and trailers.
 """
 
 import asyncio
-import errno
-import json
-import logging
-from http import HTTPStatus
 from typing import Any
 
-import httptools
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-_log = logging.getLogger(__name__)
+from lensbox.serve.http.errors import error_response
 
 LARGEST_HEAD = 65_536  # bytes of a request line with its headers, and of trailers
-HEAD_TIMEOUT = 10.0  # seconds from a connection, or from the first byte of a later head, to the end of a head
-# A client that closes its sending half waits for its answer or is gone: the server cannot tell. The answer to
-# a request with `Connection: close` is sent whenever it is ready, any other answer within this time.
-HALF_CLOSED_TIMEOUT = 1.0
-_WARN_AGAIN = 60.0  # seconds
-_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+HEAD_TIMEOUT = 10.0  # seconds for a head; looked at once in this time
+_DISCARDING = 1.0  # seconds in which a refused client may still send, and reads the answer
 _STATE = "lensbox.connection"  # key of the ASGI state
 
 
@@ -43,14 +34,17 @@ class Connections:
 
 
 def counted(app: ASGIApp) -> ASGIApp:
-    """Wrap an app, so that each connection knows when an answer is complete."""
+    """Wrap an app, so that each connection knows when a request begins and when its answer is complete."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
+        if scope["type"] != "http":
             await app(scope, receive, send)
+            return
+        connection: Connection = scope["state"][_STATE]
+        try:
+            await app(scope, connection.begin(scope, receive), send)
         finally:
-            if scope["type"] == "http":
-                scope["state"][_STATE].requests -= 1
+            connection.requests -= 1
 
     return call
 
@@ -58,49 +52,40 @@ def counted(app: ASGIApp) -> ASGIApp:
 class Connection(asyncio.Protocol):
     """One connection. inner: uvicorn's protocol. requests: requests without a complete answer.
 
-    A head above `LARGEST_HEAD` is answered with 431. A connection without a whole head after `HEAD_TIMEOUT`
-    is closed. uvicorn itself closes a connection that is idle after an answer.
+    A client may send `LARGEST_HEAD` bytes, and what arrives with the last of them, until a request begins;
+    then as many more as `Content-Length` says. Each piece of a chunked body that the app reads renews these
+    bytes. A connection that sends more, or no whole head within `HEAD_TIMEOUT`, is closed. uvicorn itself
+    closes a connection that is idle after an answer.
     """
 
     inner: HttpToolsProtocol
     _transport: asyncio.Transport
+    _timer: asyncio.TimerHandle
 
     def __init__(self, connections: Connections) -> None:
         self.requests = 0
         self._connections = connections
-        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
-        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's parser
-        self._in_head = self._in_body = self._is_last = self._is_refused = False
-        self._calls = 0  # of callbacks, during one piece
-        self._completed = False  # a message, during one piece
-        self._size = 0  # of headers since the begin of the message, or of trailers
-        self._largest = 0  # size of a whole head or whole trailers, during one piece
-        self._unparsed = 0  # bytes since the last callback
-        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._left = LARGEST_HEAD  # bytes
+        self._is_first = True  # no request has begun
+        self._is_refused = False
+        self._head_began: float | None = self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._connections.open += 1
         self._transport = transport
+        self._timer = self._loop.call_later(HEAD_TIMEOUT, self._check_head)
         self.inner.connection_made(transport)
-        self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_refused:
-            return
-        if self._parser is not None and self._is_too_large(data):
+        if self._left < 0:
             self._refuse()
             return
+        self._left -= len(data)
+        if not self.requests and self._head_began is None:
+            self._head_began = self._loop.time()
         self.inner.data_received(data)
-
-    def eof_received(self) -> bool:
-        """Return True to keep the connection for an answer. With TLS, asyncio always closes it."""
-        is_tls = self._transport.get_extra_info("sslcontext") is not None
-        if is_tls or not self.requests or self._in_body or self._in_head:
-            return False
-        if not self._is_last:
-            asyncio.get_running_loop().call_later(HALF_CLOSED_TIMEOUT, self._transport.close)
-        return True
 
     def pause_writing(self) -> None:
         self.inner.pause_writing()
@@ -110,110 +95,52 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.open -= 1
-        self._stop_waiting()
+        self._timer.cancel()
         self.inner.connection_lost(exc)
 
-    def _is_too_large(self, data: bytes) -> bool:
-        """Follow a piece of the stream. Return whether a head or trailers, whole or not, are too large."""
-        assert self._parser is not None
-        self._calls = self._largest = 0
-        self._completed = False
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._parser = None  # uvicorn's parser raises the same, and keeps nothing from then on
-        self._unparsed = 0 if self._calls else self._unparsed + len(data)
-        if self._in_body or self._parser is None or (self._completed and not self._in_head):
-            self._stop_waiting()
-        elif self._timer is None:
-            self._wait_for_head()
-        return max(self._largest, self._size, self._unparsed) > LARGEST_HEAD
+    def begin(self, scope: Scope, receive: Receive) -> Receive:
+        """Begin a request. Return the function with which the app receives the request's body."""
+        self.requests += 1
+        self._is_first, self._head_began = False, None
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        self._left = LARGEST_HEAD + int(length)  # uvicorn has checked that the value is a number
+        if length != b"0":
+            return receive
+
+        async def receive_chunk() -> Message:
+            message = await receive()
+            self._left = LARGEST_HEAD
+            return message
+
+        return receive_chunk
+
+    def _check_head(self) -> None:
+        now = self._loop.time()
+        if self._head_began is not None and now - self._head_began >= HEAD_TIMEOUT:
+            self._transport.close()
+        else:
+            self._timer = self._loop.call_later(HEAD_TIMEOUT, self._check_head)
 
     def _refuse(self) -> None:
-        """Answer 431 and close. Discard what the client still sends: a reset could overtake the answer."""
-        self._is_refused = True
-        self._stop_waiting()
-        if self.requests or not self._transport.can_write_eof():
-            self._transport.close()  # after trailers, an answer may have begun
+        """Answer a first head with 431, and close. Discard the rest: a reset could overtake an answer."""
+        if self._is_refused:
             return
-        self._transport.write(_TOO_LARGE)
-        self._transport.write_eof()
-        asyncio.get_running_loop().call_later(HALF_CLOSED_TIMEOUT, self._transport.close)
-
-    def _wait_for_head(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(HEAD_TIMEOUT, self._end_waiting)
-
-    def _end_waiting(self) -> None:
-        if self.requests:  # uvicorn reads no further while an answer is due
-            self._wait_for_head()
+        self._is_refused = True
+        if self._is_first:
+            self._transport.write(_TOO_LARGE)
+        if self._transport.can_write_eof() and not self.requests:
+            self._transport.write_eof()
+            self._loop.call_later(_DISCARDING, self._transport.close)
         else:
             self._transport.close()
 
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    # --- callbacks of the parser ---
-
-    def on_message_begin(self) -> None:
-        self._calls += 1
-        self._in_head = True
-
-    def on_url(self, url: bytes) -> None:
-        self._calls += 1
-        self._size += len(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._calls += 1
-        self._size += len(name) + len(value) + 4  # ": " and a line break
-
-    def on_headers_complete(self) -> None:
-        assert self._parser is not None
-        self.requests += 1
-        self._in_head, self._in_body = False, True
-        self._is_last = not self._parser.should_keep_alive()
-        self._end_part()
-
-    def on_body(self, _: bytes) -> None:
-        self._end_part()
-
-    def on_message_complete(self) -> None:
-        self._in_body, self._completed = False, True
-        self._end_part()
-
-    def _end_part(self) -> None:
-        self._calls += 1
-        self._largest = max(self._largest, self._size)
-        self._size = 0
-
 
 def _too_large() -> bytes:
-    """Return the answer to a head that is too large, with a problem document."""
-    status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-    detail = f"the request line and the headers must have at most {LARGEST_HEAD} bytes, got more"
-    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
-    body = json.dumps({**problem, "code": "head_too_large"})
-    head = f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/problem+json\r\n"
-    return f"{head}content-length: {len(body)}\r\nconnection: close\r\n\r\n{body}".encode()
+    """Return the answer to a head that is too large."""
+    rule = f"the request line and the headers must have at most {LARGEST_HEAD} bytes, got more"
+    answer = error_response("", 431, "head_too_large", rule, {"Connection": "close"})
+    lines = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
+    return b"HTTP/1.1 431 Request Header Fields Too Large\r\n%b\r\n%b" % (lines, answer.body)
 
 
 _TOO_LARGE = _too_large()
-
-
-class ExhaustionLog:
-    """An exception handler of an event loop that logs one line while no connection can be accepted.
-
-    asyncio reports each attempt, up to a thousand a second. It pauses accepting for a second by itself.
-    """
-
-    def __init__(self) -> None:
-        self._warned = -_WARN_AGAIN
-
-    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if "socket" not in context or not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
-            loop.default_exception_handler(context)
-        elif loop.time() - self._warned >= _WARN_AGAIN:
-            self._warned = loop.time()
-            _log.warning("no connection can be accepted for now: %s", error.strerror)

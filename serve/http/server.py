@@ -16,7 +16,7 @@ from fastapi import FastAPI
 
 from lensbox.serve.engine.engines import Engine
 from lensbox.serve.http.app import create_app
-from lensbox.serve.http.connections import ExhaustionLog, counted
+from lensbox.serve.http.connections import counted
 from lensbox.serve.http.listener import url_of
 from lensbox.serve.http.service import Peers
 from lensbox.serve.observability.logs import LogStyle
@@ -91,7 +91,7 @@ def run(
     _allow_files()
     # A daemon thread: a stuck engine must not keep the process from ending.
     thread = threading.Thread(
-        target=lambda: asyncio.run(_serve(server, listener)), name="lensbox-http", daemon=True
+        target=lambda: asyncio.run(server.serve([listener])), name="lensbox-http", daemon=True
     )
     thread.start()
     while not server.started and thread.is_alive():
@@ -110,11 +110,6 @@ def run(
     if not server.started and not server.should_exit:
         failures.append(RuntimeError("the app did not start; see the log for the reason"))
     return failures[0] if failures else None
-
-
-async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
-    asyncio.get_running_loop().set_exception_handler(ExhaustionLog())
-    await server.serve([listener])
 
 
 def uvicorn_config(
