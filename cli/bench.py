@@ -31,7 +31,8 @@ def batch_sizes(text: str) -> tuple[int, ...]:
 
 
 @click.command(cls=Command)
-@click.argument("files", type=FILE, nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", type=FILE, nargs=-1, metavar="FILE...")
+@click.option("--artifact", "more_files", type=FILE, multiple=True, help="The same as FILE.")
 @click.option(
     "--batch",
     default=_BATCHES,
@@ -45,6 +46,7 @@ def batch_sizes(text: str) -> tuple[int, ...]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def bench(
     files: tuple[Path, ...],
+    more_files: tuple[Path, ...],
     batch: tuple[int, ...],
     device: str | None,
     threads: int,
@@ -56,6 +58,8 @@ def bench(
     Several files take turns, so that their figures can be compared. On a GPU, measure `detect` captured as
     CUDA graphs, too. The self-tests run first.
     """
+    if not (files := files + more_files):
+        raise click.UsageError("bench must be given a FILE, such as artifacts/detector.pt")
     found = measure(files, batch, device, threads, ops)
     if as_json:
         click.echo(json.dumps(found, indent=2))

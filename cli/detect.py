@@ -4,26 +4,25 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lensbox.cli.command import FILE, OPS, Command, CommandError, fraction, seconds
-from lensbox.cli.detector import Detector, Question, artifact_detector, service_detector
-from lensbox.cli.file_list import ListedFile, is_folder, list_files
-from lensbox.cli.output import FORMATS, CocoResults, check_drawings, draw, make_format, progress
-from lensbox.client.answers import ServiceError
-from lensbox.client.client import Client
+from lensbox.cli.command import FILE, OPS, Command, fraction
+from lensbox.cli.files import ListedFile, list_files
+from lensbox.cli.output import FORMATS, Table, draw, echo, json_line, progress
+from lensbox.cli.source import Answer, Answers, Source, artifact_source, service_source
+from lensbox.client import Client, ServiceError
 from lensbox.common.detect_options import DECODE, tile_spec
-from lensbox.common.detections import ImageDetections
 from lensbox.common.errors import ExitCode, InputError, LensboxError
 
 _COUNT = click.IntRange(1, 4096)
 # Options of an artifact in this process, and options of a service.
 _IN_PROCESS = ("artifact", "device", "batch", "decode", "decode_threads", "ops", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
+_QUESTION = ("score_threshold", "iou_threshold", "orientation", "tiles")
 
 
 def _device(text: str) -> str:
@@ -49,9 +48,6 @@ def _tiles(text: str) -> str:
     type=click.Choice(FORMATS),
     show_default="table on a terminal, else jsonl",
     help="Output format.",
-)
-@click.option(
-    "--coco-file", type=FILE, metavar="FILE", help="For --format coco: COCO JSON with the ids of the images."
 )
 @click.option(
     "--annotate", type=FILE, metavar="DIR", help="Write each picture with its boxes to this folder."
@@ -99,7 +95,12 @@ def _tiles(text: str) -> str:
 @click.option("--public-key", type=FILE, help="Accept only artifacts signed with this key, a PEM file.")
 @click.option("--url", help="Use a running service, such as http://127.0.0.1:8000.")
 @click.option("--api-key", envvar="LENSBOX_API_KEY", show_envvar=True, help="Key of the service.")
-@click.option("--timeout", type=seconds, default=30.0, help="Seconds for an answer of the service.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0.001, 86_400),
+    default=30.0,
+    help="Seconds for an answer of the service.",
+)
 @click.option("--connections", type=_COUNT, default=8, help="Concurrent requests to the service.")
 @click.pass_context
 def detect(
@@ -108,7 +109,6 @@ def detect(
     files: tuple[Path, ...],
     recursive: bool,
     format_name: str | None,
-    coco_file: Path | None,
     annotate: Path | None,
     **options: Any,
 ) -> ExitCode:
@@ -118,20 +118,38 @@ def detect(
     cannot be read is reported on stderr, and the exit code is 4; all other files are processed.
     """
     _check_options(context, options)
-    if (format_name == "coco") != (coco_file is not None):
-        raise click.UsageError("--format coco and --coco-file must be given together")
-    if annotate is not None and any(is_folder(folder) and _is_same(folder, annotate) for folder in files):
-        raise click.UsageError(f"--annotate must not be a folder of the images, got {annotate}")
-    listed = list_files(files, recursive, annotate)
+    listed = list_files(files, recursive)
     if annotate is not None:
-        check_drawings(annotate, listed)
-    with _detector(options) as detector:
+        _check_drawings(annotate, files, recursive, listed)
+    readable = [file.path for file in listed if file.fault is None]
+    with _open(options) if readable else contextlib.nullcontext(Source(_nothing, {})) as source:
+        name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
+        paths, classes = [file.path for file in listed], source.metadata.get("classes", ())
+        form = json_line if name == "jsonl" else Table(paths, classes)
+        code = ExitCode.GOOD
         try:
-            return _detect(context.command_path, listed, detector, format_name, coco_file, annotate)
+            with contextlib.closing(source.detect(readable)) as results, progress(len(listed)) as advance:
+                for file in listed:
+                    result = file.fault or next(results)
+                    if isinstance(result, ServiceError) and not result.is_of_one_image:
+                        raise result
+                    if annotate is not None and not isinstance(result, LensboxError):
+                        result = _drawn(file, result, source, options["orientation"], annotate)
+                    if isinstance(result, LensboxError):
+                        code, said = ExitCode.BAD_INPUT, str(result)
+                        result = said if str(file.path) in said else f"{file.path}: {said}"
+                        echo(f"{context.command_path}: {result}\n", err=True)
+                    echo(form(file.path, result))
+                    advance(1)
         except BrokenPipeError:  # the reader has closed the pipe: not a failure
             # Without this the interpreter reports the pipe when it flushes stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.GOOD
+    return code
+
+
+def _nothing(files: Sequence[Path]) -> Answers:
+    yield from ()
 
 
 def _check_options(context: click.Context, options: dict[str, Any]) -> None:
@@ -144,26 +162,29 @@ def _check_options(context: click.Context, options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} {reason}")
 
 
-def _is_same(folder: Path, other: Path) -> bool:
-    return other.exists() and folder.samefile(other)
+def _check_drawings(
+    folder: Path, arguments: Sequence[Path], recursive: bool, files: Sequence[ListedFile]
+) -> None:
+    """Raise UsageError if a drawing would be written twice, or would be an image of the next run."""
+    if folder.exists() and not folder.is_dir():
+        raise click.UsageError(f"--annotate must be a folder, got {folder}")
+    place = folder.resolve()
+    for argument in map(Path.resolve, arguments):
+        if place == argument or (recursive and place.is_relative_to(argument)):
+            raise click.UsageError(f"--annotate must not be a folder of the images, got {folder}")
+    names = [file.name for file in files if file.fault is None]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise click.UsageError(
+            f"--annotate would write {folder / twice[0]}.png twice: give the files one by one"
+        )
 
 
 @contextlib.contextmanager
-def _detector(options: dict[str, Any]) -> Iterator[Detector]:
-    question = Question(
-        options["score_threshold"], options["iou_threshold"], options["orientation"], options["tiles"]
-    )
+def _open(options: dict[str, Any]) -> Iterator[Source]:
+    question = {name: options[name] for name in _QUESTION}
     if options["url"] is None:
-        yield artifact_detector(
-            options["artifact"],
-            question,
-            options["device"],
-            options["batch"],
-            options["decode"],
-            options["decode_threads"],
-            options["public_key"],
-            options["ops"],
-        )
+        others = {name: options[name] for name in _IN_PROCESS if name != "artifact"}
+        yield artifact_source(options["artifact"], question, **others)
         return
     try:
         client = Client(
@@ -171,61 +192,16 @@ def _detector(options: dict[str, Any]) -> Iterator[Detector]:
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    except ModuleNotFoundError as error:
-        raise CommandError("lensbox detect", str(error), ExitCode.UNUSABLE) from error
     with client:
-        yield service_detector(client, question)
-
-
-def _detect(
-    command: str,
-    files: list[ListedFile],
-    detector: Detector,
-    format_name: str | None,
-    coco_file: Path | None,
-    annotate: Path | None,
-) -> ExitCode:
-    name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
-    paths = [file.path for file in files]
-    coco = coco_file and CocoResults(coco_file, paths, detector.classes)
-    form = coco or make_format(name, paths, detector.classes)
-    results = detector.detect([file.path for file in files if file.fault is None])
-    code = ExitCode.GOOD
-    with progress(len(files)) as step, contextlib.closing(results):
-        for file in files:
-            result = file.fault or next(results)
-            if isinstance(result, ServiceError) and not result.is_of_one_image:
-                raise result
-            if isinstance(result, ImageDetections) and annotate is not None:
-                result = _drawn(file, result, detector, annotate)
-            with step():
-                if isinstance(result, ImageDetections):
-                    _print(form(file.path, result))
-                else:
-                    reason = _told(file.path, result)
-                    _print(form(file.path, reason))
-                    click.echo(f"{command}: {reason}", err=True)
-                    code = ExitCode.BAD_INPUT
-    if coco:
-        _print(coco.text())
-    return code
-
-
-def _print(lines: str) -> None:
-    # Escape bytes in file names that are not text, as JSON does.
-    click.echo(lines.encode("utf-8", "backslashreplace").decode(), nl=False)
+        yield service_source(client, question)
 
 
 def _drawn(
-    file: ListedFile, result: ImageDetections, detector: Detector, folder: Path
-) -> ImageDetections | InputError:
+    file: ListedFile, found: Answer, source: Source, orientation: str | None, folder: Path
+) -> Answer | InputError:
+    orientation = orientation or source.metadata.get("reading", {}).get("orientation", "exif")
     try:
-        draw(file.path, result, detector, folder / file.drawing)
+        draw(file.path, found, source.metadata, orientation, folder / f"{file.name}.png")
     except InputError as error:
         return error
-    return result
-
-
-def _told(file: Path, error: LensboxError) -> str:
-    """Return a message that names the file."""
-    return str(error) if str(file) in str(error) else f"{file}: {error}"
+    return found

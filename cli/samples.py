@@ -11,7 +11,6 @@ public domain, all others are CC0.
 
 import argparse
 import csv
-import io
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +20,6 @@ import numpy.typing as npt
 import PIL.Image
 
 from lensbox.common.errors import ExitCode, system_reason
-from lensbox.common.files import atomic_write
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -75,33 +73,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lensbox.cli.samples", description=__doc__)
     parser.add_argument("folder", type=Path, help="the output folder; created if missing")
     folder: Path = parser.parse_args().folder
-    if missing := [name for name in ("matplotlib", "skimage") if find_spec(name) is None]:
-        message = f"the photographs come with {' and '.join(missing)}: pip install 'lensbox[demo]'"
-        parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
-    if folder.exists() and not folder.is_dir():
-        parser.error(f"folder must be a folder, got the file {folder}")
     try:
-        _write(folder)
+        names = [path.name for path in save_photos(folder)]
+        for name, pixels in face_free_photos().items():
+            names.append(f"{name}.png")
+            PIL.Image.fromarray(pixels).save(folder / names[-1])
+        for table, chosen in (
+            ("train.csv", [name for name in names if name not in _TO_SCORE_ON]),
+            ("val.csv", _TO_SCORE_ON),
+        ):
+            with (folder / table).open("w", newline="", encoding="utf-8") as file:
+                rows = csv.writer(file, lineterminator="\n")
+                rows.writerow(["file", "x1", "y1", "x2", "y2"])
+                rows.writerows([name, *DRAWN_BOXES.get(name, [""] * 4)] for name in chosen)
+            print(folder / table)
+    except ModuleNotFoundError as error:
+        message = f"the photographs come with matplotlib and skimage: {error}: pip install 'lensbox[demo]'"
+        parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
     except OSError as error:
         message = f"{error.filename or folder} cannot be written: {system_reason(error)}"
         parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
-
-
-def _write(folder: Path) -> None:
-    names = [path.name for path in save_photos(folder)]
-    for name, pixels in face_free_photos().items():
-        names.append(f"{name}.png")
-        PIL.Image.fromarray(pixels).save(folder / names[-1])
-    for table, chosen in (
-        ("train.csv", [name for name in names if name not in _TO_SCORE_ON]),
-        ("val.csv", _TO_SCORE_ON),
-    ):
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(["file", "x1", "y1", "x2", "y2"])
-        rows.writerows([name, *DRAWN_BOXES.get(name, [""] * 4)] for name in chosen)
-        atomic_write(folder / table, text.getvalue().encode())
-        print(folder / table)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import math
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.cli.command import FILE, OPS, Command, fraction, require_runner
+from lensbox.cli.command import FILE, OPS, Command, fraction
 from lensbox.common.files import atomic_write, require_writable_file
 from lensbox.export.options import SUFFIXES, ExportOptions, check_usage, output_paths
 
@@ -186,7 +187,10 @@ def export(
         )
     if model is None and settings:
         raise click.UsageError("--option must come with --model: the face detector takes no options")
-    require_runner(options.runner)
+    if options.runner is not None and not os.access(options.runner, os.X_OK):
+        raise click.UsageError(
+            f"--runner, or LENSBOX_RUNNER, must be the program lensbox_runner, got {options.runner}"
+        )
     paths = output_paths(output, formats)
     with _orderly_sigterm():
         for path in paths.values():

@@ -13,7 +13,6 @@ from typing import Any, cast
 import click
 
 from lensbox.cli.command import FILE, OPS, Command
-from lensbox.cli.reporting import warn_of_unknown_variables
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError, no_such_artifact
 from lensbox.serve.http.api_keys import ApiKeyError, read_keys
 from lensbox.serve.http.listener import listen
@@ -168,7 +167,6 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
         raise click.UsageError(as_typed(str(error))) from error
     log = LogStyle(log_level, log_format)
     log.start()
-    warn_of_unknown_variables()
     log.flush()
     if not settings.artifact.is_file():
         raise CannotStartError(f"cannot start: {no_such_artifact(settings.artifact)}")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lensbox.cli.annotate import COLORS, OUTLINE, _lettered, annotate
+from lensbox.cli.annotate import COLORS, OUTLINE, annotate
 
 
 def pixels(picture: Image.Image) -> Any:
@@ -33,8 +33,7 @@ def test_a_box_is_framed_in_the_color_of_its_class() -> None:
 def test_the_tag_is_above_or_inside_the_box() -> None:
     picture = Image.new("RGB", (200, 100))
     for y, inside in ((40.0, False), (3.0, True)):
-        found = [{"box": [20.0, y, 120.0, 90.0], "score": 0.873, "label": ""}]
-        drawn = pixels(annotate(picture, found))
+        drawn = pixels(annotate(picture, [{"box": [20.0, y, 120.0, 90.0], "score": 0.873}]))
         above, below = drawn[: int(y) - 1, 25:60], drawn[int(y) + 3 : int(y) + 10, 25:35]
         assert bool((above == COLORS[0]).all(-1).any()) is not inside
         assert bool((below == COLORS[0]).all(-1).any()) is inside
@@ -47,33 +46,13 @@ def test_points_are_discs() -> None:
     assert not drawn[60, 55].any()
 
 
-def drawn_label(label: str) -> Any:
-    box = [{"box": [100, 100, 400, 400], "score": 0.9, "label": label}]
-    return pixels(annotate(Image.new("RGB", (640, 480)), box, (label,)))
-
-
-_LETTERS = ("ü/ö", "ł/ś", "θ/λ", "кот/тон", "قط/كل", "חת/כל", "बि/कु", "แม/หม")
-_SIGNS = ("猫/犬", "ねこ/いぬ", "개/말", "🐱/🐶", "\u202ea/\u202da")
-
-
-@pytest.mark.parametrize("pair", [*_LETTERS, *_SIGNS])
-@pytest.mark.parametrize("has_fonts", [True, False])
-def test_names_of_all_scripts_differ(pair: str, has_fonts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not has_fonts:
-        monkeypatch.setattr("lensbox.cli.annotate._further_fonts", lambda size: iter(()))
-    _lettered.cache_clear()
-    one, other = (drawn_label(name) for name in pair.split("/"))
-    assert (one != other).any()
-
-
-def test_code_points_stand_for_letters_without_a_font(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lensbox.cli.annotate._further_fonts", lambda size: iter(()))
-    _lettered.cache_clear()
-    for label, text in (("a\tcat\n2", "a cat 2"), ("猫犬 cat", "U+732B U+72AC cat"), ("", "")):
-        assert _lettered(label, 20).text == text
-    monkeypatch.undo()
-    _lettered.cache_clear()
-    assert _lettered("U\u0308ber кот", 20).text == "Über кот"  # DejaVu, which comes with matplotlib
+@pytest.mark.parametrize("pair", ["ü/ö", "ł/ś", "кот/тон", "猫/犬", "🐱/🐶"])
+def test_names_of_all_scripts_differ(pair: str) -> None:
+    one, other = (
+        annotate(Image.new("RGB", (640, 480)), [{"box": [9, 99, 400, 400], "score": 0.9, "label": name}])
+        for name in pair.split("/")
+    )
+    assert (pixels(one) != pixels(other)).any()
 
 
 def test_extreme_numbers_do_not_fail() -> None:
@@ -82,7 +61,6 @@ def test_extreme_numbers_do_not_fail() -> None:
         {"box": [-1e30, -1e30, 1e30, 1e30], "score": 2.0, "label": "x" * 1000},
         {"box": [None, 0, 1, 1], "score": 0.5},
         {"box": [50, 50, 10, 10], "score": None, "extras": {"eyes": [[None, 1], [1e300, 4]]}},
-        {"box": [200, 200, 300, 300], "score": -1},
         {"box": [5, 5, 5, 5], "score": 0},
     ]
     assert annotate(picture, found, points=("eyes",)).size == (64, 64)

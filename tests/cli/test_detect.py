@@ -17,13 +17,14 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 from fake_transport import problem
+from programs import run_python
 from waiting import PATIENCE
 
 from lensbox.cli.annotate import COLORS
 from lensbox.cli.main import main
-from lensbox.cli.output import CocoResults, make_format
+from lensbox.cli.output import Table
 from lensbox.cli.samples import save_photos
-from lensbox.client import Client, Detection, ImageDetections
+from lensbox.client import Client
 from lensbox.runtime.loading import load_artifact
 
 Run = Callable[..., tuple[int, str, str]]
@@ -80,16 +81,6 @@ def test_artifact_and_service_give_the_same_results(
         assert len(found.scores) > 0
         assert [one["box"] for one in entry["detections"]] == found.boxes.tolist()
         assert [one["score"] for one in entry["detections"]] == found.scores.tolist()
-    many = [*files] * 6
-    for one_by_one, batched in zip(
-        entries(stdout) * 12,
-        entries(run(*many, *options, where=url)[1] + run(*many, "--batch", "4", *options)[1]),
-        strict=True,
-    ):
-        for name in ("file", "width", "height"):
-            assert batched[name] == one_by_one[name]
-        scores = [detection["score"] for detection in one_by_one["detections"]]
-        assert [detection["score"] for detection in batched["detections"]] == pytest.approx(scores, abs=1e-5)
 
 
 def test_a_bad_file_is_one_error_line(run: Run, url: str, tmp_path: Path) -> None:
@@ -106,6 +97,7 @@ def test_a_bad_file_is_one_error_line(run: Run, url: str, tmp_path: Path) -> Non
         assert [f"lensbox detect: {error}" for error in errors] == stderr.splitlines()
         for path, error in zip((bad, missing, empty), errors, strict=True):
             assert str(path) in error
+        assert f"there is no file missing.jpg in {tmp_path}" in errors[1]
         assert "no file in this folder ends with .jpg" in errors[2]
         assert all("detections" in found[index] for index in (1, 4))
 
@@ -116,39 +108,27 @@ def test_prints_file_names_that_are_not_text(run: Run, photos: Path, tmp_path: P
     code, stdout, stderr = run(path, "--format", "jsonl")
     assert (code, stderr) == (0, "")
     assert Path(entries(stdout)[0]["file"]) == path
-    for name in ("csv", "table"):
-        assert "\\udcff\u00e9.jpg" in run(path, "--format", name)[1]
+    assert "\\udcff\u00e9.jpg" in run(path, "--format", "table")[1]
 
 
-CARS = (
-    Detection((1.0, 2.0, 30.25, 40.0), 0.9, "car", {"age": 3.5, "eyes": [[1, 2], None]}),
-    Detection((0.0, 0.0, float("nan"), 1.0), 0.25, "bicycle"),
-)
-RESULTS: dict[Path, ImageDetections | str] = {
-    Path("a.jpg"): ImageDetections(50, 60, CARS),
-    Path("folder/bb.jpg"): ImageDetections(5, 5, ()),
-    Path("c.jpg"): "it is bad",
-}
-TABLE = """\
-file           label    score       x1       y1       x2       y2
-a.jpg          car      0.900      1.0      2.0     30.2     40.0
-a.jpg          bicycle  0.250      0.0      0.0        -      1.0
-folder/bb.jpg  nothing
-c.jpg          error
-"""
-CSV = """\
-file,width,height,label,score,x1,y1,x2,y2,extras,error
-a.jpg,50,60,car,0.9,1.0,2.0,30.25,40.0,"{""age"": 3.5, ""eyes"": [[1, 2], null]}",
-a.jpg,50,60,bicycle,0.25,0.0,0.0,nan,1.0,,
-folder/bb.jpg,5,5,,,,,,,,
-c.jpg,,,,,,,,,,it is bad
-"""
-
-
-@pytest.mark.parametrize(("name", "expected"), [("table", TABLE), ("csv", CSV)])
-def test_formats(name: str, expected: str) -> None:
-    form = make_format(name, list(RESULTS), ["car", "bicycle"])
-    assert "".join(form(path, result) for path, result in RESULTS.items()) == expected
+def test_a_table_has_aligned_columns() -> None:
+    cars = [
+        {"box": [1.0, 2.0, 30.25, 40.0], "score": 0.9, "label": "car"},
+        {"box": [0.0, 0.0, None, 1.0], "score": 0.25, "label": "bicycle"},
+    ]
+    results: dict[Path, Any] = {
+        Path("a.jpg"): {"detections": cars},
+        Path("folder/bb.jpg"): {"detections": []},
+        Path("c.jpg"): "it is bad",
+    }
+    table = Table(list(results), ["car", "bicycle"])
+    assert "".join(table(path, result) for path, result in results.items()) == (
+        "file           label    score       x1       y1       x2       y2\n"
+        "a.jpg          car      0.900      1.0      2.0     30.2     40.0\n"
+        "a.jpg          bicycle  0.250      0.0      0.0        -      1.0\n"
+        "folder/bb.jpg  nothing\n"
+        "c.jpg          error\n"
+    )
 
 
 def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
@@ -156,16 +136,19 @@ def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
 ) -> None:
     drawn = tmp_path / "drawn"
     before = sorted(photos.rglob("*"))
-    code, _, stderr = run(".", "b.jpg", "--recursive", "--annotate", drawn)
+    code, _, stderr = run(".", "--recursive", "--annotate", drawn)
     assert (code, stderr) == (0, "")
     names = {path.relative_to(drawn).as_posix() for path in drawn.rglob("*") if path.is_file()}
-    assert names == {"a.PNG.png", "b.jpg.png", "b.png", "below/c.webp.png", "turned.jpg.png"}
+    assert names == {"a.PNG.png", "b.jpg.png", "below/c.webp.png", "turned.jpg.png"}
     assert sorted(photos.rglob("*")) == before
     run("turned.jpg", "--annotate", drawn, "--score-threshold", "1")
-    with PIL.Image.open(photos / "turned.jpg") as image, PIL.Image.open(drawn / "turned.png") as untouched:
+    with (
+        PIL.Image.open(photos / "turned.jpg") as image,
+        PIL.Image.open(drawn / "turned.jpg.png") as untouched,
+    ):
         np.testing.assert_array_equal(np.asarray(untouched), np.asarray(PIL.ImageOps.exif_transpose(image)))
     run("turned.jpg", "--annotate", drawn)
-    with PIL.Image.open(drawn / "turned.png") as image:
+    with PIL.Image.open(drawn / "turned.jpg.png") as image:
         assert (np.asarray(image) == (57, 255, 120)).all(-1).any()
 
 
@@ -181,7 +164,7 @@ def test_draws_classes_and_points(run: Run, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("lensbox.cli.detect.Client", partial(Client, transport=transport))
     code, stdout, _ = run("b.jpg", "--annotate", tmp_path, where="http://service")
     assert (code, entries(stdout)[0]["detections"]) == (0, found)
-    with PIL.Image.open(tmp_path / "b.png") as drawn:
+    with PIL.Image.open(tmp_path / "b.jpg.png") as drawn:
         assert drawn.getpixel((50, 50)) == drawn.getpixel((20, 60)) == COLORS[1]
 
 
@@ -194,16 +177,14 @@ def test_draws_classes_and_points(run: Run, tmp_path: Path, monkeypatch: pytest.
         ("b.jpg --device cuda:x", "must be auto, cpu, cuda or cuda:N, got cuda:x"),
         ("b.jpg --url http://a", "--artifact is not for --url"),
         ("b.jpg --batch 0", "0 is not in the range"),
-        (". --format coco", "--format coco and --coco-file must be given together"),
-        # Drawings never overwrite a file.
-        ("b.jpg b.jpg --annotate {tmp}/x", "twice, or over an image"),
-        ("b.jpg {tmp}/b.png --annotate {tmp}", "twice, or over an image"),
+        ("https://example.com/photo.jpg", "got the URL https:/example.com/photo.jpg: download it first"),
+        ("b.jpg b.jpg --annotate {tmp}/x", "b.jpg.png twice"),
         (". --annotate ../{folder}", "--annotate must not be a folder of the images"),
+        (". --recursive --annotate below", "--annotate must not be a folder of the images"),
         ("b.jpg --annotate a.PNG", "--annotate must be a folder"),
     ],
 )
 def test_wrong_usage(run: Run, photos: Path, tmp_path: Path, arguments: str, message: str) -> None:
-    (tmp_path / "b.png").write_bytes(b"")
     code, stdout, stderr = run(*arguments.format(tmp=tmp_path, folder=photos.name).split())
     assert (code, stdout) == (2, "")
     assert message in " ".join(stderr.split())
@@ -244,29 +225,6 @@ def test_a_rejected_key_ends_the_command_and_a_failed_image_does_not(
     assert stderr.splitlines() == messages
 
 
-def test_coco_results_have_the_ids_of_the_label_file(run: Run, photos: Path, tmp_path: Path) -> None:
-    images = [{"id": 7, "file_name": "a.jpg"}, {"id": 8, "file_name": "x\\folder\\bb.jpg"}]
-    labels = {"images": images, "categories": [{"id": 9, "name": "car"}, {"id": 4, "name": "bicycle"}]}
-    ids = tmp_path / "labels.json"
-    ids.write_text(json.dumps(labels))
-    files = [Path("a.jpg"), Path("x/folder/bb.jpg")]
-    results = CocoResults(ids, files, ["car", "bicycle"])
-    for file in files:
-        assert results(file, ImageDetections(50, 60, CARS[:1])) == ""
-    results(files[0], ImageDetections(50, 60, CARS[1:]))  # a number that is not finite is left out
-    row = {"category_id": 9, "bbox": [1.0, 2.0, 29.25, 38.0], "score": 0.9}
-    assert json.loads(results.text()) == [{"image_id": 7, **row}, {"image_id": 8, **row}]
-    code, _, stderr = run("b.jpg", "--format", "coco", "--coco-file", ids)
-    assert (code, "lacks b.jpg" in stderr) == (2, True)
-    code, _, stderr = run("b.jpg", "--format", "coco", "--coco-file", photos / "b.jpg")
-    assert (code, "must be COCO JSON with images" in stderr) == (4, True)
-    labels = {"images": [{"id": 7, "file_name": "b.jpg"}], "categories": [{"id": 9, "name": "face"}]}
-    ids.write_text(json.dumps(labels))
-    code, stdout, _ = run("b.jpg", "--format", "coco", "--coco-file", ids)
-    assert code == 0
-    assert {(one["image_id"], one["category_id"]) for one in json.loads(stdout)} == {(7, 9)}
-
-
 _FIRST = "exporting the shipped detector to "
 
 
@@ -305,35 +263,38 @@ def test_an_unwritable_cache_and_a_missing_artifact_are_named(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert main(["detect", "b.jpg"]) == 2
+    photo = str(tmp_path / "file")
+    assert main(["detect", photo]) == 2
     assert str(tmp_path / "file" / "lensbox") in capsys.readouterr().err
-    assert main(["detect", "b.jpg", "--artifact", str(tmp_path / "none.pt")]) == 3
+    assert main(["detect", photo, "--artifact", str(tmp_path / "none.pt")]) == 3
     assert f"there is no file none.pt in {tmp_path}; " in capsys.readouterr().err
 
 
-def test_prints_a_table_and_a_bar_on_a_terminal(random_path: Path, photos: Path, tmp_path: Path) -> None:
+def test_a_missing_file_loads_no_detector(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detect", "nofile.jpg", "--artifact", "none.pt"]) == 4
+    assert f"there is no file nofile.jpg in {Path.cwd()}" in capsys.readouterr().err
+
+
+def test_draws_a_bar_if_only_stderr_is_a_terminal(random_path: Path, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_text("hello")
     code = (
         "import os, pty, sys\n"
-        "status = pty.spawn([sys.executable, '-m', 'lensbox.cli', *sys.argv[1:]])\n"
+        "line = [sys.executable, '-m', 'lensbox.cli', *sys.argv[2:]]\n"
+        "status = pty.spawn(['sh', '-c', 'exec \"$@\" > ' + sys.argv[1], 'sh', *line])\n"
         "sys.exit(os.waitstatus_to_exitcode(status))"
     )
-    files = ["b.jpg", str(tmp_path / "bad.jpg"), "a.PNG"]
-    result = subprocess.run(
-        [sys.executable, "-c", code, "detect", *files, "--artifact", str(random_path)],
+    files = ["b.jpg", tmp_path / "bad.jpg", "a.PNG"]
+    shown = run_python(
+        *("-c", code, tmp_path / "found", "detect", *files, "--artifact", random_path),
         cwd=photos,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=120,
-    )
-    assert result.returncode == 4
-    shown = result.stdout.decode()  # text mode would convert "\r" to a new line
+        code=4,
+    ).stdout
     assert "3/3" in shown
     # The text on the screen: in each line, the part behind the last erasure.
-    lines = [line.rpartition("\x1b[K")[2].rstrip() for line in without_log(shown).split("\r\n")]
-    assert lines[0].split() == ["file", "score", "x1", "y1", "x2", "y2"]
-    assert any(re.match(r"a\.PNG +0\.\d{3}( +-?\d+\.\d){4}$", line) for line in lines)
+    lines = [line.rpartition("\x1b[K")[2].rstrip() for line in shown.splitlines()]
     assert any(re.match(r"lensbox detect: .*bad\.jpg must be an image", line) for line in lines)
+    assert len(entries((tmp_path / "found").read_text())) == 3
 
 
 def test_a_closed_pipe_is_not_an_error(random_path: Path, photos: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import logging
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -13,19 +14,18 @@ from PIL import Image
 from programs import run as run_program
 from programs import run_python, unprivileged
 
-from lensbox.cli.command import Command, seconds, spread
+from lensbox.cli.command import Command
 from lensbox.cli.main import COMMANDS, LazyCommand, main
 from lensbox.common.errors import ArtifactError, DeviceError, ExitCode, InputError
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
 
 
-def _replace_export(monkeypatch: pytest.MonkeyPatch, command: click.Command) -> None:
-    """Make `lensbox export` run another command."""
-    monkeypatch.setattr("lensbox.export.cli.export", command)
+def replace_export(monkeypatch: pytest.MonkeyPatch, function: Callable[[], None]) -> None:
+    """Make `lensbox export` call a function."""
+    monkeypatch.setattr("lensbox.export.cli.export", click.command(cls=Command)(function))
 
 
-def _raising(error: BaseException) -> click.Command:
-    @click.command(cls=Command)
+def raising(error: BaseException) -> Callable[[], None]:
     def export() -> None:
         raise error
 
@@ -36,7 +36,7 @@ def _raising(error: BaseException) -> click.Command:
 def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == (0 if arguments else ExitCode.USAGE)
     output = capsys.readouterr()[0 if arguments else 1]
-    assert all(f"  {name} " in output and command.summary in output for name, command in COMMANDS.items())
+    assert all(f"  {name} " in output for name in COMMANDS)
 
 
 def test_version_names_the_package_and_torch(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,12 +69,10 @@ def test_names_an_unknown_command_or_option(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_target_is_a_command_whose_options_have_help(name: str) -> None:
-    module, _, attribute = COMMANDS[name].target.partition(":")
-    command = getattr(importlib.import_module(module), attribute)
+def test_every_option_has_help(name: str) -> None:
+    command = COMMANDS[name].load()
     leaves = command.commands.values() if isinstance(command, click.Group) else [command]
     for leaf in leaves:
-        assert isinstance(leaf, Command)
         assert leaf.help
         options = [parameter for parameter in leaf.params if isinstance(parameter, click.Option)]
         assert [option.name for option in options if not option.help] == []
@@ -89,11 +87,9 @@ def test_a_missing_package_names_the_extra(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = LazyCommand("no_such_package.module:export", "summary", extra=extra)
-    if is_imported:
-        command = LazyCommand("lensbox.export.cli:export", "summary", extra=extra)
-        _replace_export(monkeypatch, _raising(ModuleNotFoundError("no", name="no_such_package.module")))
-    monkeypatch.setitem(COMMANDS, "export", command)
+    target = "lensbox.export.cli:export" if is_imported else "no_such_package.module:export"
+    replace_export(monkeypatch, raising(ModuleNotFoundError("no", name="no_such_package.module")))
+    monkeypatch.setitem(COMMANDS, "export", LazyCommand("export", target, "summary", extra))
     assert main(["export"]) == 3
     message = capsys.readouterr().err
     assert "'no_such_package' is not installed" in message
@@ -101,7 +97,7 @@ def test_a_missing_package_names_the_extra(
 
 
 def test_a_missing_module_of_this_package_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "export", LazyCommand("lensbox.export.no_such_module:export", "summary"))
+    monkeypatch.setitem(COMMANDS, "export", LazyCommand("export", "lensbox.export.no_such_module:export", ""))
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         main(["export"])
 
@@ -118,7 +114,7 @@ def test_a_missing_module_of_this_package_is_raised(monkeypatch: pytest.MonkeyPa
 def test_errors_that_a_user_can_fix_are_one_message(
     error: Exception, code: ExitCode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _replace_export(monkeypatch, _raising(error))
+    replace_export(monkeypatch, raising(error))
     assert main(["export"]) == code
     assert capsys.readouterr().err == f"lensbox export: {error}\n"
 
@@ -126,24 +122,25 @@ def test_errors_that_a_user_can_fix_are_one_message(
 def test_other_errors_keep_their_traceback_and_an_interrupt_exits_with_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    _replace_export(monkeypatch, _raising(RuntimeError("CUDA out of memory")))
+    replace_export(monkeypatch, raising(RuntimeError("CUDA out of memory")))
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         main(["export"])
-    _replace_export(monkeypatch, _raising(KeyboardInterrupt()))
+    replace_export(monkeypatch, raising(KeyboardInterrupt()))
     assert main(["export"]) == 130
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("given", "data", "out"),
     [
-        ("--data a b c --out x", "--data a --data b --data c --out x"),
-        ("--data=a b --quick --data c", "--data=a --data b --quick --data c"),
-        ("--out x y", "--out x y"),
-        ("--data a --out - --data b", "--data a --out - --data b"),
+        ("--data a b c --out x", "abc", "x"),
+        ("--data=a b --quick --data c", "abc", None),
     ],
 )
-def test_a_repeatable_option_takes_several_values(given: str, read: str) -> None:
-    assert spread(given.split(), {"--data"}) == read.split()
+def test_a_repeatable_option_takes_several_values(given: str, data: str, out: str | None) -> None:
+    options = [click.Option(["--data"], multiple=True), click.Option(["--out"])]
+    command = Command("x", params=[*options, click.Option(["--quick"], is_flag=True)])
+    found = command.make_context("x", given.split()).params
+    assert (found["data"], found["out"]) == (tuple(data), out)
 
 
 def test_an_argument_after_a_repeatable_option_stays_an_argument() -> None:
@@ -152,23 +149,16 @@ def test_an_argument_after_a_repeatable_option_stays_an_argument() -> None:
     assert context.params == {"file": "photo.jpg", "ops": ("a.so",)}
 
 
-@pytest.mark.parametrize("text", ["nan", "inf", "-1"])
-def test_rejects_infinite_times(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=f"at least 0, got {text}"):
-        seconds(text)
-
-
 def test_logs_to_stderr_with_the_level_of_warnings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    @click.command(cls=Command)
     def export() -> None:
         logging.getLogger("lensbox.export").info("half done")
         logging.getLogger("lensbox.export").warning("odd weights")
         logging.getLogger("torch").info("not for the user")
         click.echo("the result")
 
-    _replace_export(monkeypatch, export)
+    replace_export(monkeypatch, export)
     assert main(["export"]) == 0
     assert capsys.readouterr() == ("the result\n", "half done\nwarning: odd weights\n")
 
@@ -181,7 +171,7 @@ def test_logs_to_stderr_with_the_level_of_warnings(
         (f"evaluate --data photos --artifact {SHIPPED_WEIGHTS}", 3, "lensbox export --weights"),
         (f"info {SHIPPED_WEIGHTS}", 3, "lensbox export --weights"),
         (f"export --weights {__file__}", 4, "test_main.py"),
-        ("serve detector.pt", 2, "such as --artifact"),
+        ("serve detector.pt", 2, "unexpected extra argument (detector.pt)"),
         ("bench serve --seconds 0", 2, "x>=1"),
         ("export --output /proc/detector.pt", 2, "/proc/detector.pt"),
         ("export --model my_detector.py:make", 2, "without .py"),

@@ -1,0 +1,109 @@
+"""The detector behind `lensbox detect`: a service, an artifact, or by default the shipped detector."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from lensbox.client import Client
+from lensbox.common.detect_options import Decode
+from lensbox.common.errors import ArtifactError, LensboxError, OutputError
+from lensbox.common.files import require_writable_folder
+from lensbox.common.machine import package_version
+
+Answer = Mapping[str, Any]
+"""The JSON of /v1/detect: width, height, detections."""
+Answers = Generator[Answer | LensboxError, None, None]
+
+
+class Source(NamedTuple):
+    """detect: yields the answer or the error for each file, in order. metadata: those of the artifact."""
+
+    detect: Callable[[Sequence[Path]], Answers]
+    metadata: Mapping[str, Any]
+
+
+def service_source(client: Client, question: Mapping[str, Any]) -> Source:
+    """Ask a service. question: keyword arguments of `Client.detect_many`. Raise ServiceError."""
+
+    def detect(files: Sequence[Path]) -> Answers:
+        for found in client.detect_many(files, **question):
+            yield found if isinstance(found, LensboxError) else found.to_json()
+
+    return Source(detect, client.metadata())
+
+
+def artifact_source(
+    path: Path | None,
+    question: Mapping[str, Any],
+    *,
+    device: str,
+    batch: int | None,
+    decode: Decode,
+    decode_threads: int | None,
+    public_key: Path | None,
+    ops: Sequence[Path],
+) -> Source:
+    """Load an artifact, and read files ahead in threads. Raise ArtifactError or DeviceError.
+
+    path: None for the shipped detector, loaded from the cache without the log line about its signature.
+    """
+    # Imported here: torch takes seconds to import, and a client of a service does not need it.
+    import json
+
+    from lensbox.common.machine import keep_freed_memory
+    from lensbox.runtime.detect.detection import detections_to_json
+    from lensbox.runtime.device import largest_batch
+    from lensbox.runtime.file.archive import read_file
+    from lensbox.runtime.loading import load_artifact, load_artifact_bytes
+
+    if path is None and public_key is None and not ops:
+        path = shipped_artifact()
+        artifact = load_artifact_bytes(read_file(path), str(path), device)
+    else:
+        artifact = load_artifact(path or shipped_artifact(), device, public_key=public_key, ops=ops)
+    if artifact.device.type == "cpu":
+        keep_freed_memory()
+    size = batch or largest_batch(artifact.device)
+
+    def detect(files: Sequence[Path]) -> Answers:
+        for found in artifact.detect_files(files, size, decode_threads, decode=decode, **question):
+            if isinstance(found, LensboxError):
+                yield found
+            else:
+                rows = detections_to_json(found, artifact.classes)
+                yield {"width": found.width, "height": found.height, "detections": rows}
+
+    return Source(detect, json.loads(artifact.metadata.to_json()))
+
+
+def shipped_artifact() -> Path:
+    """Return the artifact of the shipped detector in the user's cache; export it if it is not there.
+
+    Another version of Lensbox or torch, or other weights, is another file. Safe with concurrent calls: the
+    file appears whole. Raise ArtifactError if the export fails, OutputError if the cache cannot be written.
+    """
+    from hashlib import sha256
+
+    from lensbox.model.weights_file import SHIPPED_WEIGHTS
+
+    weights = sha256(SHIPPED_WEIGHTS.read_bytes()).hexdigest()[:12]
+    versions = f"{package_version('lensbox')}-torch-{package_version('torch')}"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lensbox"
+    path = folder / f"detector-{versions}-{weights}.pt"
+    if path.is_file():
+        return path
+    try:
+        require_writable_folder("the cache", folder)
+    except OutputError as error:
+        raise OutputError(f"{error}; XDG_CACHE_HOME names another cache, --artifact a file") from error
+    click.echo(f"exporting the shipped detector to {path}, once", err=True)
+    # A separate process: exporting changes torch's global settings.
+    command = [sys.executable, "-m", "lensbox.cli", "export", "--output", str(path)]
+    if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
+        raise ArtifactError(f"the shipped detector cannot be exported to {path}; the reason is above")
+    return path
