@@ -135,11 +135,14 @@ def detect(
                         raise result
                     if annotate is not None and not isinstance(result, LensboxError):
                         result = _drawn(file, result, source, options["orientation"], annotate)
+                    shown: Answer | str
                     if isinstance(result, LensboxError):
-                        code, said = ExitCode.BAD_INPUT, str(result)
-                        result = said if str(file.path) in said else f"{file.path}: {said}"
-                        echo(f"{context.command_path}: {result}\n", err=True)
-                    echo(form(file.path, result))
+                        code, shown = ExitCode.BAD_INPUT, str(result)
+                        shown = shown if str(file.path) in shown else f"{file.path}: {shown}"
+                        echo(f"{context.command_path}: {shown}\n", err=True)
+                    else:
+                        shown = result
+                    echo(form(file.path, shown))
                     advance(1)
         except BrokenPipeError:  # the reader has closed the pipe: not a failure
             # Without this the interpreter reports the pipe when it flushes stdout at exit.

@@ -45,7 +45,5 @@ def test_cpu_time_leaves_out_sleep() -> None:
         time.sleep(0.01)
         sum(range(10_000))
 
-    wall = time_in_turns({"call": call}, seconds=0.0)["call"]
-    cpu = time_in_turns({"call": call}, seconds=0.0, cpu_time=True)["call"]
-    assert wall.median >= 0.01
-    assert 0 < cpu.median < 0.01
+    times = time_in_turns({"call": call}, seconds=0.0, cpu_time=True)["call"]
+    assert 0 < times.median < 0.01

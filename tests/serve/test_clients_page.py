@@ -33,7 +33,7 @@ def test_the_commands_run(shell: Shell) -> None:
                 assert printed == shown.rstrip("\n"), command
             elif "/v1/detect" in command:
                 assert '"detections":[' in printed, command
-    assert (shell.folder / "drawn" / "grace_hopper.png").is_file()
+    assert (shell.folder / "drawn" / "grace_hopper.jpg.png").is_file()
 
 
 @pytest.mark.parametrize("code", [block for language, block in _BLOCKS if language == "python"])
