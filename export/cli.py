@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from lensbox.cli.command import FILE, OPS, Command, fraction
 from lensbox.common.files import atomic_write, require_writable_file
-from lensbox.export.options import SUFFIXES, ExportOptions, check_usage, output_paths
-
-if TYPE_CHECKING:
-    from lensbox.model import Detector
+from lensbox.export.options import FORMATS, ExportOptions, output_paths
 
 _logger = logging.getLogger(__name__)
 
@@ -33,22 +30,21 @@ def _file(text: str) -> Path:
 
 
 def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the requested formats without repetition, in the order of `SUFFIXES`."""
+    """Return the requested formats without repetition, in the order of `FORMATS`."""
     names = {name for text in texts for name in text.split(",")}
-    if unknown := sorted(names - SUFFIXES.keys()):
-        raise click.BadParameter(f"must be of {', '.join(SUFFIXES)}, got {', '.join(map(repr, unknown))}")
-    return tuple(name for name in SUFFIXES if name in names)
+    if unknown := sorted(names - FORMATS.keys()):
+        raise click.BadParameter(f"must be of {', '.join(FORMATS)}, got {', '.join(map(repr, unknown))}")
+    return tuple(name for name in FORMATS if name in names)
 
 
 def _batches(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
-    sizes = (text or "").split(",") if text else []
+    sizes = text.split(",") if text else []
     if not all(size.isdecimal() and 1 <= int(size) <= _LARGEST_BATCH for size in sizes):
         raise click.BadParameter(f"must be numbers from 1 to {_LARGEST_BATCH} with commas, got {text!r}")
-    return tuple(sorted({int(size) for size in sizes}))
+    return tuple(sorted(set(map(int, sizes))))
 
 
-def pixels(text: str) -> float:
-    """Return a finite length of at least 0, for an option's `type`."""
+def _pixels(text: str) -> float:
     value = float(text)
     if not 0 <= value < math.inf:  # written so that NaN fails
         raise click.BadParameter(f"must be finite and at least 0, got {text}")
@@ -152,7 +148,7 @@ def pixels(text: str) -> float:
 )
 @click.option(
     "--tolerance",
-    type=pixels,
+    type=_pixels,
     default="2",
     metavar="PIXELS",
     help="Maximum change of a box by --dtype, in pixels of the canvas; beyond it no artifact is written.",
@@ -180,51 +176,42 @@ def export(
     code 143. Neither SIGTERM nor SIGINT leaves a partial file.
     """
     options = ExportOptions(**others)
-    check_usage(options, formats, output)
+    options.check(formats)
     if size is not None and (model is not None or weights is not None):
         raise click.UsageError(
             "--size must come without --model and --weights, since it names shipped weights"
         )
     if model is None and settings:
         raise click.UsageError("--option must come with --model: the face detector takes no options")
-    if options.runner is not None and not os.access(options.runner, os.X_OK):
-        raise click.UsageError(
-            f"--runner, or LENSBOX_RUNNER, must be the program lensbox_runner, got {options.runner}"
-        )
+    runner = options.runner
+    if runner is not None and not (runner.is_file() and os.access(runner, os.X_OK)):
+        raise click.UsageError(f"--runner or LENSBOX_RUNNER must be the program lensbox_runner, got {runner}")
     paths = output_paths(output, formats)
     with _orderly_sigterm():
         for path in paths.values():
             require_writable_file("--output", path)
         # Imported here because torch takes seconds to load: `--help` must not wait.
-        from lensbox.export.model_loader import naming_its_errors
+        from lensbox.export.model_loader import load_model, naming_its_errors, parse_options
         from lensbox.export.pipeline import make_files
+        from lensbox.model import load_detector, recommended_threshold
+        from lensbox.model.weights_file import SHIPPED_SIZES
         from lensbox.runtime.op_library import load_op_libraries
 
         load_op_libraries(options.ops)
-        detector, recommended = _detector(model, size, weights, settings)
-        if options.score_threshold is None:
-            options = replace(options, score_threshold=recommended)
+        if model is not None:
+            _logger.info("making the detector")
+            detector = load_model(model, weights, parse_options(settings))
+        else:
+            _logger.info("loading the weights")
+            weights = weights or SHIPPED_SIZES[size or "base"]
+            detector = load_detector(weights)
+            if options.score_threshold is None:
+                options = replace(options, score_threshold=recommended_threshold(weights))
         with naming_its_errors(detector):
             files = make_files(detector, paths, options)
         for path, content in files.items():
             atomic_write(path, content)
             click.echo(path)
-
-
-def _detector(
-    model: str | None, size: str | None, weights: Path | None, settings: tuple[str, ...]
-) -> "tuple[Detector, float | None]":
-    """Return the detector, and the score threshold that the weights of the face detector recommend."""
-    from lensbox.export.model_loader import load_model, parse_options
-    from lensbox.model import load_detector, recommended_threshold
-    from lensbox.model.weights_file import SHIPPED_SIZES
-
-    if model is not None:
-        _logger.info("making the detector")
-        return load_model(model, weights, parse_options(settings)), None
-    _logger.info("loading the weights")
-    weights = weights or SHIPPED_SIZES[size or "base"]
-    return load_detector(weights), recommended_threshold(weights)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import click
 import safetensors
@@ -54,7 +54,9 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
         raise ArtifactError(f"{name} raised {_described(error)}") from error
     if not isinstance(module, nn.Module):
         raise ArtifactError(f"{name} must return a torch.nn.Module, got {kind_of(module)}")
-    if weights is not None and not takes_weights:
+    if weights is None:
+        _logger.info("without --weights, the file holds the weights that %s gave its module", name)
+    elif not takes_weights:
         _load_weights(module, weights)
     detector: Any = module  # the export checks the protocol
     return detector  # type: ignore[no-any-return]
@@ -101,13 +103,10 @@ def _value(text: str) -> Any:
 
 
 def _find(name: str) -> Callable[..., Any]:
-    module_name, colon, function_name = name.partition(":")
-    if (
-        not colon
-        or not function_name.isidentifier()
-        or not all(map(str.isidentifier, module_name.split(".")))
-    ):
-        raise click.UsageError(f"--model must be package.module:function, got {name!r}")
+    module_name, _, function_name = name.partition(":")
+    rule = "--model must be package.module:function, with a function or class that makes the detector"
+    if not all(map(str.isidentifier, module_name.split("."))):
+        raise click.UsageError(f"{rule}, got {name!r}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)  # as `python -m` does
@@ -121,11 +120,16 @@ def _find(name: str) -> Callable[..., Any]:
             ) from error
         raise ArtifactError(f"importing {module_name} raised {_described(error)}") from error
     function = getattr(module, function_name, None)
-    if not callable(function):
-        raise click.UsageError(
-            f"--model must name a function or class of {module_name}, got {function_name!r}"
-        )
-    return function  # type: ignore[no-any-return]
+    if callable(function) and not isinstance(function, nn.Module):
+        return function  # type: ignore[no-any-return]
+    kind = f", a {kind_of(function)} object" if function is not None else ""
+    classes = [
+        f"{module_name}:{key}"
+        for key, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == module_name
+    ]
+    such_as = f", such as {classes[0]}" if classes else ""
+    raise click.UsageError(f"{rule}{such_as}, got {name!r}{kind}")
 
 
 def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
@@ -152,72 +156,70 @@ _WRAPPERS = ("module", "_orig_mod")
 _OF_AVERAGED_MODEL = "n_averaged"
 
 
-class _State(NamedTuple):
-    """A state dict in a checkpoint. place: where it is, for messages; "" for the whole checkpoint."""
-
-    tensors: dict[str, Tensor]
-    place: str
-
-
 def _load_weights(module: nn.Module, path: Path) -> None:
+    """Load the state dict of a file into a module.
+
+    Trainers save state dicts below keys such as `state_dict`, `model` or `ema`, and put a prefix such as
+    `model.` before the names. Exactly one state dict of the file must fit. Raise InputError.
+    """
     if not path.is_file():
         raise InputError(f"--weights must be a file, got {path}")
     expected = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
-    found = list(_states(_read_weights(path), expected))
-    if not found:
+    states = dict(_states(_read_weights(path), expected))
+    if not states:
         raise InputError(f"{path} must hold a state dict, names and tensors")
-    fitting = [state for state in found if misfit(state.tensors, expected, "the detector") is None]
+    fitting = [place for place, state in states.items() if misfit(state, expected, "the detector") is None]
     if len(fitting) > 1:
-        places = " and ".join(place or "whole" for _, place in fitting)
+        places = " and ".join(place or "whole" for place in fitting)
         raise InputError(f"{path} must hold the detector's weights once, got them {places}: save only one")
-    nearest = max(found, key=lambda state: len(state.tensors.keys() & expected.keys()))
-    tensors, place = fitting[0] if fitting else nearest
+    place = (fitting or [max(states, key=lambda place: len(states[place].keys() & expected.keys()))])[0]
+    state = states[place]
     try:
-        module.load_state_dict(tensors)
+        module.load_state_dict(state)
     except RuntimeError as error:  # torch writes one line for each tensor
-        reason = misfit(tensors, expected, "the detector") or " ".join(str(error).split())
-        raise InputError(f"{path}{place and f', {place}'}: {reason}") from error
+        reason = misfit(state, expected, "the detector") or " ".join(str(error).split())
+        raise InputError(f"{path}{place and f', {place}'}: {reason}{_way_out(state, expected)}") from error
     if place:
         _logger.info("the weights are %s", place)
 
 
-def _states(checkpoint: Any, expected: Collection[str]) -> Iterator[_State]:
-    """Yield the state dicts in a checkpoint, whole and without the prefixes of their names.
-
-    Trainers save state dicts below keys such as `state_dict`, `model` or `ema`, and put a prefix such as
-    `model.` before the names.
-    """
+def _states(checkpoint: Any, expected: Collection[str]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    """Yield places and state dicts of a checkpoint: below each key, behind each prefix of the first name."""
     names = {_unwrapped(name): name for name in expected}
     items = checkpoint.items() if isinstance(checkpoint, Mapping) else ()
     for key, values in (("", checkpoint), *items):
-        if not isinstance(values, Mapping):
-            continue
         tensors = {
-            _unwrapped(str(name)): value for name, value in values.items() if isinstance(value, Tensor)
+            _unwrapped(str(name)): value
+            for name, value in (values.items() if isinstance(values, Mapping) else ())
+            if isinstance(value, Tensor)
         }
         if _OF_AVERAGED_MODEL not in names:
             tensors.pop(_OF_AVERAGED_MODEL, None)
-        for prefix in sorted({"", *_prefixes(tensors, names)}) if tensors else ():
+        prefixes = {
+            name[: -len(known)] for name in tensors for known in names if f".{name}".endswith(f".{known}")
+        }
+        for prefix in sorted({"", *prefixes}) if tensors else ():
             inner = {
                 name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)
             }
             places = (f"below {key!r}" if key else "", f"behind the prefix {prefix!r}" if prefix else "")
-            yield _State(
-                {names.get(name, name): inner[name] for name in inner}, " ".join(filter(None, places))
-            )
+            yield " ".join(filter(None, places)), {names.get(name, name): inner[name] for name in inner}
 
 
 def _unwrapped(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
-def _prefixes(tensors: Collection[str], names: Collection[str]) -> Iterator[str]:
-    """Yield what stands before a name of the detector, up to a dot."""
-    for tensor in tensors:
-        parts = tensor.split(".")
-        for count in range(1, len(parts)):
-            if ".".join(parts[count:]) in names:
-                yield ".".join(parts[:count]) + "."
+def _way_out(state: Collection[str], expected: Collection[str]) -> str:
+    """Return a hint if the state dict is of a part of the detector."""
+    for name in state:
+        whole = next((one for one in expected if one.endswith(f".{name}")), None)
+        if name not in expected and whole is not None:
+            return (
+                f". The detector has no tensor {name} but {whole}: save the whole detector's state dict, "
+                "or load this one in the function of --model"
+            )
+    return ""
 
 
 def _read_weights(path: Path) -> Any:

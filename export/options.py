@@ -1,13 +1,34 @@
-"""The options of an export, from the command to the files. No import of torch, so errors appear at once."""
+"""The formats and the options of an export. No import of torch, so errors appear at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
-SUFFIXES = {"torchscript": ".pt", "aoti": ".pt2", "onnx": ".onnx"}
+
+
+class Format(NamedTuple):
+    """A file format. The module `lensbox.export.formats.NAME` has its `build`.
+
+    suffix: of its files. packages: Python packages that the export needs beside torch. has_precisions: the
+    file computes in the precision of `dtype`, not of its runtime. has_traces: `detect` may be traced, and for
+    several batch sizes.
+    """
+
+    suffix: str
+    packages: tuple[str, ...] = ()
+    has_precisions: bool = True
+    has_traces: bool = False
+
+
+FORMATS = {
+    "torchscript": Format(".pt", has_traces=True),
+    "aoti": Format(".pt2"),
+    "onnx": Format(".onnx", ("onnx", "onnxruntime", "onnxscript"), has_precisions=False),
+}
 
 
 @dataclass(frozen=True)
@@ -37,51 +58,39 @@ class ExportOptions:
     runner: Path | None = None
     ops: Sequence[Path] = ()
 
-
-def check_usage(options: ExportOptions, formats: Sequence[str], output: Path | None) -> None:
-    """Raise click.UsageError for options that do not fit each other."""
-    promised = foreign_suffix(output, formats)
-    for is_wrong, message in (
-        (
-            options.dtype != "float32" and "onnx" in formats,
-            "--dtype must be float32 for --format onnx, whose runtime chooses the precision, got "
-            f"{options.dtype}",
-        ),
-        (
-            options.trace and {*formats} != {"torchscript"},
-            "--trace must come with --format torchscript: torch.export makes the other graphs",
-        ),
-        (
-            len(options.batches) > 1 and {*formats} != {"torchscript"},
-            "--batch must be one size except for --format torchscript, as others hold one graph, got "
-            f"{','.join(map(str, options.batches))}",
-        ),
-        (options.carry_picture and not options.pictures, "--carry-picture must come with --pictures"),
-        (
-            promised,
-            f"--output must not have the suffix of another format, got {output}: give --format {promised}, "
-            f"or a name that ends in {SUFFIXES[formats[0]]}",
-        ),
-    ):
-        if is_wrong:
-            raise click.UsageError(message)
+    def check(self, names: Sequence[str]) -> None:
+        """Raise click.UsageError for options that do not fit each other or the formats of these names."""
+        for name in names:
+            kind = FORMATS[name]
+            if self.dtype != "float32" and not kind.has_precisions:
+                raise click.UsageError(
+                    f"--dtype must be float32 for --format {name}, whose runtime chooses the precision, got "
+                    f"{self.dtype}"
+                )
+            if self.trace and not kind.has_traces:
+                raise click.UsageError(f"--trace is not for --format {name}: torch.export makes its graph")
+            if len(self.batches) > 1 and not kind.has_traces:
+                sizes = ",".join(map(str, self.batches))
+                raise click.UsageError(f"--batch must be one size for --format {name}, got {sizes}")
+        if self.carry_picture and not self.pictures:
+            raise click.UsageError("--carry-picture must come with --pictures")
 
 
-def output_paths(output: Path | None, formats: Sequence[str]) -> dict[str, Path]:
-    """Return the path of each format: `output` itself for one format, else `output` with each suffix."""
-    if output is not None and len(formats) == 1:
-        return {formats[0]: output}
-    stem = DEFAULT_OUTPUT if output is None else _without_suffix(output)
-    return {name: stem.with_name(stem.name + SUFFIXES[name]) for name in formats}
+def output_paths(output: Path | None, names: Sequence[str]) -> dict[str, Path]:
+    """Return the path of each format: `output` itself for one format, else `output` with each suffix.
 
-
-def foreign_suffix(output: Path | None, formats: Sequence[str]) -> str | None:
-    """Return the format that the suffix of `output` names, if only another format is written."""
-    if output is None or len(formats) != 1 or SUFFIXES[formats[0]].endswith(output.suffix):
-        return None
-    return next((name for name, suffix in SUFFIXES.items() if output.suffix == suffix), None)
-
-
-def _without_suffix(output: Path) -> Path:
-    """Return the path without its suffix; a number, as in `v1.2`, is no suffix."""
-    return output if output.suffix[1:].isdecimal() else output.with_suffix("")
+    Raise click.UsageError if one format is to be written to a name with the suffix of another.
+    """
+    if output is not None and len(names) == 1:
+        suffix = FORMATS[names[0]].suffix
+        other = next((name for name, kind in FORMATS.items() if kind.suffix == output.suffix), names[0])
+        if output.suffix != suffix and other != names[0]:
+            raise click.UsageError(
+                f"--output must not have the suffix of another format, got {output}: give --format {other}, "
+                f"or a name that ends in {suffix}"
+            )
+        return {names[0]: output}
+    # A number, as in `v1.2`, is no suffix.
+    stem = output or DEFAULT_OUTPUT
+    stem = stem if stem.suffix[1:].isdecimal() else stem.with_suffix("")
+    return {name: stem.with_name(stem.name + FORMATS[name].suffix) for name in names}

@@ -13,8 +13,8 @@ from torch import nn
 import lensbox.ops
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
-from lensbox.export.options import ExportOptions
-from lensbox.export.plan import Model, Plan
+from lensbox.export.options import FORMATS, ExportOptions
+from lensbox.export.plan import Built, Plan
 from lensbox.export.verify.precision import describe_change, measure_precision
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.verify.verifier import Comparison, verify
@@ -31,8 +31,6 @@ from lensbox.runtime.file.metadata import (
 )
 
 _logger = logging.getLogger(__name__)
-
-_PACKAGES = {"onnx": ("onnx", "onnxruntime", "onnxscript")}
 
 
 class MadeArtifact(NamedTuple):
@@ -82,14 +80,14 @@ def make_artifact(plan: Plan, kind: str, name: str) -> MadeArtifact:
 
 def _made(plan: Plan, kind: str, name: str) -> MadeArtifact:
     _logger.info("making the file for %s", kind)
-    model: Model = import_module(f"lensbox.export.formats.{kind}").build(plan)
-    precision = _precision(plan, model) if plan.options.dtype != "float32" else None
-    metadata = _metadata(plan, model, precision)
-    content, reference = model.pack(metadata), plan.reference
+    built: Built = import_module(f"lensbox.export.formats.{kind}").build(plan)
+    precision = _precision(plan, built) if plan.options.dtype != "float32" else None
+    metadata = _metadata(plan, built, precision)
+    content, reference = built.pack(metadata), plan.reference
     _logger.info("loading the file back and comparing it with the detector")
-    devices = [device for device in dict.fromkeys(("cpu", plan.device.type)) if device in model.devices]
+    devices = [device for device in dict.fromkeys(("cpu", plan.device.type)) if device in built.devices]
     comparisons = verify(
-        content, name, metadata, reference, plan.options, devices=devices, more_batches=model.more_batches
+        content, name, metadata, reference, plan.options, devices=devices, more_batches=built.more_batches
     )
     _logger.info(
         "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",
@@ -114,16 +112,14 @@ def make_files(detector: Detector, paths: Mapping[str, Path], options: ExportOpt
 
 def _require_packages(name: str) -> None:
     """Raise ArtifactError if packages of a format are missing, before anything is computed."""
-    missing_packages = [package for package in _PACKAGES.get(name, ()) if find_spec(package) is None]
-    if missing_packages:
+    if lacking := [package for package in FORMATS[name].packages if find_spec(package) is None]:
         raise ArtifactError(
-            f"--format {name} needs the Python packages {', '.join(missing_packages)}: "
-            f"pip install 'lensbox[{name}]'"
+            f"--format {name} needs the Python packages {', '.join(lacking)}: pip install 'lensbox[{name}]'"
         )
 
 
-def _precision(plan: Plan, model: Model) -> Precision:
-    options, detect = plan.options, model.detect
+def _precision(plan: Plan, built: Built) -> Precision:
+    options, detect = plan.options, built.detect
     if detect is None:
         raise ValueError(f"dtype must be float32 for this format, got {options.dtype}")
     _logger.info("measuring the changes by %s", options.dtype)
@@ -137,13 +133,13 @@ def _precision(plan: Plan, model: Model) -> Precision:
     )
 
 
-def _metadata(plan: Plan, model: Model, precision: Precision | None) -> ArtifactMetadata:
+def _metadata(plan: Plan, built: Built, precision: Precision | None) -> ArtifactMetadata:
     detector, specification = plan.detector, plan.detector.specification
     if precision is None:
         self_test = plan.self_test
     else:
         _logger.info("choosing a self-test")
-        self_test = build_self_test(detector, precision.dtype, model.converted, plan.carried)
+        self_test = build_self_test(detector, precision.dtype, built.converted, plan.carried)
     extras = {name: Extra(tuple(shape), "points") for name, shape in specification.points.items()}
     extras |= {name: Extra(tuple(shape), "values") for name, shape in specification.values.items()}
     return ArtifactMetadata(
@@ -160,14 +156,14 @@ def _metadata(plan: Plan, model: Model, precision: Precision | None) -> Artifact
         canvas=Canvas(specification.height, specification.width, specification.channels, specification.fill),
         reading=Reading(specification.orientation, specification.jpeg_oversampling),
         defaults=Thresholds(*plan.thresholds),
-        ops=model.ops,
-        methods=model.methods,
+        ops=built.ops,
+        methods=built.methods,
         self_test=self_test,
         classes=tuple(specification.classes),
         extras=extras,
         precision=precision,
-        compiled=model.compiled,
-        batch=model.batch,
+        compiled=built.compiled,
+        batch=built.batch,
     )
 
 

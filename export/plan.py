@@ -1,7 +1,5 @@
-"""The plan of an export, shared by its formats, and the model that a format builds."""
+"""The plan of an export, which all formats share, and the result of a format's `build`."""
 
-import contextlib
-import copy
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,11 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from torch import Tensor, nn
-from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weight_norm
 
 from lensbox.common.errors import ArtifactError, InputError
-from lensbox.export.formats.traced import FixedBatches, without_batches
-from lensbox.export.graph import output_names
+from lensbox.export.detector.batches import FixedBatches, without_batches
+from lensbox.export.detector.graph import output_names
+from lensbox.export.detector.plain_copy import plain_copy
 from lensbox.export.options import ExportOptions
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.self_test import build_self_test
@@ -30,11 +28,11 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Model:
+class Built:
     """The result of a format's `build`.
 
     pack: returns the sealed content of the file for its metadata. methods: methods of the file.
-    detect: `detect` in the plan's precision, for canvases on the CPU; None if only float32 is possible.
+    detect: `detect` in the plan's precision, for canvases on the CPU; None for float32.
     ops: schemas of needed operators. devices: types of usable devices.
     more_batches: additional batch sizes to compare. compiled: the target machine, None for any.
     converted: the detector in reduced precision with its methods, on the CPU; None for float32.
@@ -56,7 +54,8 @@ class Plan:
     """A checked detector and the values that the formats share, each computed once on demand.
 
     detector: a copy on the CPU in eval mode, independent of the caller's device and training mode.
-    thresholds: the default score and IoU thresholds of the files. pictures: uint8 [C, H, W], the user's.
+    network: the detector without cutting and filling of batches. thresholds: the default score and IoU
+    thresholds of the files. pictures: uint8 [C, H, W], the user's.
     """
 
     def __init__(self, detector: Detector, options: ExportOptions) -> None:
@@ -79,6 +78,7 @@ class Plan:
         if options.batches:
             detector = cast(Detector, FixedBatches(detector, options.batches))
         self.detector = _checked_copy(detector)
+        self.network = without_batches(self.detector)
         specification = self.detector.specification
         score, iou = options.score_threshold, options.iou_threshold
         self.thresholds = (
@@ -87,11 +87,6 @@ class Plan:
         )
         self.outputs = output_names(self.detector)
         self.carried = self.pictures if options.carry_picture else ()
-
-    @property
-    def network(self) -> Detector:
-        """Return the detector without cutting and filling of batches."""
-        return without_batches(self.detector)
 
     @property
     def batch(self) -> int | None:
@@ -126,53 +121,10 @@ def _picture(path: Path) -> Tensor:
         raise InputError(f"--pictures must name an image file, got {path}") from error
 
 
-def _with_plain_weights(detector: nn.Module) -> nn.Module:
-    """Return a copy in eval mode without `torch.compile`, and with parameters in place of computed weights.
-
-    The values stay: no format holds the hooks of `weight_norm`, `spectral_norm`, pruning and
-    parametrizations. Raises ArtifactError for modules that cannot be copied.
-    """
-    computed = {  # with a gradient, such as the weight of the old `weight_norm`: torch copies no such tensors
-        id(value): value.detach().clone()
-        for part in detector.modules()
-        for value in vars(part).values()
-        if isinstance(value, Tensor) and not value.is_leaf
-    }
-    try:
-        copied = copy.deepcopy(detector, computed).eval()
-    except Exception as error:  # whatever the user's members raise
-        raise ArtifactError(
-            f"the detector cannot be exported, as copy.deepcopy fails: {error}. Detach tensors that it keeps"
-        ) from error
-    copied = _uncompiled(copied)
-    for part in list(copied.modules()):
-        for name, child in list(part.named_children()):
-            if (inner := _uncompiled(child)) is not child:
-                setattr(part, name, inner)
-    for part in list(copied.modules()):
-        if parametrize.is_parametrized(part):
-            # The class of a parametrized module is its own, but the copy shares the class with the original.
-            kind = type(part)
-            part.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
-            for name in list(cast(nn.ModuleDict, part.parametrizations)):
-                parametrize.remove_parametrizations(part, name)
-        for name in [name.rpartition("_")[0] for name, _ in part.named_parameters(recurse=False)]:
-            for remove in (remove_weight_norm, remove_spectral_norm, prune.remove):
-                with contextlib.suppress(ValueError):  # not this one
-                    remove(part, name)
-    return copied
-
-
-def _uncompiled(module: nn.Module) -> nn.Module:
-    """Return the module inside of `torch.compile`, or the module itself."""
-    return dict(module.named_children()).get("_orig_mod", module)
-
-
 def _checked_copy(detector: Detector) -> Detector:
-    faults = [] if isinstance(detector, nn.Module) else missing(detector)
-    if not faults:
-        module = _with_plain_weights(cast(nn.Module, detector)).cpu()
-        faults = missing(module)
-    if faults:
+    module: Any = detector
+    if isinstance(detector, nn.Module):
+        module = plain_copy(detector).cpu()
+    if faults := missing(module):
         raise ArtifactError("\n  ".join(["the detector cannot be exported:", *faults]))
     return cast(Detector, module)

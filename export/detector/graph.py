@@ -24,8 +24,9 @@ _MOST = 65_535
 _EXAMPLES = 2  # torch.export treats a batch of 1 as a constant
 _ADVICE = "\n  branches and sizes of tensors must not depend on pixels or thresholds"
 _FIXED_BATCH = (
-    "\n  the network takes batches of one size: --batch 1 (or another size) makes a file for that size; "
-    "runtimes cut and fill batches"
+    "\n  the network takes batches of one size. A loop over images fixes the size: use whole tensors, "
+    "and call padded_nms once for the whole batch. Else --batch 1 (or another size) makes a file for that "
+    "size; runtimes cut and fill batches"
 )
 _BUILTIN_NAMESPACES = ("aten", "prims", "prim")
 

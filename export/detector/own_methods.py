@@ -6,7 +6,6 @@ from typing import Any
 import torch
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.verify.pictures import draw_faces
 from lensbox.model import Detector
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
 
@@ -63,9 +62,8 @@ def _comparisons(detector: Any) -> dict[str, Callable[[], bool]]:
     specification = detector.specification
     fit = specification.height, specification.width, specification.channels, specification.fill
     generator = torch.Generator().manual_seed(0)
-    images = [draw_faces(0), draw_faces(1)]
-    for shape in ((1, 40, 90), (3, 300, 200), (4, 77, 33)):
-        images.append(torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator))
+    shapes = (3, 48, 64), (1, 40, 90), (3, 300, 200), (4, 77, 33)
+    images = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator) for shape in shapes]
     sizes = [(2.0 * image.shape[2], 2.0 * image.shape[1]) for image in images]
     windows = torch.tensor([[-3.0, -1.0, width - 3, height - 1, width, height] for width, height in sizes])
     _, geometry = fit_to_canvases(images, windows, *fit)

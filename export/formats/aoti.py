@@ -13,15 +13,15 @@ from torch import Tensor, fx, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
+from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace_detect
+from lensbox.export.detector.own_methods import methods_left_behind, needed_ops
+from lensbox.export.detector.reduced import REDUCED, in_precision
+from lensbox.export.detector.wrapper import methods_of
 from lensbox.export.formats.graph_passes import (
     expand_depthwise,
     lay_out,
 )
-from lensbox.export.graph import custom_ops, innermost_reason, quiet_export, trace_detect
-from lensbox.export.own_methods import methods_left_behind, needed_ops
-from lensbox.export.plan import Model, Plan
-from lensbox.export.reduced import REDUCED, in_precision
-from lensbox.export.wrapper import methods_of
+from lensbox.export.plan import Built, Plan
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.file.archive import MODEL
@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 _THREADS = 8  # loops are divided for this many threads
 
 
-def build(plan: Plan) -> Model:
+def build(plan: Plan) -> Built:
     """Compile the detector's graph for the plan's device.
 
     Raises ArtifactError if there is no C++ compiler, if torch.export or AOTInductor fails, or if the
@@ -54,7 +54,7 @@ def build(plan: Plan) -> Model:
         spec = plan.detector.specification
         canvas = Canvas(spec.height, spec.width, spec.channels, spec.fill)
         converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
-    return Model(
+    return Built(
         pack=lambda metadata: package({MODEL: files}, {METADATA_FILE: metadata.to_json()}),
         methods=tuple(name for name in methods_of(plan.detector) if name not in left_behind),
         detect=detect,

@@ -9,11 +9,19 @@ import onnx
 import torch
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.graph import (
+    BATCH,
+    NMS,
+    custom_ops,
+    decomposed,
+    innermost_reason,
+    quiet_export,
+    trace_detect,
+)
+from lensbox.export.detector.own_methods import methods_left_behind
+from lensbox.export.detector.wrapper import methods_of
 from lensbox.export.formats.onnx_nms import TRANSLATIONS, nms_for_onnx
-from lensbox.export.graph import BATCH, NMS, decomposed, innermost_reason, quiet_export, trace_detect
-from lensbox.export.own_methods import methods_left_behind
-from lensbox.export.plan import Model, Plan
-from lensbox.export.wrapper import methods_of
+from lensbox.export.plan import Built, Plan
 from lensbox.runtime.file.archive import INPUTS, MAX_FILE_SIZE
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_onnx
@@ -22,10 +30,10 @@ OPSET = 18
 
 _REGISTRY_LOGGER = "torch.onnx._internal.exporter._registration"
 # The exporter translates these namespaces or names the operators that it cannot translate.
-_KNOWN_NAMESPACES = ("aten", "prims", "prim", "torchvision", "lensbox_onnx", "_operator", "math")
+_KNOWN_NAMESPACES = ("torchvision", "lensbox_onnx")
 
 
-def build(plan: Plan) -> Model:
+def build(plan: Plan) -> Built:
     """Translate the detector's graph to ONNX.
 
     Inputs: `images`, uint8 [batch, c, h, w], `score_threshold` and `iou_threshold`, float32 []. Outputs: the
@@ -36,7 +44,7 @@ def build(plan: Plan) -> Model:
     program = trace_detect(plan.network, plan.thresholds, torch.device("cpu"), plan.batch)
     model = translated(decomposed(program, {NMS: nms_for_onnx}), INPUTS, plan.outputs)
     methods = tuple(name for name in methods_of(plan.detector) if name not in left_behind)
-    return Model(partial(_pack, model), methods, batch=plan.batch)
+    return Built(partial(_pack, model), methods, batch=plan.batch)
 
 
 def _pack(model: onnx.ModelProto, metadata: ArtifactMetadata) -> bytes:
@@ -78,16 +86,11 @@ def translated(
 
 
 def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
-    unknown = set()
-    for graph_module in program.graph_module.modules():
-        for node in getattr(graph_module, "graph", torch.fx.Graph()).nodes:
-            operator = node.target
-            if isinstance(operator, torch._ops.OpOverload) and operator.namespace not in _KNOWN_NAMESPACES:
-                unknown.add(operator._schema.name)
-    if unknown:
+    names = {schema.partition("(")[0] for schema in custom_ops(program.graph_module)}
+    if unknown := sorted(name for name in names if name.partition("::")[0] not in _KNOWN_NAMESPACES):
         raise ArtifactError(
-            f"ONNX has no translation of the operators {', '.join(sorted(unknown))}; the only translated "
-            "operator of Lensbox is lensbox::padded_nms"
+            f"ONNX has no translation of the operators {', '.join(unknown)}; the only translated operator of "
+            "Lensbox is lensbox::padded_nms"
         )
 
 

@@ -16,7 +16,7 @@ import torch
 from onnxscript import opset18
 from torch import Tensor
 
-from lensbox.export.graph import Kept
+from lensbox.export.detector.graph import Kept
 
 op: Any = opset18  # its type annotations are too narrow
 
@@ -70,7 +70,7 @@ def nms_for_onnx(
     max_detections: int,
     categories: Tensor | None = None,
 ) -> Kept:
-    """Decompose `lensbox.export.graph.NMS` into `_padded_nms`, for a table of `decomposed`.
+    """Decompose `lensbox.export.detector.graph.NMS` into `_padded_nms`, for a table of `decomposed`.
 
     Raises ValueError for float64 and for a number of boxes that varies.
     """

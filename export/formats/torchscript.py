@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.reduced import REDUCED, in_precision
+from lensbox.export.detector.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.export.formats.traced import TracedDetector, mend_trace
-from lensbox.export.plan import Model, Plan
-from lensbox.export.reduced import REDUCED, in_precision
+from lensbox.export.plan import Built, Plan
 from lensbox.export.verify.precision import OperandRounding
-from lensbox.export.wrapper import DetectorWrapper, deployed, methods_of
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer, is_users, named
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
@@ -38,7 +38,7 @@ _MOST_PLACES = 4
 _MOST_CHARACTERS = 500
 
 
-def build(plan: Plan) -> Model:
+def build(plan: Plan) -> Built:
     """Compile the detector, in float16 or bfloat16 if the plan requires reduced precision.
 
     Raises ArtifactError on Python 3.14 and later, where torch does not support TorchScript, if TorchScript
@@ -53,7 +53,7 @@ def build(plan: Plan) -> Model:
     is_reduced = dtype in REDUCED
     module = _compile(in_precision(plan.detector, dtype) if is_reduced else plan.detector, plan)
     kept = methods_of(plan.detector)
-    return Model(
+    return Built(
         pack=partial(_pack, module),
         methods=kept,
         detect=_detect_of(plan, module) if dtype != "float32" else None,

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.graph import TensorThresholds
-from lensbox.export.own_methods import own_methods
+from lensbox.export.detector.batches import without_batches
+from lensbox.export.detector.graph import TensorThresholds
+from lensbox.export.detector.own_methods import own_methods
 from lensbox.model import Detector
 from lensbox.model.protocol_check import is_users, location, named
 from lensbox.ops.canvas import cut_into_batches
@@ -65,29 +66,6 @@ class TracedDetector(nn.Module):
         for name in parts[0].keys():  # noqa: SIM118 (TorchScript)
             found[name] = torch.cat([part[name] for part in parts])[: images.shape[0]]
         return found
-
-
-class FixedBatches(nn.Module):
-    """A detector for any batch, around a network with fixed batch sizes."""
-
-    def __init__(self, detector: Detector, sizes: Sequence[int]) -> None:
-        super().__init__()
-        self.specification = detector.specification
-        self.detector = cast(Any, detector)
-        self.sizes = sorted(sizes, reverse=True)
-
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        """See `Detector.detect`."""
-        parts = [
-            named(self.detector.detect(part, score_threshold, iou_threshold))
-            for part in cut_into_batches(images, self.sizes)
-        ]
-        return {name: torch.cat([part[name] for part in parts])[: len(images)] for name in parts[0]}
-
-
-def without_batches(detector: Detector) -> Detector:
-    """Return the detector inside `FixedBatches`, or the detector itself."""
-    return cast(Detector, detector.detector) if isinstance(detector, FixedBatches) else detector
 
 
 class _Detect(nn.Module):
@@ -144,8 +122,8 @@ def _check_any_batch(network: torch.jit.ScriptModule, detector: Detector) -> Non
         reason = str(error).strip().splitlines()[-1].removeprefix("RuntimeError: ")
         raise ArtifactError(
             f"the trace takes batches of {_ANY_BATCH} only, as the detector's code makes the batch size a "
-            f"constant (for example, by a loop over images): {reason}. Compute with whole tensors, or export "
-            "for fixed batch sizes: --batch 1,8"
+            f"constant (for example, by a loop over images): {reason}. Compute with whole tensors, and call "
+            "padded_nms once for the whole batch; or export for fixed batch sizes: --batch 1,8"
         ) from error
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from lensbox.export.detector.wrapper import deployed
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.tolerances import TOLERANCES
-from lensbox.export.wrapper import deployed
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer, named, slots_of
 from lensbox.ops.canvas import fit_to_canvases
@@ -70,6 +70,7 @@ class Reference:
                 thresholds[0],
             )
             self.thresholds = (0.0, thresholds[1])
+        _warn_of_other_boxes(torch.cat([found.boxes for found in self.found(self.thresholds)]))
         generator = torch.Generator().manual_seed(0)
         corners = 400 * torch.rand(2, 64, 2, 2, generator=generator)
         self.predictions, self.targets = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=-1)
@@ -131,6 +132,20 @@ class Reference:
                 actual = found_in(named(detector.detect(canvas[None], *self.thresholds)), self.slots)
                 change.add(expected, actual, self.thresholds, TOLERANCES["cpu"].limits(expected), "")
         return change.others / max(change.expected, 1)
+
+
+def _warn_of_other_boxes(boxes: Tensor) -> None:
+    """Log a warning if boxes [n, 4] seem to be in 0..1, or to be centers and sizes."""
+    if len(boxes) and float(boxes.abs().max()) <= 1:
+        _logger.warning(
+            "all boxes lie within one pixel of the canvas: boxes must be in pixels of the canvas, not in 0..1"
+        )
+    elif inverted := int((boxes[:, 2:] < boxes[:, :2]).any(dim=1).sum()):
+        _logger.warning(
+            "%d of %d boxes have x2 < x1 or y2 < y1: boxes must be x1, y1, x2, y2, not center and size",
+            inverted,
+            len(boxes),
+        )
 
 
 @contextmanager

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.wrapper import deployed
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.precision import MANTISSA_BITS, OperandRounding
 from lensbox.export.verify.reference import one_thread
 from lensbox.export.verify.tolerances import TOLERANCES as PARTS
-from lensbox.export.wrapper import deployed
 from lensbox.model import Detector, DetectorSpec
 from lensbox.model.protocol_check import Answer, named
 from lensbox.runtime.detect.detection_sets import Found, found_in

@@ -18,7 +18,7 @@ from built_runner import built_runner, runner_onnxruntime
 from programs import require_torchvision
 from torch import Tensor, nn
 
-from lensbox.export.options import SUFFIXES
+from lensbox.export.options import FORMATS
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.reference import comparison_canvases
 from lensbox.export.verify.runner import RunnerTrial
@@ -212,7 +212,7 @@ def test_files_give_the_library_s_results(
     example = make_example(name)
     specification, score = example.detector.specification, example.score
     canvases = spots(specification.height, specification.width)
-    path = tmp_path / f"detector{SUFFIXES[kind]}"
+    path = tmp_path / f"detector{FORMATS[kind].suffix}"
     batches = (1,) if name in FIXED_BATCH and kind != "torchscript" else ()
     metadata = save_artifact(example.detector, path, kind=kind, batches=batches)
     slots = int(metadata.output["boxes"]["shape"][1])

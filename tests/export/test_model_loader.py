@@ -56,6 +56,9 @@ def no_module():
 
 def no_object():
     return Bright
+
+
+made = Bright()
 '''
 
 
@@ -102,10 +105,11 @@ def test_functions_may_read_the_weights(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "code", "message"),
     [
-        ("mine", ExitCode.USAGE, "--model must be package.module:function, got 'mine'"),
+        ("mine", ExitCode.USAGE, "--model must be package.module:function, with a function or class that"),
         ("mine.nothing:f", ExitCode.USAGE, "got 'mine.nothing:f': No module named 'mine.nothing'"),
         ("builtins:dict", ExitCode.USAGE, "with known arguments, got 'builtins:dict': no signature"),
-        (":f", ExitCode.USAGE, "a function or class of mine.detectors, got 'f'"),
+        (":f", ExitCode.USAGE, "such as mine.detectors:Bright, got 'mine.detectors:f'"),
+        (":made", ExitCode.USAGE, "such as mine.detectors:Bright, got 'mine.detectors:made', a Bright object"),
         (":Bright --option width=3", ExitCode.USAGE, "title: str = 'bright') -> None takes, got width: got"),
         (":Bright --option 3", ExitCode.USAGE, "must be key=value with an ident"),
         (":Bright --option channels=1 channels=2", ExitCode.USAGE, "each key once, got channels twice"),
@@ -173,6 +177,7 @@ def test_finds_the_weights_in_checkpoints_of_trainers(name: str, folder: Path) -
         ({**state(), "extra": torch.ones(1)}, "1 tensors do not fit the detector; the first, extra"),
         ({"model": torch.nn.ReLU()}, "got an object of torch.nn.modules.activation.ReLU: save"),
         ({"epoch": 3}, "must hold a state dict"),
+        ({"weight": torch.ones(1)}, "has no tensor weight but cells.weight: save"),
     ],
 )
 def test_names_the_place_of_weights_that_do_not_fit(checkpoint: Any, message: str, folder: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
-from lensbox.export.options import SUFFIXES, foreign_suffix, output_paths
+from lensbox.export.options import FORMATS, output_paths
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,8 @@ from lensbox.export.options import SUFFIXES, foreign_suffix, output_paths
     [
         ("--format onnx,tflite", "must be of torchscript, aoti, onnx, got 'tflite'"),
         ("--format onnx --dtype float16", "--dtype must be float32 for --format onnx"),
+        ("--format torchscript,onnx --trace", "--trace is not for --format onnx"),
+        ("--format aoti --batch 1,8", "--batch must be one size for --format aoti, got 1,8"),
         (f"--size large --weights {__file__}", "--size must come without --model and --weights"),
         ("--option a=1", "--option must come with --model"),
         ("--runner missing", "must be the program lensbox_runner, got missing"),
@@ -37,9 +39,8 @@ def test_usage_errors(
 
 
 def test_accepts_any_other_name() -> None:
-    for name, suffix in SUFFIXES.items():
-        for output in (f"x{suffix}", "x", "v1.2", "x.bin"):
-            assert foreign_suffix(Path(output), [name]) is None
+    for name, kind in FORMATS.items():
+        for output in (f"x{kind.suffix}", "x", "v1.2", "x.bin"):
             assert output_paths(Path(output), [name]) == {name: Path(output)}
-    assert foreign_suffix(Path("x.onnx"), ["torchscript", "onnx"]) is None
-    assert foreign_suffix(None, ["torchscript"]) is None
+    both = output_paths(Path("v1.2"), ["torchscript", "onnx"])
+    assert list(map(str, both.values())) == ["v1.2.pt", "v1.2.onnx"]

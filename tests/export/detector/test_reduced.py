@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.reduced import in_precision
 from lensbox.export.formats.torchscript import script_and_freeze
-from lensbox.export.reduced import in_precision
 from lensbox.model import DetectorSpec, FaceDetector
 
 

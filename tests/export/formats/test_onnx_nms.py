@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.graph import NMS, TensorThresholds, decomposed, trace
 from lensbox.export.formats.onnx import translated
 from lensbox.export.formats.onnx_nms import nms_for_onnx
-from lensbox.export.graph import NMS, TensorThresholds, decomposed, trace
 from lensbox.runtime.file.archive import INPUTS
 
 OUTPUTS = ("boxes", "scores", "indices", "counts")

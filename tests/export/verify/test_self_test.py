@@ -9,9 +9,9 @@ from torch import Tensor
 from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.wrapper import deployed
 from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.verify.self_test import build_self_test
-from lensbox.export.wrapper import deployed
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.runtime.detect.self_test import run_self_test
 from lensbox.runtime.file.self_test import TOLERANCES, SelfTest

@@ -10,8 +10,8 @@ from small_detectors import TINY
 from torch import Tensor, nn
 from user_detectors import RedAndBlue
 
+from lensbox.export.detector.wrapper import deployed
 from lensbox.export.verify.self_test import build_self_test
-from lensbox.export.wrapper import deployed
 from lensbox.model import FaceDetector
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test

@@ -10,8 +10,7 @@ from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 from user_detectors import Brightest
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.options import ExportOptions
-from lensbox.export.plan import Plan
+from lensbox.export.detector.plain_copy import plain_copy
 from lensbox.runtime.torchscript import quiet_torchscript
 
 
@@ -49,7 +48,7 @@ def test_computed_weights_become_parameters(wrap: Callable[[nn.Module], Any]) ->
     canvases = torch.randint(0, 256, (3, 1, 64, 64), dtype=torch.uint8)
     if wrap is not torch.compile:  # (compiling takes a minute)
         detector.layer(torch.zeros(1, 1, 8, 8)).sum().backward()  # leaves a weight with a gradient
-    copied: Any = Plan(detector, ExportOptions()).detector
+    copied: Any = plain_copy(detector)
     assert type(copied.layer) is nn.Conv2d
     assert sorted(copied.state_dict()) == ["layer.bias", "layer.weight"]
     if wrap is not torch.compile:
@@ -64,7 +63,7 @@ def test_scripted_parts_stay() -> None:
     with quiet_torchscript():
         detector = Filtered(torch.jit.script).eval()
     canvases = torch.randint(0, 256, (2, 1, 64, 64), dtype=torch.uint8)
-    copied: Any = Plan(detector, ExportOptions()).detector
+    copied: Any = plain_copy(detector)
     for one, other in zip(
         copied.detect(canvases, 0.2, 0.5), detector.detect(canvases, 0.2, 0.5), strict=True
     ):
@@ -75,4 +74,4 @@ def test_names_tensors_that_cannot_be_copied() -> None:
     detector: Any = Brightest()
     detector.kept = [torch.ones(1, requires_grad=True) * 2]
     with pytest.raises(ArtifactError, match=r"copy\.deepcopy fails: .* Detach tensors that it keeps"):
-        Plan(detector, ExportOptions())
+        plain_copy(detector)
