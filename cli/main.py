@@ -81,7 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if (error.name or "").startswith("lensbox.train"):
-                message = "training and evaluation are in the repository, not in the package (docs/training.md)"
+                message = (
+                    "training and evaluation are in the repository, not in the package (docs/training.md)"
+                )
                 return _fail(name, message, ExitCode.UNUSABLE)
             if package in ("", "lensbox"):
                 raise  # a defect of this package, not a missing installation

@@ -109,7 +109,11 @@ def test_functions_may_read_the_weights(folder: Path) -> None:
         ("mine.nothing:f", ExitCode.USAGE, "got 'mine.nothing:f': No module named 'mine.nothing'"),
         ("builtins:dict", ExitCode.USAGE, "with known arguments, got 'builtins:dict': no signature"),
         (":f", ExitCode.USAGE, "such as mine.detectors:Bright, got 'mine.detectors:f'"),
-        (":made", ExitCode.USAGE, "such as mine.detectors:Bright, got 'mine.detectors:made', a Bright object"),
+        (
+            ":made",
+            ExitCode.USAGE,
+            "such as mine.detectors:Bright, got 'mine.detectors:made', a Bright object",
+        ),
         (":Bright --option width=3", ExitCode.USAGE, "title: str = 'bright') -> None takes, got width: got"),
         (":Bright --option 3", ExitCode.USAGE, "must be key=value with an ident"),
         (":Bright --option channels=1 channels=2", ExitCode.USAGE, "each key once, got channels twice"),
