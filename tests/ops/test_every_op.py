@@ -60,7 +60,7 @@ def test_every_backend_has_a_kernel(op: str) -> None:
     # Without CUDA, the CUDA kernel raises an error. Without a derivative, so does the Autograd kernel.
     backends = [] if has(COMPOSITE) else ["CPU", "CUDA", "Meta"]
     missing = [key for key in [*backends, "Autograd"] if not has(key)]
-    assert missing == [], 'docs/ops.md, "Files of a new op", has the file for each'
+    assert missing == [], 'docs/ops_development.md, "Files of a new op", has the file for each'
 
 
 @pytest.mark.parametrize("op", registered_ops())
