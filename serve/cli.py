@@ -13,20 +13,23 @@ from typing import Any, cast
 import click
 
 from lensbox.cli.command import FILE, OPS, Command
-from lensbox.common.errors import DeviceError, ExitCode, LensboxError, no_such_artifact
+from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.http.api_keys import ApiKeyError, read_keys
 from lensbox.serve.http.listener import listen
+from lensbox.serve.models.catalogue import Catalogue
 from lensbox.serve.observability.logs import FORMATS, LogStyle
 from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
 from lensbox.serve.shutdown import Shutdown, end_process
 
+DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
 LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
 
 
 # The options of `lensbox serve --help`, by heading. Each setting belongs to one group.
 GROUPS = {
-    "Model": "artifact device devices threads ops public_key",
-    "Network and access": "host port tls_certificate tls_key api_keys_file cors_origins no_page",
+    "Models": "artifact models default_model watch swap device devices threads ops public_key",
+    "Network and access": "host port tls_certificate tls_key api_keys_file admin_key_file "
+    "cors_origins no_page",
     "Requests": "max_body_bytes max_json_bytes max_pixels max_boxes decode decode_threads",
     "Load": "max_requests max_connections max_batch max_delay queue_size queue_bytes frontends busy_poll",
     "Timeouts": "body_timeout answer_timeout engine_timeout keep_alive_timeout shutdown_delay "
@@ -73,7 +76,7 @@ def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Cal
     name, default = setting.name, cast(Any, setting.default)
     how: dict[str, Any] = {"default": default, "help": setting.metadata["summary"]}
     if name == "artifact":
-        how |= {"type": FILE, "default": Path("artifacts/detector.pt")}
+        how |= {"type": FILE, "multiple": True}
     elif setting.metadata.get("is_file"):
         how["type"] = FILE
     elif name == "device":
@@ -127,12 +130,13 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
 
     try:
         _check_certificate(settings)
-        keys = read_keys(settings.api_keys_file)
+        keys = read_keys(settings)
         devices = device_names(settings)
+        count = frontend_count(settings, devices)
     except (ApiKeyError, CannotStartError, DeviceError) as error:
         return error
     settings = replace(settings, queue_size=places(settings, devices))
-    if count := frontend_count(settings, devices):
+    if count:
         from lensbox.serve.processes import supervisor
 
         settings = replace(settings, frontends=count)
@@ -161,15 +165,24 @@ def _check_certificate(settings: Settings) -> None:
 @click.option("--log-format", type=click.Choice(FORMATS), default="text", help="json: one object per line.")
 def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) -> ExitCode:
     """Answer detection requests over HTTP. docs/service.md gives the reason for each limit."""
+    files = values.pop("artifact")
+    if len(files) > 1:
+        raise click.UsageError(
+            f"--artifact must be given once, got {len(files)} files; --models DIR serves several models"
+        )
+    if not files and values["models"] is None:
+        files = (DEFAULT_ARTIFACT,)
     try:
-        settings = Settings(**values)
+        settings = Settings(files[0] if files else None, **values)
     except ValueError as error:
         raise click.UsageError(as_typed(str(error))) from error
     log = LogStyle(log_level, log_format)
     log.start()
     log.flush()
-    if not settings.artifact.is_file():
-        raise CannotStartError(f"cannot start: {no_such_artifact(settings.artifact)}")
+    try:
+        Catalogue(settings.artifact, settings.models).check()
+    except LensboxError as error:
+        raise CannotStartError(f"cannot start: {error}") from error
     try:
         listener = listen(host, port)
     except OSError as error:

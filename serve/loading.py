@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import PIL.Image
 import torch
@@ -10,13 +11,19 @@ from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.device import DeviceTimer, choose_device, largest_batch
+from lensbox.runtime.file.seal import check_signature
 from lensbox.runtime.images.gpu_jpeg import coded_photo, gpu_jpeg_decoder
+from lensbox.runtime.loading import load_artifact_bytes
+from lensbox.runtime.op_library import load_op_libraries
 from lensbox.serve.engine.devices import batch_sizes
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.job_queue import Source
 from lensbox.serve.engine.jobs import CodedJob
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
+
+if TYPE_CHECKING:  # Linux only
+    from lensbox.serve.models.content import Content
 
 # TorchScript compiles nothing for new sizes (`torchscript_call`). The first call makes TorchScript's one
 # plan, loads kernels onto a GPU and makes cuDNN's plans. The second call is as fast as later calls.
@@ -30,11 +37,12 @@ class StartupError(LensboxError, RuntimeError):
     exit_code = ExitCode.UNUSABLE
 
 
-def load_model(settings: Settings) -> Artifact:
+def load_model(settings: Settings, content: "Content | None" = None) -> Artifact:
     """Load the artifact, run its self-test and warm it up. Call it in the thread that will use it.
 
-    On a CPU, keep freed memory in the process. Raises StartupError, which says what to do, if the device does
-    not exist, the op library or the artifact cannot be loaded, or the self-test fails.
+    content: the bytes to load; None reads the settings' file. On a CPU, keep freed memory in the process.
+    Raises StartupError, which says what to do, if the device does not exist, the op library or the artifact
+    cannot be loaded, or the self-test fails.
     """
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)  # per thread, hence here
@@ -43,9 +51,7 @@ def load_model(settings: Settings) -> Artifact:
             torch.cuda.set_device(device)  # per thread
         # Parameters of a detector's own loss need gradients, so they must not be inference tensors.
         with torch.inference_mode(False):
-            artifact = load_artifact(
-                settings.artifact, settings.device, public_key=settings.public_key, ops=settings.ops
-            )
+            artifact = _load(settings, content)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise StartupError(str(error)) from error
     device = artifact.device
@@ -54,7 +60,8 @@ def load_model(settings: Settings) -> Artifact:
     report = artifact.self_test()
     if not report.passed:
         failures = "; ".join(report.failures)
-        raise StartupError(f"{settings.artifact} failed its self-test on {device}: {failures}")
+        path = settings.artifact if content is None else content.path
+        raise StartupError(f"{path} failed its self-test on {device}: {failures}")
     largest = settings.max_batch or largest_batch(device)
     canvas, reading = artifact.metadata.canvas, artifact.reading()
     try:
@@ -66,6 +73,19 @@ def load_model(settings: Settings) -> Artifact:
     artifact.capture(sizes)
     warm_up(artifact, sizes)
     return artifact
+
+
+def _load(settings: Settings, content: "Content | None") -> Artifact:
+    if content is None:
+        assert settings.artifact is not None
+        return load_artifact(
+            settings.artifact, settings.device, public_key=settings.public_key, ops=settings.ops
+        )
+    data = content.read()
+    if settings.public_key is not None:
+        check_signature(content.path, data, content.signature, settings.public_key)
+    load_op_libraries(settings.ops)
+    return load_artifact_bytes(data, str(content.path), settings.device)
 
 
 def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:

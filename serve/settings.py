@@ -55,7 +55,23 @@ class Settings:
     Raises ValueError naming the setting, its rule and the value received.
     """
 
-    artifact: Path = field(metadata={"summary": "the file that `lensbox export` wrote"})
+    artifact: Path | None = field(
+        default=None, metadata=_file("one model: the file that `lensbox export` wrote")
+    )
+    models: Path | None = field(
+        default=None, metadata=_file("several models: a folder with NAME/VERSION.pt, .pt2 or .onnx")
+    )
+    default_model: str = _text("the model of /v1/detect; default: the first by name", "NAME")
+    watch: bool = field(
+        default=False, metadata={"summary": "load newer and changed files without being asked"}
+    )
+    swap: str = field(
+        default="beside",
+        metadata={
+            "metavar": "[beside|in-place]",
+            "summary": "start a new version beside the old one, or end the old one first",
+        },
+    )
     device: str = field(default="auto", metadata={"summary": "auto: cuda if torch finds a GPU, else cpu"})
     devices: str = _text("one engine per device, instead of --device: all, or cuda:0,cuda:1")
     frontends: int | None = _number(
@@ -72,6 +88,9 @@ class Settings:
     )
     api_keys_file: Path | None = field(
         default=None, metadata=_file("require one of the API keys in this file, one a line")
+    )
+    admin_key_file: Path | None = field(
+        default=None, metadata=_file("let the holder of the key in this file load and unload models")
     )
     cors_origins: str = _text("origins whose web pages may call the service (CORS), or *", "ORIGINS")
     tls_certificate: Path | None = field(
@@ -141,6 +160,11 @@ class Settings:
                 if not _NUMBERED_DEVICE.fullmatch(name):
                     rule = "all, or a comma-separated list of cpu, cuda and cuda:N"
                     raise ValueError(f"devices must be {rule}, got {self.devices!r}")
+        if self.swap not in ("beside", "in-place"):
+            raise ValueError(f"swap must be beside or in-place, got {self.swap!r}")
+        if (self.artifact is None) == (self.models is None):
+            given = "neither" if self.artifact is None else "both"
+            raise ValueError(f"artifact or models must be given, got {given}")
         check_decode(self.decode)
         for origin in self.cors_origins.split(",") if self.cors_origins not in ("", "*") else ():
             if not _ORIGIN.fullmatch(origin):

@@ -1,4 +1,7 @@
-"""Shut `lensbox serve` down on SIGINT or SIGTERM. The handlers are set before the slow imports."""
+"""Signals of `lensbox serve`: SIGINT and SIGTERM end it, SIGHUP asks to load what the files hold now.
+
+The handlers are set before the slow imports.
+"""
 
 import logging
 import os
@@ -14,7 +17,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Shutdown:
-    """Handle SIGINT and SIGTERM. Make it in the main thread, once per process.
+    """Handle SIGINT, SIGTERM and SIGHUP. Make it in the main thread, once per process.
 
     The first signal calls `ask`, which begins an orderly shutdown. While `ask` is None, the process exits
     with 0. A second signal ends the process with 128 + the signal's number, as shells do. `timeout` seconds
@@ -24,10 +27,19 @@ class Shutdown:
     def __init__(self, timeout: float) -> None:
         self.ask: Callable[[], None] | None = None
         self._timeout = timeout
-        self._asked = False
+        self._asked = self._reloads = False
+        signal.signal(signal.SIGHUP, self._note_reload)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for number in SIGNALS:
             signal.signal(number, self._handle)
+
+    def takes_reload(self) -> bool:
+        """Return whether SIGHUP has come since the last call."""
+        reloads, self._reloads = self._reloads, False
+        return reloads
+
+    def _note_reload(self, number: int, _: FrameType | None) -> None:
+        self._reloads = True
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self._asked:

@@ -74,9 +74,17 @@ FLOORS: dict[str, set[str]] = {
     "serve/engine": {"serve/engine", "serve/errors.py", "serve/settings.py"},
     "serve/requests": {"serve/requests", "serve/engine", "serve/errors.py", "serve/settings.py"},
     "serve/observability": {"serve/observability", "serve/engine", "serve/errors.py", "serve/settings.py"},
-    "serve/loading.py": {"serve/engine", "serve/observability", "serve/errors.py", "serve/settings.py"},
+    "serve/loading.py": {
+        "serve/models",
+        "serve/engine",
+        "serve/observability",
+        "serve/errors.py",
+        "serve/settings.py",
+    },
+    "serve/models": {"serve/models", "serve/engine", "serve/errors.py"},
     "serve/http": {
         "serve/http",
+        "serve/models",
         "serve/loading.py",
         "serve/observability",
         "serve/requests",
@@ -87,6 +95,7 @@ FLOORS: dict[str, set[str]] = {
     },
     "serve/processes": {
         "serve/processes",
+        "serve/models",
         "serve/http",
         "serve/loading.py",
         "serve/observability",
@@ -104,6 +113,7 @@ FLOORS: dict[str, set[str]] = {
     },
     "serve": {
         "serve",
+        "serve/models",
         "serve/processes",
         "serve/http",
         "serve/observability",

@@ -86,6 +86,11 @@ def require_signature(path: Path, data: bytes, public_key: Path) -> None:
     The file is not parsed. Raises ArtifactError if the seal or the signature is missing or does not
     match, the key file holds no Ed25519 key, or the package cryptography is not installed.
     """
+    check_signature(path, data, _read_signature(path), public_key)
+
+
+def check_signature(path: Path, data: bytes, signature: bytes | None, public_key: Path) -> None:
+    """Check a signature that was read before, as `require_signature` does. signature: None for no file."""
     try:
         from cryptography.exceptions import InvalidSignature
     except ModuleNotFoundError as error:
@@ -94,7 +99,14 @@ def require_signature(path: Path, data: bytes, public_key: Path) -> None:
             "install it with\n  pip install 'lensbox[sign]'"
         ) from error
     key = _read_public_key(public_key)
-    signature = _read_signature(path)
+    signature_file = signature_path(path)
+    if signature is None:
+        raise ArtifactError(f"{path} is not signed: there is no file {signature_file}")
+    if len(signature) != _SIGNATURE_SIZE:
+        size = f"{len(signature)}" if len(signature) < _SIGNATURE_SIZE else "more"
+        raise ArtifactError(
+            f"{signature_file} is no signature: it must have {_SIGNATURE_SIZE} bytes, got {size}"
+        )
     try:
         check_seal(data)
     except ValueError as error:
@@ -108,23 +120,17 @@ def require_signature(path: Path, data: bytes, public_key: Path) -> None:
         ) from error
 
 
-def _read_signature(path: Path) -> bytes:
+def _read_signature(path: Path) -> bytes | None:
     signature_file = signature_path(path)
     if not signature_file.is_file():
-        raise ArtifactError(f"{path} is not signed: there is no file {signature_file}")
+        return None
     try:
         with signature_file.open("rb") as file:
-            signature = file.read(_SIGNATURE_SIZE + 1)
+            return file.read(_SIGNATURE_SIZE + 1)
     except OSError as error:
         raise ArtifactError(
             f"{signature_file}, the signature of {path}, cannot be read: {system_reason(error)}"
         ) from error
-    if len(signature) != _SIGNATURE_SIZE:
-        size = f"{len(signature)}" if len(signature) < _SIGNATURE_SIZE else "more"
-        raise ArtifactError(
-            f"{signature_file} is no signature: it must have {_SIGNATURE_SIZE} bytes, got {size}"
-        )
-    return signature
 
 
 def _read_public_key(path: Path) -> "Ed25519PublicKey":

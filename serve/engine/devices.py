@@ -36,12 +36,18 @@ def batch_sizes(largest: int) -> list[int]:
 
 
 def frontend_count(settings: Settings, devices: list[str]) -> int:
-    """Return the number of front-end processes. Default: 0 without a GPU, three per four CPUs with one."""
-    if settings.frontends is not None:
-        return settings.frontends
-    if not sys.platform.startswith("linux") or not _uses_gpu(devices[0]):
-        return 0
-    return max(1, min(_MOST_FRONTENDS, usable_cpus() * 3 // 4))
+    """Return the number of front-end processes. Default: three for every four CPUs with a GPU, else 1.
+
+    0, the only number without Linux, is one process, which serves one file on one device for good. Raises
+    DeviceError if more is asked of it.
+    """
+    count = settings.frontends
+    if count is None:
+        count = max(1, min(_MOST_FRONTENDS, usable_cpus() * 3 // 4)) if _uses_gpu(devices[0]) else 1
+        count = count if sys.platform.startswith("linux") else 0
+    if count == 0 and (settings.models is not None or len(devices) > 1):
+        raise DeviceError("frontends must be at least 1 for models and for several devices, got 0")
+    return count
 
 
 def places(settings: Settings, devices: list[str]) -> int:

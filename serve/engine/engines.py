@@ -1,10 +1,10 @@
-"""The interface of an engine, and several engines as one."""
+"""The interface of an engine, several engines as one, and an engine that is not there."""
 
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 import torch
 
@@ -46,7 +46,7 @@ class DescribedModel:
 
 
 class Engine(Protocol):
-    """Computes jobs: an `Instance` in this process, a `RemoteEngine`, or several of either."""
+    """Computes jobs: an `Instance` in this process, a `RemoteEngine`, several of these, or `Absent`."""
 
     def start(self) -> None: ...
 
@@ -54,7 +54,10 @@ class Engine(Protocol):
         """Return the model. Raise NotReadyError with the reason if there is none."""
 
     def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        """Raise OverloadError if `submit` would do so now, or probably once `requests` images are decoded."""
+        """Raise OverloadError if `submit` would do so now, or probably once `requests` images are decoded.
+
+        requests: number of requests in progress, with those whose job is submitted.
+        """
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """Queue a job. Raise OverloadError or NotReadyError."""
@@ -67,8 +70,8 @@ class Engine(Protocol):
         """The number of jobs that have not begun."""
 
     @property
-    def places(self) -> int:
-        """The number of jobs above which `submit` refuses a job; all front ends share these places."""
+    def room(self) -> int:
+        """The number of further jobs that the engine would probably take now."""
 
     @property
     def serves_others(self) -> bool:
@@ -85,6 +88,31 @@ class Engine(Protocol):
     @property
     def lost(self) -> str:
         """The reason if only a restart of this process can help; "" otherwise."""
+
+
+class Absent:
+    """An engine that is not there, for a reason: its model is loading, or was unloaded."""
+
+    waiting = room = 0
+    serves_others = loaded = False
+    lost = ""
+
+    def __init__(self, reason: str) -> None:
+        self.missing = [reason]
+
+    def start(self) -> None: ...
+
+    def ready_artifact(self) -> NoReturn:
+        raise NotReadyError(self.missing[0])
+
+    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
+        self.ready_artifact()
+
+    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
+        self.ready_artifact()
+
+    def stop(self, timeout: float) -> bool:
+        return True
 
 
 class Engines:
@@ -121,8 +149,8 @@ class Engines:
         return sum(engine.waiting for engine in self._engines)
 
     @property
-    def places(self) -> int:
-        return sum(engine.places for engine in self._engines)
+    def room(self) -> int:
+        return sum(engine.room for engine in self._engines)
 
     @property
     def serves_others(self) -> bool:

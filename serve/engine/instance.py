@@ -143,9 +143,9 @@ class Instance:
         return len(self._queue)
 
     @property
-    def places(self) -> int:
-        """Number of jobs that the queue holds."""
-        return self._settings.places
+    def room(self) -> int:
+        """Number of further jobs that the queue would take, at least 0."""
+        return max(0, self._settings.places - len(self._queue))
 
     @property
     def serves_others(self) -> bool:
@@ -153,9 +153,17 @@ class Instance:
         return False
 
     @property
-    def is_busy(self) -> bool:
-        """True if jobs are queued or computed."""
-        return bool(self.waiting or self.batches.running)
+    def jobs(self) -> int:
+        """Number of queued jobs and of images being computed."""
+        return self.waiting + self.batches.running
+
+    def room_for(self, processes: int) -> int:
+        """Return how many further jobs one of several processes may send before it hears of the queue again.
+
+        Half of the places are free for whoever comes first; all processes share the rest.
+        """
+        free = self.room
+        return max(free // processes, free - self._settings.places // 2)
 
     def ready_artifact(self) -> Artifact:
         """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""

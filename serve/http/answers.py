@@ -52,6 +52,8 @@ class Limits(Struct):
 
 
 class ServiceInfo(Struct):
+    model: str
+    model_version: str
     version: str
     torch: str
     device: str
@@ -66,9 +68,11 @@ class ModelAnswer(Struct):
 
 
 class Health(Struct, omit_defaults=True):
-    """missing: reasons of engines that are not ready, while others are."""
+    """models: the versions that serve, by model. missing: reasons of engines that are not ready, while others
+    are."""
 
     status: Literal["alive", "ready"]
+    models: dict[str, str] = {}
     missing: list[str] = []
 
 

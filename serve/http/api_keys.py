@@ -1,34 +1,73 @@
-"""API keys: read at the start, and compared with the key of each request."""
+"""Keys: read at the start, and compared with the key of each request."""
 
 import hmac
 import os
 import re
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.datastructures import Headers
 
 from lensbox.common.errors import ExitCode, LensboxError, system_reason
 from lensbox.serve.errors import ApiError
+from lensbox.serve.settings import Settings
 
-_VARIABLE = "LENSBOX_API_KEYS"
 _KEY = re.compile(r"[!-~]{16,256}")
 
 
 class ApiKeyError(LensboxError):
-    """The API keys cannot be used. The message says why and never contains a key."""
+    """The keys cannot be used. The message says why and never contains a key."""
 
     exit_code = ExitCode.UNUSABLE
 
 
-def read_keys(file: Path | None) -> tuple[bytes, ...]:
-    """Return the keys in a file, or else in LENSBOX_API_KEYS; an empty tuple without both.
+@dataclass(frozen=True)
+class Keys:
+    """The known keys. api: none to let every request pass. admin: None to let nobody change models."""
+
+    api: tuple[bytes, ...] = ()
+    admin: bytes | None = None
+
+    def check(self, headers: Headers) -> None:
+        """Raise ApiError (401) unless `Authorization: Bearer` has a known key."""
+        if self.api:
+            _check(headers, (*self.api, self.admin or b""), "an API key")
+
+    def check_admin(self, headers: Headers) -> None:
+        """Raise ApiError unless `Authorization: Bearer` has the admin key: 403 if there is none, else 401."""
+        if self.admin is None:
+            how = "start the service with --admin-key-file, or with LENSBOX_ADMIN_KEY in its environment"
+            raise ApiError(403, "not_enabled", f"loading and unloading are off; {how}")
+        _check(headers, (self.admin,), "the admin key")
+
+
+def _check(headers: Headers, known: tuple[bytes, ...], name: str) -> None:
+    """Raise ApiError (401) unless the request has a known key. The time tells nothing."""
+    scheme, _, text = ",".join(headers.getlist("authorization")).partition(" ")
+    key = text.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+    if not key or not sum(hmac.compare_digest(key, one) for one in known):
+        got = "an unknown key" if key else "none"
+        message = f"send {name} as 'Authorization: Bearer KEY', got {got}"
+        raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
+
+
+def read_keys(settings: Settings) -> Keys:
+    """Return the keys in the files of the settings, or else in the environment. Raises ApiKeyError."""
+    api = _read("api_keys_file", settings.api_keys_file, "LENSBOX_API_KEYS")
+    admin = _read("admin_key_file", settings.admin_key_file, "LENSBOX_ADMIN_KEY")
+    if len(admin) > 1:
+        raise ApiKeyError(f"there must be one admin key, got {len(admin)}")
+    return Keys(api, admin[0] if admin else None)
+
+
+def _read(name: str, file: Path | None, variable: str) -> tuple[bytes, ...]:
+    """Return the keys in a file, or else in a variable; an empty tuple without both.
 
     Line breaks and commas separate keys. A line that begins with # is a comment. Raises ApiKeyError.
     """
-    source = _VARIABLE if file is None else f"api_keys_file {file}"
+    source = variable if file is None else f"{name} {file}"
     try:
-        text = os.environ.get(_VARIABLE) if file is None else file.read_text("utf-8-sig", "replace")
+        text = os.environ.get(variable) if file is None else file.read_text("utf-8-sig", "replace")
     except OSError as error:
         raise ApiKeyError(f"{source} cannot be read: {system_reason(error)}") from error
     if text is None:
@@ -42,21 +81,3 @@ def read_keys(file: Path | None) -> tuple[bytes, ...]:
             rule = "16 to 256 visible ASCII characters"
             raise ApiKeyError(f"{source}: key {number} must be {rule}, got {len(key)} characters")
     return tuple(key.encode() for key in keys)
-
-
-class Keys:
-    """The known keys. None: every request may pass."""
-
-    def __init__(self, keys: Sequence[bytes]) -> None:
-        self._keys = keys
-
-    def check(self, headers: Headers) -> None:
-        """Raise ApiError (401) unless `Authorization: Bearer` has a known key. The time tells nothing."""
-        if not self._keys:
-            return
-        scheme, _, text = ",".join(headers.getlist("authorization")).partition(" ")
-        key = text.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
-        if not sum(hmac.compare_digest(key, known) for known in self._keys):
-            got = "an unknown key" if key else "none"
-            message = f"send an API key as 'Authorization: Bearer KEY', got {got}"
-            raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})

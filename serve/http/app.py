@@ -3,21 +3,16 @@
 import asyncio
 import functools
 import logging
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from lensbox.runtime import Artifact
-from lensbox.serve.engine.devices import device_names
-from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.http.api_keys import Keys, read_keys
 from lensbox.serve.http.connections import Connections
 from lensbox.serve.http.errors import raise_again
@@ -26,6 +21,7 @@ from lensbox.serve.http.openapi import describe
 from lensbox.serve.http.paths import ENDPOINTS, PAGES
 from lensbox.serve.http.service import Peers, Service
 from lensbox.serve.loading import load_model, observed_instance
+from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.middleware import Observed
 from lensbox.serve.observability.tracing import start_tracing
@@ -45,34 +41,49 @@ _MAY_BE_SENT = (
     "X-Request-ID",
     "X-Request-Timeout-Ms",
 )
-_MAY_BE_READ = ("Inference-Header-Content-Length", "Retry-After", "X-Request-ID")
+_MAY_BE_READ = (
+    "Inference-Header-Content-Length",
+    "Lensbox-Model",
+    "Lensbox-Version",
+    "Retry-After",
+    "X-Request-ID",
+)
 
 
 def create_app(
     settings: Settings,
     load: Callable[[], Artifact] | None = None,
     on_started: Callable[[Exception | None], None] | None = None,
-    engine: Engine | None = None,
-    keys: Sequence[bytes] | None = None,
+    models: Models | None = None,
+    keys: Keys | None = None,
     peers: Peers | None = None,
 ) -> FastAPI:
     """Return the ASGI application. The model loads in the background; /readyz answers 200 once it is ready.
 
     load: returns the artifact, in the inference thread; default: load, self-test and warm up the settings'
         artifact.
-    on_started: called in the inference thread with None once all engines are ready, or with load's exception;
+    on_started: called in the inference thread with None once the model is ready, or with load's exception;
         default: log the exception.
-    engine: an engine in other processes, which replaces `load`.
-    keys: API keys, none to let everybody in; default: see `read_keys`. Raises ApiKeyError.
+    models: models in other processes, which replace `load`.
+    keys: default: see `read_keys`. Raises ApiKeyError.
     peers: other front ends of the same socket. /readyz waits for them.
     """
     metrics = Metrics()
     if keys is None:
-        keys = read_keys(settings.api_keys_file)
+        keys = read_keys(settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        running = engine or make_engine(settings, load, on_started or _log_start, metrics)
+        running = models or Models(
+            Served(
+                observed_instance(
+                    load or functools.partial(load_model, settings),
+                    settings,
+                    on_started or _log_start,
+                    metrics,
+                )
+            )
+        )
         decoders = Decoders(
             settings.decode_threads, settings.max_pixels, settings.answer_timeout, metrics.image_decoded
         )
@@ -82,7 +93,7 @@ def create_app(
             settings, running, decoders, json_parser, metrics, app.state.connections, peers
         )
         metrics.watch(service.state)
-        running.start()
+        await running.start()
         beating = asyncio.create_task(_beat(service))
         try:
             yield
@@ -93,7 +104,7 @@ def create_app(
             # uvicorn has waited for requests, so no client waits for the work that still runs.
             decoders.stop()
             json_parser.shutdown(wait=False, cancel_futures=True)
-            if not await asyncio.to_thread(running.stop, _STOP_TIMEOUT):
+            if not await running.stop(_STOP_TIMEOUT):
                 doing = "busy" if running.loaded else "loading"
                 _log.warning("the model is still %s; the process ends without waiting for it", doing)
 
@@ -112,11 +123,11 @@ def create_app(
     )
     app.state.metrics = metrics
     app.state.connections = Connections()
-    app.state.keys = Keys(keys)
+    app.state.keys = keys
     endpoints = ENDPOINTS if settings.no_page else (*ENDPOINTS, *PAGES)
     for one in endpoints:
         app.add_route(one.path, one, [one.method])  # type: ignore[arg-type]  # Starlette takes ASGI apps, too
-    describe(app, endpoints, needs_key=bool(keys))
+    describe(app, endpoints, needs_key=bool(keys.api))
     # The middleware added last is the outermost.
     app.add_middleware(Edge, state=app)
     if settings.cors_origins:
@@ -138,33 +149,6 @@ async def _beat(service: Service) -> None:
     while service.peers is not None:
         service.peers.beat(service.is_ready)
         await asyncio.sleep(_TICK)
-
-
-def make_engine(
-    settings: Settings,
-    load: Callable[[], Artifact] | None,
-    on_started: Callable[[Exception | None], None],
-    metrics: Metrics,
-) -> Engine:
-    """Return an engine in this process; with several devices, an `Engines` of one engine each."""
-    if load is not None:
-        return observed_instance(load, settings, on_started, metrics)
-    devices = device_names(settings)
-    starting = len(devices)
-    lock = threading.Lock()
-
-    def count(failure: Exception | None) -> None:
-        nonlocal starting
-        with lock:
-            starting -= failure is None
-            if failure is not None or starting == 0:
-                on_started(failure)
-
-    own = [replace(settings, device=device, devices="") for device in devices]
-    engines: list[Any] = [
-        observed_instance(functools.partial(load_model, one), one, count, metrics) for one in own
-    ]
-    return engines[0] if len(engines) == 1 else Engines(engines)
 
 
 def _log_start(failure: Exception | None) -> None:

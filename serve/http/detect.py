@@ -14,7 +14,7 @@ from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job, TiledJob
 from lensbox.serve.errors import ApiError
-from lensbox.serve.http.service import deadline_of_request, service_of
+from lensbox.serve.http.service import deadline_of_request, model_of, service_of
 from lensbox.serve.requests.body import Body, receive
 from lensbox.serve.requests.detect_request import (
     DetectParameters,
@@ -35,7 +35,7 @@ async def detect(request: Request) -> Any:
     base64, and parameters beside it.
     """
     service = service_of(request)
-    service.check_ready()
+    service.check_decoders()
     asked = query_parameters(request, DetectParameters)
     deadline = deadline_of_request(request)
     file, deadline = await receive(request, service.settings.max_body_bytes, service.settings, deadline)
@@ -43,7 +43,7 @@ async def detect(request: Request) -> Any:
     if wraps_image(content_type):
         reading = service.json_parser.submit(read_detect_request, file, content_type, asked)
         file, asked = await result_for(request, reading, deadline)
-    metadata = service.engine.ready_artifact().metadata
+    metadata = model_of(request).model.metadata
     try:
         found = await _find(request, file, asked, deadline)
     except ApiError as error:
@@ -58,25 +58,25 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
     """Decode a file and detect. Raises NotReadyError.
 
     The engine decodes JPEG files that its GPU takes, unless the file is alone: a single file is decoded
-    faster here. A front end hands over no more files than its share of the engine's places: decoding here
+    faster here. A front end hands over no more files than the engine has room for: decoding here
     delays further files, which would be refused. A file that the engine rejects is decoded here, too.
     """
     service = service_of(request)
-    artifact = service.engine.ready_artifact()
+    engine = model_of(request).engine
+    artifact = engine.ready_artifact()
     metadata = artifact.metadata
     reading = artifact.reading(asked.orientation, full_size=asked.tiles is not None)
-    share = max(1, service.engine.places // (service.settings.frontends or 1))
-    is_alone = service.is_calm
-    if artifact.decodes_jpeg and asked.tiles is None and not is_alone and service.engine.waiting < share:
+    is_alone = service.is_calm and not engine.serves_others
+    if artifact.decodes_jpeg and asked.tiles is None and not is_alone and engine.room > 0:
         coded = coded_photo("", file, metadata.canvas, reading)
         if coded is not None and coded.width * coded.height <= service.settings.max_pixels:
             job = CodedJob(coded, asked.score_threshold, asked.iou_threshold)
-            found: Found | None = await result_for(request, service.engine.submit(job, deadline.at), deadline)
+            found: Found | None = await result_for(request, engine.submit(job, deadline.at), deadline)
             if found is not None:
                 return found
 
     def infer(photo: Photo) -> "Future[Any]":
-        return service.engine.submit(_job(photo, asked, metadata), deadline.at)
+        return engine.submit(_job(photo, asked, metadata), deadline.at)
 
     finding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, infer, is_alone)
     decoded: Found = await result_for(request, finding, deadline)

@@ -45,11 +45,12 @@ class Endpoint:
             await self._send_answer(request, scope, receive, send)
             return
         service = service_of(request)
-        admit(service, request)
+        served = admit(service, request)
+        service.begin_request(served)
         try:
             await self._send_answer(request, scope, receive, send)
         finally:
-            service.in_progress -= 1
+            service.end_request(served)
 
     async def _send_answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         answer = await self.answer(request)

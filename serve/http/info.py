@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.exceptions import HTTPException
 
 from lensbox.serve.http.answers import Health, Limits, ServiceInfo
-from lensbox.serve.http.service import service_of
+from lensbox.serve.http.service import model_of, service_of
 
 _PAGE = {path.name: path for path in (Path(__file__).parents[1] / "page").iterdir()}
 # The browser asks each time, so that a new version of the service shows at once.
@@ -32,7 +32,7 @@ async def readyz(request: Request) -> Any:
     """200 once the model is loaded, self-tested and warmed up; 503: send requests to another instance."""
     service = service_of(request)
     service.check_available()
-    return Health("ready", service.engine.missing)
+    return Health("ready", service.models.versions, service.models.missing)
 
 
 async def metrics(request: Request) -> Response:
@@ -45,12 +45,13 @@ async def metrics(request: Request) -> Response:
 
 async def model(request: Request) -> Any:
     """The artifact's metadata without the self-test's pixels; versions, device and limits of the service."""
-    service = service_of(request)
-    artifact = service.engine.ready_artifact()
+    service, served = service_of(request), model_of(request)
+    artifact = served.model
     metadata = json.loads(artifact.metadata.to_json())
     metadata["self_test"]["image"].pop("pixels", None)
     limits = Limits(*(getattr(service.settings, name) for name in Limits.__struct_fields__))
-    info = ServiceInfo(request.app.version, str(torch.__version__), str(artifact.device), limits)
+    versions = request.app.version, str(torch.__version__)
+    info = ServiceInfo(served.name, served.version, *versions, str(artifact.device), limits)
     return {**metadata, "service": info}
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import LossAnswer, json_response
-from lensbox.serve.http.service import deadline_of_request, service_of
+from lensbox.serve.http.service import deadline_of_request, model_of, service_of
 from lensbox.serve.requests.body import receive
 from lensbox.serve.requests.boxes import read_loss_request
 from lensbox.serve.requests.detect_request import NoParameters, query_parameters
@@ -21,7 +21,7 @@ async def loss(request: Request) -> Any:
     The body is JSON, whatever Content-Type says.
     """
     service = service_of(request)
-    settings, engine = service.settings, service.engine
+    settings, engine = service.settings, model_of(request).engine
     query_parameters(request, NoParameters)
     if "loss" not in engine.ready_artifact().metadata.methods:
         message = "the artifact must have a loss, got one without; serve a TorchScript artifact"

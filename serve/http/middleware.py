@@ -27,7 +27,10 @@ _CLOSE = (b"connection", b"close")
 
 
 class Edge:
-    """Turn exceptions into answers, add security headers, and close connections while the service drains."""
+    """Turn exceptions into answers, add the headers of security and of the model.
+
+    Close connections while the service drains.
+    """
 
     def __init__(self, app: ASGIApp, state: FastAPI) -> None:
         self._app = app
@@ -46,6 +49,8 @@ class Edge:
                 policy = _DOCS_POLICY if scope["path"] == "/docs" else _POLICY
                 headers = message["headers"]
                 headers += [*_SECURITY_HEADERS, (b"content-security-policy", policy.encode())]
+                if (served := scope.get("lensbox.model")) is not None:
+                    headers += served.headers
                 if self._state.service.draining:
                     headers.append(_CLOSE)
             await send(message)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lensbox.common.detections import ImageDetections
-from lensbox.serve.http import detect, info, loss, v2
+from lensbox.serve.http import detect, info, loss, repository, v2
 from lensbox.serve.http.answers import Health, InferAnswer, LossAnswer, ModelAnswer, ModelMetadata
 from lensbox.serve.http.endpoint import Endpoint
 from lensbox.serve.requests.detect_request import DetectParameters
@@ -13,6 +13,12 @@ _POSTED = (400, 408, 413, 415, 422, 503, 504)
 
 def _probe(path: str, answer: Any, tag: str, answers: Any = None) -> Endpoint:
     return Endpoint("GET", path, answer, tag, answers, (503,), is_open=True, is_probe=True)
+
+
+def _of_admin(action: str, answer: Any) -> Endpoint:
+    """Return the endpoint of a change of models. The answer itself checks the admin key."""
+    path = f"/v2/repository/models/{{name}}/{action}"
+    return Endpoint("POST", path, answer, "v2", errors=(400, 401, 403, 409))
 
 
 def _of_model(
@@ -48,7 +54,13 @@ ENDPOINTS = (
     Endpoint("GET", "/v2", v2.server_metadata, "v2"),
     _probe("/v2/health/live", v2.server_live, "v2"),
     _probe("/v2/health/ready", v2.server_ready, "v2"),
-    Endpoint("POST", "/v2/repository/index", v2.repository_index, "v2", errors=(503,)),
+    Endpoint("GET", "/v1/models", repository.models, "model", errors=(503,)),
+    Endpoint("GET", "/v1/models/{name}", info.model, "", ModelAnswer),
+    Endpoint("POST", "/v1/models/{name}/detect", detect.detect, is_admitted=True),
+    Endpoint("POST", "/v1/models/{name}/loss", loss.loss, is_admitted=True),
+    Endpoint("POST", "/v2/repository/index", repository.index, "v2", errors=(400, 503)),
+    _of_admin("load", repository.load),
+    _of_admin("unload", repository.unload),
     Endpoint("GET", "/v2/models/stats", v2.model_statistics),
     *_of_model("GET", "/ready", v2.model_ready),
     *_of_model("GET", "/config", v2.model_config),

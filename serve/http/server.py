@@ -8,17 +8,17 @@ import os
 import resource
 import socket
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from lensbox.serve.engine.engines import Engine
+from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.connections import counted
 from lensbox.serve.http.listener import url_of
 from lensbox.serve.http.service import Peers
+from lensbox.serve.models.served import Models
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown
@@ -36,14 +36,13 @@ def run(
     listener: socket.socket,
     log: LogStyle,
     shutdown: Shutdown,
-    keys: Sequence[bytes],
-    engine: Engine | None = None,
+    keys: Keys,
+    models: Models | None = None,
     peers: Peers | None = None,
 ) -> Exception | None:
     """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error if the model cannot start.
 
-    keys: API keys, none to let everybody in. engine: an engine in other processes. peers: other front ends
-    on the same socket.
+    models: models in other processes. peers: other front ends on the same socket.
 
     uvicorn runs in a thread, because in the main thread it would handle signals itself. Do not wait for
     threads that are stuck in a decoder or in the model.
@@ -70,7 +69,7 @@ def run(
     def drain() -> None:
         """Make /readyz answer 503, so that load balancers leave, then stop."""
         service = getattr(app.state, "service", None)
-        if service is None or not service.engine.loaded:
+        if service is None or not service.models.loaded:
             stop()
             return
         service.draining = True
@@ -78,13 +77,13 @@ def run(
         timer.daemon = True
         timer.start()
 
-    app = create_app(settings, on_started=on_started, engine=engine, keys=keys, peers=peers)
+    app = create_app(settings, on_started=on_started, models=models, keys=keys, peers=peers)
     several = peers is not None
     server = uvicorn.Server(
         uvicorn_config(app, settings, log.level, _ACCEPTED_AT_ONCE if several else _BACKLOG)
     )
     shutdown.ask = drain
-    if engine is None:
+    if models is None:
         _log.info("listening on %s, loading %s", url, settings.artifact)
     else:
         _freeze()
@@ -101,6 +100,8 @@ def run(
         shared.listen(_BACKLOG)
     while thread.is_alive() and listener.fileno() != -1:  # until uvicorn accepts no more
         thread.join(_TICK)
+        if shutdown.takes_reload() and models is None:
+            _log.warning("SIGHUP loads nothing in a service of one process; start it with --frontends 1")
     if several:
         thread.join(_REFUSE_AFTER)
     with contextlib.suppress(OSError):  # another front end was first

@@ -1,15 +1,14 @@
 """The state that all requests of one app share."""
 
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from fastapi import Request
 
-from lensbox.serve.engine.engines import Engine
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.http.connections import Connections
+from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.requests.futures import Deadline
@@ -26,15 +25,14 @@ class Peers(Protocol):
 
 @dataclass
 class Service:
-    """Settings, engine, threads and state of one app.
+    """Settings, models, threads and state of one app.
 
     peers: the other front ends, or None. in_progress: number of admitted requests. lone: number of admitted
-    requests since two overlapped. draining: True once the service is shutting down. inferences: number of
-    requests of protocol v2 in this process, by success.
+    requests since two overlapped. draining: True once the service is shutting down.
     """
 
     settings: Settings
-    engine: Engine
+    models: Models
     decoders: Decoders
     json_parser: ThreadPoolExecutor
     metrics: Metrics
@@ -43,31 +41,40 @@ class Service:
     in_progress: int = 0
     lone: int = 1
     draining: bool = False
-    inferences: Counter[bool] = field(default_factory=Counter)
 
-    def begin_request(self) -> None:
-        """Count an admitted request."""
+    def begin_request(self, served: Served) -> None:
+        """Count an admitted request, for a model."""
+        served.in_progress += 1
         self.in_progress += 1
         self.lone = self.lone + 1 if self.in_progress == 1 else 0
+
+    def end_request(self, served: Served) -> None:
+        """Count the end of a request, whose answer has been sent."""
+        served.in_progress -= 1
+        self.in_progress -= 1
 
     @property
     def is_calm(self) -> bool:
         """True if the latest request and the one before it began with no other request in progress.
 
         One request is not enough: an engine answers a batch at once, and the first of the next requests then
-        finds no other in progress. The engine must not have jobs of other front ends, either.
+        finds no other in progress. Ask the engine, too, for jobs of other front ends (`serves_others`).
         """
-        return self.lone > 1 and not self.engine.serves_others
+        return self.lone > 1
 
-    def check_ready(self) -> None:
-        """Raise NotReadyError unless the service can take images."""
-        self.engine.ready_artifact()
+    def check_decoders(self) -> None:
+        """Raise NotReadyError if no image can be decoded."""
         if self.decoders.stuck:
             raise NotReadyError("all decoding threads are stuck in images that take too long")
 
+    def check_ready(self) -> None:
+        """Raise NotReadyError unless the service can take images for all its models."""
+        self.models.check_loaded()
+        self.check_decoders()
+
     def check_alive(self) -> None:
         """Raise NotReadyError if only a restart of the process can help."""
-        if reason := self.engine.lost:
+        if reason := self.models.lost:
             raise NotReadyError(reason)
 
     def check_available(self) -> None:
@@ -89,7 +96,7 @@ class Service:
 
     def state(self) -> ServiceState:
         """Return the state for metrics."""
-        return ServiceState(self.is_ready and not self.draining, self.engine.waiting, self.in_progress)
+        return ServiceState(self.is_ready and not self.draining, self.models.waiting, self.in_progress)
 
 
 def service_of(request: Request) -> Service:
@@ -98,7 +105,19 @@ def service_of(request: Request) -> Service:
     return service
 
 
+def model_of(request: Request) -> Served:
+    """Return the model of an admitted request; else the one that the path names, or the default model.
+
+    Raises what `Models.find` raises.
+    """
+    admitted: Served | None = request.scope.get("lensbox.model")
+    if admitted is not None:
+        return admitted
+    models, names = service_of(request).models, request.path_params
+    return models.find(names["name"], names.get("version")) if "name" in names else models.default
+
+
 def deadline_of_request(request: Request) -> Deadline:
-    """Return the client's deadline, which `Admission` has read from the headers."""
+    """Return the client's deadline, which `admission.admit` has read from the headers."""
     deadline: Deadline = request.scope["lensbox.deadline"]
     return deadline

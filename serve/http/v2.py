@@ -1,4 +1,4 @@
-"""The Open Inference Protocol v2 with one model of one version, as tritonclient's HTTP client speaks it."""
+"""The Open Inference Protocol v2, as tritonclient's HTTP client speaks it."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from fastapi import Request, Response
 from msgspec import UNSET
 from torch import Tensor
 
-from lensbox.serve.engine.engines import Model
 from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob
-from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import InferAnswer, InferTensor, ModelMetadata, json_response
-from lensbox.serve.http.service import Service, deadline_of_request, service_of
+from lensbox.serve.http.service import Service, deadline_of_request, model_of, service_of
+from lensbox.serve.models.served import Served
 from lensbox.serve.requests.body import receive
 from lensbox.serve.requests.futures import Deadline, result_for
 from lensbox.serve.requests.v2_request import (
@@ -27,7 +27,6 @@ from lensbox.serve.requests.v2_request import (
 )
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
-MODEL_VERSION = "1"  # an artifact has one version
 _INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
 # In binary answers, and in JSON (up to 25 bytes each; writing JSON holds the GIL for 20 ms).
 _MOST_NUMBERS = {True: 1 << 24, False: 1 << 18}
@@ -51,30 +50,24 @@ async def server_ready(request: Request) -> Any:
     return {"ready": True}
 
 
-async def repository_index(request: Request) -> Any:
-    """The one model of this server."""
-    name = service_of(request).engine.ready_artifact().metadata.name
-    return [{"name": name, "version": MODEL_VERSION, "state": "READY", "reason": ""}]
-
-
 async def model_ready(request: Request) -> Any:
     """200 while /readyz answers 200."""
-    model = _model(request)
+    served = _loaded(request)
     service_of(request).check_available()
-    return {"name": model.metadata.name, "ready": True}
+    return {"name": served.name, "ready": True}
 
 
 async def model_config(request: Request) -> Any:
     """Inputs, outputs and largest batch, in the form of Triton's model configuration."""
-    model = _model(request)
-    tensors = model_tensors(model.metadata)
+    served = _loaded(request)
+    tensors = model_tensors(served.model.metadata)
     settings = service_of(request).settings
 
     def described(spec: Any) -> dict[str, Any]:
         return {"name": spec.name, "data_type": f"TYPE_{spec.datatype}", "dims": spec.shape}
 
     return {
-        "name": model.metadata.name,
+        "name": served.name,
         "platform": "lensbox",
         "backend": "lensbox",
         "max_batch_size": 0,  # 0: the shapes below include the batch dimension
@@ -86,11 +79,11 @@ async def model_config(request: Request) -> Any:
 
 async def model_statistics(request: Request) -> Any:
     """The number of inference requests so far, by outcome. /metrics has latencies and batches."""
-    model = _model(request) if "name" in request.path_params else service_of(request).engine.ready_artifact()
-    counts = service_of(request).inferences
+    served = _loaded(request)
+    counts = served.inferences
     statistics = {
-        "name": model.metadata.name,
-        "version": MODEL_VERSION,
+        "name": served.name,
+        "version": served.version,
         "inference_count": counts[True],
         "execution_count": counts[True],
         "inference_stats": {"success": {"count": counts[True]}, "fail": {"count": counts[False]}},
@@ -100,35 +93,34 @@ async def model_statistics(request: Request) -> Any:
 
 async def model_metadata(request: Request) -> Any:
     """Inputs and outputs of the model. All inputs but `images` may be left out."""
-    metadata = _model(request).metadata
-    tensors = model_tensors(metadata)
-    return ModelMetadata(metadata.name, [MODEL_VERSION], "lensbox", tensors.inputs, tensors.outputs)
+    served = _loaded(request)
+    tensors = model_tensors(served.model.metadata)
+    return ModelMetadata(served.name, [served.version], "lensbox", tensors.inputs, tensors.outputs)
 
 
 async def infer(request: Request) -> Any:
     """Detections on canvases."""
-    service = service_of(request)
-    model = _model(request)
-    question, deadline = await _read(request, service, model)
+    service, served = service_of(request), model_of(request)
+    question, deadline = await _read(request, service, served)
     check_answer_size(len(question.canvases), question.wanted)
     job = CanvasJob(question.canvases, question.score_threshold, question.iou_threshold)
     try:
-        found = await result_for(request, service.engine.submit(job, deadline.at), deadline)
+        found = await result_for(request, served.engine.submit(job, deadline.at), deadline)
     except BaseException:
-        service.inferences[False] += 1
+        served.inferences[False] += 1
         raise
-    service.inferences[True] += 1
+    served.inferences[True] += 1
     numbers = found.boxes.numel() + sum(values.numel() for values in found.extras.values())
     if 4 * numbers <= _INLINE:
-        return infer_answer(question, model.metadata.name, found)
-    writing = service.json_parser.submit(infer_answer, question, model.metadata.name, found)
+        return infer_answer(question, served, found)
+    writing = service.json_parser.submit(infer_answer, question, served, found)
     return await result_for(request, writing, deadline)
 
 
-async def _read(request: Request, service: Service, model: Model) -> tuple[InferRequest, Deadline]:
+async def _read(request: Request, service: Service, served: Served) -> tuple[InferRequest, Deadline]:
     """Read and parse a request. Return the request and its deadline."""
     settings = service.settings
-    tensors = model_tensors(model.metadata)
+    tensors = model_tensors(served.model.metadata)
     content, deadline = await receive(
         request, settings.max_body_bytes, settings, deadline_of_request(request)
     )
@@ -141,15 +133,11 @@ async def _read(request: Request, service: Service, model: Model) -> tuple[Infer
     return question, deadline if question.timeout is None else deadline.or_sooner(question.timeout)
 
 
-def _model(request: Request) -> Model:
+def _loaded(request: Request) -> Served:
     """Return the model that the path names. Raises NotReadyError, ApiError (404)."""
-    model: Model = service_of(request).engine.ready_artifact()
-    name, known = request.path_params["name"], model.metadata.name
-    version = request.path_params.get("version", MODEL_VERSION)
-    if (name, version) != (known, MODEL_VERSION):
-        message = f"the model must be {known!r}, version '1'; got {shown(name)}, version {shown(version)}"
-        raise ApiError(404, "unknown_model", message)
-    return model
+    served = model_of(request)
+    served.engine.ready_artifact()
+    return served
 
 
 def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
@@ -170,7 +158,7 @@ def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
             )
 
 
-def infer_answer(request: InferRequest, model_name: str, found: CanvasDetections) -> Response:
+def infer_answer(request: InferRequest, served: Served, found: CanvasDetections) -> Response:
     """Return the answer to a request: JSON, followed by the binary outputs, if any."""
     tensors = _outputs(found)
     outputs: list[InferTensor] = []
@@ -186,7 +174,7 @@ def infer_answer(request: InferRequest, model_name: str, found: CanvasDetections
         else:
             described.data = values.reshape(-1).tolist()
         outputs.append(described)
-    answer = InferAnswer(model_name, MODEL_VERSION, outputs, UNSET if request.id is None else request.id)
+    answer = InferAnswer(served.name, served.version, outputs, UNSET if request.id is None else request.id)
     if not binaries:
         return json_response(answer)
     header = msgspec.json.encode(answer)

@@ -67,16 +67,46 @@ def join_shared_metrics(slot: str) -> None:
     values.ValueClass = values.MultiProcessValue(lambda: slot)
 
 
-class Restarts:
-    """The counter of restarted processes, for the process that restarts them."""
+class ServiceCounters:
+    """The metrics of the supervisor: restarts, loads, the versions that serve, changed files."""
 
     def __init__(self) -> None:
-        self._counter = _restarts(CollectorRegistry())
+        registry = CollectorRegistry()
+        self._restarts = _restarts(registry)
+        self._loads = Counter(
+            "lensbox_model_loads", "Loads of models, by outcome", ["model", "outcome"], registry=registry
+        )
+        self._serving = _gauge(
+            "lensbox_model_info", "1 for each version that serves", registry, ("model", "model_version")
+        )
+        self._changed = _gauge(
+            "lensbox_model_file_changed", "1 if the file is not as it was loaded", registry, ("model",)
+        )
+        self._served: set[tuple[str, str]] = set()
 
     def process_ended(self, slot: str) -> None:
         """Count a restart. Keep the counters of the slot, drop the gauges of its last process."""
+        self.forget(slot)
+        self._restarts.inc()
+
+    def forget(self, slot: str) -> None:
+        """Drop the gauges of a process that has ended."""
         mark_process_dead(slot)
-        self._counter.inc()
+
+    def load_ended(self, model: str, outcome: str) -> None:
+        """Count a load. outcome: loaded, or failed."""
+        self._loads.labels(model, outcome).inc()
+
+    def serve(self, versions: Iterable[tuple[str, str]]) -> None:
+        """Note which versions of which models serve."""
+        now = set(versions)
+        for one in self._served | now:
+            self._serving.labels(*one).set(one in now)
+        self._served |= now
+
+    def file_changed(self, model: str, is_changed: bool) -> None:
+        """Note whether a model's file is another one than was loaded."""
+        self._changed.labels(model).set(is_changed)
 
 
 class ServiceState(NamedTuple):
@@ -97,7 +127,10 @@ class Metrics:
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
                 collector(registry=registry)
         self._requests = Counter(
-            "lensbox_requests", "Requests that were answered", ["route", "status"], registry=registry
+            "lensbox_requests",
+            "Requests that were answered",
+            ["route", "status", "model", "model_version"],
+            registry=registry,
         )
         self._request_seconds = Histogram(
             "lensbox_request_seconds",
@@ -133,14 +166,16 @@ class Metrics:
         stages = ("decode", "queue", "letterbox", "inference")  # present before the first request
         self._stage_seconds = {stage: stage_seconds.labels(stage) for stage in stages}
 
-    def request_answered(self, route: str, status: int, seconds: float) -> None:
+    def request_answered(
+        self, route: str, status: int, seconds: float, model: str = "", version: str = ""
+    ) -> None:
         """Count a request. route: the endpoint's path as declared, to bound the number of labels."""
-        answered, took = self._of_requests(route, status)
+        answered, took = self._of_requests(route, status, model, version)
         answered.inc()
         took.observe(seconds)
 
-    def _labelled(self, route: str, status: int) -> tuple[Counter, Histogram]:
-        return self._requests.labels(route, str(status)), self._request_seconds.labels(route)
+    def _labelled(self, route: str, status: int, *model: str) -> tuple[Counter, Histogram]:
+        return self._requests.labels(route, str(status), *model), self._request_seconds.labels(route)
 
     def image_decoded(self, seconds: float) -> None:
         """Observe the decoding of an image, successful or not."""

@@ -49,11 +49,13 @@ class Observed:
 
 def report(metrics: Metrics, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
     """Count and log an answered request."""
-    metrics.request_answered(_route(scope), status, seconds)
+    served = scope.get("lensbox.model")  # a `Served`
+    model = (served.name, served.version) if served is not None else ()
+    metrics.request_answered(_route(scope), status, seconds, *model)
     is_probe = getattr(scope.get("route"), "is_probe", False)  # every few seconds
     level = logging.DEBUG if is_probe else logging.INFO
     if _log.isEnabledFor(level):
-        _log_request(level, scope, status, seconds, ids)
+        _log_request(level, scope, status, seconds, ids, "/".join(model))
 
 
 def _route(scope: Scope) -> str:
@@ -61,7 +63,7 @@ def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", _NO_ENDPOINT)
 
 
-def _log_request(level: int, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
+def _log_request(level: int, scope: Scope, status: int, seconds: float, ids: RequestIds, model: str) -> None:
     # The raw path has its line breaks percent-encoded, so a path cannot forge a log line.
     path = scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace")
     host, port = scope.get("client") or ("", 0)
@@ -75,10 +77,11 @@ def _log_request(level: int, scope: Scope, status: int, seconds: float, ids: Req
         "status": status,
         "milliseconds": milliseconds,
         "client": f"{host}:{port}",
+        **({"model": model} if model else {}),
     }
     _log.log(
         level,
-        "%s %s %d %.1f ms %s:%s %s",
-        *(scope["method"], path, status, milliseconds, host, port, ids.request_id),
+        "%s %s %d %.1f ms %s:%s %s%s",
+        *(scope["method"], path, status, milliseconds, host, port, ids.request_id, model and f" {model}"),
         extra={"fields": fields},
     )

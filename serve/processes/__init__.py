@@ -1,12 +1,12 @@
 """The service as several processes (Linux): front ends speak HTTP and decode images, engines compute.
 
-| process             | runs                                   | uses                                |
-| ------------------- | -------------------------------------- | ----------------------------------- |
-| supervisor          | `supervisor.run`                       | `heartbeat`                         |
-| fork server         | multiprocessing's, after `fork_server` |                                     |
-| front ends          | `child.frontend_main`, `http.server`   | `remote_engine`, `http.admission`   |
-| engine, per device  | `engine_process.main`                  | `engine.instance`                   |
+| process     | runs                                   | uses                                       |
+| ----------- | -------------------------------------- | ------------------------------------------ |
+| supervisor  | `supervisor.run`                       | `repository` (swaps), `group`, `lifecycle` |
+| fork server | multiprocessing's, after `fork_server` |                                            |
+| front ends  | `child.frontend_main`, `http.server`   | `follower` (swaps), `remote_engine`        |
+| engines     | `engine_process.main`                  | `engine.instance`, `models.content`        |
 
-Front ends and engines send `messages` over a `link`; images lie in `shared_memory`. Nothing is imported
-here: the supervisor does not need torch.
+Front ends and engines send `messages` over a `link`; images lie in `shared_memory`. The supervisor and its
+processes send the records of `models.control`. Nothing is imported here: the supervisor does not need torch.
 """

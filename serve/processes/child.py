@@ -5,13 +5,11 @@ The supervisor imports this module without torch: the entry points import their 
 
 import ctypes
 import os
-import secrets
 import signal
 import socket
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import join_shared_metrics
@@ -19,6 +17,9 @@ from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown, end_process
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from lensbox.serve.http.api_keys import Keys
     from lensbox.serve.processes.heartbeat import Peers
 
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
@@ -30,19 +31,6 @@ PRELOADED = (
     "lensbox.serve.processes.engine_process",
     "lensbox.serve.http.server",
 )
-
-
-class EngineAddress(NamedTuple):
-    """path: name of an abstract Unix socket. key: shared secret of both ends. device: the engine's device."""
-
-    path: str
-    key: bytes
-    device: str
-
-
-def new_address(device: str) -> EngineAddress:
-    """Return a random address."""
-    return EngineAddress(f"\0lensbox-{secrets.token_hex(8)}", secrets.token_bytes(32), device)
 
 
 def engine_main(slot: str, log: LogStyle, *arguments: Any) -> None:
@@ -58,25 +46,20 @@ def frontend_main(
     log: LogStyle,
     settings: Settings,
     listener: socket.socket,
-    addresses: Sequence[EngineAddress],
-    keys: Sequence[bytes],
+    keys: "Keys",
     peers: "Peers",
+    control: "Connection[Any, Any]",
 ) -> None:
     """Run a front end until SIGTERM. The process exits with 0."""
     _begin("lensbox-http", slot, log)
-    from lensbox.runtime.device import LARGEST_ON_GPU
     from lensbox.serve.http.server import run
-    from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
-    from lensbox.serve.processes.shared_memory import Arena
+    from lensbox.serve.processes.follower import Follower
 
     shutdown = Shutdown(settings.shutdown_timeout)
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
-    arena = Arena(arena_size(settings))
-    most = settings.places + (settings.max_batch or LARGEST_ON_GPU)
-    busy_poll = (settings.busy_poll or 0) / 1000
-    engine = RemoteEngines([RemoteEngine(address, arena, most, busy_poll) for address in addresses])
+    models = Follower(control, arena_size(settings), (settings.busy_poll or 0) / 1000)
     with listener:
-        run(share, listener, log, shutdown, keys, engine, peers)
+        run(share, listener, log, shutdown, keys, models, peers)
     end_process(0)
 
 

@@ -9,25 +9,30 @@ import logging
 import mmap
 import os
 import select
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
+from lensbox.runtime import Artifact
+from lensbox.runtime.device import choose_device
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.loading import load_model, observed_instance
+from lensbox.serve.models.content import Content
+from lensbox.serve.models.control import EngineAddress, Loaded
+from lensbox.serve.models.memory import Need, check_memory, used_by_this_process
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.processes.child import EngineAddress
 from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.link import BusyWait, Link
 from lensbox.serve.processes.messages import (
     Answer,
+    Told,
     packed_answers,
     read_request,
     rebuilt,
@@ -47,23 +52,36 @@ _EXPECTED = (OverloadError, NotReadyError, DeadlineError, CancelledError)
 
 
 def main(
-    settings: Settings, address: EngineAddress, heartbeat: Heartbeat, status: "Connection[Any, Any]"
+    settings: Settings,
+    address: EngineAddress,
+    heartbeat: Heartbeat,
+    content: Content,
+    need: tuple[Need, int] | None,
+    folder: str,
+    status: "Connection[Any, Any]",
 ) -> None:
     """Run until the supervisor ends the process or the model is out of use; then exit with 1.
 
-    heartbeat: starts to beat when the engine is ready. status: receives None when the engine is ready, or the
-    reason why the engine cannot start.
+    heartbeat: starts to beat when the engine is ready. content: of the artifact. need: see `check_memory`;
+    None to check nothing. folder: for temporary files. status: receives `Loaded` when the engine is ready, or
+    the reason why the engine cannot start.
     """
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
     settings = replace(settings, device=address.device, devices="")
-    started = threading.Event()
+    started, begun = threading.Event(), time.monotonic()
     failures: list[Exception] = []
+
+    def load() -> Artifact:
+        if need is not None:
+            check_memory(need[0], choose_device(address.device), need[1])
+        return load_model(settings, content)
 
     def on_started(failure: Exception | None) -> None:
         failures.extend([failure] if failure is not None else [])
         started.set()
 
     front_ends = FrontEnds((settings.busy_poll or 0) / 1000)
-    engine = observed_instance(partial(load_model, settings), settings, on_started, Metrics(), front_ends)
+    engine = observed_instance(load, settings, on_started, Metrics(), front_ends)
     engine.start()
     started.wait()
     if failures:
@@ -73,7 +91,9 @@ def main(
     listener = Listener(address.path, "AF_UNIX", backlog=64)
     threading.Thread(target=accept, args=(listener, address.key, engine, front_ends), daemon=True).start()
     heartbeat.beat()
-    status.send(None)
+    artifact = engine.ready_artifact()
+    used = used_by_this_process(artifact.device)
+    status.send(Loaded(artifact.metadata.name, used, time.monotonic() - begun))
     reason = until_given_up(engine, heartbeat)
     _log.error("the engine on %s ends: %s", address.device, reason)
     front_ends.end(_FLUSH_TIMEOUT)
@@ -113,7 +133,7 @@ def _handshake(
         deliver_challenge(connection, key)
         answer_challenge(connection, key)
         model = engine.ready_artifact()
-        connection.send((model.metadata.to_json(), str(model.device), model.decodes_jpeg))
+        connection.send((model.metadata.to_json(), str(model.device), model.decodes_jpeg, engine.room_for(1)))
         size = connection.recv()
         file = recv_handle(connection)
     except Exception as error:
@@ -179,11 +199,15 @@ class FrontEnd:
             self._handle(message)
         return True
 
-    def send_answers(self) -> None:
-        """Send the answers to all jobs that are done, as one message: each message may wake a process."""
+    def send_answers(self, front_ends: int) -> None:
+        """Send the answers to all jobs that are done, as one message: each message may wake a process.
+
+        front_ends: number of processes that share the engine's room.
+        """
         if self._answers:
             answers, self._answers = self._answers, []
-            self.link.send(_packed_answers(answers, self._engine.is_busy))
+            told = Told(self._engine.jobs, self._engine.room_for(front_ends))
+            self.link.send(_packed_answers(answers, told))
 
     def forget(self) -> None:
         """Cancel the front end's jobs and close the connection."""
@@ -257,34 +281,34 @@ class FrontEnds:
 
     def _send_answers(self) -> None:
         for front_end in self.connected:
-            front_end.send_answers()
+            front_end.send_answers(len(self._by_file))
 
     def end(self, timeout: float) -> None:
         """Send all answers, then end the connections. timeout: seconds per front end."""
         for front_end in self.connected:
-            front_end.send_answers()
+            front_end.send_answers(1)
             front_end.link.flush(timeout)
             # Explicitly: a process that hangs in a driver call keeps its sockets open.
             front_end.link.end()
 
 
-def _packed_answers(answers: list[Answer], is_busy: bool) -> bytes:
+def _packed_answers(answers: list[Answer], told: Told) -> bytes:
     """Pickle answers; log errors that are defects."""
     for _, _, error in answers:
         if error is not None and not isinstance(error, _EXPECTED):
             _log.error("a request failed", exc_info=error)
     with contextlib.suppress(Exception):
-        data = packed_answers(answers, is_busy)
+        data = packed_answers(answers, told)
         if any(error is not None for _, _, error in answers):
             unpacked_answers(data)  # some exceptions can be pickled but not unpickled
         return data
-    return packed_answers([_packable(answer) for answer in answers], is_busy)
+    return packed_answers([_packable(answer) for answer in answers], told)
 
 
 def _packable(answer: Answer) -> Answer:
     """Return the answer, or an error in its place if it cannot be pickled."""
     try:
-        unpacked_answers(packed_answers([answer]))
+        unpacked_answers(packed_answers([answer], Told(0, 0)))
     except Exception as failure:
         number, _, error = answer
         if error is None:

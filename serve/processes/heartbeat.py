@@ -60,6 +60,11 @@ class Heartbeat:
         self._last_count, self._checked = count, now
         return self._silence
 
+    def close(self) -> None:
+        """Free the memory. Other processes keep theirs."""
+        self._memory.close()
+        os.close(self._file)
+
     def reset(self) -> None:
         """Start over, for a process that replaces one that has ended."""
         self._memory[:] = bytes(_SIZE)

@@ -9,7 +9,8 @@ pickle is safe here: both ends are processes of one service and authenticate wit
 import pickle
 import time
 from collections.abc import Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,11 +32,29 @@ from lensbox.serve.engine.jobs import (
 Answer = tuple[int, Any, BaseException | None]  # number of the job; its result, or the error
 Request = tuple[int, Any, Sequence[tuple[int, int]], float, float]
 
-_RECORDS: tuple[Any, ...] = (
-    *(DetectJob, Photo, CodedJob, CodedPhoto, TiledJob, CanvasJob, LossJob),
-    *(Detections, CanvasDetections, Loss),
-)
-_NUMBERS = {record: number for number, record in enumerate(_RECORDS)}
+
+class Told(NamedTuple):
+    """What each message of an engine tells: its jobs, queued or running, and how many more it takes now."""
+
+    jobs: int
+    room: int
+
+
+# The fields of each record, in the order in which they travel.
+_FIELDS: dict[Any, tuple[str, ...]] = {
+    DetectJob: ("photo", "score_threshold", "iou_threshold"),
+    CodedJob: ("photo", "score_threshold", "iou_threshold"),
+    TiledJob: ("photo", "windows", "score_threshold", "iou_threshold"),
+    CanvasJob: ("canvases", "score_threshold", "iou_threshold"),
+    LossJob: ("predictions", "targets", "gradient"),
+    Photo: ("pixels", "width", "height", "window"),
+    CodedPhoto: ("source", "file", "orientation", "width", "height"),
+    Detections: ("boxes", "scores", "labels", "extras", "width", "height"),
+    CanvasDetections: ("boxes", "scores", "counts", "labels", "extras"),
+    Loss: ("value", "gradient"),
+}
+_RECORDS = list(_FIELDS.items())
+_NUMBERS = {record: (number, attrgetter(*fields)) for number, (record, fields) in enumerate(_RECORDS)}
 _LIST, _DICT, _TENSOR, _INTERLEAVED, _BYTES = -1, -2, -3, -4, -5
 
 
@@ -55,11 +74,10 @@ def read_request(message: bytes) -> Request:
     return request
 
 
-def packed_answers(answers: Sequence[Answer], is_busy: bool = False) -> bytes:
+def packed_answers(answers: Sequence[Answer], told: Told) -> bytes:
     """Return the message with these answers. Detections of all jobs travel as one array per output.
 
     One by one, the small arrays would take longer. All detections of an engine have the same outputs.
-    is_busy: whether the engine has further jobs.
     """
     found = [(job, one) for job, one, _ in answers if type(one) is DetectionArrays]
     jobs = [(job, len(one.scores), one.width, one.height) for job, one in found]
@@ -70,12 +88,12 @@ def packed_answers(answers: Sequence[Answer], is_busy: bool = False) -> bytes:
         for job, one, error in answers
         if type(one) is not DetectionArrays
     ]
-    return pickle.dumps((is_busy, jobs, columns, rest, list(map(bytearray, buffers))), 5)
+    return pickle.dumps((tuple(told), jobs, columns, rest, list(map(bytearray, buffers))), 5)
 
 
-def unpacked_answers(message: bytes) -> tuple[list[Answer], bool]:
-    """Return the answers of a message, in any order, and whether the engine has further jobs."""
-    is_busy, jobs, columns, rest, buffers = pickle.loads(message)
+def unpacked_answers(message: bytes) -> tuple[list[Answer], Told]:
+    """Return the answers of a message, in any order, and what the engine tells of its queue."""
+    told, jobs, columns, rest, buffers = pickle.loads(message)
     answers: list[Answer] = [(job, rebuilt(one, buffers), error) for job, one, error in rest]
     arrays = {name: np.ndarray(*column) for name, column in columns.items()}
     begin = 0
@@ -85,7 +103,7 @@ def unpacked_answers(message: bytes) -> tuple[list[Answer], bool]:
         boxes, scores, labels = parts.pop("boxes"), parts.pop("scores"), parts.pop("labels", None)
         answers.append((job, DetectionArrays(boxes, scores, labels, parts, width, height), None))
         begin = end
-    return answers, is_busy
+    return answers, Told(*told)
 
 
 def _columns(one: DetectionArrays) -> dict[str, NDArray[Any]]:
@@ -115,9 +133,9 @@ def taken_apart(value: Any, buffers: list[memoryview]) -> Any:
     if kind is memoryview:
         buffers.append(value)
         return [_BYTES, len(buffers) - 1]
-    if (number := _NUMBERS.get(kind)) is not None:
-        fields = value if isinstance(value, tuple) else vars(value).values()
-        return [number, *(taken_apart(one, buffers) for one in fields)]
+    if (record := _NUMBERS.get(kind)) is not None:
+        number, fields = record
+        return [number, *(taken_apart(one, buffers) for one in fields(value))]
     if kind is dict:
         return [_DICT, {name: taken_apart(one, buffers) for name, one in value.items()}]
     return [_LIST, value] if kind is list else value
@@ -139,7 +157,9 @@ def rebuilt(plain: Any, buffers: Sequence[memoryview]) -> Any:
     number, *fields = plain
     if number >= 0:
         # Most fields are numbers: a call for each would take longer than the rest.
-        return _RECORDS[number](*[rebuilt(one, buffers) if type(one) is list else one for one in fields])
+        record, names = _RECORDS[number]
+        values = [rebuilt(one, buffers) if type(one) is list else one for one in fields]
+        return record(**dict(zip(names, values, strict=True)))
     if number == _LIST:
         return fields[0]
     if number == _DICT:

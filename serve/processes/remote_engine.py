@@ -7,7 +7,6 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
 from multiprocessing.connection import Client
 from multiprocessing.reduction import send_handle
@@ -16,19 +15,18 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from lensbox.runtime.file.metadata import ArtifactMetadata
-from lensbox.serve.engine.engines import DescribedModel, Engines
+from lensbox.serve.engine.engines import DescribedModel
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
-from lensbox.serve.http.admission import AdmissionWindow
-from lensbox.serve.processes.child import EngineAddress
+from lensbox.serve.models.control import EngineAddress
 from lensbox.serve.processes.link import BusyWait, Link
-from lensbox.serve.processes.messages import cancellation, job_message, taken_apart, unpacked_answers
+from lensbox.serve.processes.messages import Told, cancellation, job_message, taken_apart, unpacked_answers
 from lensbox.serve.processes.shared_memory import Arena, aligned
 
 _log = logging.getLogger(__name__)
 
 _RETRY = 0.05  # seconds between attempts to connect
-FIRST_ATTEMPTS = 5.0  # seconds for the first attempts of all engines; a connection takes milliseconds
+_FORGOTTEN = 1.0  # seconds after which an idle engine is taken to have all its places
 
 Result = TypeVar("Result")
 
@@ -41,22 +39,26 @@ class _Pending(NamedTuple):
 class RemoteEngine:
     """Send jobs to an engine process. Reconnect when the supervisor has replaced the process.
 
-    arena: shared memory for the tensors of jobs. most: maximum number of jobs in flight. busy_poll: seconds
-    for which the event loop busy-polls while a single job is in flight.
+    arena: shared memory for the tensors of jobs. busy_poll: seconds for which the event loop busy-polls while
+    a single job is in flight.
+
+    Each answer of the engine tells how many jobs the engine has, and how many further ones it takes from this
+    process (`room_for`). So a front end decodes no image that the engine would refuse.
     """
 
-    def __init__(self, address: EngineAddress, arena: Arena, most: int, busy_poll: float = 0.0) -> None:
+    def __init__(self, address: EngineAddress, arena: Arena, busy_poll: float = 0.0) -> None:
         self._address = address
         self._arena = arena
-        self._most = most
         self._numbers = itertools.count()
         self._pending: dict[int, _Pending] = {}
-        self._window = AdmissionWindow(most)
+        self._told = Told(0, 0)
+        self._told_at = 0.0  # of `time.monotonic`
+        self._sent = 0  # jobs since then
+        self._places = 0  # jobs that an idle engine takes
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._model: DescribedModel | None = None
-        self._loaded = self._serves_others = False
-        self._tried = threading.Event()
+        self._loaded = False
         self._stopped = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
@@ -68,24 +70,28 @@ class RemoteEngine:
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._thread.start()
 
-    def wait_for_first_attempt(self, timeout: float) -> None:
-        """Block until the first attempt to connect has ended, at most `timeout` seconds."""
-        self._tried.wait(timeout)
-
     @property
     def waiting(self) -> int:
         """Number of jobs in flight."""
         return len(self._pending)
 
     @property
-    def places(self) -> int:
-        """Number of jobs of all front ends that the engine holds, queued or running."""
-        return self._most
+    def room(self) -> int:
+        """Number of further jobs that the engine would probably take from this process.
+
+        Without a job in flight no answer would correct an old word of the engine: it counts for a second, and
+        one job may always be sent.
+        """
+        if self._pending:
+            return self._told.room - self._sent
+        if time.monotonic() - self._told_at > _FORGOTTEN:
+            return self._places
+        return max(1, self._told.room)
 
     @property
     def serves_others(self) -> bool:
         """True if the engine had further jobs when it sent its latest answer."""
-        return self._serves_others
+        return self._told.jobs > 0
 
     @property
     def loaded(self) -> bool:
@@ -111,18 +117,16 @@ class RemoteEngine:
         return self._model
 
     def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        """Raise OverloadError if `submit` would, or if the engine's queue is probably full.
+        """Raise OverloadError if the engine's queue will probably be full once these requests are decoded.
 
-        Several front ends share the queue. Only the engine itself compares its queue with deadlines.
+        Only the engine itself compares its queue with deadlines.
         """
-        if not self._window.has_room(max(requests, len(self._pending))):  # a window has at most `most` places
+        if max(0, requests - len(self._pending)) >= self.room:
             raise OverloadError("the model's queue is full; try again later")
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """See `Instance.submit`. The future may raise OverloadError, because front ends share the queue."""
         self.ready_artifact()
-        if len(self._pending) >= self._most:
-            raise OverloadError(f"{self._most} jobs already wait for the model; try again later")
         buffers: list[memoryview] = []
         plain = taken_apart(job, buffers)
         offset, blocks = self._write(buffers)
@@ -130,7 +134,10 @@ class RemoteEngine:
         with self._lock:
             link = self._link
             if link is not None:
+                if not self._pending:
+                    self._told, self._sent = self._told._replace(room=self.room), 0
                 self._pending[number] = _Pending(future, offset)
+                self._sent += 1
         if link is None:
             self._free(offset)
             raise NotReadyError(self._why_not())
@@ -194,7 +201,6 @@ class RemoteEngine:
             try:
                 connection = Client(self._address.path, "AF_UNIX", self._address.key)
             except (OSError, EOFError):
-                self._tried.set()
                 self._stopped.wait(_RETRY)
                 continue
             try:
@@ -202,7 +208,6 @@ class RemoteEngine:
                 connection.send(self._arena.size)
                 send_handle(connection, self._arena.file, None)
             except (OSError, EOFError):  # the engine ended during the handshake
-                self._tried.set()
                 connection.close()
                 continue
             link = Link(connection, "lensbox-engine-link")
@@ -212,14 +217,14 @@ class RemoteEngine:
                 link.close()
                 self._disconnected()
 
-    def _talk(self, link: Link, metadata: str, device: str, decodes_jpeg: bool) -> None:
+    def _talk(self, link: Link, metadata: str, device: str, decodes_jpeg: bool, places: int) -> None:
         with self._lock:
             self._link = link
+            self._places, self._told_at, self._sent = places, -math.inf, 0
             self._model = DescribedModel(
                 ArtifactMetadata.from_json(metadata), torch.device(device), decodes_jpeg
             )
             self._loaded = True
-        self._tried.set()
         ended = threading.Event()
         loop = self._loop
         assert loop is not None
@@ -229,7 +234,9 @@ class RemoteEngine:
 
     def _take(self, message: bytes) -> None:
         """Handle a message from the engine: the answers to some jobs."""
-        answers, self._serves_others = unpacked_answers(message)
+        answers, told = unpacked_answers(message)
+        with self._lock:
+            self._told, self._told_at, self._sent = told, time.monotonic(), 0
         for number, result, error in answers:
             self._settle_job(number, result, error)
 
@@ -243,10 +250,6 @@ class RemoteEngine:
         self._free(pending.offset)
         if jobs == 1:
             self._wait.end()
-        if isinstance(error, OverloadError):
-            self._window.refused(jobs)
-        elif error is None:
-            self._window.answered()
         _settle(pending.future, result, error)
 
     def _disconnected(self) -> None:
@@ -259,25 +262,6 @@ class RemoteEngine:
             self._free(pending.offset)
             error = NotReadyError(f"the engine on {self._address.device} has ended; try again later")
             _settle(pending.future, None, error)
-
-
-class RemoteEngines(Engines):
-    """Several remote engines as one."""
-
-    def __init__(self, engines: Sequence[RemoteEngine]) -> None:
-        super().__init__(engines)
-        self._remote = engines
-
-    def start(self) -> None:
-        """Connect to all engines at the same time. Call it in the event loop that receives the results.
-
-        Wait for the first attempts, so that a front end that restarts while the model is ready refuses no
-        request.
-        """
-        super().start()
-        until = time.monotonic() + FIRST_ATTEMPTS
-        for engine in self._remote:
-            engine.wait_for_first_attempt(max(0.0, until - time.monotonic()))
 
 
 def _settle(future: "Future[Any]", result: Any, error: BaseException | None) -> None:

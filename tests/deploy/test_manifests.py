@@ -77,6 +77,7 @@ def test_kubernetes_takes_the_manifest() -> None:
     assert settings.threads == int(container["resources"]["limits"]["cpu"])
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert settings.artifact is not None
     assert mounted == {str(settings.artifact.parent), "/tmp"}
     before = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     assert pod["spec"]["terminationGracePeriodSeconds"] > before + settings.shutdown_timeout

@@ -45,4 +45,6 @@ def parameters_of(arguments: list[str]) -> dict[str, Any]:
 def settings_of(arguments: list[str]) -> Settings:
     """Return the settings that `lensbox serve` reads from arguments. Raises click's errors."""
     parameters = parameters_of(arguments)
-    return Settings(**{name: parameters[name] for name in Settings.__dataclass_fields__})
+    (artifact,) = parameters.pop("artifact")
+    names = Settings.__dataclass_fields__.keys() & parameters.keys()
+    return Settings(artifact, **{name: parameters[name] for name in names})

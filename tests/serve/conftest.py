@@ -69,7 +69,9 @@ class FakeArtifact:
 
     device = torch.device("cpu")
     decodes_jpeg = False
-    metadata = SimpleNamespace(canvas=None, classes=(), methods=("preprocess", "detect", "restore", "loss"))
+    metadata = SimpleNamespace(
+        name="fake", canvas=None, classes=(), methods=("preprocess", "detect", "restore", "loss")
+    )
 
     def __init__(self) -> None:
         self.gate = threading.Event()

@@ -1,20 +1,12 @@
 """Several engines as one."""
 
-import threading
 from concurrent.futures import Future
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from waiting import wait_until
 
-from lensbox.serve.engine.engines import Engines
+from lensbox.serve.engine.engines import Absent, Engines
 from lensbox.serve.errors import NotReadyError, OverloadError
-from lensbox.serve.http import app
-from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.settings import Settings
 
 
 class FakeEngine:
@@ -22,7 +14,7 @@ class FakeEngine:
 
     def __init__(self, name: str, waiting: int, failure: Exception | None = None) -> None:
         self.name, self.waiting, self.failure = name, waiting, failure
-        self.places = 10
+        self.room = 10
         self.loaded = self.stopped = self.serves_others = False
         self.lost = ""
 
@@ -66,7 +58,7 @@ def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
     engines.start()
     assert engines.loaded
     assert [_job(engines) for _ in range(5)] == ["b", "b", "stuck", "b", "stuck"]
-    assert (engines.waiting, engines.places, engines.serves_others) == (7, 20, False)
+    assert (engines.waiting, engines.room, engines.serves_others) == (7, 20, False)
     second.serves_others = True
     assert engines.serves_others
     first.lost = "its context is ruined"
@@ -97,24 +89,9 @@ def test_skips_engines_that_are_full_or_down() -> None:
         engines.ready_artifact()
 
 
-def test_fails_to_start_if_one_engine_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Exception | None] = []
-    failed = threading.Event()
-
-    def load(settings: Settings) -> Any:
-        if settings.device == "cpu":
-            raise RuntimeError("no such device")
-        assert failed.wait(60)  # the second engine loads after the first has failed
-        return SimpleNamespace(device=torch.device("cpu"))
-
-    def on_started(failure: Exception | None) -> None:
-        told.append(failure)
-        failed.set()
-
-    monkeypatch.setattr(app, "load_model", load)
-    settings = Settings(Path("unused"), devices="cpu,cuda:0")
-    engines = app.make_engine(settings, None, on_started, Metrics())
-    engines.start()
-    wait_until(lambda: engines.loaded)
-    assert engines.stop(60)
-    assert [str(failure) for failure in told] == ["no such device"]
+def test_an_absent_engine_says_why() -> None:
+    engine = Absent("the model is unloaded")
+    assert (engine.loaded, engine.missing, engine.stop(0.0)) == (False, ["the model is unloaded"], True)
+    for refused in (engine.ready_artifact, engine.check_room):
+        with pytest.raises(NotReadyError, match="the model is unloaded"):
+            refused()

@@ -18,9 +18,9 @@ from lensbox.serve.settings import Settings
 
 def test_computes_in_one_thread(make: Make, fake: Any, begin: Begin) -> None:
     instance = make(queue_size=20)
-    assert not instance.is_busy
+    assert not instance.jobs
     futures = [begin(instance), *(instance.submit(LOSS) for _ in range(10))]
-    assert instance.is_busy
+    assert instance.jobs
     fake.gate.set()
     found = instance.submit(photo_job(3, 5, 7)).result(PATIENCE)
     assert results(*futures) == [ANSWER] * 11
@@ -28,7 +28,7 @@ def test_computes_in_one_thread(make: Make, fake: Any, begin: Begin) -> None:
     assert fake.calls == [("loss", (2, 4))] * 11 + [("detect", ((3, 5, 7), None, None))]
     assert len(fake.threads) == 1
     assert threading.get_ident() not in fake.threads
-    wait_until(lambda: not instance.is_busy)
+    wait_until(lambda: instance.jobs == 0)
 
 
 def test_stop_waits_for_queued_jobs(make: Make, fake: Any, begin: Begin) -> None:

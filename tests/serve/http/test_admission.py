@@ -10,8 +10,6 @@ import pytest
 from services import Running, Start, connect, problem_of
 from waiting import wait_until
 
-from lensbox.serve.http.admission import AdmissionWindow
-
 _LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
 
 
@@ -35,7 +33,7 @@ def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
     running = _occupied(start(queue_size=1), fake, png)
     client = running.client
     running.send("/v1/detect", content=png)
-    wait_until(lambda: running.service.engine.waiting == 1)
+    wait_until(lambda: running.service.models.waiting == 1)
     for response in (client.post("/v1/detect", content=png), client.post("/v1/loss", json=_LOSS)):
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         message = "1 jobs already wait for the model; try again later"
@@ -82,7 +80,7 @@ def test_drops_the_job_of_a_client_that_hangs_up(start: Start, fake: Any, png: b
     with connect(running.client.base_url) as connection:
         connection.sendall(b"POST /v1/loss HTTP/1.1\r\nHost: x\r\nContent-Length: 63\r\n\r\n")
         connection.sendall(b'{"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1.0000]]}')
-        wait_until(lambda: running.service.engine.waiting == 1)
+        wait_until(lambda: running.service.models.waiting == 1)
     wait_until(lambda: running.service.in_progress == 1)
     fake.gate.set()
     assert running.statuses() == [200]
@@ -124,7 +122,7 @@ def test_enforces_the_clients_deadline(start: Start, fake: Any, png: bytes) -> N
     running = _occupied(start(), fake, png)
     for headers in ({}, {"X-Request-Timeout-Ms": "86400000"}):
         running.send("/v1/detect", content=png, headers=headers)
-    wait_until(lambda: running.service.engine.waiting == 2)
+    wait_until(lambda: running.service.models.waiting == 2)
     bodies: dict[str, Any] = {"/v1/detect": {"content": png}, "/v1/loss": {"json": _LOSS}}
     for path, body in bodies.items():
         response = running.client.post(path, **body, headers={"X-Request-Timeout-Ms": "50"})
@@ -134,45 +132,3 @@ def test_enforces_the_clients_deadline(start: Start, fake: Any, png: bytes) -> N
     fake.gate.set()
     assert running.statuses() == [200, 200, 200]
     assert [name for name, _ in fake.calls] == ["detect"] * 3  # late jobs are not computed
-
-
-def test_pauses_after_a_refusal_until_an_answer() -> None:
-    now = 100.0
-    window = AdmissionWindow(10, lambda: now)
-    assert window.has_room(0)
-    window.refused(1)
-    assert not window.has_room(0)
-    window.answered()
-    assert window.has_room(0)
-    window.refused(1)
-    now += 0.019
-    assert not window.has_room(0)
-    now += 0.002
-    assert window.has_room(0)
-
-
-def test_window_decreases_by_a_quarter_and_increases_by_one() -> None:
-    now = 100.0
-    window = AdmissionWindow(100, lambda: now)
-
-    def size() -> int:
-        return sum(map(window.has_room, range(200)))
-
-    assert size() == 100
-    for jobs in range(40, 30, -1):  # ten refusals of forty jobs in flight count as one round
-        window.refused(jobs)
-    for _ in range(30):
-        window.answered()
-    assert size() == 31
-    for _ in range(31):
-        window.answered()
-    assert size() == 32
-    window.refused(32)
-    now += 0.1
-    assert size() == 24
-    for _ in range(100):  # the window never falls below 1
-        window.refused(1)
-        now += 0.1
-    assert size() == 1
-    now += 1.1
-    assert size() == 100

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from services import Start
 
-from lensbox.serve.http.api_keys import ApiKeyError, read_keys
+from lensbox.serve.http.api_keys import ApiKeyError, Keys, read_keys
 from lensbox.serve.http.paths import ENDPOINTS
+from lensbox.serve.settings import Settings
 
 _ALICE, _BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 _OPEN = [
@@ -22,29 +23,40 @@ _OPEN = [
 ]
 
 
+def _read(**settings: Any) -> Keys:
+    return read_keys(Settings(Path("unused"), **settings))
+
+
 @pytest.mark.parametrize("text", [f"# É, hers\n\n  {_ALICE}\r\n{_BOB}\n", f"{_ALICE}, {_BOB},"])
 def test_reads_a_file_or_else_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    assert read_keys(None) == ()
+    both = (_ALICE.encode(), _BOB.encode())
+    assert _read() == Keys()
     (tmp_path / "keys").write_text(text, "utf-8-sig")  # with the mark that Windows adds
-    assert read_keys(tmp_path / "keys") == (_ALICE.encode(), _BOB.encode())
+    assert _read(api_keys_file=tmp_path / "keys").api == both
     monkeypatch.setenv("LENSBOX_API_KEYS", text)
-    assert read_keys(None) == (_ALICE.encode(), _BOB.encode())
+    monkeypatch.setenv("LENSBOX_ADMIN_KEY", _ALICE)
+    assert _read() == Keys(both, both[0])
     (tmp_path / "other").write_text(_BOB)
-    assert read_keys(tmp_path / "other") == (_BOB.encode(),)
+    assert _read(api_keys_file=tmp_path / "other", admin_key_file=tmp_path / "other") == Keys(
+        both[1:], both[1]
+    )
 
 
 def test_rejects_invalid_keys_without_showing_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("secret", "s" * 257, "secret of a spaced key", "secret-clé-du-navigateur"):
         (tmp_path / "keys").write_text(f"{_ALICE}\n{wrong}", "utf-8")
         with pytest.raises(ApiKeyError) as caught:
-            read_keys(tmp_path / "keys")
+            _read(api_keys_file=tmp_path / "keys")
         rule = f"key 2 must be 16 to 256 visible ASCII characters, got {len(wrong)} characters"
         assert str(caught.value).endswith(f"/keys: {rule}")
+    monkeypatch.setenv("LENSBOX_ADMIN_KEY", f"{_ALICE},{_BOB}")
+    with pytest.raises(ApiKeyError, match=r"^there must be one admin key, got 2$"):
+        _read()
     monkeypatch.setenv("LENSBOX_API_KEYS", "# none")
     with pytest.raises(ApiKeyError, match=r"^LENSBOX_API_KEYS must have at least one key, got none$"):
-        read_keys(None)
+        _read()
 
 
 @pytest.fixture

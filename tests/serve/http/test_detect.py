@@ -143,7 +143,7 @@ def test_engine_decodes_the_jpeg_files_that_its_gpu_takes(
         assert set(taken) == {jpeg, turned, damaged, jpeg[:-300]}
         taken.clear()
         # It also decodes a file for which the engine has no place.
-        patch.setattr(Instance, "waiting", service.service.engine.places)
+        patch.setattr(Instance, "room", 0)
         crowded = ask(service.client)
         assert not taken
     expected = ask(client)

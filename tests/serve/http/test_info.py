@@ -34,7 +34,7 @@ def test_a_loading_service_is_alive_but_not_ready(start_service: Start, fake: An
     finally:
         loading.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)
-    assert client.get("/readyz").json() == {"status": "ready"}
+    assert client.get("/readyz").json() == {"status": "ready", "models": {"fake": "1"}}
     # A lost device ends readiness, and health, so that the service is restarted.
     fake.error = fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
     response = client.post("/v1/detect", content=png)

@@ -46,7 +46,10 @@ _OPERATIONS = [
     "GET /v2",
     "GET /v2/health/live",
     "GET /v2/health/ready",
+    "GET /v1/models",
     "POST /v2/repository/index",
+    "POST /v2/repository/models/{name}/load",
+    "POST /v2/repository/models/{name}/unload",
     *(f"GET {_V2_MODEL}{what}" for what in ("", "/ready", "/config", "/stats")),
     f"POST {_V2_MODEL}/infer",
 ]

@@ -209,9 +209,10 @@ def test_numbers_as_json() -> None:
         Wanted(TensorSpec("scores", "FP32", (-1, -1)), False),
         Wanted(TensorSpec("counts", "INT32", (-1,)), False),
     )
-    answer = infer_answer(InferRequest(None, Tensor(), None, None, wanted), 'a "name"', found)
+    served: Any = SimpleNamespace(name='a "name"', version="7")
+    answer = infer_answer(InferRequest(None, Tensor(), None, None, wanted), served, found)
     document = json.loads(bytes(answer.body), parse_constant=lambda name: pytest.fail(name))
-    assert document["model_name"] == 'a "name"'
+    assert (document["model_name"], document["model_version"]) == ('a "name"', "7")
     assert document["outputs"][0]["data"] == [0.5, None, None, 1.0]
     assert document["outputs"][1] == {"name": "counts", "datatype": "INT32", "shape": [2], "data": [2, 1]}
     assert HEADER_LENGTH not in answer.headers

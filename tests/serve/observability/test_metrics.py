@@ -86,7 +86,7 @@ def test_reports_queued_jobs(start: Start, fake: Any) -> None:
     fake.gate.clear()
     for _ in range(3):
         running.send("/v1/loss", json=_LOSS)
-    wait_until(lambda: running.service.engine.waiting == 2 and running.service.in_progress == 3)
+    wait_until(lambda: running.service.models.waiting == 2 and running.service.in_progress == 3)
     samples = _samples(running.client)
     assert _value(samples, "lensbox_queue_jobs") == 2
     assert _value(samples, "lensbox_requests_in_progress") == 3

@@ -21,7 +21,14 @@ from lensbox.serve.engine.jobs import (
     TiledJob,
 )
 from lensbox.serve.errors import NotReadyError
-from lensbox.serve.processes.messages import Answer, packed_answers, rebuilt, taken_apart, unpacked_answers
+from lensbox.serve.processes.messages import (
+    Answer,
+    Told,
+    packed_answers,
+    rebuilt,
+    taken_apart,
+    unpacked_answers,
+)
 
 
 def _round_trip(value: Any) -> Any:
@@ -76,7 +83,7 @@ def test_other_jobs_round_trip() -> None:
 )
 def test_tensors_round_trip(values: torch.Tensor) -> None:
     canvases = CanvasDetections(values, values, values, None, {"mask": values})
-    ((_, answer, _),), _ = unpacked_answers(packed_answers([(1, canvases, None)]))
+    ((_, answer, _),), _ = unpacked_answers(packed_answers([(1, canvases, None)], Told(0, 1)))
     for found in (_round_trip(values), answer.boxes, answer.extras["mask"]):
         assert (found.dtype, found.shape) == (values.dtype, values.shape)
         assert found.is_contiguous() is values.is_contiguous()
@@ -101,8 +108,8 @@ def test_answers_round_trip(named: bool) -> None:
     tiled = sent[0].copied()
     answers: list[Answer] = [(number, result, None) for number, result in enumerate([*sent, *others])]
     answers += [(8, tiled, None), (9, None, NotReadyError("ended"))]
-    arrived, is_busy = unpacked_answers(packed_answers(answers, is_busy=named))
-    assert is_busy is named
+    arrived, told = unpacked_answers(packed_answers(answers, Told(3, 9)))
+    assert told == Told(3, 9)
     found = {number: (result, error) for number, result, error in arrived}
     assert isinstance(found[9][1], NotReadyError)
     assert [found[number] for number in (3, 4)] == [(other, None) for other in others]

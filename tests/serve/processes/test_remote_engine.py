@@ -19,8 +19,8 @@ from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job
-from lensbox.serve.errors import NotReadyError
-from lensbox.serve.processes.child import EngineAddress, new_address
+from lensbox.serve.errors import NotReadyError, OverloadError
+from lensbox.serve.models.control import EngineAddress, new_address
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
@@ -28,10 +28,10 @@ if hasattr(os, "memfd_create"):
     from multiprocessing.connection import Client, Listener
     from multiprocessing.reduction import send_handle
 
-    from lensbox.serve.processes import remote_engine
     from lensbox.serve.processes.engine_process import FrontEnds, Reply, accept
     from lensbox.serve.processes.link import Link
-    from lensbox.serve.processes.remote_engine import RemoteEngine, RemoteEngines
+    from lensbox.serve.processes.messages import Told
+    from lensbox.serve.processes.remote_engine import RemoteEngine
     from lensbox.serve.processes.shared_memory import Arena
 
 
@@ -42,9 +42,9 @@ class FakeEngine:
     """Accept jobs. A test answers them."""
 
     def __init__(self, artifact: Artifact) -> None:
-        self.jobs: list[Reply] = []
+        self.replies: list[Reply] = []
         self.last: Any = None
-        self.is_busy = False
+        self.told = Told(0, 8)
         self._model = SimpleNamespace(
             metadata=artifact.metadata, device=torch.device("cpu"), decodes_jpeg=True
         )
@@ -52,9 +52,17 @@ class FakeEngine:
     def ready_artifact(self) -> Any:
         return self._model
 
+    @property
+    def jobs(self) -> int:  # of other front ends, too
+        return self.told.jobs
+
+    def room_for(self, processes: int) -> int:
+        assert processes >= 1
+        return self.told.room
+
     def enqueue(self, job: Any, reply: Reply, deadline: float, asked: float) -> None:
         self.last = job
-        self.jobs.append(reply)
+        self.replies.append(reply)
 
 
 class Pair:
@@ -71,7 +79,7 @@ class Pair:
         self._closed = False
         self._receiver = threading.Thread(target=self._receive)
         self._receiver.start()
-        self.remote = RemoteEngine(self.address, self.arena, 8, busy_poll=0.01)
+        self.remote = RemoteEngine(self.address, self.arena, busy_poll=0.01)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -94,15 +102,15 @@ class Pair:
 
     def submit(self, job: Job[Any] = PLAIN) -> "Future[Any]":
         """Submit a job from the event loop; return its future once the job has come to the engine."""
-        count = len(self.engine.jobs)
+        count = len(self.engine.replies)
         future: Future[Any] = self.call(lambda: self.remote.submit(job))
-        wait_until(lambda: len(self.engine.jobs) == count + 1)
+        wait_until(lambda: len(self.engine.replies) == count + 1)
         return future
 
     def answers(self) -> bool:
         """Return whether a new job gets its answer."""
         future = self.submit()
-        self.engine.jobs[-1].set_result("good")
+        self.engine.replies[-1].set_result("good")
         return bool(future.result(PATIENCE) == "good")
 
     def stop_receiving(self) -> None:
@@ -128,13 +136,13 @@ def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
     pair.connect()
     futures = [pair.submit() for _ in range(3)]
     assert not pair.arena.is_empty
-    for number, is_busy in ((2, True), (0, False)):
-        pair.engine.is_busy = is_busy
-        pair.engine.jobs[number].set_result(number)
+    for number, jobs in ((2, 5), (0, 0)):
+        pair.engine.told = Told(jobs, 8)
+        pair.engine.replies[number].set_result(number)
         assert futures[number].result(PATIENCE) == number
-        assert pair.remote.serves_others is is_busy
+        assert pair.remote.serves_others is (jobs > 0)
     futures[1].cancel()
-    wait_until(pair.engine.jobs[1].cancelled)
+    wait_until(pair.engine.replies[1].cancelled)
     wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
 
 
@@ -149,7 +157,7 @@ def test_a_jpeg_file_arrives_and_may_be_refused(pair: Pair, encode: Encode, arti
     assert bytes(arrived.file) == file
     assert (arrived.orientation, arrived.width, arrived.height) == (6, photo.width, photo.height)
     pair.engine.last = arrived = None
-    pair.engine.jobs[0].set_result(None)  # the CPU must decode the file
+    pair.engine.replies[0].set_result(None)  # the CPU must decode the file
     assert future.result(PATIENCE) is None
     wait_until(lambda: pair.arena.is_empty)
 
@@ -158,8 +166,8 @@ def test_a_result_without_a_pickle_fails_one_job(pair: Pair, caplog: pytest.LogC
     pair.connect()
     good, failed = pair.submit(), pair.submit()
     pair.stop_receiving()  # so that both answers go together
-    pair.engine.jobs[0].set_result("good")
-    pair.engine.jobs[1].set_result(threading.Lock())  # cannot be pickled
+    pair.engine.replies[0].set_result("good")
+    pair.engine.replies[1].set_result(threading.Lock())  # cannot be pickled
     pair.front_ends.receive(0)
     assert good.result(PATIENCE) == "good"
     with pytest.raises(Exception, match="cannot pickle"):
@@ -172,7 +180,7 @@ def test_a_disconnected_front_end_cancels_its_jobs(pair: Pair) -> None:
     pair.connect()
     pair.submit()
     assert pair.remote.stop(PATIENCE)
-    wait_until(pair.engine.jobs[0].cancelled)
+    wait_until(pair.engine.replies[0].cancelled)
     assert pair.front_ends.connected == []
 
 
@@ -206,17 +214,26 @@ def test_a_lost_engine_fails_its_jobs(pair: Pair) -> None:
     assert pair.answers()
 
 
-def test_the_start_waits_for_a_ready_engine_and_for_no_missing_one(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote_engine, "FIRST_ATTEMPTS", 2 * PATIENCE)
-    missing = RemoteEngine(new_address("cpu"), pair.arena, 8)
-
-    def start() -> None:
-        RemoteEngines([missing, pair.remote]).start()
-        assert pair.remote.ready_artifact().decodes_jpeg
-
-    pair.call(start)
+def test_the_engine_tells_how_many_jobs_it_takes(pair: Pair) -> None:
     with pytest.raises(NotReadyError, match="still loading"):
-        missing.ready_artifact()
-    missing.stop(PATIENCE)
+        pair.remote.ready_artifact()
+    pair.connect()
+    pair.remote.check_room(requests=7)  # the handshake told of eight places
+    with pytest.raises(OverloadError, match="queue is full"):
+        pair.remote.check_room(requests=8)
+    first, second = pair.submit(), pair.submit()
+    assert pair.remote.room == 6
+    pair.engine.told = Told(40, 1)
+    pair.engine.replies[0].set_result("good")
+    assert first.result(PATIENCE) == "good"
+    pair.remote.check_room(requests=1)  # its own job is in flight already
+    with pytest.raises(OverloadError, match="queue is full"):
+        pair.remote.check_room(requests=2)
+    pair.submit()
+    assert pair.remote.room == 0
+    pair.engine.told = Told(40, 0)
+    for job in pair.engine.replies[1:]:
+        job.set_result("good")
+    second.result(PATIENCE)
+    wait_until(lambda: pair.remote.waiting == 0)
+    assert pair.remote.room == 1  # one job finds out whether there is room again

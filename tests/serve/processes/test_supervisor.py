@@ -1,14 +1,12 @@
 """Front ends and engines in separate processes: answers, restarts and shutdown."""
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,12 +16,11 @@ from services import Encode, connect, refuses
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.serve.processes import supervisor
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
 if hasattr(os, "memfd_create"):
-    from lensbox.serve.processes.heartbeat import Heartbeat
+    pass
 
 KEY = "alice-0123456789abcdef"
 
@@ -134,7 +131,8 @@ def test_processes_return_the_artifacts_results(
             assert (answer["width"], answer["height"]) == (200, 120)
             scores = [found["score"] for found in answer["detections"]]
             assert scores == pytest.approx(expected.scores.tolist(), rel=1e-4)
-    answered = 'lensbox_requests_total{route="/v1/detect",status="200"}'
+    labels = 'model="face_detector",model_version="1",route="/v1/detect",status="200"'
+    answered = f"lensbox_requests_total{{{labels}}}"
     boxes = {"predictions": [[[0, 0, 1, 1], [0, 0, 2, 2]], []], "targets": [[[0, 0, 1, 1]], []]}
     for _ in range(4):  # whichever front end answers
         loss = ask(f"{url}/v1/loss", "POST", json={**boxes, "gradient": True}).json()
@@ -181,37 +179,6 @@ def test_sigterm_refuses_connections_and_answers_accepted_requests(
     assert "Traceback" not in process.log
 
 
-def test_retries_a_failed_start_with_back_off(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Retry a failed start, for example after the fork server was killed."""
-    monkeypatch.setattr(supervisor, "ensure_fork_server", lambda: None)
-    starts: list[None] = []
-
-    class Process:
-        exitcode = None
-
-        def __init__(self, **_: Any) -> None:
-            pass
-
-        def start(self) -> None:
-            starts.append(None)
-            if len(starts) <= 3:
-                raise EOFError
-
-    now = 100.0
-    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now))
-    context: Any = SimpleNamespace(Process=Process, Pipe=multiprocessing.Pipe)
-    child = supervisor.Child("an engine", "engine-0", print, (), Heartbeat(), lambda _: 1.0, reports=True)
-    restarts: Any = None
-    for _ in range(10):
-        supervisor.keep_alive(child, context, restarts)
-        now += 0.2
-    assert len(starts) == 4  # at 0, 0.2, 0.8 and 1.8 seconds
-    assert child.process is not None
-    assert caplog.text.count("an engine cannot be started; retrying: ") == 3
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_second_signal_or_killed_supervisor_ends_all_processes(
@@ -242,8 +209,8 @@ def test_ctrl_c_while_loading_exits_with_0(artifact_path: Path, moment: str) -> 
 
 @pytest.mark.exhaustive
 def test_stuck_processes_are_replaced(artifact_path: Path, png: bytes) -> None:
-    sooner = "import lensbox.serve.processes.supervisor as supervisor\n"
-    sooner += "supervisor.SILENCE, supervisor.ENGINE_SILENCE = 3.0, 1.0"
+    sooner = "from lensbox.serve.processes import group\nfrom lensbox.serve.processes import supervisor\n"
+    sooner += "supervisor.SILENCE, group.ENGINE_SILENCE = 3.0, 1.0"
     options = ("--frontends", "1", "--answer-timeout", "2", "--engine-timeout", "2")
     with ServeProcess(artifact_path, *options, before=sooner) as process:
         url = process.ready()

@@ -1,0 +1,95 @@
+"""GET /v1/models; the repository extension of protocol v2: index, load and unload models."""
+
+import json
+from typing import Any
+
+from fastapi import Request
+
+from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.http.service import service_of
+from lensbox.serve.requests.body import receive
+from lensbox.serve.requests.futures import NO_DEADLINE
+
+_LARGEST = 1 << 16  # bytes of a body
+
+
+async def models(request: Request) -> Any:
+    """The models that are served, with the versions that serve. The default model is the first."""
+    models = service_of(request).models
+    models.check_loaded()
+    rows = [
+        {"name": served.name, "version": served.version, "default": served is models.default}
+        for served in models.all
+        if served.is_wanted
+    ]
+    return {"models": rows}
+
+
+async def index(request: Request) -> Any:
+    """All models and versions that lie in the folder or are served, with their states."""
+    asked = await _body(request)
+    rows = (await service_of(request).models.order("index")).content
+    return [row for row in rows if row["state"] == "READY" or asked.get("ready") is not True]
+
+
+async def load(request: Request) -> Any:
+    """Let the newest version of a model take over, or the one in `parameters.version`.
+
+    The answer comes once all new requests get the new version. After a failure, nothing has changed.
+    """
+    return await _change(request, "load")
+
+
+async def unload(request: Request) -> Any:
+    """End a model once its requests are answered."""
+    return await _change(request, "unload")
+
+
+async def _change(request: Request, action: str) -> dict[str, str]:
+    request.app.state.keys.check_admin(request.headers)
+    asked = await _body(request)
+    version = _version(asked.get("parameters") or {}) if action == "load" else None
+    result = await service_of(request).models.order(action, request.path_params["name"], version)
+    if result.failure:
+        raise ApiError(409, f"not_{action}ed", result.failure)
+    return {"model_name": result.content["name"], "model_version": result.content["version"]}
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the object in a body; an empty one for an empty body. Raises what `receive` raises."""
+    try:
+        content, _ = await receive(request, _LARGEST, service_of(request).settings, NO_DEADLINE)
+        parsed = json.loads(content)
+    except ApiError as error:
+        if error.code != "empty_body":
+            raise
+        return {}
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict) or not isinstance(parsed.get("parameters") or {}, dict):
+        raise _invalid("the body must be a JSON object, with an object as `parameters`, got another one")
+    return parsed
+
+
+def _version(parameters: dict[str, Any]) -> int | None:
+    """Return the version in `parameters.version`, or in the policy of tritonclient's `config`."""
+    version, config = parameters.get("version"), parameters.get("config")
+    others = sorted(parameters.keys() - {"version", "config"})
+    if others:  # tritonclient's files
+        raise _invalid(f"parameters must be version or config, got {shown(others)}")
+    if config is not None:
+        try:
+            (version,) = json.loads(config)["version_policy"]["specific"]["versions"]
+        except (ValueError, TypeError, LookupError, RecursionError):
+            rule = '{"version_policy": {"specific": {"versions": [N]}}}'
+            raise _invalid(f"config must be {rule}, got {shown(config)}") from None
+    if version is None:
+        return None
+    text = str(version)
+    if isinstance(version, bool) or not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise _invalid(f"version must be a number, got {shown(version)}")
+    return int(text)
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(400, "invalid_parameter", message)

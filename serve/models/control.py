@@ -1,0 +1,77 @@
+"""The messages between the supervisor and its processes, each a record through one pipe.
+
+The supervisor sends a `Table` at each change, and a `Result` for each `Order`. A front end sends a `Report`
+at each change of what it uses. Tables and reports are whole states, so a front end that starts needs only
+the latest table.
+"""
+
+import secrets
+from typing import Any, NamedTuple
+
+
+class EngineAddress(NamedTuple):
+    """path: name of an abstract Unix socket. key: shared secret of both ends. device: the engine's device."""
+
+    path: str
+    key: bytes
+    device: str
+
+
+def new_address(device: str) -> EngineAddress:
+    """Return a random address."""
+    return EngineAddress(f"\0lensbox-{secrets.token_hex(8)}", secrets.token_bytes(32), device)
+
+
+class Row(NamedTuple):
+    """A model. group: number of the engine processes that serve; None if there are none, for a `reason`.
+
+    is_wanted: False for a model that was unloaded.
+    """
+
+    name: str
+    version: str
+    group: int | None
+    addresses: tuple[EngineAddress, ...]
+    reason: str
+    is_wanted: bool
+
+
+class Table(NamedTuple):
+    """All models, the default model first. Later tables have higher numbers."""
+
+    number: int
+    rows: tuple[Row, ...]
+
+
+class Report(NamedTuple):
+    """The groups that a front end uses after a table, and those among them that get its new requests."""
+
+    number: int
+    serving: frozenset[int]
+    used: frozenset[int]
+
+
+class Order(NamedTuple):
+    """A request to load, to unload, or for the index. version: None for the newest."""
+
+    ticket: int
+    action: str
+    name: str = ""
+    version: int | None = None
+
+
+class Result(NamedTuple):
+    """The end of an order. failure: "" after a success. content: model and version, or the index."""
+
+    ticket: int
+    failure: str
+    content: Any = None
+
+
+class Loaded(NamedTuple):
+    """What an engine tells when it is ready: the model's name, what it takes (`memory.Need`), and how long it
+    took to load."""
+
+    name: str
+    need: Any
+    seconds: float

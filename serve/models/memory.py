@@ -1,0 +1,81 @@
+"""Memory: how much an engine has taken, and how much is left for another one beside it."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from lensbox.common.errors import ExitCode, LensboxError
+
+_GIB = 1 << 30
+_CONTEXT = 1 << 29  # bytes of a CUDA context, which torch does not count
+_RESERVE = 1.1  # of the need: two loads of one file differ a little
+
+
+class ShortMemoryError(LensboxError):
+    """The memory does not suffice for two versions."""
+
+    exit_code = ExitCode.UNUSABLE
+
+
+class Need(NamedTuple):
+    """Bytes of one engine on the host, and on its device (0 on a CPU)."""
+
+    host: int
+    device: int
+
+
+def used_by_this_process(device: torch.device) -> Need:
+    """Return what an engine takes, without memory that it shares with other processes."""
+    host = sum(_values(Path("/proc/self/smaps_rollup"), "Private_Clean:", "Private_Dirty:"))
+    return Need(host << 10, torch.cuda.memory_reserved(device) + _CONTEXT if device.type == "cuda" else 0)
+
+
+def check_memory(need: Need, device: torch.device, engines: int) -> None:
+    """Raise ShortMemoryError unless this many engines of a new version fit beside what runs now.
+
+    need: of one engine of the version that serves. All engines start at the same time, on one host.
+    """
+    _check("the host", need.host * engines, host_memory_left())
+    if device.type == "cuda":
+        _check(str(device), need.device, torch.cuda.mem_get_info(device)[0])
+
+
+def _check(owner: str, need: int, left: int) -> None:
+    if need * _RESERVE > left:
+        raise ShortMemoryError(
+            f"the memory of {owner} must suffice for two versions: {need * _RESERVE / _GIB:.2f} GiB more, "
+            f"got {left / _GIB:.2f} GiB; `--swap in-place` ends the old version first"
+        )
+
+
+def host_memory_left(
+    meminfo: Path = Path("/proc/meminfo"),
+    cgroups: Path = Path("/sys/fs/cgroup"),
+    own_cgroup: Path = Path("/proc/self/cgroup"),
+) -> int:
+    """Return the bytes that processes can still take: of the machine, or of the container if fewer."""
+    left = min(_values(meminfo, "MemAvailable:"), default=1 << 40) << 10
+    names = [line[3:] for line in _lines(own_cgroup) if line.startswith("0::")]
+    folder = cgroups / names[0].lstrip("/") if names else cgroups
+    for group in (folder, *folder.parents):
+        limit, used = _lines(group / "memory.max"), _lines(group / "memory.current")
+        if limit and used and limit[0] != "max":
+            cache = sum(_values(group / "memory.stat", "inactive_file"))  # the kernel gives it back
+            left = min(left, int(limit[0]) - int(used[0]) + cache)
+        if group == cgroups:
+            break
+    return max(0, left)
+
+
+def _values(path: Path, *names: str) -> list[int]:
+    """Return the numbers behind these names, one name a line."""
+    words = (line.split() for line in _lines(path))
+    return [int(line[1]) for line in words if len(line) > 1 and line[0] in names]
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:  # absent, for example outside of a container
+        return []

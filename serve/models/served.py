@@ -1,0 +1,118 @@
+"""The models that a process answers for, and the one reference of each model that a swap moves."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+
+from lensbox.serve.engine.engines import Engine, Model
+from lensbox.serve.errors import ApiError, NotReadyError, shown
+from lensbox.serve.models.control import Result
+
+
+class Served:
+    """One version of a model. A request holds its version from admission to the end of the answer.
+
+    name: "" for the name in the artifact's metadata. is_wanted: False for a model that was unloaded.
+    in_progress: number of admitted requests. inferences: number of requests of protocol v2 in this process,
+    by success. Only the event loop changes these two.
+    """
+
+    def __init__(self, engine: Engine, name: str = "", version: str = "1", is_wanted: bool = True) -> None:
+        self._name = name
+        self.engine = engine
+        self.version = version
+        self.is_wanted = is_wanted
+        self.in_progress = 0
+        self.inferences: Counter[bool] = Counter()
+
+    @property
+    def name(self) -> str:
+        """The model's name; "" until the model is loaded if only the artifact has the name."""
+        if not self._name and self.engine.loaded:
+            self._name = self.engine.ready_artifact().metadata.name
+        return self._name
+
+    @property
+    def model(self) -> Model:
+        """The loaded artifact's description. Raises NotReadyError."""
+        return self.engine.ready_artifact()
+
+    @cached_property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of each answer, in ASGI's form. Read them once the model is loaded."""
+        values = (b"lensbox-model", self.name), (b"lensbox-version", self.version)
+        return [(header, value.encode("latin-1", "replace")) for header, value in values]
+
+
+class Models:
+    """All models of a service. A swap replaces `default` and `all`, in the event loop, and nothing else.
+
+    default: answers /v1/detect and /v1/loss. all: by name.
+    """
+
+    def __init__(self, default: Served, others: Sequence[Served] = ()) -> None:
+        self.default = default
+        self.all: tuple[Served, ...] = (default, *others)
+
+    async def start(self) -> None:
+        """Begin to load."""
+        self.default.engine.start()
+
+    async def stop(self, timeout: float) -> bool:
+        """Stop. Return False if the engine has not stopped after `timeout` seconds."""
+        return await asyncio.to_thread(self.default.engine.stop, timeout)
+
+    async def order(self, action: str, name: str = "", version: int | None = None) -> Result:
+        """Refuse to load and to unload: that needs processes for the engines. Answer the index."""
+        if action != "index":
+            return Result(0, "a service of one process cannot change its model; start it with --frontends 1")
+        served = self.default
+        served.engine.ready_artifact()
+        row = {"name": served.name, "version": served.version, "state": "READY", "reason": ""}
+        return Result(0, "", [row])
+
+    def find(self, name: str, version: str | None = None) -> Served:
+        """Return a model by its name. Raises NotReadyError while loading, ApiError (404) for another one."""
+        found = next((served for served in self.all if served.name == name), None)
+        if found is None:
+            self.check_loaded()
+            names = ", ".join(repr(served.name) for served in self.all)
+            raise ApiError(404, "unknown_model", f"the model must be one of {names}; got {shown(name)}")
+        if version not in (None, found.version):
+            rule = f"the version of {name!r} must be {found.version!r}, which serves"
+            raise ApiError(404, "unknown_model", f"{rule}; got {shown(version)}")
+        return found
+
+    def check_loaded(self) -> None:
+        """Raise NotReadyError unless all models that are wanted are ready, and there is one."""
+        for served in self.all:
+            if served.is_wanted:
+                served.engine.ready_artifact()
+        if not any(served.is_wanted for served in self.all):
+            raise NotReadyError("all models are unloaded")
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions that serve, by model."""
+        return {served.name: served.version for served in self.all if served.engine.loaded}
+
+    @property
+    def loaded(self) -> bool:
+        """True once a model is loaded, even if it is out of use."""
+        return any(served.engine.loaded for served in self.all)
+
+    @property
+    def waiting(self) -> int:
+        """The number of jobs that have not begun."""
+        return sum(served.engine.waiting for served in self.all)
+
+    @property
+    def missing(self) -> list[str]:
+        """The reasons of all engines that are not ready, without those of unloaded models."""
+        return [reason for served in self.all if served.is_wanted for reason in served.engine.missing]
+
+    @property
+    def lost(self) -> str:
+        """The reason if only a restart of this process can help; "" otherwise."""
+        return next((served.engine.lost for served in self.all if served.engine.lost), "")

@@ -1,0 +1,48 @@
+"""One child process: starts, restarts with back-off, and messages."""
+
+import multiprocessing
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+
+if hasattr(os, "memfd_create"):
+    from lensbox.serve.processes import lifecycle
+    from lensbox.serve.processes.heartbeat import Heartbeat
+
+
+def test_retries_a_failed_start_with_back_off(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retry a failed start, for example after the fork server was killed."""
+    monkeypatch.setattr(lifecycle, "ensure_fork_server", lambda: None)
+    starts: list[None] = []
+
+    class Process:
+        exitcode = None
+
+        def __init__(self, **_: Any) -> None:
+            pass
+
+        def start(self) -> None:
+            starts.append(None)
+            if len(starts) <= 3:
+                raise EOFError
+
+    now = 100.0
+    monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now))
+    context: Any = SimpleNamespace(Process=Process, Pipe=multiprocessing.Pipe)
+    started: list[Any] = []
+    child = lifecycle.Child(
+        "an engine", "engine-0", print, (), Heartbeat(), lambda _: 1.0, print, started.append
+    )
+    counters: Any = None
+    for _ in range(10):
+        child.keep_alive(context, counters)
+        now += 0.2
+    assert len(starts) == 4  # at 0, 0.2, 0.8 and 1.8 seconds
+    assert started == [child.pipe]
+    assert caplog.text.count("an engine cannot be started; retrying: ") == 3
