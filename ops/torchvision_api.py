@@ -56,7 +56,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """Return the indices of the boxes that greedy suppression keeps: `[N, 4]`, `[N]` -> `[K]` int64.
 
     The best box comes first. Waits for the GPU, as its output's shape depends on values; `padded_nms` does
-    not. Works in torch.compile, torch.export (`strict=False`) and torch.jit.script with any N.
+    not. Works in torch.compile, torch.export (`strict=False`), and scripted or traced, with any N.
 
     Raises:
         RuntimeError, TypeError, ValueError: an argument out of its rule; more than 131,072 boxes on CUDA.
@@ -68,13 +68,14 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
     """Apply `nms` within each category: `[N, 4]`, `[N]`, `[N]` -> `[K]` int64, best of all boxes first."""
     _check_nms(boxes, scores)
-    if idxs.shape != scores.shape:
+    if not torch.jit.is_tracing() and idxs.shape != scores.shape:
         raise RuntimeError(
             f"idxs should have the shape of scores, {list(scores.shape)}, got {list(idxs.shape)}"
         )
     return _kept(boxes, scores, idxs.to(torch.int64)[None], iou_threshold)
 
 
+@torch.jit.script_if_tracing  # a trace alone would make the number of boxes a constant
 def _kept(boxes: Tensor, scores: Tensor, categories: Tensor | None, iou_threshold: float) -> Tensor:
     # torchvision ranks every box, those with a score of NaN first; here such boxes are never kept. Scores of
     # -inf become the lowest number, which is above the threshold.
@@ -93,6 +94,8 @@ def _kept(boxes: Tensor, scores: Tensor, categories: Tensor | None, iou_threshol
 
 
 def _check_nms(boxes: Tensor, scores: Tensor) -> None:
+    if torch.jit.is_tracing():  # torch would warn of each comparison, and keep its result
+        return
     if boxes.dim() != 2:
         raise RuntimeError(f"boxes should be a 2d tensor, got {boxes.dim()}D")
     if boxes.shape[1] != 4:

@@ -189,9 +189,14 @@ def test_torchscript(device: torch.device, function: Callable[..., Tensor]) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch deprecates TorchScript
         scripted = torch.jit.script(function)
+    example = suppression_inputs(function, 7, device)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`torch.jit")
+        traced = torch.jit.trace(lambda *inputs: function(*inputs, 0.4), example)
     for count in (0, 1, 5, 40):
         inputs = suppression_inputs(function, count, device)
         assert torch.equal(scripted(*inputs, 0.4), function(*inputs, 0.4))
+        assert torch.equal(traced(*inputs), function(*inputs, 0.4))
 
 
 @pytest.mark.gpu
