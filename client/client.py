@@ -1,25 +1,36 @@
 """The client of a service."""
 
+import io
 import re
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
+import numpy as np
+import PIL.Image
 from numpy.typing import ArrayLike
 
-from lensbox.client.answers import LossAnswer, Model, ServiceError
-from lensbox.client.images import Image, image_bytes
+from lensbox.client.answers import LossAnswer
+from lensbox.common.detect_options import check_thresholds
 from lensbox.common.detections import ImageDetections
 from lensbox.common.errors import InputError, LensboxError, system_reason
-from lensbox.common.pictures import ColorOrder, check_color_order, require_many
+from lensbox.common.pictures import (
+    ColorOrder,
+    ImageFile,
+    Picture,
+    check_color_order,
+    content_of,
+    picture_pixels,
+    require_many,
+    require_rgb,
+)
 
+Image = ImageFile | Picture
 Orientation = Literal["exif", "stored"]
-Parameters = dict[str, float | str]
 Boxes = ArrayLike | Sequence[ArrayLike]
 Results = Generator[ImageDetections | LensboxError, None, None]
 
@@ -64,22 +75,15 @@ class Client:
             raise ValueError(f"retries must be at least 0, got {retries}")
         if connections < 1:
             raise ValueError(f"connections must be at least 1, got {connections}")
-        try:
-            from lensbox.client.connection import Connection
-        except ModuleNotFoundError as error:
-            if error.name != "httpx":
-                raise
-            message = "the Python package 'httpx' is not installed: pip install 'lensbox[client]'"
-            raise ModuleNotFoundError(message, name="httpx") from error
+        from lensbox.client.connection import Connection
+
         self._connection = Connection(url, api_key, timeout, retries, connections, transport)
         self._connections = connections
 
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -129,27 +133,15 @@ class Client:
         parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
         return self._results(images, parameters, color_order)
 
-    def loss(
-        self,
-        predictions: Boxes,
-        targets: Boxes,
-        *,
-        gradient: bool = False,
-    ) -> LossAnswer:
+    def loss(self, predictions: Boxes, targets: Boxes, *, gradient: bool = False) -> LossAnswer:
         """Compute the GIoU loss of boxes.
 
         predictions, targets: both [N, 4], or both lists of B arrays [n, 4] of any n; xyxy. Target i of an
         image belongs to prediction i; a target whose y2 is 0 is none. gradient: whether to return it, too.
         Raise ServiceError.
         """
-        question = {"predictions": _nested(predictions), "targets": _nested(targets)}
-        if gradient:
-            question["gradient"] = True
+        question = {"predictions": _nested(predictions), "targets": _nested(targets), "gradient": gradient}
         return self._connection.ask(LossAnswer.from_json, "POST", "/v1/loss", json=question)
-
-    def model(self) -> Model:
-        """Return the model. Raise ServiceError."""
-        return self._connection.ask(Model.from_json, "GET", "/v1/model")
 
     def metadata(self) -> dict[str, Any]:
         """Return the whole answer of GET /v1/model. Raise ServiceError."""
@@ -163,14 +155,14 @@ class Client:
         """Return whether the service takes requests now. Does not retry."""
         return self._connection.status("/readyz") == 200
 
-    def _results(self, images: Iterable[Image], parameters: Parameters, color_order: ColorOrder) -> Results:
+    def _results(self, images: Iterable[Image], parameters: Any, color_order: ColorOrder) -> Results:
         """Yield a result per image, in order. Prepare as many images as there are connections."""
         stopped = threading.Event()
 
         def result(image: Image) -> ImageDetections | LensboxError:
             try:
                 return self._detect(image_bytes(image, color_order), parameters, stopped)
-            except ServiceError as error:
+            except LensboxError as error:
                 return error
             except OSError as error:  # such as FileNotFoundError
                 name = image if isinstance(image, str | Path) else "image"
@@ -192,11 +184,26 @@ class Client:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _detect(
-        self, file: bytes, parameters: Parameters, stopped: threading.Event | None = None
+        self, file: bytes, parameters: Any, stopped: threading.Event | None = None
     ) -> ImageDetections:
-        return self._connection.ask(
-            ImageDetections.from_json, "POST", "/v1/detect", stopped, content=file, parameters=parameters
-        )
+        read = ImageDetections.from_json
+        return self._connection.ask(read, "POST", "/v1/detect", stopped, content=file, params=parameters)
+
+
+def image_bytes(image: Image, color_order: ColorOrder = "RGB") -> bytes:
+    """Return the bytes of an image file: a PNG file for Pillow images and arrays, else the file itself.
+
+    image: a path, what `content_of` takes, or what `picture_pixels` takes. Raise TypeError, ValueError, or
+    OSError for an unreadable file.
+    """
+    if isinstance(image, np.ndarray | PIL.Image.Image):
+        buffer = io.BytesIO()
+        # Level 1: compressing at higher levels usually takes longer than the network saves.
+        PIL.Image.fromarray(picture_pixels(image, "image", color_order)).save(buffer, "PNG", compress_level=1)
+        return buffer.getvalue()
+    require_rgb("image", color_order)
+    content = content_of(image, "image")
+    return Path(cast(str, image)).read_bytes() if content is None else content
 
 
 def _described(answer: Any) -> dict[str, Any]:
@@ -217,18 +224,15 @@ def _parameters(
     iou_threshold: float | None,
     orientation: Orientation | None,
     tiles: str | None,
-) -> Parameters:
-    """Return the arguments that are not None as query parameters."""
-    parameters: Parameters = {}
-    for name, value in (("score_threshold", score_threshold), ("iou_threshold", iou_threshold)):
-        if value is not None:
-            if not 0 <= value <= 1:  # true for NaN, too
-                raise ValueError(f"{name} must be between 0 and 1, got {value:g}")
-            parameters[name] = float(value)
-    if orientation is not None:
-        if orientation not in ("exif", "stored"):
-            raise ValueError(f"orientation must be 'exif' or 'stored', got {orientation!r}")
-        parameters["orientation"] = orientation
-    if tiles is not None:
-        parameters["tiles"] = tiles
-    return parameters
+) -> dict[str, float | str]:
+    """Return the arguments that are not None as query parameters. Raise ValueError."""
+    check_thresholds(score_threshold=score_threshold, iou_threshold=iou_threshold)
+    if orientation not in (None, "exif", "stored"):
+        raise ValueError(f"orientation must be 'exif' or 'stored', got {orientation!r}")
+    given = {
+        "score_threshold": score_threshold,
+        "iou_threshold": iou_threshold,
+        "orientation": orientation,
+        "tiles": tiles,
+    }
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,18 +1,20 @@
-"""HTTP requests to a service, with retries."""
+"""HTTP requests to a service, with retries, and their errors."""
 
-import email.utils
-import importlib.metadata
 import os
 import random
 import threading
-import time
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-import httpx
+try:
+    import httpx
+    from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt
+except ModuleNotFoundError as error:
+    message = f"the Python package {error.name!r} is not installed: pip install 'lensbox[client]'"
+    raise ModuleNotFoundError(message, name=error.name) from error
 
-from lensbox.client.answers import SHOWN, ServiceError, unexpected
+from lensbox.client.answers import ServiceError
+from lensbox.common.machine import package_version
 
 _FIRST_WAIT = 0.25  # seconds before the second try; doubled with each
 _LONGEST_WAIT = 60.0  # a longer Retry-After fails at once
@@ -20,10 +22,9 @@ _AGAIN = (429, 503)
 # UnicodeError: the system's error for an invalid host name.
 _NO_ANSWER = (httpx.RequestError, UnicodeError)
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
-
-# Variables of the environment, in capitals; httpx reads proxies in small letters, too.
-_PROXIES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-_CERTIFICATES = ("SSL_CERT_DIR", "SSL_CERT_FILE")
+_SHOWN = 200  # characters of an unexpected answer in a message
+# Variables of the environment that httpx reads, in capitals; it reads proxies in small letters, too.
+_VARIABLES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE")
 
 Typed = TypeVar("Typed")
 
@@ -43,7 +44,10 @@ class Connection:
         connections: int,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        headers = {"User-Agent": f"lensbox-client/{_version()}"}
+        headers = {
+            "User-Agent": f"lensbox-client/{package_version('lensbox')}",
+            "X-Request-Timeout-Ms": str(max(1, round(1000 * timeout))),
+        }
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
         try:
@@ -59,9 +63,9 @@ class Connection:
                 transport=transport,
             )
         except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
-            raise _unusable_environment(error) from error
-        self._proxy = _proxy_of(base)
-        self.timeout = timeout
+            detail = f"the proxies and certificates must be usable by httpx: {error}{_environment()}"
+            raise ServiceError(None, "no_answer", detail) from error
+        self._timeout = timeout
         self._retries = retries
 
     def close(self) -> None:
@@ -81,109 +85,79 @@ class Connection:
         method: str,
         path: str,
         stopped: threading.Event | None = None,
-        *,
-        content: bytes | None = None,
-        json: Any = None,
-        parameters: Mapping[str, Any] | None = None,
+        **request: Any,
     ) -> Typed:
         """Send a request; return the JSON of a successful answer, parsed by `read`, or raise ServiceError.
 
-        content or json: the body. Retry up to `retries` times after 503 or 429, after the seconds in
+        request: httpx's arguments. Retry up to `retries` times after 503 or 429, after the seconds in
         `Retry-After` or with exponential back-off, and after a broken connection: all requests are
         idempotent. Setting `stopped` ends the retries.
         """
-        headers = {"X-Request-Timeout-Ms": str(max(1, round(1000 * self.timeout)))}
-        for attempt in range(self._retries + 1):
-            wait = _FIRST_WAIT * 2**attempt
-            try:
-                response = self._http.request(
-                    method, path, content=content, json=json, params=parameters, headers=headers
-                )
-            except _NO_ANSWER as error:
-                failure = self._no_answer(error)
-                if not isinstance(error, _BROKEN):
-                    raise failure from error
-            else:
-                if response.is_success:
-                    return _parsed(response, read)
-                failure = _failure(response)
-                if response.status_code not in _AGAIN:
-                    raise failure
-                wait = max(wait, _retry_after(response))
-            # Jitter: clients that were rejected together must not retry together.
-            wait *= random.uniform(1.0, 1.25)
-            is_last = attempt == self._retries or wait > _LONGEST_WAIT
-            if is_last or wait_or_stop(wait, stopped):
-                raise failure
-        raise AssertionError("the last attempt returns or raises")
+        retrying = Retrying(
+            retry=retry_if_exception(_may_pass),
+            stop=stop_after_attempt(self._retries + 1),
+            wait=_wait,
+            sleep=lambda seconds: pause(seconds, stopped or threading.Event()),
+            reraise=True,
+        )
+        answer: Typed = retrying(self._ask_once, read, method, path, request)
+        return answer
 
-    def _no_answer(self, error: Exception) -> ServiceError:
-        if isinstance(error, httpx.TimeoutException):
-            detail = f"{self._http.base_url} gave no answer within {self.timeout:g} seconds"
-        else:
-            through = f" through the proxy in {self._proxy}" if self._proxy else ""
-            detail = f"{self._http.base_url} cannot be reached{through}: {error or type(error).__name__}"
-        return ServiceError(None, "no_answer", detail)
+    def _ask_once(self, read: Callable[[Any], Typed], method: str, path: str, request: Any) -> Typed:
+        try:
+            response = self._http.request(method, path, **request)
+        except httpx.TimeoutException as error:
+            detail = f"{self._http.base_url} gave no answer within {self._timeout:g} seconds"
+            raise ServiceError(None, "no_answer", detail) from error
+        except _NO_ANSWER as error:
+            reason = f"{error or type(error).__name__}{_environment()}"
+            detail = f"{self._http.base_url} cannot be reached: {reason}"
+            retry_after = 0.0 if isinstance(error, _BROKEN) else None
+            raise ServiceError(None, "no_answer", detail, retry_after=retry_after) from error
+        if not response.is_success:
+            raise _failure(response)
+        try:
+            return read(response.json())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            detail = f"the answer does not come from a Lensbox service: {response.text[:_SHOWN]!r}"
+            raise ServiceError(200, "unexpected_answer", detail) from error
 
 
-def _unusable_environment(error: Exception) -> ServiceError:
-    """Return the error for proxies or certificates that httpx cannot use."""
-    kind, variables = ("certificates", _CERTIFICATES) if isinstance(error, OSError) else ("a proxy", _PROXIES)
-    names = [name for name in sorted(os.environ) if name.upper() in variables and os.environ[name]]
-    detail = f"{' and '.join(names) or 'the environment'} must name {kind} that httpx can use: {error}"
-    return ServiceError(None, "no_answer", detail)
+def pause(seconds: float, stopped: threading.Event) -> None:
+    """Wait before a retry. Raise ServiceError if the caller has stopped meanwhile."""
+    if stopped.wait(seconds):
+        raise ServiceError(None, "no_answer", "the caller stopped before the retry")
 
 
-def _proxy_of(url: httpx.URL) -> str | None:
-    """Return the variable with the proxy to a host, for messages; None without a proxy."""
-    if urllib.request.proxy_bypass(url.host):
-        return None
-    names = (
-        name for scheme in (url.scheme, "all") for name in (f"{scheme}_proxy", f"{scheme}_PROXY".upper())
-    )
-    return next((name for name in names if os.environ.get(name)), None)
+def _may_pass(error: BaseException) -> bool:
+    wait = error.retry_after if isinstance(error, ServiceError) else None
+    return wait is not None and wait <= _LONGEST_WAIT
 
 
-def wait_or_stop(seconds: float, stopped: threading.Event | None) -> bool:
-    """Wait before a retry; return whether the caller has stopped meanwhile."""
-    return (stopped or threading.Event()).wait(seconds)
+def _wait(state: RetryCallState) -> float:
+    """Return the seconds before the next try."""
+    error = state.outcome and state.outcome.exception()
+    asked = isinstance(error, ServiceError) and error.retry_after
+    wait: float = max(_FIRST_WAIT * 2 ** (state.attempt_number - 1), asked or 0.0)
+    # Jitter: clients that were rejected together must not retry together.
+    return wait * random.uniform(1.0, 1.25)
 
 
-def _parsed(response: httpx.Response, read: Callable[[Any], Typed]) -> Typed:
-    try:
-        document = response.json()
-    except ValueError as error:
-        raise unexpected(response.text) from error
-    try:
-        return read(document)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise unexpected(document) from error
+def _environment() -> str:
+    """Return the variables of the environment that httpx uses, for messages."""
+    names = [name for name in sorted(os.environ) if name.upper() in _VARIABLES and os.environ[name]]
+    return f"; the environment sets {', '.join(names)}" if names else ""
 
 
 def _failure(response: httpx.Response) -> ServiceError:
-    request_id = response.headers.get("X-Request-ID")
+    status, request_id = response.status_code, response.headers.get("X-Request-ID")
+    asked = response.headers.get("Retry-After", "")
+    seconds = float(asked) if asked.isdecimal() and asked.isascii() else 0.0
+    retry_after = seconds if status in _AGAIN else None
     try:
         problem = response.json()
-        return ServiceError(response.status_code, str(problem["code"]), str(problem["detail"]), request_id)
+        code, detail = str(problem["code"]), str(problem["detail"])
     except (ValueError, KeyError, TypeError):  # from a proxy
-        text = " ".join(response.text.split())[:SHOWN]
-        detail = f"the answer was {response.status_code} {response.reason_phrase}: {text!r}"
-        return ServiceError(response.status_code, "unexpected_answer", detail, request_id)
-
-
-def _retry_after(response: httpx.Response) -> float:
-    """Return the seconds of `Retry-After`, a number or a date; 0 if it is neither."""
-    text = response.headers.get("Retry-After", "")
-    if text.isdecimal() and text.isascii():
-        return float(text)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return 0.0
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("lensbox")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
+        text = " ".join(response.text.split())[:_SHOWN]
+        code, detail = "unexpected_answer", f"the answer was {status} {response.reason_phrase}: {text!r}"
+    return ServiceError(status, code, detail, request_id, retry_after)

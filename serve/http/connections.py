@@ -140,7 +140,7 @@ def _too_large() -> bytes:
     rule = f"the request line and the headers must have at most {LARGEST_HEAD} bytes, got more"
     answer = error_response("", 431, "head_too_large", rule, {"Connection": "close"})
     lines = b"".join(b"%b: %b\r\n" % header for header in answer.raw_headers)
-    return b"HTTP/1.1 431 Request Header Fields Too Large\r\n%b\r\n%b" % (lines, answer.body)
+    return b"HTTP/1.1 431 Request Header Fields Too Large\r\n%b\r\n%b" % (lines, bytes(answer.body))
 
 
 _TOO_LARGE = _too_large()

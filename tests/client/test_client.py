@@ -4,7 +4,6 @@ import json
 import math
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Record the waits before retries, without waiting."""
     seconds: list[float] = []
 
-    def waited(wait: float, stopped: threading.Event | None) -> bool:
-        seconds.append(wait)
-        return False
-
-    monkeypatch.setattr(connection, "wait_or_stop", waited)
+    monkeypatch.setattr(connection, "pause", lambda wait, stopped: seconds.append(wait))
     return seconds
 
 
@@ -38,10 +33,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_all_methods_of_a_service(url: str, photos: Path) -> None:
     with Client(url) as client:
         assert client.ready()
-        metadata, model = client.metadata(), client.model()
-        assert metadata["canvas"]["width"] == 256
-        assert (model.name, model.classes, model.device) == (metadata["name"], (), "cpu")
-        assert model.score_threshold == metadata["defaults"]["score_threshold"]
+        assert client.metadata()["canvas"]["width"] == 256
         loss = client.loss([[0, 0, 2, 2], [0, 0, 0, 0]], np.array([[1, 1, 3, 3], [0, 0, 0, 0]]))
         assert loss.loss == pytest.approx(1 - (1 / 7 - 2 / 9))  # by hand
         assert (loss.slots, loss.gradient) == (1, None)
@@ -110,9 +102,7 @@ def test_rejects_wrong_settings(url: str, options: dict[str, Any], message: str)
     ("name", "value"),
     [
         ("ALL_PROXY", "socks5://127.0.0.1:9"),
-        ("http_proxy", "socks5h://127.0.0.1:9"),
         ("https_proxy", "ftp://user:secret@127.0.0.1:9"),
-        ("HTTP_PROXY", "http://127.0.0.1:port"),
         ("SSL_CERT_FILE", "/nowhere/certificates.pem"),
     ],
 )
@@ -122,20 +112,19 @@ def test_names_what_httpx_cannot_use(monkeypatch: pytest.MonkeyPatch, name: str,
         monkeypatch.delenv(variable, raising=False)
         monkeypatch.delenv(variable.lower(), raising=False)
     monkeypatch.setenv(name, value)
-    with pytest.raises(ServiceError, match=rf"\b{name} must name ") as caught:
+    with pytest.raises(ServiceError, match=rf"the environment sets .*\b{name}\b") as caught:
         Client("http://127.0.0.1:8000")
     assert ("pip install httpx[socks]" in str(caught.value)) is value.startswith("socks")
     assert "secret" not in str(caught.value)
 
 
 def test_names_the_proxy_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("ALL_PROXY", "all_proxy", "HTTP_PROXY", "NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("http_proxy", "127.0.0.1:9")
-    with Client("http://service") as client, pytest.raises(ServiceError, match="the proxy in http_proxy: "):
-        client.metadata()
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with Client("http://127.0.0.1:9") as client, pytest.raises(ServiceError, match="cannot be reached: "):
+    monkeypatch.delenv("no_proxy", raising=False)
+    with (
+        Client("http://service") as client,
+        pytest.raises(ServiceError, match=r"environment sets .*http_proxy"),
+    ):
         client.metadata()
 
 
@@ -150,7 +139,7 @@ def test_sends_key_timeout_parameters_and_body() -> None:
     with faked(answer) as client:
         client.detect(b"file")
     first, second = requests
-    query = "score_threshold=0.5&iou_threshold=1.0&orientation=stored&tiles=auto"
+    query = "score_threshold=0.5&iou_threshold=1&orientation=stored&tiles=auto"
     assert str(first.url) == f"http://service/below/v1/detect?{query}"
     assert first.content == b"file"
     assert first.headers["authorization"] == "Bearer k-1"
@@ -159,32 +148,24 @@ def test_sends_key_timeout_parameters_and_body() -> None:
     assert "authorization" not in second.headers
 
 
-_SOON = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 50))
-
-
 @pytest.mark.parametrize(
-    ("refused", "least", "most"),
+    ("refused", "least"),
     [
-        (httpx.RemoteProtocolError("Server disconnected"), 0.25, 0.25),
-        (problem(429, "slow"), 0.25, 0.25),
-        (problem(503, "overloaded", **{"Retry-After": "3"}), 3, 3),
-        (problem(503, "overloaded", **{"Retry-After": _SOON}), 0.25, 50),  # less the time since the import
-        (problem(503, "overloaded", **{"Retry-After": "Fri, 01 Jan 2010 00:00:00 GMT"}), 0.25, 0.25),
-        *(
-            (problem(503, "overloaded", **{"Retry-After": text}), 0.25, 0.25)
-            for text in ("soon", "-3", "", "Fri, 01 Jan 99999 00:00:00 GMT")
-        ),
+        (httpx.RemoteProtocolError("Server disconnected"), 0.25),
+        (problem(429, "slow"), 0.25),
+        (problem(503, "overloaded", **{"Retry-After": "3"}), 3),
+        (problem(503, "overloaded", **{"Retry-After": "Fri, 01 Jan 2010 00:00:00 GMT"}), 0.25),
     ],
 )
 def test_retries_after_a_wait_with_jitter(
-    waits: list[float], refused: httpx.Response | Exception, least: float, most: float
+    waits: list[float], refused: httpx.Response | Exception, least: float
 ) -> None:
     answer, requests = in_turn(refused, httpx.Response(200, json=NOTHING))
     with faked(answer) as client:
         client.detect(b"file")
     assert [request.content for request in requests] == [b"file"] * 2
     (wait,) = waits
-    assert least <= wait <= 1.25 * most
+    assert least <= wait <= 1.25 * least
 
 
 @pytest.mark.parametrize(("retries", "seconds", "tries"), [(0, 1, 1), (4, 1, 5), (4, 3600, 1)])
@@ -231,7 +212,7 @@ def test_rejects_answers_of_another_service() -> None:
     for given, message in (
         (httpx.Response(502, text="<html>\n  Bad gateway</html>"), "502 Bad Gateway: '<html> Bad"),
         (httpx.Response(200, text="<html>welcome</html>"), "welcome"),
-        (other, "'result': 1"),
+        (other, '"result":1'),
         (httpx.Response(200, json=[1]), r"\[1\]"),
     ):
         with faked(in_turn(given)[0]) as client, pytest.raises(ServiceError, match=message) as caught:
@@ -317,25 +298,24 @@ def test_sends_concurrent_requests_and_reads_images_as_needed() -> None:
 
 
 def test_close_does_not_wait_for_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, stopped = threading.Event(), threading.Event()
+    asked, pause = threading.Event(), connection.pause
+    waited: list[float] = []
 
-    def waited(seconds: float, closed: threading.Event | None) -> bool:
-        assert closed is not None
+    def wait(seconds: float, stopped: threading.Event) -> None:
         asked.set()
-        if closed.wait(60):
-            stopped.set()
-        return True
+        pause(60, stopped)  # raises
+        waited.append(seconds)
 
     def answer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json=NOTHING) if request.content == b"0" else problem(503, "overloaded")
 
-    monkeypatch.setattr(connection, "wait_or_stop", waited)
+    monkeypatch.setattr(connection, "pause", wait)
     with faked(answer, connections=2) as client:
         results = client.detect_many([b"0", b"1", b"2"])
         next(results)
         assert asked.wait(60)
         results.close()
-        assert stopped.wait(60)
+    assert waited == []
 
 
 # --- the package ---

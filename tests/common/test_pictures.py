@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from lensbox.client.images import image_bytes
+from lensbox.client.client import image_bytes
 from lensbox.common.pictures import content_of, picture_pixels, require_many
 
 RGB = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
