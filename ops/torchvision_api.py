@@ -7,8 +7,12 @@ torchvision compares with a float64 threshold, so for 0.1, 0.2 and other thresho
 drops boxes whose IoU equals the threshold.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+
+_is_tracing: Callable[[], bool] = torch.jit.is_tracing  # type: ignore[attr-defined] # not in its __all__
 
 
 def box_iou(boxes1: Tensor, boxes2: Tensor) -> Tensor:
@@ -62,20 +66,23 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         RuntimeError, TypeError, ValueError: an argument out of its rule; more than 131,072 boxes on CUDA.
     """
     _check_nms(boxes, scores)
-    return _kept(boxes, scores, None, iou_threshold)
+    kept: Tensor = _kept(boxes, scores, None, iou_threshold)
+    return kept
 
 
 def batched_nms(boxes: Tensor, scores: Tensor, idxs: Tensor, iou_threshold: float) -> Tensor:
     """Apply `nms` within each category: `[N, 4]`, `[N]`, `[N]` -> `[K]` int64, best of all boxes first."""
     _check_nms(boxes, scores)
-    if not torch.jit.is_tracing() and idxs.shape != scores.shape:
+    if not _is_tracing() and idxs.shape != scores.shape:
         raise RuntimeError(
             f"idxs should have the shape of scores, {list(scores.shape)}, got {list(idxs.shape)}"
         )
-    return _kept(boxes, scores, idxs.to(torch.int64)[None], iou_threshold)
+    kept: Tensor = _kept(boxes, scores, idxs.to(torch.int64)[None], iou_threshold)
+    return kept
 
 
-@torch.jit.script_if_tracing  # a trace alone would make the number of boxes a constant
+# A trace alone would make the number of boxes a constant.
+@torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
 def _kept(boxes: Tensor, scores: Tensor, categories: Tensor | None, iou_threshold: float) -> Tensor:
     # torchvision ranks every box, those with a score of NaN first; here such boxes are never kept. Scores of
     # -inf become the lowest number, which is above the threshold.
@@ -94,7 +101,7 @@ def _kept(boxes: Tensor, scores: Tensor, categories: Tensor | None, iou_threshol
 
 
 def _check_nms(boxes: Tensor, scores: Tensor) -> None:
-    if torch.jit.is_tracing():  # torch would warn of each comparison, and keep its result
+    if _is_tracing():  # torch would warn of each comparison, and keep its result
         return
     if boxes.dim() != 2:
         raise RuntimeError(f"boxes should be a 2d tensor, got {boxes.dim()}D")
