@@ -83,6 +83,19 @@ def restore_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
     return torch.minimum(corners.clamp(min=0.0), geometry[..., 4:6]).flatten(-2)
 
 
+def place_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
+    """Boxes of photographs in the pixels of their canvases, not clipped: the inverse of `restore_boxes`.
+
+    boxes: float32 [..., 4], xyxy in pixels of the photograph, with a geometry of [6]; or [B, ..., 4] with
+    [B, 6]. Returns the shape of `boxes`. Raises ValueError for other shapes.
+    """
+    if boxes.dim() == 0 or boxes.shape[-1] != 4:
+        raise ValueError(f"boxes must have the shape [..., 4], got {boxes.shape}")
+    geometry = _beside("boxes", boxes, geometry).unsqueeze(-2)
+    corners: Tensor = boxes.unflatten(-1, [2, 2])
+    return (corners * geometry[..., 0:2] + geometry[..., 2:4]).flatten(-2)
+
+
 def restore_points(points: Tensor, geometry: Tensor) -> Tensor:
     """Points of canvases in the pixels of the photographs; they may lie outside, as half-hidden things do.
 

@@ -82,14 +82,3 @@ def test_one_objective_makes_boxes_worse_and_the_other_better(monkeypatch: pytes
     for objective, sign in (("mean GIoU", -1), ("1 - GIoU", 1)):
         before, after = train(objective, 60, 4, "cpu")
         assert sign * (after - before) > 0.03
-
-
-def test_random_data_have_the_articles_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = load_example("article/fake_data.py", monkeypatch)["FakeDataset"](600)
-    counts = torch.tensor([len(data[index][1]) for index in range(600)]).float()
-    # n = floor(|3 z|): P(n = 0) = P(|z| < 1/3) = 0.261, and the mean is 1.90.
-    assert abs((counts == 0).float().mean() - 0.261) < 0.06
-    assert abs(counts.mean() - 1.90) < 0.25
-    every = torch.cat([data[index][1] for index in range(100)])
-    assert bool((every[:, 2:] > every[:, :2]).all())
-    assert 0 <= every.min() < every.max() <= 256

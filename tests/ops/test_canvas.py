@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lensbox.ops import letterbox
-from lensbox.ops.canvas import geometry_of_windows, restore_boxes, restore_points
+from lensbox.ops.canvas import geometry_of_windows, place_boxes, restore_boxes, restore_points
 
 
 def geometry_of(height: int, width: int) -> Tensor:
@@ -18,12 +18,11 @@ def geometry_of(height: int, width: int) -> Tensor:
 @pytest.mark.parametrize(("height", "width"), [(480, 640), (640, 480), (31, 17), (3, 512), (1, 1)])
 def test_restore_undoes_the_geometry(height: int, width: int) -> None:
     geometry = geometry_of(height, width)[0]
-    scale, offset = geometry[:2].repeat(2), geometry[2:4].repeat(2)
     size = torch.tensor([width, height, width, height], dtype=torch.float32)
     original = torch.rand(7, 4, generator=torch.Generator().manual_seed(0)) * size
-    torch.testing.assert_close(
-        restore_boxes(original * scale + offset, geometry), original, rtol=1e-4, atol=1e-4
-    )
+    placed = place_boxes(original, geometry)
+    torch.testing.assert_close(placed, original * geometry[:2].repeat(2) + geometry[2:4].repeat(2))
+    torch.testing.assert_close(restore_boxes(placed, geometry), original, rtol=1e-4, atol=1e-4)
 
 
 def test_restore_clips_to_the_image() -> None:

@@ -1,0 +1,123 @@
+"""Train a detector of your own on Lensbox's ops: python train_own.py data.json --val val.json
+
+The data have the classes below, in a layout of docs/training.md#your-photographs. The program prints COCO's
+figures and writes weights.pt and curves.png. Then export the detector, in the folder of this file:
+
+    lensbox export --model train_own:Own --weights runs/own/weights.pt --output own.pt
+"""
+
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from lensbox.model import DetectorSpec
+from lensbox.ops import PackedTargets, collate_packed, letterbox, masked_giou_loss
+from lensbox.ops.canvas import place_boxes
+from lensbox.runtime.images.files import read_image
+from lensbox.train.data.labels import LabelledImage, read_labels
+from lensbox.train.evaluation.evaluate import evaluate
+
+CLASSES = ("disc", "square")
+SIDE, STRIDE = 128, 8  # of the canvas and of its cells, pixels
+
+
+class Own(nn.Module):
+    """A convolutional network that predicts a box and the logits of the classes in each cell of a grid."""
+
+    centers: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.specification = DetectorSpec(SIDE, SIDE, name="own", classes=CLASSES)
+        self.side, self.stride = SIDE, STRIDE
+        layers: list[nn.Module] = []
+        for inputs, outputs, stride in ((3, 16, 2), (16, 32, 2), (32, 64, 2), (64, 64, 1)):
+            layers += [nn.Conv2d(inputs, outputs, 3, stride, 1), nn.BatchNorm2d(outputs), nn.ReLU()]
+        self.net = nn.Sequential(*layers, nn.Conv2d(64, 4 + len(CLASSES), 3, 1, 1))
+        axis = (torch.arange(SIDE // STRIDE) + 0.5) * STRIDE
+        self.register_buffer("centers", torch.cartesian_prod(axis, axis).flip(1))
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Return boxes [B, cells, 4] in canvas pixels and logits [B, cells, classes] for uint8 images."""
+        raw = self.net(images.float() / 255 - 0.5).flatten(2).transpose(1, 2)
+        reach = raw[..., :4].clamp(-3.0, 3.0).exp() * self.stride
+        return torch.cat([self.centers - reach[..., :2], self.centers + reach[..., 2:]], 2), raw[..., 4:] - 4
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        boxes, logits = self.forward(images)
+        scores, labels = logits.sigmoid().max(2)
+        boxes, scores, kept, counts = torch.ops.lensbox.padded_nms(
+            boxes.clamp(0, self.side), scores, iou_threshold, score_threshold, 256, 50, labels
+        )
+        labels = labels.gather(1, kept.clamp(min=0).long())
+        return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels}
+
+
+def on_canvas(image: LabelledImage) -> tuple[Tensor, Tensor]:
+    """Return a canvas, and rows [n, 5]: a box in canvas pixels, and its class."""
+    canvases, geometry = letterbox([read_image(image.path)], SIDE, SIDE, 3)
+    boxes = place_boxes(torch.from_numpy(image.labels.boxes), geometry[0])
+    classes = torch.tensor([CLASSES.index(name) for name in image.labels.classes])
+    return canvases[0], torch.cat([boxes, classes.view(-1, 1).float()], 1)
+
+
+def loss_of(detector: nn.Module, images: Tensor, targets: PackedTargets) -> Tensor:
+    """Return the loss: the cell that holds the centre of a box learns the box and its class."""
+    predicted, logits = detector(images)
+    boxes, labels = targets.values[:, :4].contiguous(), targets.values[:, 4].long()
+    image = torch.repeat_interleave(targets.offsets.diff())
+    x, y = ((boxes[:, :2] + boxes[:, 2:]) / 2 / STRIDE).long().clamp(0, SIDE // STRIDE - 1).unbind(1)
+    cell = y * (SIDE // STRIDE) + x
+    wanted = torch.zeros_like(logits).index_put((image, cell, labels), torch.ones((), device=logits.device))
+    classification = F.binary_cross_entropy_with_logits(logits, wanted, reduction="sum") / max(len(boxes), 1)
+    return classification + masked_giou_loss(predicted[image, cell], boxes)
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--val", type=Path, required=True)
+    parser.add_argument("--output", type=Path, default=Path("runs/own"))
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    data, val = (read_labels([path])[0] for path in (options.data, options.val))
+    loader = DataLoader([on_canvas(image) for image in data], 8, shuffle=True, collate_fn=collate_packed)
+    detector = Own().to(options.device)
+    optimizer = torch.optim.AdamW(detector.parameters(), lr=2e-3)
+    curves: dict[str, list[float]] = {"loss": [], "COCO AP50": []}
+    for epoch in range(options.epochs):
+        losses = []
+        for images, targets in loader:
+            loss = loss_of(detector, images.to(options.device), targets.to(options.device))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        figures = evaluate(detector, val, coco=True)  # of both classes, on the detector's canvas
+        curves["loss"].append(sum(losses) / len(losses))
+        curves["COCO AP50"].append((figures.coco or {})["AP50"])
+        print(f"epoch {epoch + 1}: " + ", ".join(f"{name} {curves[name][-1]:.3f}" for name in curves))
+    print("\n".join(figures.lines()))
+    options.output.mkdir(parents=True, exist_ok=True)
+    torch.save(detector.state_dict(), options.output / "weights.pt")
+    draw(curves, options.output / "curves.png")
+
+
+def draw(curves: dict[str, list[float]], path: Path) -> None:
+    """Draw a panel for each curve over the epochs."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    for panel, (name, values) in zip(figure.subplots(1, len(curves)), curves.items(), strict=True):
+        panel.plot(range(1, len(values) + 1), values)
+        panel.set(title=name, xlabel="epoch")
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
