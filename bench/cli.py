@@ -56,10 +56,10 @@ _threads = click.option("--threads", type=click.IntRange(1), default=1, metavar=
 @_threads
 def ops(device: str, quick: bool, threads: int, only: tuple[str, ...]) -> ExitCode:
     """Time the box ops beside the implementations that a user would pick instead."""
-    from lensbox.bench.ops.benchmark import run
+    from lensbox.bench.ops.benchmark import run_ops
     from lensbox.runtime.device import choose_device
 
-    is_good = run(choose_device(device), quick, threads, only, _say)
+    is_good = run_ops(choose_device(device), quick, threads, only, _say)
     return ExitCode.GOOD if is_good else ExitCode.DEFECT
 
 
@@ -105,11 +105,11 @@ def serve(
 
     Needs the program wrk. LitServe is left out if it is not installed; the fastest of its settings counts.
     """
-    from lensbox.bench.serve.benchmark import Plan, run
+    from lensbox.bench.serve.benchmark import LoadTest, run_load_test
     from lensbox.runtime.device import choose_device
 
-    plan = Plan(artifact, choose_device(device).type, threads, connections, seconds, not quick)
-    return ExitCode.GOOD if run(plan, _say) else ExitCode.DEFECT
+    test = LoadTest(artifact, choose_device(device).type, threads, connections, seconds, not quick)
+    return ExitCode.GOOD if run_load_test(test, _say) else ExitCode.DEFECT
 
 
 def _say(text: str) -> None:

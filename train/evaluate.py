@@ -21,8 +21,8 @@ from lensbox.train.settings import ConfigError, EvaluateInputs
 
 def run_evaluate(inputs: EvaluateInputs) -> None:
     """Run `lensbox evaluate`. Raise one of `lensbox.common.errors`, with its exit code, or OSError."""
-    data, layout = inputs.data, inputs.labels
-    coco_file = annotation_file(data[0]) if len(data) == 1 and layout in (None, "coco") else None
+    data = inputs.data
+    coco_file = annotation_file(data[0]) if len(data) == 1 else None
     if inputs.detections is not None:
         if coco_file is None:
             raise ConfigError("--detections needs one COCO file: --data instances.json")
@@ -34,7 +34,7 @@ def run_evaluate(inputs: EvaluateInputs) -> None:
         require_writable_file("--json", inputs.json)
     detector = _detector(inputs)
     stored = detector.metadata.reading.orientation if isinstance(detector, Artifact) else "exif"
-    labelled = read_labels(data, inputs.strict, layout, "val", inputs.orientation or stored)
+    labelled = read_labels(data, inputs.strict, "val", inputs.orientation or stored)
     canvas, classes = canvas_and_classes(detector)
     photographs = load_evaluation_set(labelled[0], canvas=canvas, classes=classes)
     report_problems(labelled[1] + photographs.problems, inputs.strict)

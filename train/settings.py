@@ -21,8 +21,6 @@ from lensbox.common.fields import Orientation, first_reason
 
 CONFIG_FILE = "config.json"  # in the folder of a run
 
-Layout = Literal["wider", "coco", "yolo"]
-
 
 class ConfigError(LensboxError, ValueError):
     """An option, or a key or value of the configuration, that training does not accept."""
@@ -209,7 +207,6 @@ def read_config(path: Path) -> dict[str, Any]:
     return values or {}
 
 
-_LABELS = "Layout of the labels. Default: detected."
 _STRICT = "Stop at the first problem in the data."
 _DEVICE = "cpu, cuda, cuda:N or auto, which prefers a GPU."
 
@@ -219,7 +216,6 @@ class TrainInputs:
     """The options of `lensbox train` besides the settings."""
 
     data: tuple[Path, ...] = Field(description="Photographs: folders, tar shards, COCO or YOLO.")
-    labels: Layout | None = _said(None, _LABELS)
     orientation: Orientation = _said(
         "exif", "exif: labels are of upright photographs; stored: of their pixels as stored."
     )
@@ -245,7 +241,6 @@ class EvaluateInputs:
     """The options of `lensbox evaluate`."""
 
     data: tuple[Path, ...] = Field(description="Photographs: folders, tar shards, COCO or YOLO.")
-    labels: Layout | None = _said(None, _LABELS)
     orientation: Orientation | None = _said(
         None, "As for lensbox train. Default: the orientation of --artifact, else exif."
     )

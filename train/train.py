@@ -73,7 +73,7 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
     logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
     validation = None
     if inputs.val:
-        how = inputs.strict, inputs.labels, "val", inputs.orientation
+        how = inputs.strict, "val", inputs.orientation
         scored, problems = read_labels(inputs.val, *how)
         if shared := shared_photographs(scored, images):
             message = (
@@ -147,7 +147,7 @@ def _labelled(
     inputs: TrainInputs, config: TrainConfig, origin: Origin
 ) -> tuple[list[LabelledImage], list[Problem]]:
     """Return the photographs to train on, not yet decoded, and the problems of skipped ones."""
-    images, problems = read_labels(inputs.data, inputs.strict, inputs.labels, "train", inputs.orientation)
+    images, problems = read_labels(inputs.data, inputs.strict, "train", inputs.orientation)
     for key, sources in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
         for name in unknown_sources(images, sources):
             logger.warning("%s names %r, but no photograph has this source", key, name)

@@ -12,10 +12,10 @@ from lensbox.common.machine import keep_freed_memory
 _SECONDS, _QUICK_SECONDS = 2.0, 0.5  # for all samples of a way
 
 
-def run(
+def run_ops(
     device: torch.device, quick: bool, threads: int, groups: Sequence[str], say: Callable[[str], None]
 ) -> bool:
-    """Run groups of cases, all by default. Say each table when it is there.
+    """Run groups of cases, all by default. Print each table with `say` when it is complete.
 
     Return whether every answer of Lensbox was right.
     """

@@ -5,8 +5,6 @@ The build needs ninja, nvcc and a C++ compiler. torch's extension cache keeps it
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -32,35 +30,19 @@ def _build() -> str | None:
     from torch.utils import cpp_extension
 
     major, minor = torch.cuda.get_device_capability()
+    # Ninja is often installed beside this Python.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     try:
-        with _own_programs_on_path():
-            cpp_extension.load(
-                name="lensbox_bench",
-                sources=[str(SOURCE)],
-                extra_cuda_cflags=["-O3", f"-gencode=arch=compute_{major}{minor},code=sm_{major}{minor}"],
-                extra_ldflags=[f"-L{USUAL_CUDA_LIBRARIES}"],
-                with_cuda=True,
-                is_python_module=False,
-            )
+        cpp_extension.load(
+            name="lensbox_bench",
+            sources=[str(SOURCE)],
+            extra_cuda_cflags=["-O3", f"-gencode=arch=compute_{major}{minor},code=sm_{major}{minor}"],
+            extra_ldflags=[f"-L{USUAL_CUDA_LIBRARIES}"],
+            with_cuda=True,
+            is_python_module=False,
+        )
     except (OSError, RuntimeError, ImportError) as error:
-        return f"the article's kernel could not be built: {_main_line(str(error))}"
+        lines = str(error).splitlines()
+        telling = next((line for line in lines if "error:" in line or "cannot find" in line), lines[0])
+        return f"the article's kernel could not be built: {telling.strip()}"
     return None
-
-
-@contextmanager
-def _own_programs_on_path() -> Iterator[None]:
-    """Put the folder of this Python on the PATH: ninja is often installed there."""
-    path = os.environ.get("PATH", "")
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), path])
-    try:
-        yield
-    finally:
-        os.environ["PATH"] = path
-
-
-def _main_line(message: str) -> str:
-    """Return the first error line of a compiler or linker, or its first line."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["no message"]
-    # The first line is torch's own: "Error building extension ...".
-    telling = [line for line in lines[1:] if "error:" in line or "cannot find" in line]
-    return telling[0] if telling else lines[0]

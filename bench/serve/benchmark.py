@@ -38,7 +38,7 @@ _NEAR = 2.0  # pixels
 Say = Callable[[str], None]
 
 
-class Plan(NamedTuple):
+class LoadTest(NamedTuple):
     """The loads to run.
 
     artifact: the file to serve, of any format. device: "cpu" or "cuda". threads: of each engine. connections:
@@ -65,27 +65,27 @@ class Peer(NamedTuple):
 Settings = dict[int, tuple[str, Peer]]  # by number of connections: name and peer
 
 
-def run(plan: Plan, say: Say) -> bool:
-    """Run the loads, and say each table when it is there. Return whether every answer of Lensbox was right.
+def run_load_test(test: LoadTest, say: Say) -> bool:
+    """Run the loads and print each table with `say`. Return whether every answer of Lensbox was right.
 
     Raises ServiceError if the service or wrk cannot be started, ArtifactError.
     """
     keep_freed_memory()
-    torch.set_num_threads(plan.threads)
-    say(describe_machine(plan.device, ("litserve", "uvicorn", "httptools")))
-    artifact = load_artifact(plan.artifact, plan.device)
+    torch.set_num_threads(test.threads)
+    say(describe_machine(test.device, ("litserve", "uvicorn", "httptools")))
+    artifact = load_artifact(test.artifact, test.device)
     artifact.capture([1])
     photo = photo_of(artifact)
     with tempfile.TemporaryDirectory() as folder:
-        ours = _lensbox(plan, Path(folder), photo)
-        best = _best_settings(plan, Path(folder), artifact, photo, say) if plan.with_litserve else {}
+        ours = _lensbox(test, Path(folder), photo)
+        best = _best_settings(test, Path(folder), artifact, photo, say) if test.with_litserve else {}
         with running(ours.command, ours.ready) as service:
             try:
                 require_same(LENSBOX, *_lensbox_answer(service, photo), artifact, photo)
             except WrongAnswerError as error:
                 say(f"WRONG: {error}")
                 return False
-            for connections in plan.connections:
+            for connections in test.connections:
                 with ExitStack() as stack:
                     loads = {LENSBOX: partial(service.load, ours.detect, ours.body, connections)}
                     if connections in best:
@@ -94,9 +94,9 @@ def run(plan: Plan, say: Say) -> bool:
                         loads[name] = partial(other.load, peer.detect, peer.body, connections)
                     if connections == 1:
                         loads["in process"] = partial(_in_process, artifact, photo)
-                    lines = _lines(loads, plan.seconds)
+                    lines = _lines(loads, test.seconds)
                 size = f"JPEG of 512 x 512, {len(photo) / 1000:.0f} kB"
-                title = f"{connections} connection{'s' if connections > 1 else ''}, {size}, {plan.device}"
+                title = f"{connections} connection{'s' if connections > 1 else ''}, {size}, {test.device}"
                 say(Table(title, HEADER, lines).markdown())
     return True
 
@@ -122,21 +122,21 @@ def require_same(name: str, boxes: Tensor, scores: Tensor, artifact: Artifact, p
                 raise WrongAnswerError(f"{name} and the artifact in process disagree about a box at ({at})")
 
 
-def _lensbox(plan: Plan, folder: Path, photo: bytes) -> Peer:
+def _lensbox(test: LoadTest, folder: Path, photo: bytes) -> Peer:
     body = Body(folder / "photo.jpg", "image/jpeg")
     body.file.write_bytes(photo)
-    command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(plan.artifact)]
-    command += ["--device", plan.device, "--log-level", "error", "--threads", str(plan.threads), "--port"]
+    command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(test.artifact)]
+    command += ["--device", test.device, "--log-level", "error", "--threads", str(test.threads), "--port"]
     return Peer(command, "/readyz", "/v1/detect", body)
 
 
-def _litserve(plan: Plan, body: Body, workers: int, batch: int) -> Peer:
-    command = [sys.executable, "-m", "lensbox.bench.serve.litserve_peer", str(plan.artifact), plan.device]
-    command += [str(value) for value in (workers, batch, plan.threads)]
+def _litserve(test: LoadTest, body: Body, workers: int, batch: int) -> Peer:
+    command = [sys.executable, "-m", "lensbox.bench.serve.litserve_peer", str(test.artifact), test.device]
+    command += [str(value) for value in (workers, batch, test.threads)]
     return Peer(command, "/health", "/predict", body)
 
 
-def _best_settings(plan: Plan, folder: Path, artifact: Artifact, photo: bytes, say: Say) -> Settings:
+def _best_settings(test: LoadTest, folder: Path, artifact: Artifact, photo: bytes, say: Say) -> Settings:
     """Check and load LitServe in each setting; return the fastest one for each number of connections."""
     if importlib.util.find_spec("litserve") is None:
         say("LitServe is not installed: pip install litserve")
@@ -146,12 +146,12 @@ def _best_settings(plan: Plan, folder: Path, artifact: Artifact, photo: bytes, s
     best: dict[int, tuple[float, str, Peer]] = {}
     for workers, batch in SETTINGS:
         name = f"{LITSERVE}, {workers} workers, batches of {batch}"
-        peer = _litserve(plan, body, workers, batch)
+        peer = _litserve(test, body, workers, batch)
         try:
             with running(peer.command, peer.ready) as service:
                 require_same(LITSERVE, *_litserve_answer(service, peer), artifact, photo)
-                for connections in plan.connections:
-                    load = service.load(peer.detect, body, connections, plan.seconds)
+                for connections in test.connections:
+                    load = service.load(peer.detect, body, connections, test.seconds)
                     say(f"{name}, {connections} connections: {number(load.rate)} images/s")
                     best[connections] = max(best.get(connections, (0.0, "", peer)), (load.rate, name, peer))
         except (ServiceError, WrongAnswerError) as error:

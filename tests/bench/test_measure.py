@@ -15,7 +15,6 @@ from lensbox.bench.measure import (
     Way,
     WrongAnswerError,
     describe_machine,
-    number,
     run_case,
 )
 from lensbox.cli import timing
@@ -40,7 +39,7 @@ def test_a_way_that_fails_has_a_note_and_the_others_have_times() -> None:
         Way("good", lambda: lambda: sum(range(100)), own=True),
         Way("wrong", raising(WrongAnswerError("off by 1"))),
         Way("broken", raising(RuntimeError("no such op\nand a long trace"))),
-        Way("absent", raising(UnavailableError("no GPU")), own=True),
+        Way("absent", raising(UnavailableError("no GPU"))),
     ]
     result = run_case(Case("case", ways))
     assert list(result.times["call"]) == ["good"]
@@ -50,13 +49,8 @@ def test_a_way_that_fails_has_a_note_and_the_others_have_times() -> None:
         "absent": "not available: no GPU",
     }
     assert not result.own_defect
+    assert run_case(Case("case", [*ways, Way("ours", raising(WrongAnswerError("")), own=True)])).own_defect
     assert result.table().lines[0][2] == "1.00"
-
-
-@pytest.mark.parametrize("error", [WrongAnswerError("off by 1"), RuntimeError("no such op")])
-def test_a_wrong_answer_of_lensbox_is_a_defect(error: Exception) -> None:
-    ways = [Way("lensbox", raising(error), own=True), Way("peer", lambda: lambda: None)]
-    assert run_case(Case("case", ways)).own_defect
 
 
 def test_tables_show_multiples_of_the_first_way() -> None:
@@ -75,14 +69,6 @@ def test_tables_show_multiples_of_the_first_way() -> None:
         "",
         "- theirs: no CUDA graph: it waits",
     ]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.71234, "0.712"), (4.4, "4.40"), (17.26, "17.3"), (99.96, "100"), (55_812.0, "55,800")],
-)
-def test_numbers_have_three_digits(value: float, text: str) -> None:
-    assert number(value) == text
 
 
 @pytest.mark.gpu
@@ -114,10 +100,3 @@ def test_names_versions() -> None:
     assert lines["numpy"] == np.__version__
     assert lines["no-such-package"] == "not installed"
     assert "GPU" not in lines
-
-
-@pytest.mark.gpu
-def test_names_the_gpu_and_its_driver() -> None:
-    lines = described("cuda", "triton")
-    assert torch.cuda.get_device_name() in lines["GPU"]
-    assert "driver unknown" not in lines["GPU"]

@@ -10,7 +10,7 @@ import torch
 
 from lensbox.bench.measure import WrongAnswerError
 from lensbox.bench.serve.benchmark import photo_of, require_same
-from lensbox.bench.serve.services import Body, Service, ServiceError, running
+from lensbox.bench.serve.services import Body, running
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 from lensbox.runtime import load_artifact
@@ -56,19 +56,6 @@ def test_a_load_counts_answers_and_cpu_time(tmp_path: Path) -> None:
         assert 0 < load.cpu < 1
         half = service.load("/even", body, connections=3, seconds=1)
     assert half.failed == pytest.approx(half.rate, rel=0.5, abs=5)
-
-
-def test_says_that_wrk_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ServiceError, match="apt-get install wrk"):
-        Service(1, 1).load("/", Body(tmp_path / "body", "text/plain"), 1, 1)
-
-
-def test_a_service_that_does_not_start_is_told_in_a_line() -> None:
-    command = [sys.executable, "-c", "raise SystemExit('a\\nno port')"]
-    with pytest.raises(ServiceError, match=r"^the service did not start: no port$"):  # noqa: SIM117
-        with running(command, "/"):
-            pass
 
 
 def test_other_boxes_than_the_artifacts_are_caught(artifact_path: Path) -> None:

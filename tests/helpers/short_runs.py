@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from small_detectors import TINY as LAYOUT
 
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import ImageStore
@@ -61,8 +60,7 @@ def small_detector(seed: int | None = None) -> FaceDetector:
 
 
 def make_step(store: ImageStore, config: TrainConfig = SIX_STEPS) -> TrainStep:
-    """Return a step of a network with few layers."""
-    return TrainStep(FaceDetector(LAYOUT), store.tensors, config, CPU)
+    return TrainStep(small_detector(), store.tensors, config, CPU)
 
 
 def run_options(output: Path, **changes: Any) -> RunOptions:

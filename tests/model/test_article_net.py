@@ -22,7 +22,6 @@ def test_small_net_has_shapes_and_gradients() -> None:
     images = torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8)
     boxes = net(images)
     assert (boxes.shape, boxes.dtype) == ((2, 6, 4), torch.float32)
-    assert torch.equal(net(images.float()), boxes)
     with pytest.raises(ValueError, match=r"shape \[B, 1, 256, 256\], got \[2, 1, 128, 128\]"):
         net(images[..., :128, :128])
     boxes.square().sum().backward()

@@ -1,6 +1,5 @@
 """`missing`: faults of detectors, with the line to add."""
 
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
-from lensbox.model import DetectorSpec, FaceDetector, missing
+from lensbox.model import DetectorSpec, missing
 
 Change = Callable[[dict[str, Tensor]], Any]
 LABELLED = DetectorSpec(8, 8, classes=("cat", "dog"), points={"tail": (2,)}, values={"weight": ()})
@@ -40,9 +39,7 @@ class Returning(nn.Module):
         return self.change(answer(len(images)))
 
 
-@pytest.mark.parametrize(
-    "detector", [Brightest(), RedAndBlue(), Landmarks(), FaceDetector(), Returning(lambda found: found)]
-)
+@pytest.mark.parametrize("detector", [Brightest(), RedAndBlue(), Landmarks(), Returning(lambda found: found)])
 def test_good_detectors_have_no_faults(detector: nn.Module) -> None:
     detector.train()
     assert missing(detector) == []
@@ -56,12 +53,6 @@ class Bare(Brightest):
         nn.Module.__init__(self)
         for name, value in members.items():
             setattr(self, name, value)
-
-
-class Property(Bare):
-    @property
-    def specification(self) -> DetectorSpec:  # type: ignore[override]
-        return DetectorSpec(64, 64, channels=1)
 
 
 class Unannotated(Brightest):
@@ -79,7 +70,6 @@ class Unannotated(Brightest):
             ["the detector lacks the specification: add", "the detector lacks detect: add"],
         ),
         (Bare(specification={"height": 64}), ["specification must be a DetectorSpec, got dict"]),
-        (Property(), ["specification must be set in __init__, got a property"]),
         (Unannotated(), ["detect must take images and two thresholds annotated as float"]),
     ],
 )
@@ -89,28 +79,17 @@ def test_names_missing_and_wrong_members(detector: object, messages: list[str]) 
 
 
 class Failing(Brightest):
-    """A detector that fails at a threshold."""
-
-    def __init__(self, threshold: float) -> None:
-        super().__init__()
-        self.threshold = threshold
-
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Any:
-        if score_threshold == self.threshold:
+        if score_threshold == 1:
             raise KeyError("anchors")
         return super().detect(images, score_threshold, iou_threshold)
 
 
-@pytest.mark.parametrize(
-    ("threshold", "call"),
-    [(0.0, "detect(canvases, 0.0, 0.5) with"), (1.0, "detect(canvases, 1.0, 0.5), which must find nothing,")],
-)
-def test_names_the_error_of_detect_with_its_line(threshold: float, call: str) -> None:
-    (fault,) = missing(Failing(threshold))
-    assert fault.startswith(call)
-    assert fault.endswith(
-        f"raised KeyError: 'anchors' ({__file__}:{Failing.detect.__code__.co_firstlineno + 2})"
-    )
+def test_names_the_error_of_detect_with_its_line() -> None:
+    (fault,) = missing(Failing())
+    assert fault.startswith("detect(canvases, 1.0, 0.5), which must find nothing, with")
+    line = Failing.detect.__code__.co_firstlineno + 2
+    assert fault.endswith(f"raised KeyError: 'anchors' ({__file__}:{line})")
 
 
 def without(name: str) -> Change:
@@ -124,25 +103,15 @@ def with_output(name: str, make: Callable[[Tensor], Any]) -> Change:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda found: None, "detect must return a tuple or a dict of tensors, got NoneType"),
         (lambda found: tuple(found.values()), 'detect must return a dict, .* "weight": weight}'),
         (without("labels"), 'detect must return labels: add "labels": labels to the dict'),
-        (
-            lambda found: {**found, "color": found["tail"]},
-            r"detect returns 'color', .* values=\{.*\(2,\)\}",
-        ),
         (with_output("scores", lambda scores: 0.5), "detect must return scores as a tensor, got float"),
         (with_output("scores", Tensor.double), r"scores must be float32, got float64: .*scores\.float\(\)"),
-        (with_output("labels", Tensor.int), r"labels must be int64, got int32: .*labels\.long\(\)"),
-        (with_output("counts", Tensor.float), "counts must be int32 or int64, got float32: add counts"),
         (with_output("boxes", lambda boxes: boxes[0]), r"boxes .* \[B, K, 4\] with B = 2, got \[3, 4\]"),
-        (with_output("tail", lambda tail: tail[:, :2]), r"tail .* \[2, 3, 2\] .*, got \[2, 2, 2\]"),
         (with_output("counts", lambda counts: counts + 2), r"counts must be 0 to K = 3, got \[4, 4\]"),
         (with_output("scores", lambda scores: scores * 9), r"scores must be 0 to 1, got 5\.4 to 6\.3: add"),
-        (with_output("scores", lambda scores: scores * math.nan), "scores must be 0 to 1, got nan to nan"),
         (with_output("scores", lambda scores: 1 - scores), "scores must be in descending order: add order"),
         (with_output("labels", lambda labels: labels + 1), "labels must be 0 to 1, .* got 1 to 2"),
-        (with_output("boxes", lambda boxes: boxes / 0), "boxes must be finite, got NaN or infinity"),
         (with_output("weight", lambda weight: weight / 0), "weight must be finite, got NaN or infinity"),
     ],
 )
@@ -155,8 +124,6 @@ def test_a_tuple_has_three_tensors_and_labels_need_classes() -> None:
     three = ("boxes", "scores", "counts")
     good = Returning(lambda found: {name: found[name] for name in three}, plain)
     assert missing(good) == []
-    four = Returning(lambda found: tuple(found[name] for name in (*three, "labels")), plain)
-    assert missing(four) == ["detect must return boxes, scores and counts, got a tuple of 4"]
     labelled = Returning(lambda found: {name: found[name] for name in (*three, "labels")}, plain)
     assert missing(labelled) == [
         'detect returns labels, but there are no classes: add classes=("...", "...") to the DetectorSpec'

@@ -41,11 +41,6 @@ def test_rejects_an_unknown_architecture(tmp_path: Path) -> None:
     assert 'got "Hopper"' in " ".join(message.split())
 
 
-def test_reports_why_cuda_kernels_are_off(tmp_path: Path) -> None:
-    commands = configure(tmp_path, "-DLENSBOX_KERNELS=alone", "-DLENSBOX_CUDA=OFF")
-    assert "CUDA kernels: OFF, because LENSBOX_CUDA is OFF" in commands
-
-
 def test_a_plain_build_sets_no_run_path(tmp_path: Path) -> None:
     """CMake's run path for a build folder would end with an empty entry, which means the current folder."""
     torch_folder = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"

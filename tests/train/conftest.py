@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from ellipses import ellipse
 from PIL import Image
+from small_detectors import TINY
 
 from lensbox.cli.main import main
+from lensbox.model import DetectorConfig
 from lensbox.train.data.image_store import ImageStore, load_images
 from lensbox.train.data.labels import read_labels
 
@@ -51,6 +53,13 @@ def faces_shard(faces_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def store(faces_folder: Path) -> ImageStore:
     """The same photographs, ready for drawing views on the CPU."""
     return load_images(read_labels([faces_folder])[0], "cpu", capacity=8, workers=2)
+
+
+@pytest.fixture(autouse=True)
+def _few_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train networks of a few layers where the size `small` is asked for."""
+    named = DetectorConfig.named
+    monkeypatch.setattr(DetectorConfig, "named", lambda name: TINY if name == "small" else named(name))
 
 
 Lensbox = Callable[..., tuple[str, str]]

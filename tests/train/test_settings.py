@@ -28,14 +28,10 @@ def test_values_are_converted_to_the_type_of_their_key() -> None:
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'\\?\\); known keys: model, seed"),
         ({"steps": "many"}, 'steps must be a valid integer, .*got "many"'),
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number, got NaN"),
-        ({"ema_decay": 1}, "ema_decay must be less than 1, got 1"),
-        ({"batch_size": 0}, "batch_size must be greater than or equal to 1, got 0"),
         ({"model": "huge"}, "model must be 'small', 'base' or 'large', got \"huge\""),
         ({"keep_visible": 0.1}, "ignore_visible must be at most keep_visible, got 0.15"),
-        ({"source_weights": 3}, "source_weights must be"),
         ({"source_weights": {"a": -1}}, "source_weights.a must be greater than or equal to 0"),
         ({"source_trims": {"a": [0.5, 0, 0.5, 0]}}, "source_trims.a must be shares above -1"),
-        ({"source_trims": {"a": [0.5]}}, "source_trims.a"),
     ],
 )
 def test_bad_values_are_refused_with_key_rule_and_value(values: dict[Any, Any], words: str) -> None:

@@ -17,7 +17,6 @@ from lensbox.train.data.labels import (
     is_number,
     read_rows,
     read_text,
-    spellings,
 )
 
 Rows = list[dict[str, Any]]
@@ -68,9 +67,9 @@ def read_coco(path: Path) -> ImagesAndProblems:
 
     folders = _folders(file)
     for id_, image in tables.images.items():
-        origin, given = f"{file}: image {id_}", str(image.get("file_name") or "")
-        places = ((name, folder / name) for name in spellings(given) for folder in folders)
-        name, photo = next((place for place in places if place[1].is_file()), (given, None))
+        origin = f"{file}: image {id_}"
+        name = str(image.get("file_name") or "").replace("\\", "/")  # Windows
+        photo = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if photo is None:
             problems.append(Problem(origin, f"file_name {name!r} is not beside {file.name}; image skipped"))
             continue

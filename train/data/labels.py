@@ -6,7 +6,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -131,18 +131,6 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path} cannot be read: {system_reason(error)}") from error
 
 
-def spellings(name: str) -> list[str]:
-    """Return the paths under which to look for the path that a label file names.
-
-    They are the name itself, and the name with `/` for the `\\` of Windows. An absolute path may be of
-    another machine, so its ends follow, the longest first.
-    """
-    path = PureWindowsPath(name)
-    parts = path.parts[1:] if path.anchor else path.parts
-    ends = ["/".join(parts[start:]) for start in range(len(parts) if path.anchor else 1)]
-    return list(dict.fromkeys([name, *ends]))
-
-
 def fold_index(name: str, count: int) -> int:
     """Return the fold, from 0 to count - 1, of the photograph of this name."""
     return zlib.crc32(name.encode()) % count
@@ -156,16 +144,15 @@ def is_number(value: object) -> bool:
 def read_labels(
     paths: Sequence[str | Path],
     strict: bool = False,
-    layout: str | None = None,
     split: str = "train",
     orientation: Orientation = "exif",
 ) -> ImagesAndProblems:
     """Return the labelled images of all paths, and a problem for each skipped row or image.
 
-    Warn if no box is to be found in any image.
+    The files decide between COCO (one JSON file), YOLO (`data.yaml`) and the WIDER FACE layout. Warn if there
+    is no box to find.
 
     Args:
-        layout: "wider", "coco" or "yolo"; None detects the layout from the files.
         split: split of a YOLO data set, "train" or "val".
         orientation: of the labels, see `LabelledImage`.
 
@@ -173,12 +160,21 @@ def read_labels(
         DataError: a path does not exist or holds no labels, or no image has readable labels. With `strict`:
             there is any problem.
     """
+    from lensbox.train.data.coco import annotation_file, read_coco
+    from lensbox.train.data.wider_face import read_wider_face
+    from lensbox.train.data.yolo import description_file, read_yolo
+
     images: list[LabelledImage] = []
     problems: list[Problem] = []
     for path in map(Path, paths):
         if not path.exists():
             raise DataError(f"data path must be a folder, a tar file or labels that exist, got {path}")
-        found, skipped = _reader(path, layout, split, orientation)(path)
+        if annotation_file(path) is not None:
+            found, skipped = read_coco(path)
+        elif description_file(path) is not None:
+            found, skipped = read_yolo(path, split, orientation)
+        else:
+            found, skipped = read_wider_face(path)
         images += [replace(image, orientation=orientation) for image in found]
         problems += skipped
         if strict and problems:
@@ -189,20 +185,6 @@ def read_labels(
     if all(image.labels.ignore.all() for image in images):
         logger.warning("no box to find in %s: all %d photographs are background", where, len(images))
     return images, problems
-
-
-def _reader(
-    path: Path, layout: str | None, split: str, orientation: Orientation
-) -> Callable[[Path], ImagesAndProblems]:
-    from lensbox.train.data.coco import annotation_file, read_coco
-    from lensbox.train.data.wider_face import read_wider_face
-    from lensbox.train.data.yolo import description_file, read_yolo
-
-    if layout == "coco" or (layout is None and annotation_file(path) is not None):
-        return read_coco
-    if layout == "yolo" or (layout is None and description_file(path) is not None):
-        return lambda folder: read_yolo(folder, split, orientation)
-    return read_wider_face
 
 
 def report_problems(problems: Sequence[Problem], strict: bool) -> None:

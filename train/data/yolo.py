@@ -22,7 +22,6 @@ from lensbox.train.data.labels import (
     Row,
     read_rows,
     read_text,
-    spellings,
 )
 
 NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
@@ -122,24 +121,28 @@ def _images(file: Path, content: Mapping[str, Any], split: str) -> list[Path]:
     places = places if isinstance(places, list) else [places]
     if not all(isinstance(place, str) for place in places):
         raise DataError(f"{file}: {split} must name a folder of images, got {content.get(split)!r}")
-    root = file.parent / spellings(str(content.get("path") or ""))[-1]
+    folders = [file.parent / _local(str(content.get("path") or "")), file.parent]
     images: list[Path] = []
-    for name in places:
+    for name in map(_local, places):
         # Some tools write `../train/images` for a folder beside data.yaml.
-        place = _first([root, file.parent], [*spellings(name), spellings(name)[-1].removeprefix("../")])
+        place = _first(folders, name) or _first(folders, name.removeprefix("../"))
         if place is None:
             raise DataError(f"{file}: {split} must name a folder that exists, got {name!r}")
         if place.is_dir():
             images += sorted(image for image in place.rglob("*") if image.suffix.lower() in IMAGE_SUFFIXES)
         else:
-            lines = [line.strip() for line in read_text(place).splitlines() if line.strip()]
-            images += [_first([place.parent, root], spellings(line)) or place.parent / line for line in lines]
+            lines = [_local(line.strip()) for line in read_text(place).splitlines() if line.strip()]
+            images += [_first([place.parent, *folders], line) or place.parent / line for line in lines]
     return images
 
 
-def _first(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
-    """Return the first of these paths that exists."""
-    return next((path for name in names for path in (one / name for one in folders) if path.exists()), None)
+def _local(name: str) -> str:
+    return name.replace("\\", "/")  # Windows
+
+
+def _first(folders: Sequence[Path], name: str) -> Path | None:
+    """Return the first path of this name that exists."""
+    return next((folder / name for folder in folders if (folder / name).exists()), None)
 
 
 def _size(content: bytes, orientation: Orientation) -> tuple[int, int]:

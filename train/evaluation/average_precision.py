@@ -18,13 +18,7 @@ import numpy as np
 import torch
 
 from lensbox.ops import box_iou
-from lensbox.train.evaluation.boxes import (
-    Array,
-    Flags,
-    ImageDetections,
-    ImageLabels,
-    require_as_many,
-)
+from lensbox.train.evaluation.boxes import Array, Flags, ImageDetections, ImageLabels
 
 # Height in canvas pixels, lower limit included.
 BANDS: dict[str, tuple[float, float]] = {
@@ -73,7 +67,6 @@ class Evaluation:
     """
 
     def __init__(self, labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> None:
-        require_as_many(labels, detections)
         # Per image: labels, detections by falling score, and IoU [n, m], 0 where the classes differ.
         self._images: list[tuple[ImageLabels, ImageDetections, Array]] = []
         for truth, found in zip(labels, detections, strict=True):

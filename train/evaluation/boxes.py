@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -56,11 +55,3 @@ def _finite(name: str, values: Array) -> Array:
     if not np.isfinite(values).all():
         raise InputError(f"{name} must be finite numbers, got {values[~np.isfinite(values)][0]}")
     return values.astype(np.float64)
-
-
-def require_as_many(labels: Sequence[ImageLabels], detections: Sequence[ImageDetections]) -> None:
-    """Raise ValueError unless labels and detections are of as many images."""
-    if len(labels) != len(detections):
-        raise ValueError(
-            f"labels and detections must be of as many images, got {len(labels)} and {len(detections)}"
-        )

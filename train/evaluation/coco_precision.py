@@ -15,9 +15,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lensbox.train.data.coco import load_json, load_tables
 from lensbox.train.data.labels import DataError, is_number, report_problems
-from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels, require_as_many
+from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
 # The first six of pycocotools' figures; the mean over IoU 0.5, 0.55, … 0.95 unless the name has a threshold.
@@ -62,12 +64,7 @@ def _score(
 def coco_precision(
     labels: Sequence[ImageLabels], detections: Sequence[ImageDetections], classes: int = 1
 ) -> dict[str, float]:
-    """Return COCO's figures by the names of `COCO_FIGURES`, the means over the classes; NaN without boxes.
-
-    Raises:
-        ValueError: labels and detections are not of as many images.
-    """
-    require_as_many(labels, detections)
+    """Return COCO's figures by the names of `COCO_FIGURES`, the means over the classes; NaN without boxes."""
     truth = [
         {"image_id": index, **row, "area": _area(row["bbox"]), "iscrowd": int(ignore)}
         for index, image in enumerate(labels)
@@ -151,8 +148,9 @@ def results_of(found: Sequence[ImageDetections], data: EvaluationSet, file: Path
     # A class that the file lacks has no box there, and COCO leaves it out.
     by_label = [category_ids.get(name) for name in data.classes] or list(categories)
     results = []
-    for image, file_, place in zip(found, data.files, data.places, strict=True):
-        restored = ImageDetections((image.boxes - place.offset) / place.scale, image.scores, image.classes)
+    for image, file_, geometry in zip(found, data.files, data.geometry.numpy(), strict=True):
+        scale, offset = (np.tile(geometry[start : start + 2], 2) for start in (0, 2))
+        restored = ImageDetections((image.boxes - offset) / scale, image.scores, image.classes)
         for row, score in zip(_boxes(restored), image.scores.tolist(), strict=True):
             row |= {"image_id": file_.coco_id, "category_id": by_label[row["category_id"]]}
             if row["category_id"] is not None:

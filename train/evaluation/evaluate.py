@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lensbox.common.errors import InputError
 from lensbox.model.protocol_check import named
 from lensbox.ops import letterbox
+from lensbox.ops.canvas import place_boxes
 from lensbox.runtime import Artifact, Canvas
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.train.data.labels import LabelledImage
@@ -119,10 +120,10 @@ def _detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDe
         orientation=data.files[0].orientation,
     )
     found = []
-    for result, place, file in zip(results, data.places, data.files, strict=True):
+    for result, geometry, file in zip(results, data.geometry, data.files, strict=True):
         if isinstance(result, InputError):
             raise InputError(f"{file.name} cannot be scored: {result}") from result
         classes = torch.zeros(len(result.boxes)) if result.labels is None else result.labels
-        boxes = place.boxes(result.boxes.numpy())
+        boxes = place_boxes(result.boxes.double(), geometry).numpy()
         found.append(ImageDetections(boxes, result.scores.double().numpy(), classes.long().numpy()))
     return found

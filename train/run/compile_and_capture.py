@@ -1,8 +1,7 @@
 """Make a training step fast: compile its parts and capture the whole into a CUDA graph.
 
 On CUDA the step is compiled in pieces (views; teachers; net and loss) and captured into one graph, so that a
-small net is not bound by kernel launches. A part that cannot be compiled or captured is reported and runs as
-it is.
+small net is not bound by kernel launches.
 """
 
 from __future__ import annotations
@@ -11,12 +10,13 @@ import copy
 import logging
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from lensbox.train.run.step import TrainStep, end_capture_of_random_numbers, random_state, set_random_state
+from lensbox.train.run.step import TrainingError, TrainStep, random_state, set_random_state
 
 WARMUP_STEPS = 4
 
@@ -24,52 +24,61 @@ logger = logging.getLogger(__name__)
 
 
 def compile_and_capture(step: TrainStep, progress: float = 0.0) -> None:
-    """Make the step as fast as its configuration asks. Capturing does a few real steps."""
+    """Make the step as fast as its configuration asks. Capturing does a few real steps.
+
+    Raises:
+        TrainingError: a part cannot be compiled or captured; the message names the option that does without.
+    """
     modes = []
     if step.config.compile:
         modes += _compile(step)
     if step.config.cuda_graph and step.device.type == "cuda":
-        modes += _capture(step, progress)
+        with _timed("CUDA graph", "--no-cuda-graph"):
+            _capture(step, progress)
+        modes.append("CUDA graph")
     step.mode = " + ".join(modes) if modes else "eager"
 
 
+@contextmanager
+def _timed(name: str, without: str) -> Iterator[None]:
+    start = time.monotonic()
+    try:
+        yield
+    except Exception as error:  # the compiler may fail in any way; capture fails on a hidden synchronisation
+        reason = f"{type(error).__name__}: {str(error)[:800]}"
+        raise TrainingError(f"{name} failed, {without} trains without: {reason}") from error
+    logger.info("%s: ready after %.1f s", name, time.monotonic() - start)
+
+
 def _compile(step: TrainStep) -> list[str]:
-    """Compile the parts of a step and use each once. Return the names of the parts that compiled."""
+    """Compile the parts of a step and use each once. Return their names."""
     # Trials must change neither the random numbers of the run nor batch norm's statistics.
     generators, kept = random_state(step.device), copy.deepcopy(step.model.state_dict())
     parts, done = step.parts, []
 
-    def attempt(part: str, name: str, use: Callable[[Callable[..., Any]], Any]) -> None:
-        start = time.monotonic()
-        try:
+    def compile_part(part: str, name: str, use: Callable[[Callable[..., Any]], Any]) -> None:
+        with _timed(name, "--no-compile"):
             compiled: Callable[..., Any] = torch.compile(getattr(parts, part), dynamic=False)
             use(compiled)
             if step.device.type == "cuda":
                 torch.cuda.synchronize(step.device)
-        except Exception as error:  # the compiler may fail in any way; training goes on without it
-            logger.warning("%s: not possible, going on without: %s", name, _reason(error))
-            torch.compiler.reset()
-        else:
-            logger.info("%s: ready after %.1f s", name, time.monotonic() - start)
-            setattr(parts, part, compiled)
-            done.append(name)
+        setattr(parts, part, compiled)
+        done.append(name)
 
     draws = step.new_draws()
-    attempt("views", "compiled views", lambda views: views(draws))
+    compile_part("views", "compiled views", lambda views: views(draws))
     batch = parts.views(draws)
     if step.teachers:
-        attempt("teachers", "compiled teachers", lambda teachers: teachers(batch.images))
+        compile_part("teachers", "compiled teachers", lambda teachers: teachers(batch.images))
     taught = step.ask_teachers(batch.images)
-    attempt("loss", "compiled net and loss", lambda loss: loss(*batch, taught).total.backward())
+    compile_part("loss", "compiled net and loss", lambda loss: loss(*batch, taught).total.backward())
     step.model.load_state_dict(kept)
     step.optimizer.zero_grad(set_to_none=True)
     set_random_state(generators, step.device)
     return done
 
 
-def _capture(step: TrainStep, progress: float) -> list[str]:
-    """Capture the step's body. Return ["CUDA graph"], or [] if that failed."""
-    start = time.monotonic()
+def _capture(step: TrainStep, progress: float) -> None:
     device = step.device
     # Before its capture, torch asks for calls on a stream that is not the default one.
     stream = torch.cuda.Stream(device)
@@ -82,20 +91,6 @@ def _capture(step: TrainStep, progress: float) -> list[str]:
     torch.cuda.current_stream(device).wait_stream(stream)
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
-    try:
-        # A failed capture leaves the stream of torch.cuda.graph current; the outer context takes it back.
-        with torch.cuda.stream(torch.cuda.current_stream(device)), torch.cuda.graph(graph):
-            step.body()
-    except Exception as error:  # capture fails on any hidden synchronisation; training goes on without
-        logger.warning("CUDA graph: not possible, going on without: %s", _reason(error))
-        torch.cuda.synchronize(device)
-        end_capture_of_random_numbers()
-        step.optimizer.zero_grad(set_to_none=True)
-        return []
+    with torch.cuda.graph(graph):
+        step.body()
     step.captured = graph
-    logger.info("CUDA graph: captured after %.1f s", time.monotonic() - start)
-    return ["CUDA graph"]
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error)[:800]}"

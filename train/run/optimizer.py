@@ -30,21 +30,16 @@ class Clock:
     Attributes:
         steps: optimiser steps of the whole run.
         seconds: end of the run on the clock that `progress` is given, or None for no limit.
-        start_step, start_seconds, start_progress: where this process began or resumed the run. If time had
-            brought the run further than its steps, the rest is spread over the remaining steps.
+        start_seconds, start_progress: where this process began or resumed the run.
     """
 
     steps: int
     seconds: float | None = None
-    start_step: int = 0
     start_seconds: float = 0.0
     start_progress: float = 0.0
 
     def progress(self, step: int, seconds: float) -> float:
         share = step / self.steps
-        if self.start_progress > self.start_step / self.steps:
-            left = max(self.steps - self.start_step, 1)
-            share = self.start_progress + (1 - self.start_progress) * (step - self.start_step) / left
         if self.seconds is not None:
             span = max(self.seconds - self.start_seconds, 1e-6)
             passed = max(seconds - self.start_seconds, 0.0) / span

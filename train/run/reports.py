@@ -14,14 +14,13 @@ from typing import Any
 
 import torch
 
-from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.files import atomic_write
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import Clock, learning_rate
-from lensbox.train.run.step import TrainStep
+from lensbox.train.run.step import TrainingError, TrainStep
 
 BEST_FILE = "best.safetensors"
 LAST_FILE = "weights.safetensors"
@@ -29,12 +28,6 @@ FIGURES_FILE = "figures.json"
 LOG_FILE = "log.jsonl"
 
 logger = logging.getLogger(__name__)
-
-
-class TrainingError(LensboxError, RuntimeError):
-    """A run that cannot go on, such as one whose loss is no longer a number."""
-
-    exit_code = ExitCode.BROKE_DOWN
 
 
 def _lines_up_to(step: int, path: Path) -> list[str]:

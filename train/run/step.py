@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.loss.detection_loss import Losses, detection_loss
@@ -32,6 +33,12 @@ from lensbox.train.run.optimizer import (
 from lensbox.train.settings import ConfigError, TrainConfig
 from lensbox.train.views.draws import Draws, draw, view_counts
 from lensbox.train.views.make_views import Views, make_views
+
+
+class TrainingError(LensboxError, RuntimeError):
+    """A run that cannot go on, such as one whose loss is no longer a number."""
+
+    exit_code = ExitCode.BROKE_DOWN
 
 
 @dataclass
@@ -253,12 +260,3 @@ def set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
     torch.set_rng_state(state["cpu"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
-
-
-def end_capture_of_random_numbers() -> None:
-    """Make the generator usable after a failed capture.
-
-    torch 2.11 still takes it for captured and refuses every later draw; a copy of its state is not captured.
-    """
-    generator = torch.cuda.default_generators[torch.cuda.current_device()]
-    generator.graphsafe_set_state(generator.clone_state())

@@ -26,8 +26,8 @@ from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.origin import Origin, check_same_origin
-from lensbox.train.run.reports import Reports, TrainingError
-from lensbox.train.run.step import TrainStep
+from lensbox.train.run.reports import Reports
+from lensbox.train.run.step import TrainingError, TrainStep
 from lensbox.train.settings import CONFIG_FILE, TrainConfig
 
 CHECKPOINT_FILE = "checkpoint.pt"
@@ -131,7 +131,7 @@ class TrainingRun:
                 logger.warning("%s of an earlier run is now earlier_%s", earlier, earlier.name)
                 earlier.replace(earlier.with_name(f"earlier_{earlier.name}"))
             atomic_write(options.output / CONFIG_FILE, (config.to_json(indent=2) + "\n").encode())
-        clock = Clock(config.steps, options.time_limit, self.step.step, options.seconds(), self.progress)
+        clock = Clock(config.steps, options.time_limit, options.seconds(), self.progress)
         start = "step: %s; %d views a step; training starts at %.1f s"
         logger.info(start, self.step.mode, config.batch_size, options.seconds())
         facts = {**options.recipe, **self.origin}

@@ -47,14 +47,6 @@ def test_ignored_boxes_come_last_and_the_most_crowded_photograph_gives_the_capac
     assert store_tensors(pixels, sizes, boxes, ignore, torch.ones(3), 2).boxes.shape == (3, 3, 4)
 
 
-def test_large_photographs_shrink_with_their_boxes(faces_folder: Path) -> None:
-    image = read_labels([faces_folder])[0][0]
-    full, small = decode_image(image), decode_image(image, side=100)
-    assert max(small.pixels.shape) == 100
-    ratio = small.pixels.shape[1] / full.pixels.shape[1]
-    np.testing.assert_allclose(small.boxes[:, [0, 2]], full.boxes[:, [0, 2]] * ratio, rtol=1e-5)
-
-
 def test_sixteen_bits_are_read_as_the_runtime_reads_them(tmp_path: Path) -> None:
     ramp = np.arange(40 * 30, dtype=np.uint16).reshape(30, 40) * 54
     image = one_photograph(tmp_path, ramp)
@@ -108,17 +100,16 @@ def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosa
     torch.manual_seed(1)
     views = torch.cat([torch.arange(counts.mosaic).repeat_interleave(4), torch.arange(counts.mosaic, 30)])
     folds, seen = torch.tensor([fold_index(name, 3) for name in store.names]), set()
-    for _ in range(40):
+    for _ in range(30):
         tiles = place_tiles(store.tensors, draw(counts, torch.tensor(float(mosaic)), "cpu"), counts, CONFIG)
         assert torch.equal(folds[tiles.image], views % 3)
         seen.update(tiles.image.tolist())
     assert seen == set(range(len(store)))
 
 
-@pytest.mark.parametrize("folds", [1, 2])
-def test_source_weights_decide_what_is_drawn(faces_folder: Path, folds: int) -> None:
+def test_source_weights_decide_what_is_drawn(faces_folder: Path) -> None:
     images, _ = read_labels([faces_folder])
-    store = load_images(images, "cpu", weights={"wider": 0.0, "other": 2.0}, capacity=8, folds=folds)
+    store = load_images(images, "cpu", weights={"wider": 0.0, "other": 2.0}, capacity=8, folds=2)
     counts = view_counts(CONFIG)
     tiles = place_tiles(store.tensors, draw(counts, torch.ones(()), "cpu"), counts, CONFIG)
     assert {store.names[index].split("/")[0] for index in tiles.image.tolist()} == {"other"}

@@ -41,9 +41,7 @@ def test_reads_ignored_boxes_classes_and_images_without_boxes(tmp_path: Path) ->
     [
         ("head\na.jpg\n1\n1 1 1 1\n", 1, "expected an image name, got 'head'", ["a.jpg"]),
         ("a.jpg\nmany\n1 2 3 4\nb.jpg\n1\n1 1 1 1\n", 1, "number of boxes of a.jpg, got 'many'", ["b.jpg"]),
-        ("a.jpg\n²\n1 2 3 4\nb.jpg\n1\n1 1 1 1\n", 1, "number of boxes", ["b.jpg"]),
         ("a.jpg\n3\n1 2 3 4\nb.jpg\n1\n1 1 1 1\n", 1, "announces 3 boxes and has 1", ["b.jpg"]),
-        ("a.jpg\n2\n1 2 3 4", 1, "announces 2 boxes and has 1", []),
         ("a.jpg\n1\n1 2 3 4\n5 6 7 8\n", 1, "announces 1 boxes and has 2", []),
         ("a.jpg\n1\n1 2 3 4\na.jpg\n1\n5 6 7 8\n", 4, "listed again, at first in line 1", ["a.jpg"]),
         ("a.jpg", 1, "number of boxes", []),
@@ -110,7 +108,6 @@ def test_published_archives_are_understood(tmp_path: Path, faces_folder: Path) -
     ("name", "words"),
     [
         ("absent", "labels that exist, got"),
-        ("folder", "must hold"),
         ("text.tar", "uncompressed tar"),
         ("empty.tar", "must hold"),
     ],

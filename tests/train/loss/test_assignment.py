@@ -26,7 +26,7 @@ def test_candidates_are_the_cells_around_the_centre_on_fitting_levels() -> None:
     assert closeness[0, 0, :9].argmax() == 4
 
 
-@pytest.mark.parametrize("size", [1.0, 4.5, 6.0, 13.9, 24.0, 36.0, 52.0, 76.0, 112.0, 255.0])
+@pytest.mark.parametrize("size", [1.0, 6.0, 24.0, 52.0, 112.0, 255.0])
 def test_every_size_has_candidates_on_the_canvas(size: float) -> None:
     cells, allowed, _ = candidate_cells(torch.tensor([[[0.0, 0.0, size, size]]]))
     assert allowed.any()
@@ -81,19 +81,6 @@ def test_a_wanted_cell_goes_to_the_box_it_fits_better() -> None:
     assert not owners[0] & owners[1]
     assert owners[0] & shared
     assert bool((pairs.quality[~pairs.positive] == 0).all())
-
-
-def test_unused_slots_are_never_positive() -> None:
-    pairs = assigned(*torch.zeros(5, 4))
-    assert pairs.cells.shape == (1, 5, TOP_CELLS)
-    assert not pairs.positive.any()
-    assert pairs.quality.abs().sum() == 0
-
-
-def test_no_overlap_yet_still_assigns_the_nearest_cells() -> None:
-    pairs = assigned(TARGET, boxes=dict.fromkeys(range(CELLS), torch.zeros(4)))
-    assert int(pairs.positive.sum()) == TOP_CELLS
-    assert CENTER_CELL in pairs.cells[0, 0].tolist()
 
 
 def test_ignored_cells_by_hand() -> None:

@@ -54,19 +54,6 @@ def test_equals_the_formulas() -> None:
     assert losses.quality.item() == pytest.approx(float(quality.sum()), rel=1e-5)
 
 
-def test_gradients_reach_positive_cells_only_for_boxes() -> None:
-    boxes, logits = predictions()
-    detection_loss(boxes, logits, targets(TARGET), targets(), CONFIG).total.backward()
-    assert boxes.grad is not None
-    assert logits.grad is not None
-    pairs = assign(boxes.detach(), logits.detach(), targets(TARGET))
-    wanted = torch.zeros(logits.shape[1], dtype=torch.bool)
-    wanted[pairs.cells[pairs.quality > 0]] = True
-    assert torch.equal(boxes.grad[0].abs().sum(1) > 0, wanted)
-    assert bool((logits.grad[0, wanted] < 0).all())
-    assert bool((logits.grad[0, ~wanted] >= 0).all())
-
-
 def test_ignored_boxes_take_cells_out_of_the_background_and_no_target_at_all_is_finite() -> None:
     boxes, logits = predictions()
     losses = detection_loss(boxes, logits, targets(), targets(TARGET), CONFIG)

@@ -1,48 +1,34 @@
 """Teachers, the folds that they leave out, and what a student learns from them."""
 
-import json
-import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from short_runs import CPU, SHORT_RUN, TINY, run_options, small_detector, train
+from short_runs import SHORT_RUN, TINY, small_detector
 from torch import Tensor
 
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
-from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.labels import fold_index, read_labels
 from lensbox.train.loss.detection_loss import detection_loss, distillation_loss
 from lensbox.train.loss.teachers import (
     Fold,
     Predict,
     Taught,
-    Teachers,
     load_teachers,
     parse_fold,
     teach,
     without_fold,
 )
-from lensbox.train.run.origin import Origin
-from lensbox.train.run.step import TrainStep
 from lensbox.train.settings import ConfigError
 
 Lensbox = Callable[..., tuple[str, str]]
 
 
-def test_each_photograph_is_in_one_fold(faces_folder: Path) -> None:
-    images, _ = read_labels([faces_folder])
-    names = [{image.name for image in without_fold(images, Fold(index, 3))} for index in range(3)]
-    for image in images:
-        own = fold_index(image.name, 3)
-        assert [image.name not in kept for kept in names] == [index == own for index in range(3)]
-
-
 def test_reads_and_writes_folds() -> None:
     assert parse_fold("1/4") == Fold(0, 4)
     assert str(parse_fold("4/4")) == "4/4"
-    for text in ("0/4", "5/4", "1/1", "1", "", "a/4", "1/4/4", "-1/4", "1.0/4"):
+    for text in ("0/4", "5/4", "1/1", "a/4"):
         with pytest.raises(ConfigError, match="--leave-out must be a share such as 1/4"):
             parse_fold(text)
 
@@ -73,8 +59,6 @@ def test_each_fold_s_images_are_shown_to_the_teacher_that_left_it_out() -> None:
     group = [fixed(box, score) for score in (0.1, 0.5, 0.9)]
     scores = teach([], [group], images(6)).scores[:, 0]
     torch.testing.assert_close(scores, torch.tensor([0.1, 0.5, 0.9, 0.1, 0.5, 0.9]))
-    scores = teach([fixed(box, 0.3)], [group, group[::-1]], images(6)).scores[:, 0]
-    torch.testing.assert_close(scores, torch.tensor([1.3, 1.3, 1.3] * 2) / 3)
     scores = teach([fixed(box, 0.3)], [group, group], images(6)).scores[:, 0]
     torch.testing.assert_close(scores, torch.tensor([0.5, 1.3, 2.1] * 2) / 3)
 
@@ -129,7 +113,6 @@ def test_teachers_are_sorted_into_sets_by_the_fold_they_left_out(tmp_path: Path)
     [
         (["1/2"], "--teacher must name as many teachers without each fold .* got 1 wi"),
         (["1/2", "2/2", "2/2"], "--teacher must name as many"),
-        (["1/2", "2/2", "1/3"], "--teacher must name as many"),
         (["half"], "0: 'left_out' in its metadata must be a share .* 'half'"),
     ],
 )
@@ -139,26 +122,6 @@ def test_rejects_incomplete_sets_of_teachers(tmp_path: Path, left_out: list[str]
         load_teachers(paths)
 
 
-def test_a_batch_must_divide_among_the_folds(store: ImageStore) -> None:
-    teachers = Teachers(sets=(tuple(small_detector() for _ in range(4)),))
-    with pytest.raises(ConfigError, match="batch_size: must be a multiple of 4, the teachers' folds, got 6"):
-        TrainStep(small_detector(), store.tensors, SHORT_RUN.replace(batch_size=6), CPU, teachers)
-
-
-def test_a_student_learns_from_its_teachers_and_names_them(
-    store: ImageStore, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    teachers = load_teachers([saved(tmp_path / "teacher.safetensors", 5)])
-    options = run_options(tmp_path / "run", origin=Origin(teachers=teachers))
-    caplog.set_level(logging.INFO, "lensbox")
-    train(store, SHORT_RUN.replace(steps=2, label_weight=0.0, log_seconds=1e-6), options)
-    metadata = read_metadata(tmp_path / "run" / "weights.safetensors")
-    assert metadata.items() >= teachers.origin.items()
-    assert " taught " in caplog.text
-    last = json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])
-    assert last["loss"] == last["distillation"] > 0  # labels have no weight here
-
-
 def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:
     """A resumed run keeps its fold. A run cannot leave out a fold that its initial weights have seen."""
     arguments = ["--data", faces_folder, *TINY, "--steps", "1", "--recalibration-views", "0"]
@@ -166,8 +129,9 @@ def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lens
     lensbox("train", *arguments, *run, "--leave-out", "1/3")
     weights = tmp_path / "run" / "weights.safetensors"
     images, _ = read_labels([faces_folder])
-    left = str(len(without_fold(images, Fold(0, 3))))
-    assert int(left) < len(images)
+    kept = {image.name for image in without_fold(images, Fold(0, 3))}
+    assert kept == {image.name for image in images if fold_index(image.name, 3) != 0}
+    left = str(len(kept))
     assert read_metadata(weights).items() >= {"left_out": "1/3", "photographs": left}.items()
 
     (tmp_path / "run" / "figures.json").unlink()  # the run is not finished

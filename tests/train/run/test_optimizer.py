@@ -20,10 +20,8 @@ def test_learning_rate_rises_then_falls() -> None:
         # Steps or time, whichever is further
         (Clock(100, seconds=120, start_seconds=20), {(0, 20): 0, (0, 70): 0.5, (60, 70): 0.6, (0, 500): 1}),
         (Clock(1000, seconds=100, start_seconds=0, start_progress=0.5), {(0, 50): 0.75}),
-        # A resumed run that time had brought far spreads the rest over its steps.
-        (Clock(300, start_step=100, start_progress=0.5), {(100, 0): 0.5, (200, 0): 0.75, (300, 0): 1}),
-        # A run of steps goes on with exactly the shares it would have had.
-        (Clock(7, start_step=3, start_progress=3 / 7), {(5, 0): 5 / 7}),
+        # A resumed run of steps goes on with exactly the shares it would have had.
+        (Clock(7, start_progress=3 / 7), {(5, 0): 5 / 7}),
     ],
 )
 def test_progress(clock: Clock, progress: dict[tuple[int, float], float]) -> None:

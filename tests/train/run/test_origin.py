@@ -1,6 +1,7 @@
 """Initial weights of a run, and the facts that weights keep of their origin."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,13 @@ from short_runs import SHORT_RUN, interrupt, run_options, small_detector, train
 
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
 from lensbox.train.data.image_store import ImageStore
+from lensbox.train.loss.teachers import load_teachers
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.origin import Origin, check_same_origin
 from lensbox.train.settings import ConfigError
 
 # Without recalibration, the run delivers the average unchanged.
-CONFIG = SHORT_RUN.replace(seed=3, steps=2, recalibration_views=0)
+CONFIG = SHORT_RUN.replace(seed=3, steps=2, recalibration_views=0, log_seconds=1e-9)
 
 
 @pytest.fixture
@@ -29,17 +31,23 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path / "earlier.safetensors"
 
 
-def test_a_run_starts_from_the_given_weights_and_delivers_their_name(
-    store: ImageStore, weights: Path, tmp_path: Path
+def test_a_run_starts_from_the_given_weights_and_names_them_and_its_teachers(
+    store: ImageStore, weights: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also after an interruption: the checkpoint remembers it."""
-    interrupt(store, CONFIG, run_options(tmp_path, origin=Origin(weights)), after=0)
+    """Also after an interruption: the checkpoint remembers them."""
+    caplog.set_level(logging.INFO, "lensbox")
+    teachers = load_teachers([weights])
+    interrupt(store, CONFIG, run_options(tmp_path, origin=Origin(weights, teachers=teachers)), after=0)
     state, given = load_checkpoint(tmp_path / "checkpoint.pt")["step"], load_detector(weights)
     assert state["step"] == 0
     for part in ("model", "average"):
         assert all(torch.equal(state[part][name], value) for name, value in given.state_dict().items()), part
-    train(store, CONFIG, run_options(tmp_path, resume=True))
-    expected = {"initial_weights": weights.name, "initial_weights_sha256": weights_sha256(given)}
+    train(store, CONFIG, run_options(tmp_path, origin=Origin(teachers=teachers), resume=True))
+    assert " taught " in caplog.text
+    expected = teachers.origin | {
+        "initial_weights": weights.name,
+        "initial_weights_sha256": weights_sha256(given),
+    }
     figures = json.loads((tmp_path / "figures.json").read_text())
     for facts in (read_metadata(tmp_path / "weights.safetensors"), figures):
         assert facts.items() >= {**expected, "command": "test"}.items()

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from short_runs import CPU, SIX_STEPS, make_step, small_detector
+from short_runs import CPU, SIX_STEPS, make_step
 from torch import Tensor
 
+from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import join_gradients
@@ -30,19 +31,6 @@ def test_recalibrated_statistics_belong_to_the_average_net(store: ImageStore) ->
     torch.testing.assert_close(first_norm.running_mean.double(), means, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(first_norm.running_var.double(), variances, rtol=1e-3, atol=1e-4)
     assert not step.average.detector.training
-
-
-def test_recalibration_leaves_training_as_it_was(store: ImageStore) -> None:
-    weights = []
-    for recalibrate in (False, True):
-        torch.manual_seed(1)
-        step = make_step(store)
-        for _ in range(2):
-            step.run(0.5)
-            if recalibrate:
-                step.recalibrate()
-        weights.append([*step.model.state_dict().values(), *step.average.detector.parameters()])
-    assert all(torch.equal(one, other) for one, other in zip(*weights, strict=True))
 
 
 def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
@@ -90,12 +78,12 @@ def test_two_processes_have_the_gradients_of_one_batch(
 
 
 def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store: ImageStore) -> None:
-    step = TrainStep(small_detector(), store.tensors, SIX_STEPS.replace(bf16=True), CPU)
-    inputs = torch.rand(2, 96, 8, 8, dtype=torch.bfloat16)
+    step = TrainStep(FaceDetector(), store.tensors, SIX_STEPS.replace(bf16=True), CPU)
+    inputs = torch.rand(2, 112, 8, 8, dtype=torch.bfloat16)
     convolutions = [m for m in step.model.modules() if isinstance(m, torch.nn.Conv2d)]
-    wide = next(m for m in convolutions if m.kernel_size == (5, 5) and m.groups == 96 and m.stride == (1, 1))
+    wide = next(m for m in convolutions if m.kernel_size == (5, 5) and m.groups == 112 and m.stride == (1, 1))
     with torch.autocast("cpu", torch.bfloat16):
         output = wide(inputs)
-    exact = torch.nn.functional.conv2d(inputs.float(), wide.weight, padding=2, groups=96)
+    exact = torch.nn.functional.conv2d(inputs.float(), wide.weight, padding=2, groups=112)
     assert output.dtype == torch.bfloat16
     assert torch.equal(output, exact.to(torch.bfloat16))  # rounded once, at the end

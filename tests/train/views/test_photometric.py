@@ -22,48 +22,28 @@ def test_photometric_changes_content_only() -> None:
     torch.testing.assert_close(photometric(canvas, content, u, noise, 0.0), canvas, atol=0.05, rtol=0)
 
 
-def covers(views: int, used: float = 1) -> Tensor:
-    """Draws for covers in every view, of which the first `used` are used."""
+def covers(views: int) -> Tensor:
+    """Draws for covers in every view, of which one is used."""
     u = torch.rand(views, COVER_DRAWS, generator=torch.Generator().manual_seed(4))
     u[:, 0] = 0
     switches = u[:, 1:].view(views, COVERS, 7)[..., 0]
-    switches[:, :used], switches[:, used:] = 0, 0.9
+    switches[:, :1], switches[:, 1:] = 0, 0.9
     return u
 
 
 def test_a_cover_lies_on_a_target_and_hides_less_than_half_of_it() -> None:
-    bare = torch.full((200, CANVAS, CANVAS), BARE)
+    bare = torch.full((40, CANVAS, CANVAS), BARE)
     boxes = torch.tensor([[100.0, 90.0, 160.0, 190.0], [20.0, 30.0, 60.0, 70.0], [0.0, 0.0, 0.0, 0.0]])
-    painted = paint_covers(bare, torch.ones_like(bare), boxes.expand(200, 3, 4), covers(200), 1.0)
+    painted = paint_covers(bare, torch.ones_like(bare), boxes.expand(40, 3, 4), covers(40), 1.0)
     places = torch.stack([bounds(canvas != BARE) for canvas in painted])
     sides, centers = places[:, 2:] - places[:, :2], (places[:, :2] + places[:, 2:]) / 2
     assert torch.equal((painted != BARE).sum((1, 2)), sides.prod(1).long())  # rectangles
     hit = (centers[:, 0] > 80).logical_not().long()
     target = boxes[hit]
     assert bool(((centers >= target[:, :2] - 1) & (centers <= target[:, 2:] + 1)).all())
-    assert 60 < int(hit.sum()) < 140
+    assert 8 < int(hit.sum()) < 32
     whole = target[:, 2:] - target[:, :2]
     assert bool(((sides >= 0.3 * whole - 1) & (sides <= 0.7 * whole + 1)).all())
-    assert (sides / whole).min() < 0.35
-    assert (sides / whole).max() > 0.65
-    grays = torch.where(painted == BARE, 0.0, painted).amax((1, 2))
-    assert torch.equal(grays, painted.amin((1, 2)))  # of one level
-    assert grays.min() < 10
-    assert grays.max() > 245
-
-
-def test_covers_spare_padding_other_views_and_views_without_targets() -> None:
-    bare = torch.full((3, CANVAS, CANVAS), BARE)
-    content = torch.ones_like(bare)
-    content[0, :, :130] = 0
-    targets = torch.tensor([[[100.0, 90.0, 160.0, 190.0]]] * 2 + [[[0.0, 0.0, 0.0, 0.0]]])
-    u = covers(3, used=COVERS)
-    u[1, 0] = 0.5
-    painted = paint_covers(bare, content, targets, u, 0.5) != BARE
-    assert painted[0].any()
-    assert not painted[0, :, :130].any()
-    assert not painted[1:].any()
-    assert paint_covers(bare, torch.ones_like(bare), targets, u, 0.5)[0, :, :130].ne(BARE).any()
 
 
 def lit(angle: float) -> Tensor:
@@ -83,11 +63,7 @@ def test_light_rises_along_its_direction() -> None:
     assert corners[60, 0] > corners[60, 255] > corners[199, 255]
 
 
-def test_light_keeps_the_range_the_mean_and_views_it_does_not_strike() -> None:
-    for angle in range(0, 360, 30):
-        light = lit(float(angle))
-        assert light.max() <= 100 * 2.2256
-        assert abs(light[60:200].mean() / 100 - 1) < 0.12
+def test_light_keeps_the_range_and_views_it_does_not_strike() -> None:
     bright = torch.full((2, 8, 8), 250.0)
     light = light_from_a_side(bright, torch.tensor([[0.0, 1.0, 0.3], [0.5, 1.0, 0.3]]), 0.5)
     assert light[0].max() == 255

@@ -13,7 +13,7 @@ from lensbox.train.views import rotation
 from lensbox.train.views.boxes import MappedBoxes, judge_boxes
 from lensbox.train.views.draws import PIXEL_DRAWS, ViewCounts, draw
 from lensbox.train.views.make_views import make_views
-from lensbox.train.views.rotation import Turn, draw_turn, turn_boxes, turn_pixels
+from lensbox.train.views.rotation import Turn, turn_boxes
 
 CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0)
 
@@ -42,28 +42,14 @@ def test_positive_angles_turn_clockwise_and_a_face_turns_as_an_ellipse() -> None
         torch.testing.assert_close(turned(box, turn_by(degrees))[0], expected)
 
 
-@pytest.mark.parametrize("degrees", [-30.0, 10.0])
-def test_half_a_face_turns_as_half_an_ellipse(degrees: float) -> None:
-    whole, half = [90.0, 78.0, 170.0, 178.0], [130.0, 78.0, 170.0, 178.0]
-    canvas = ellipse(whole)[None]
-    canvas[..., :130] = 0
-    turn = turn_by(degrees)
-    pixels, _ = turn_pixels(canvas, torch.ones_like(canvas), turn)
-    part, share = turned(whole, turn, half, visible=0.5)
-    torch.testing.assert_close(part, bounds(pixels[0] > 128), atol=3.0, rtol=0)
-    assert share == 0.5
-
-
 @pytest.mark.parametrize(
     ("beyond", "visible", "find", "ignore"),
     [
-        (-25.0, 1.0, True, False),  # all in view
         (-2.0, 1.0, True, False),  # 55 %
         (2.0, 1.0, False, True),  # 45 %
         (-2.0, 0.8, False, True),  # 55 % of 80 %
         (13.0, 1.0, False, True),  # 17.5 %
         (15.0, 1.0, False, False),
-        (30.0, 1.0, False, False),
     ],
 )
 def test_the_share_in_view_after_a_turn_decides(
@@ -78,30 +64,6 @@ def test_the_share_in_view_after_a_turn_decides(
     judged, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, yes), CONFIG)
     assert (bool(found), bool(ignored)) == (find, ignore)
     assert judged.max() <= CANVAS_SIZE
-    _, found, ignored = judge_boxes(MappedBoxes(boxes, part, share, yes, ~yes), CONFIG)
-    assert (bool(found), bool(ignored)) == (False, find or ignore)
-
-
-def test_angles_cover_the_range_both_ways() -> None:
-    turn = draw_turn(torch.tensor([[0.0, 0.0], [0.0, 0.5], [0.0, 0.75]]), 1.0)
-    degrees = torch.rad2deg(torch.atan2(turn.sine, turn.cosine))
-    torch.testing.assert_close(degrees, torch.tensor([-15.0, 0.0, 7.5]))
-
-
-@pytest.mark.parametrize("degrees", [-20.0, 33.0])
-def test_padding_stays_black_and_edges_stay_bright(degrees: float) -> None:
-    content = torch.zeros(1, CANVAS_SIZE, CANVAS_SIZE)
-    content[:, 40:216] = 1
-    pixels, inside = turn_pixels(200 * content, content, turn_by(degrees))
-    assert set(inside.flatten().tolist()) == {0.0, 1.0}
-    assert bool((pixels[inside == 0] == 0).all())
-    assert (pixels[inside == 1] - 200).abs().max() < 0.01
-    # Rotate the place of each pixel back, to where it came from.
-    axis, angle = torch.arange(CANVAS_SIZE) + 0.5 - CANVAS_SIZE / 2, math.radians(-degrees)
-    x = axis[None] * math.cos(angle) - axis[:, None] * math.sin(angle)
-    y = axis[None] * math.sin(angle) + axis[:, None] * math.cos(angle)
-    expected = (x.abs() < 128) & (y.abs() < 88)
-    assert ((inside[0] == 1) != expected).float().mean() < 0.005
 
 
 def ellipse_store(*photographs: Sequence[Sequence[float]]) -> StoreTensors:
@@ -115,11 +77,9 @@ def ellipse_store(*photographs: Sequence[Sequence[float]]) -> StoreTensors:
     return store_tensors(pixels, sizes, list(map(torch.tensor, photographs)), flags, chances, 8)
 
 
-@pytest.mark.parametrize("rotate_chance", [0.0, 1.0])
-@pytest.mark.parametrize("mosaic", [0.0, 1.0])
-@pytest.mark.parametrize("counts", [(16, 0, 0), (5, 6, 5)])
-def test_boxes_lie_on_their_pixels(counts: tuple[int, int, int], mosaic: float, rotate_chance: float) -> None:
-    counts = ViewCounts(*counts)
+@pytest.mark.parametrize(("mosaic", "rotate_chance"), [(0.0, 1.0), (1.0, 0.0), (1.0, 1.0)])
+def test_boxes_lie_on_their_pixels(mosaic: float, rotate_chance: float) -> None:
+    counts = ViewCounts(6, 6, 5)
     # Targets are whole here: the bounds of a part are wider than its pixels.
     config = CONFIG.replace(
         keep_visible=0.999, ignore_visible=0.0, min_target_height=0.0, rotate_chance=rotate_chance
