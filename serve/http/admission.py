@@ -6,7 +6,7 @@ from lensbox.serve.errors import ApiError, OverloadError
 from lensbox.serve.http.errors import RETRY_AFTER
 from lensbox.serve.http.service import Service, model_of
 from lensbox.serve.models.served import Served
-from lensbox.serve.requests.futures import DEADLINE_HEADER, Deadline, deadline_of
+from lensbox.serve.requests.futures import DEADLINE, DEADLINE_HEADER, Deadline, deadline_of
 
 
 def admit(service: Service, request: Request) -> Served:
@@ -17,10 +17,9 @@ def admit(service: Service, request: Request) -> Served:
     ApiError (404, 422, 503).
     """
     served = model_of(request)
-    deadline = deadline_of(request.headers.get(DEADLINE_HEADER))
     served.engine.ready_artifact()
     request.scope["lensbox.model"] = served
-    request.scope["lensbox.deadline"] = deadline
+    request.scope[DEADLINE] = deadline = deadline_of(request.headers.get(DEADLINE_HEADER))
     _check_room(service, served, deadline)
     return served
 

@@ -10,18 +10,18 @@ from lensbox.common.errors import InputError
 from lensbox.runtime import Detections, Photo
 from lensbox.runtime.detect.detection import DetectionArrays, detections_to_json
 from lensbox.runtime.detect.tiles import tile_windows
-from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.gpu_jpeg import coded_photo
-from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job, TiledJob
+from lensbox.serve.engine.jobs import CodedJob, DetectJob, TiledJob
 from lensbox.serve.errors import ApiError
-from lensbox.serve.http.service import deadline_of_request, model_of, service_of
+from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.requests.body import Body, receive
 from lensbox.serve.requests.detect_request import (
+    JSON,
     DetectParameters,
     query_parameters,
     read_detect_request,
-    wraps_image,
 )
+from lensbox.serve.requests.form import FORM, media_type
 from lensbox.serve.requests.futures import Deadline, result_for
 from lensbox.serve.requests.image_file import hint_of_form
 
@@ -37,10 +37,9 @@ async def detect(request: Request) -> Any:
     service = service_of(request)
     service.check_decoders()
     asked = query_parameters(request, DetectParameters)
-    deadline = deadline_of_request(request)
-    file, deadline = await receive(request, service.settings.max_body_bytes, service.settings, deadline)
+    file, deadline = await receive(request, service.settings.max_body_bytes, service.settings)
     content_type = request.headers.get("content-type", "")
-    if wraps_image(content_type):
+    if media_type(content_type) in (FORM, JSON):
         reading = service.json_parser.submit(read_detect_request, file, content_type, asked)
         file, asked = await result_for(request, reading, deadline)
     metadata = model_of(request).model.metadata
@@ -76,20 +75,16 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
                 return found
 
     def infer(photo: Photo) -> "Future[Any]":
-        return engine.submit(_job(photo, asked, metadata), deadline.at)
+        """Submit the job of a photograph. Raises ApiError (422) for too many tiles."""
+        if asked.tiles is None:
+            return engine.submit(DetectJob(photo, asked.score_threshold, asked.iou_threshold), deadline.at)
+        try:
+            windows = tile_windows(photo.width, photo.height, metadata.canvas, tile_spec(asked.tiles))
+        except InputError as error:
+            raise ApiError(422, "invalid_parameter", str(error)) from None
+        iou = metadata.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
+        return engine.submit(TiledJob(photo, windows, asked.score_threshold, iou), deadline.at)
 
     finding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, infer, is_alone)
     decoded: Found = await result_for(request, finding, deadline)
     return decoded
-
-
-def _job(photo: Photo, asked: DetectParameters, metadata: ArtifactMetadata) -> Job[Found]:
-    """Return the job of a photograph. Raises ApiError (422) for too many tiles."""
-    if asked.tiles is None:
-        return DetectJob(photo, asked.score_threshold, asked.iou_threshold)
-    try:
-        windows = tile_windows(photo.width, photo.height, metadata.canvas, tile_spec(asked.tiles))
-    except InputError as error:
-        raise ApiError(422, "invalid_parameter", str(error)) from None
-    iou = metadata.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
-    return TiledJob(photo, windows, asked.score_threshold, iou)

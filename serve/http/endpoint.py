@@ -41,18 +41,14 @@ class Endpoint:
         request = Request(scope, receive, send)
         if not self.is_open:
             request.app.state.keys.check(request.headers)
-        if not self.is_admitted:
-            await self._send_answer(request, scope, receive, send)
-            return
         service = service_of(request)
-        served = admit(service, request)
-        service.begin_request(served)
+        served = admit(service, request) if self.is_admitted else None
+        if served is not None:
+            service.begin_request(served)
         try:
-            await self._send_answer(request, scope, receive, send)
+            answer = await self.answer(request)
+            response = answer if isinstance(answer, Response) else json_response(answer)
+            await response(scope, receive, send)
         finally:
-            service.end_request(served)
-
-    async def _send_answer(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await self.answer(request)
-        response = answer if isinstance(answer, Response) else json_response(answer)
-        await response(scope, receive, send)
+            if served is not None:
+                service.end_request(served)

@@ -8,7 +8,7 @@ from torch import Tensor
 from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import LossAnswer, json_response
-from lensbox.serve.http.service import deadline_of_request, model_of, service_of
+from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.requests.body import receive
 from lensbox.serve.requests.boxes import read_loss_request
 from lensbox.serve.requests.detect_request import NoParameters, query_parameters
@@ -26,8 +26,7 @@ async def loss(request: Request) -> Any:
     if "loss" not in engine.ready_artifact().metadata.methods:
         message = "the artifact must have a loss, got one without; serve a TorchScript artifact"
         raise ApiError(422, "no_loss", message)
-    deadline = deadline_of_request(request)
-    content, deadline = await receive(request, settings.max_json_bytes, settings, deadline)
+    content, deadline = await receive(request, settings.max_json_bytes, settings)
     parsing = service.json_parser.submit(read_loss_request, content, settings.max_boxes)
     asked = await result_for(request, parsing, deadline)
     job = LossJob(asked.predictions, asked.targets, asked.gradient)

@@ -8,7 +8,6 @@ from fastapi import Request
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.service import service_of
 from lensbox.serve.requests.body import receive
-from lensbox.serve.requests.futures import NO_DEADLINE
 
 _LARGEST = 1 << 16  # bytes of a body
 
@@ -58,7 +57,7 @@ async def _change(request: Request, action: str) -> dict[str, str]:
 async def _body(request: Request) -> dict[str, Any]:
     """Return the object in a body; an empty one for an empty body. Raises what `receive` raises."""
     try:
-        content, _ = await receive(request, _LARGEST, service_of(request).settings, NO_DEADLINE)
+        content, _ = await receive(request, _LARGEST, service_of(request).settings)
         parsed = json.loads(content)
     except ApiError as error:
         if error.code != "empty_body":

@@ -11,7 +11,6 @@ from lensbox.serve.http.connections import Connections
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.requests.decoding import Decoders
-from lensbox.serve.requests.futures import Deadline
 from lensbox.serve.settings import Settings
 
 
@@ -115,9 +114,3 @@ def model_of(request: Request) -> Served:
         return admitted
     models, names = service_of(request).models, request.path_params
     return models.find(names["name"], names.get("version")) if "name" in names else models.default
-
-
-def deadline_of_request(request: Request) -> Deadline:
-    """Return the client's deadline, which `admission.admit` has read from the headers."""
-    deadline: Deadline = request.scope["lensbox.deadline"]
-    return deadline

@@ -13,7 +13,7 @@ from torch import Tensor
 from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import InferAnswer, InferTensor, ModelMetadata, json_response
-from lensbox.serve.http.service import Service, deadline_of_request, model_of, service_of
+from lensbox.serve.http.service import Service, model_of, service_of
 from lensbox.serve.models.served import Served
 from lensbox.serve.requests.body import receive
 from lensbox.serve.requests.futures import Deadline, result_for
@@ -121,9 +121,7 @@ async def _read(request: Request, service: Service, served: Served) -> tuple[Inf
     """Read and parse a request. Return the request and its deadline."""
     settings = service.settings
     tensors = model_tensors(served.model.metadata)
-    content, deadline = await receive(
-        request, settings.max_body_bytes, settings, deadline_of_request(request)
-    )
+    content, deadline = await receive(request, settings.max_body_bytes, settings)
     json_length = header_length(request.headers.get(HEADER_LENGTH), len(content), settings.max_json_bytes)
     if json_length <= _INLINE:  # binary tensors are not touched
         question = read_infer_request(content, json_length, tensors)

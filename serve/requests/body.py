@@ -2,28 +2,36 @@
 
 import asyncio
 import sys
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import anyio
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
 from lensbox.serve.errors import ApiError, shown
-from lensbox.serve.requests.futures import Deadline
+from lensbox.serve.requests.futures import DEADLINE, NO_DEADLINE, Deadline
 from lensbox.serve.settings import Settings
 
 Body = bytes | bytearray
 
+if sys.version_info >= (3, 11):  # a tenth of anyio's time
+    _time_limit = asyncio.timeout
+else:
 
-async def receive(
-    request: Request, limit: int, settings: Settings, deadline: Deadline
-) -> tuple[Body, Deadline]:
+    @asynccontextmanager
+    async def _time_limit(seconds: float) -> AsyncIterator[None]:
+        with anyio.fail_after(seconds):
+            yield
+
+
+async def receive(request: Request, limit: int, settings: Settings) -> tuple[Body, Deadline]:
     """Return the whole body, and the deadline of the answer.
 
-    limit: bytes. deadline: the client's deadline; `answer_timeout` after the end of the body may come sooner.
-    Raises ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed, 504 after the deadline.
+    limit: bytes. The deadline is the client's, or `answer_timeout` after the end of the body if that is
+    sooner. Raises ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed, 504 after the deadline.
     """
+    deadline: Deadline = request.scope.get(DEADLINE, NO_DEADLINE)
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         rule = "Content-Encoding must be identity"
@@ -32,7 +40,8 @@ async def receive(
     if declared is not None and int(declared) > limit:  # uvicorn has checked that the value is a number
         raise _too_large(limit, f"a Content-Length of {declared}")
     try:
-        body = await _within(min(settings.body_timeout, deadline.left), _collect(request, limit))
+        async with _time_limit(min(settings.body_timeout, deadline.left)):
+            body = await _collect(request, limit)
     except TimeoutError:
         close = {"Connection": "close"}  # the next bytes could be the rest of the body or another request
         if not deadline.left:
@@ -42,18 +51,6 @@ async def receive(
     if not body:
         raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
     return body, deadline.or_sooner(settings.answer_timeout)
-
-
-if sys.version_info >= (3, 11):  # a tenth of anyio's time
-
-    async def _within(seconds: float, steps: Coroutine[Any, Any, Body]) -> Body:
-        async with asyncio.timeout(seconds):
-            return await steps
-else:
-
-    async def _within(seconds: float, steps: Coroutine[Any, Any, Body]) -> Body:
-        with anyio.fail_after(seconds):
-            return await steps
 
 
 async def _collect(request: Request, limit: int) -> Body:

@@ -77,11 +77,6 @@ class NoParameters(Struct, forbid_unknown_fields=True, frozen=True):
 _QUESTION = Decoder(DetectQuestion)
 
 
-def wraps_image(content_type: str) -> bool:
-    """Return True if a body is a form or JSON. Any other body is an image file."""
-    return media_type(content_type) in (FORM, JSON)
-
-
 def read_detect_request(
     body: Body, content_type: str, parameters: DetectParameters
 ) -> tuple[Body, DetectParameters]:

@@ -14,6 +14,7 @@ from fastapi import Request
 from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, shown
 
 DEADLINE_HEADER = "X-Request-Timeout-Ms"
+DEADLINE = "lensbox.deadline"  # key of the ASGI scope
 _MOST_MILLISECONDS = 86_400_000  # a day
 _UNWATCHED = 0.05  # seconds before a hang-up is looked for: most results come sooner, and a task takes time
 
@@ -44,8 +45,8 @@ class Deadline:
 
     def or_sooner(self, seconds: float) -> "Deadline":
         """Return this deadline, or the one `seconds` from now if that comes first."""
-        other = Deadline.after(seconds)
-        return other if other.at < self.at else self
+        at = time.monotonic() + seconds
+        return Deadline(at, seconds) if at < self.at else self
 
 
 NO_DEADLINE = Deadline(math.inf, math.inf)

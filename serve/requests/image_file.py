@@ -1,7 +1,5 @@
 """Decode an image file, and refuse files early that would be expensive to decode."""
 
-from typing import NamedTuple
-
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
 from PIL.ImageFile import ImageFile
@@ -25,33 +23,22 @@ MAX_RUN_LENGTH_PIXELS = 1 << 21
 MAX_PNG_BYTES = 120_000_000
 
 
-class _Signature(NamedTuple):
-    offset: int
-    content: bytes
-    format: str
-    reader: type[ImageFile] | None  # None: known, but not supported
-
-
-# Few formats on purpose, because every decoder reads untrusted bytes.
-_SIGNATURES = (
-    _Signature(0, b"\xff\xd8\xff", "JPEG", JpegImageFile),
-    _Signature(0, b"\x89PNG\r\n\x1a\n", "PNG", PngImageFile),
-    _Signature(8, b"WEBP", "WebP", WebPImageFile),
-    _Signature(0, b"BM", "BMP", BmpImageFile),
-    _Signature(0, b"GIF8", "GIF", GifImageFile),
-    _Signature(0, b"II*\x00", "TIFF", None),
-    _Signature(0, b"MM\x00*", "TIFF", None),
-    _Signature(4, b"ftyp", "HEIF, AVIF or MP4", None),
-    _Signature(0, b"\xff\x0a", "JPEG XL", None),
-    _Signature(4, b"JXL ", "JPEG XL", None),
-    _Signature(4, b"jP  ", "JPEG 2000", None),
-    _Signature(0, b"8BPS", "PSD", None),
-    _Signature(0, b"%PDF", "PDF", None),
-    _Signature(0, b"\x00\x00\x01\x00", "ICO", None),
-    _Signature(0, b"<svg", "SVG", None),
+# Offset, content, format, and reader; None: known, but not supported. Few formats on purpose, because every
+# decoder reads untrusted bytes.
+_SIGNATURES: tuple[tuple[int, bytes, str, type[ImageFile] | None], ...] = (
+    (0, b"\xff\xd8\xff", "JPEG", JpegImageFile),
+    (0, b"\x89PNG\r\n\x1a\n", "PNG", PngImageFile),
+    (8, b"WEBP", "WebP", WebPImageFile),
+    (0, b"BM", "BMP", BmpImageFile),
+    (0, b"GIF8", "GIF", GifImageFile),
+    (0, b"II*\x00", "TIFF", None),
+    (0, b"MM\x00*", "TIFF", None),
+    (4, b"ftyp", "HEIF, AVIF or MP4", None),
+    (0, b"%PDF", "PDF", None),
+    (0, b"<svg", "SVG", None),
 )
 _LONGEST_NAME = 256  # bytes; a shorter text may be the name of a file
-_SUPPORTED = ", ".join(signature.format for signature in _SIGNATURES if signature.reader)
+_SUPPORTED = ", ".join(name for _, _, name, reader in _SIGNATURES if reader)
 
 
 def photo_from_file(
@@ -83,12 +70,12 @@ def photo_from_file(
 def _reader(file: bytes) -> type[ImageFile]:
     if not file:
         raise ApiError(400, "empty_image", "the image must not be empty, got 0 bytes")
-    for signature in _SIGNATURES:
-        if file.startswith(signature.content, signature.offset):
-            if signature.reader is None:
-                message = f"the image must be one of {_SUPPORTED}, got {signature.format}"
-                raise ApiError(415, "unsupported_format", message)
-            return signature.reader
+    for offset, content, name, reader in _SIGNATURES:
+        if file.startswith(content, offset):
+            if reader is None:
+                rule = f"the image must be one of {_SUPPORTED}"
+                raise ApiError(415, "unsupported_format", f"{rule}, got {name}")
+            return reader
     got = f"{len(file)} bytes that begin with {shown(file[:8])}"
     if len(file) <= _LONGEST_NAME and file.isascii() and (text := file.decode("ascii").strip()).isprintable():
         got = f"the text {shown(text)}; curl sends a file with --data-binary @photo.jpg"

@@ -5,7 +5,7 @@ content of each tensor with a `binary_data_size`, little-endian, in their order.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import mul
 from typing import Annotated, Any, NamedTuple
@@ -65,32 +65,13 @@ def model_tensors(metadata: ArtifactMetadata) -> ModelTensors:
         TensorSpec("images", "UINT8", (-1, canvas.channels, canvas.height, canvas.width)),
         *(TensorSpec(name, "FP32", (1,)) for name in THRESHOLDS),
     )
-    slots = _slots(metadata)
-    outputs = [
-        TensorSpec("boxes", _datatype(metadata, "boxes", "FP32"), (-1, slots, 4)),
-        TensorSpec("scores", _datatype(metadata, "scores", "FP32"), (-1, slots)),
-        TensorSpec("counts", "INT32", (-1,)),
-    ]
-    if metadata.classes:
-        outputs.append(TensorSpec("labels", _datatype(metadata, "labels", "INT64"), (-1, slots)))
-    for name, extra in metadata.extras.items():
-        outputs.append(TensorSpec(name, _datatype(metadata, name, "FP32"), (-1, slots, *extra.shape)))
-    return ModelTensors(inputs, tuple(outputs))
+    return ModelTensors(inputs, tuple(_output(name, metadata.output[name]) for name in metadata.outputs))
 
 
-def _slots(metadata: ArtifactMetadata) -> int:
-    """Return the number of boxes per image, K; -1 if it varies or is unknown."""
-    match metadata.output.get("boxes"):
-        case {"shape": [_, int(slots), 4]} if slots > 0:
-            return slots
-    return -1
-
-
-def _datatype(metadata: ArtifactMetadata, name: str, usual: str) -> str:
-    match metadata.output.get(name):
-        case {"dtype": str(dtype)}:
-            return _BY_NAME.get(dtype, usual)
-    return usual
+def _output(name: str, described: Mapping[str, Any]) -> TensorSpec:
+    """Return an output that the artifact's `output` describes; B and K are sides that vary."""
+    shape = tuple(side if isinstance(side, int) else -1 for side in described["shape"])
+    return TensorSpec(name, "INT32" if name == "counts" else _BY_NAME[described["dtype"]], shape)
 
 
 class _Parameters(Struct):
@@ -152,15 +133,12 @@ def header_length(value: str | None, body_length: int, most: int) -> int:
 
     Raises ApiError: 400 unless the length is a number from 0 to `body_length`, 413 for more than `most`.
     """
-    length = body_length
-    if value is not None:
-        # Fewer than 20 digits, because int() raises ValueError for thousands of digits.
-        if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= body_length):
-            raise _invalid(
-                "Inference-Header-Content-Length must be a number of bytes of the body, "
-                f"from 0 to {body_length}, got {shown(value)}"
-            )
-        length = int(value)
+    # Fewer than 20 digits, because int() raises ValueError for thousands of digits.
+    is_number = value is None or (value.isascii() and value.isdigit() and len(value) < 20)
+    length = body_length if value is None or not is_number else int(value)
+    if not is_number or length > body_length:
+        rule = f"must be a number of bytes of the body, from 0 to {body_length}"
+        raise _invalid(f"Inference-Header-Content-Length {rule}, got {shown(value)}")
     if length > most:
         message = f"JSON must have at most {most} bytes, got {length}; send large tensors as binary"
         raise ApiError(413, "body_too_large", message)

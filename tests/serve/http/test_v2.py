@@ -27,7 +27,14 @@ from lensbox.serve.requests.v2_request import InferRequest, TensorSpec, Wanted
 
 MODEL = "face_detector"
 _CANVAS = (1, 2, 3)
-_METADATA = SimpleNamespace(name="fake", canvas=Canvas(2, 3), classes=(), extras={}, output={})
+_OUTPUT = {
+    "boxes": {"dtype": "float32", "shape": ["B", 3, 4]},
+    "scores": {"dtype": "float32", "shape": ["B", "K"]},
+    "counts": {"dtype": "int64", "shape": ["B"]},
+}
+_METADATA = SimpleNamespace(
+    name="fake", canvas=Canvas(2, 3), classes=(), outputs=list(_OUTPUT), output=_OUTPUT
+)
 
 
 def _header(count: int) -> bytes:
