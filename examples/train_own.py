@@ -60,8 +60,8 @@ class Own(nn.Module):
 def on_canvas(image: LabelledImage) -> tuple[Tensor, Tensor]:
     """Return a canvas, and rows [n, 5]: a box in canvas pixels, and its class."""
     canvases, geometry = letterbox([read_image(image.path)], SIDE, SIDE, 3)
-    boxes = place_boxes(torch.from_numpy(image.labels.boxes), geometry[0])
-    classes = torch.tensor([CLASSES.index(name) for name in image.labels.classes])
+    boxes = place_boxes(torch.from_numpy(image.boxes), geometry[0])
+    classes = torch.tensor([CLASSES.index(name) for name in image.classes])
     return canvases[0], torch.cat([boxes, classes.view(-1, 1).float()], 1)
 
 

@@ -151,7 +151,7 @@ def _labelled(
     for key, sources in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
         for name in unknown_sources(images, sources):
             logger.warning("%s names %r, but no photograph has this source", key, name)
-    classes = sorted({name for image in images for name in image.labels.classes if name})
+    classes = sorted({name for image in images for name in image.classes if name})
     if len(classes) > 1:
         message = "the labels have %d classes (%s); lensbox train trains on all boxes as one class"
         logger.warning(message, len(classes), ", ".join(map(repr, classes[:9])))

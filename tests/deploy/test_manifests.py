@@ -52,7 +52,7 @@ def test_kserve_takes_the_runtime() -> None:
     (container,) = spec["containers"]
     assert (container["name"], container["command"]) == ("kserve-container", ["lensbox", "serve"])
     options = parameters_of(container["args"])
-    assert str(options["artifact"]).startswith("/mnt/models/")  # where KServe puts the files of storageUri
+    assert str(options["artifact"][0]).startswith("/mnt/models/")  # where KServe puts the files of storageUri
     (port,) = container["ports"]
     probes = [container[f"{name}Probe"]["httpGet"] for name in ("readiness", "liveness")]
     assert {probe["path"] for probe in probes} | {spec["annotations"]["prometheus.kserve.io/path"]} <= ROUTES

@@ -32,7 +32,7 @@ def test_the_layout_has_the_boxes_of_the_table(photographs: Path, monkeypatch: p
         folder = write_layout(table, photographs / "runs" / "train")
     images, problems = read_labels([folder], strict=True)
     assert problems == []
-    assert {image.name: image.labels.boxes.tolist() for image in images} == {
+    assert {image.name: image.boxes.tolist() for image in images} == {
         "my party/1.PNG": [[10, 20, 30, 40], [0.5, 1, 2, 3]],
         "street.png": [],
     }

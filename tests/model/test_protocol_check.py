@@ -87,9 +87,9 @@ class Failing(Brightest):
 
 def test_names_the_error_of_detect_with_its_line() -> None:
     (fault,) = missing(Failing())
-    assert fault.startswith("detect(canvases, 1.0, 0.5), which must find nothing, with")
+    assert fault.startswith("detect(canvases, 1.0, 0.5), which must find nothing, raised")
     line = Failing.detect.__code__.co_firstlineno + 2
-    assert fault.endswith(f"raised KeyError: 'anchors' ({__file__}:{line})")
+    assert fault.endswith(f"KeyError: 'anchors' ({__file__}:{line})")
 
 
 def without(name: str) -> Change:

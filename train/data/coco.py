@@ -17,7 +17,9 @@ from lensbox.train.data.labels import (
     is_number,
     read_rows,
     read_text,
+    spellings,
 )
+from lensbox.train.data.segmentation import enclosing_box
 
 Rows = list[dict[str, Any]]
 
@@ -68,13 +70,14 @@ def read_coco(path: Path) -> ImagesAndProblems:
     folders = _folders(file)
     for id_, image in tables.images.items():
         origin = f"{file}: image {id_}"
-        name = str(image.get("file_name") or "").replace("\\", "/")  # Windows
-        photo = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        given = str(image.get("file_name") or "")
+        places = ((name, folder / name) for name in spellings(given) for folder in folders)
+        name, photo = next((place for place in places if place[1].is_file()), (given, None))
         if photo is None:
             problems.append(Problem(origin, f"file_name {name!r} is not beside {file.name}; image skipped"))
             continue
         boxes = read_rows(rows[id_], parse, problems)
-        images.append(LabelledImage(name, photo, boxes, origin, coco_id=id_))
+        images.append(LabelledImage(name, photo, *boxes, origin, coco_id=id_))
     return images, problems
 
 
@@ -108,28 +111,30 @@ def load_tables(file: Path) -> CocoTables:
     images, categories = ({row["id"]: row for row in table or []} for table in tables[:2])
     sound, problems = [], []
     for row in tables[2] or []:
-        row = {**row, "iscrowd": row.get("iscrowd") or 0}
-        if rule := _fault(row, images, categories):
-            problems.append(Problem(f"{file}: annotation {row.get('id')!r}", f"{rule}; box skipped"))
-        else:
-            sound.append({**row, "bbox": list(map(float, row["bbox"]))})
+        try:
+            sound.append(_sound(row, images, categories))
+        except ValueError as error:
+            problems.append(Problem(f"{file}: annotation {row.get('id')!r}", f"{error}; box skipped"))
     return CocoTables(images, categories, sound, problems)
 
 
-def _fault(row: dict[str, Any], images: dict[Any, Any], categories: dict[Any, Any]) -> str | None:
-    """Return the rule that an annotation breaks; None for a sound one."""
+def _sound(row: dict[str, Any], images: dict[Any, Any], categories: dict[Any, Any]) -> dict[str, Any]:
+    """Return an annotation with `bbox` and `iscrowd`. Raise ValueError with the rule that it breaks."""
     image, category, box, area = (row.get(name) for name in ("image_id", "category_id", "bbox", "area"))
+    crowd = row.get("iscrowd") or 0
     if not is_number(image) or image not in images:
-        return f"image_id must be the id of an image, got {image!r}"
+        raise ValueError(f"image_id must be the id of an image, got {image!r}")
     if not is_number(category) or category not in categories:
-        return f"category_id must be the id of a category, got {category!r}"
+        raise ValueError(f"category_id must be the id of a category, got {category!r}")
+    if not box and row.get("segmentation"):
+        box = enclosing_box(row["segmentation"])
     if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
-        return f"bbox must be [x, y, width, height], all finite numbers, got {box!r}"
-    if row["iscrowd"] not in (0, 1):
-        return f"iscrowd must be 0 or 1, got {row['iscrowd']!r}"
+        raise ValueError(f"bbox must be [x, y, width, height], all finite numbers, got {box!r}")
+    if crowd not in (0, 1):
+        raise ValueError(f"iscrowd must be 0 or 1, got {crowd!r}")
     if area is not None and not (is_number(area) and area >= 0):
-        return f"area must be a number of at least 0, got {area!r}"
-    return None
+        raise ValueError(f"area must be a number of at least 0, got {area!r}")
+    return {**row, "bbox": list(map(float, box)), "iscrowd": int(crowd)}
 
 
 def load_json(file: Path) -> Any:

@@ -93,7 +93,7 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
         raise OSError(f"image {image.name} cannot be read: {error}") from error
     if orientation != 1 and image.orientation == "exif":
         picture = Image.fromarray(upright_array(np.asarray(picture), orientation))
-    boxes, (width, height) = image.labels.boxes, picture.size
+    boxes, (width, height) = image.boxes, picture.size
     outside = (boxes[:, :2] >= [width, height]).any(1) | (boxes[:, 2:] <= 0).any(1)
     problem = None
     if outside.any():
@@ -106,7 +106,7 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
         picture = picture.resize(new_size, Image.Resampling.BILINEAR)
         ratio = np.array([new_size[0] / width, new_size[1] / height] * 2, np.float32)
         boxes = boxes * ratio
-    ignore = image.labels.ignore | outside
+    ignore = image.ignore | outside
     return Decoded(np.asarray(picture, np.uint8), boxes, ignore, orientation != 1, problem)
 
 

@@ -6,7 +6,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -31,7 +31,7 @@ class DataError(InputError):
 
 
 class Boxes(NamedTuple):
-    """Labelled boxes: boxes float32 [n, 4], xyxy in pixels; ignore bool [n]; classes: names, "" for none."""
+    """Labelled boxes of an image, see `LabelledImage`."""
 
     boxes: npt.NDArray[np.float32]
     ignore: npt.NDArray[np.bool_]
@@ -45,7 +45,9 @@ class LabelledImage:
     Attributes:
         name: path below the folder of images, e.g. `13--Interview/x.jpg`.
         path: the image file, or the tar shard that holds it.
-        labels: boxes in pixels of the photograph, see `orientation`.
+        boxes: float32 [n, 4], xyxy, pixels of the photograph, see `orientation`.
+        ignore: bool [n].
+        classes: name of each box's class; "" where it has none.
         origin: `file:line` or `file: image ID` of its labels, for messages.
         offset, size: where its bytes start in `path`, and how many they are; size -1 is the whole file.
         coco_id: of the image in a COCO file.
@@ -54,7 +56,9 @@ class LabelledImage:
 
     name: str
     path: Path
-    labels: Boxes
+    boxes: npt.NDArray[np.float32]
+    ignore: npt.NDArray[np.bool_]
+    classes: tuple[str, ...]
     origin: str
     offset: int = 0
     size: int = -1
@@ -131,6 +135,18 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path} cannot be read: {system_reason(error)}") from error
 
 
+def spellings(name: str) -> list[str]:
+    """Return the paths under which to look for the path that a label file names.
+
+    They are the name itself, and the name with `/` for the `\\` of Windows. An absolute path may be of
+    another machine, so its ends follow, the longest first.
+    """
+    path = PureWindowsPath(name)
+    parts = path.parts[1:] if path.anchor else path.parts
+    ends = ["/".join(parts[start:]) for start in range(len(parts) if path.anchor else 1)]
+    return list(dict.fromkeys([name, *ends]))
+
+
 def fold_index(name: str, count: int) -> int:
     """Return the fold, from 0 to count - 1, of the photograph of this name."""
     return zlib.crc32(name.encode()) % count
@@ -182,7 +198,7 @@ def read_labels(
     where = ", ".join(map(str, paths))
     if not images:
         raise none_readable("labelled image", where, problems)
-    if all(image.labels.ignore.all() for image in images):
+    if all(image.ignore.all() for image in images):
         logger.warning("no box to find in %s: all %d photographs are background", where, len(images))
     return images, problems
 
@@ -217,5 +233,5 @@ def shared_photographs(images: Sequence[LabelledImage], others: Sequence[Labelle
 
     Photographs without boxes are left out, because names may repeat across folders.
     """
-    known = {(image.name, image.labels.boxes.tobytes()) for image in others if len(image.labels.boxes)}
-    return [image.name for image in images if (image.name, image.labels.boxes.tobytes()) in known]
+    known = {(image.name, image.boxes.tobytes()) for image in others if len(image.boxes)}
+    return [image.name for image in images if (image.name, image.boxes.tobytes()) in known]

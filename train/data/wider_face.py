@@ -59,7 +59,7 @@ def read_wider_face(path: Path) -> ImagesAndProblems:
                 problems.append(Problem(place, f"image {entry.name} is not in {files}"))
                 continue
             labels = read_rows(entry.rows, _parse_row, problems)
-            images.append(LabelledImage(entry.name, file[0], labels, place, *file[1:]))
+            images.append(LabelledImage(entry.name, file[0], *labels, place, *file[1:]))
     return images, problems
 
 

@@ -45,7 +45,8 @@ def read_yolo(path: Path, split: str = "train", orientation: Orientation = "exif
     `data.yaml` names the classes (`names`, a list or a mapping). For each split it names folders of images,
     or text files that list images. The labels of `…/images/a.jpg` are `…/labels/a.txt`. A row is
     `class x y width height` (the centre, as shares of the image), or a class and the corners of a polygon.
-    With `kpt_shape: [K, D]` a box may be followed by K landmarks of D numbers, which are skipped. An image
+    With `kpt_shape: [K, D]` a box may be followed by K landmarks of D numbers, which are skipped. Longer rows
+    need `kpt_shape`, [0, 0] for polygons: a box with landmarks could be taken for a polygon. An image
     without a label file has no boxes; warn if most images have none.
 
     Args:
@@ -73,8 +74,13 @@ def read_yolo(path: Path, split: str = "train", orientation: Orientation = "exif
             missing.append(labels)
         lines = read_text(labels).splitlines() if labels.is_file() else []
         rows = [(f"{labels}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
-        boxes = read_rows(rows, partial(_parse_row, names=names, landmarks=landmarks, size=size), problems)
-        found.append(LabelledImage(image.name, image, boxes, str(labels)))
+        if landmarks is None and (long := next((row for row in rows if len(row[1].split()) > 6), None)):
+            rule = f"{file} must say what follows the class in rows of more than four numbers"
+            raise DataError(f"{long[0]}: {rule}: kpt_shape: [landmarks, numbers], or [0, 0] for polygons")
+        boxes = read_rows(
+            rows, partial(_parse_row, names=names, landmarks=landmarks or 0, size=size), problems
+        )
+        found.append(LabelledImage(image.name, image, *boxes, str(labels)))
     if 2 * len(missing) > len(found):
         message = f"{len(missing)} of {len(found)} photographs have no label file, such as {missing[0]}"
         if len(missing) == len(found):
@@ -108,9 +114,11 @@ def _names(file: Path, content: Mapping[str, Any]) -> dict[float, str]:
     raise DataError(f"{file}: names must list the classes, got {given!r}")
 
 
-def _landmark_numbers(file: Path, content: Mapping[str, Any]) -> int:
-    """Return how many numbers may follow a box; 0 if longer rows are polygons."""
-    shape = content.get("kpt_shape", ["0", "0"])
+def _landmark_numbers(file: Path, content: Mapping[str, Any]) -> int | None:
+    """Return how many numbers may follow a box: 0 if longer rows are polygons, None if the file is silent."""
+    shape = content.get("kpt_shape")
+    if shape is None:
+        return None
     if isinstance(shape, list) and len(shape) == 2 and all(map(str.isdecimal, map(str, shape))):
         return int(shape[0]) * int(shape[1])
     raise DataError(f"{file}: kpt_shape must be [landmarks, numbers of each], got {shape!r}")

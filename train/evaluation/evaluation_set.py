@@ -67,7 +67,7 @@ def load_evaluation_set(
         numbers = np.zeros(len(decoded.boxes), np.int64)
         if classes:
             known = {name: label for label, name in enumerate(classes)}
-            numbers = np.array([known.get(name, -1) for name in image.labels.classes], np.int64)
+            numbers = np.array([known.get(name, -1) for name in image.classes], np.int64)
         kept = numbers >= 0
         labels = ImageLabels(boxes[kept], decoded.ignore[kept], numbers[kept])
         return decoded, (canvases[0], labels, geometry[0].double())
@@ -88,7 +88,7 @@ def load_evaluation_set(
 
 def _other_classes(images: Sequence[LabelledImage], classes: Sequence[str]) -> list[Problem]:
     """Return a problem for each class that the detector lacks, at the first of its boxes."""
-    names = [(name, image.origin) for image in images for name in image.labels.classes if name not in classes]
+    names = [(name, image.origin) for image in images for name in image.classes if name not in classes]
     counts, first = Counter(name for name, _ in names), dict(reversed(names))
     return [
         Problem(first[name], f"{count} boxes of class {name!r}, which the detector lacks")

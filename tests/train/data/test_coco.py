@@ -47,9 +47,9 @@ def test_photographs_are_looked_for_by_the_name_of_the_file(
 
 def test_crowds_are_ignored(tmp_path: Path) -> None:
     (image,), _ = read_labels([write(tmp_path, "a.png")])
-    assert image.labels.boxes.tolist() == [[10, 20, 40, 35.5], [1, 2, 4, 6]]
-    assert image.labels.classes == ("dog", "cat")
-    assert image.labels.ignore.tolist() == [False, True]
+    assert image.boxes.tolist() == [[10, 20, 40, 35.5], [1, 2, 4, 6]]
+    assert image.classes == ("dog", "cat")
+    assert image.ignore.tolist() == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,7 @@ def test_crowds_are_ignored(tmp_path: Path) -> None:
         ({"image_id": 8}, "image_id must be the id of an image, got 8"),
         ({"category_id": 0}, "category_id must be the id of a category, got 0"),
         ({"bbox": None}, "bbox must be .*, got None"),
+        ({"bbox": None, "segmentation": [[1, 2, 3, 4]]}, "polygons must be lists"),
         ({"bbox": [1, 2, float("nan"), 4]}, "bbox must be"),
         ({"iscrowd": "0"}, "iscrowd must be 0 or 1, got '0'"),
         ({"area": -1}, "area must be a number of at least 0, got -1"),
@@ -66,7 +67,7 @@ def test_crowds_are_ignored(tmp_path: Path) -> None:
 def test_bad_annotations_are_named_by_id(tmp_path: Path, change: dict[str, Any], rule: str) -> None:
     file = write(tmp_path, "a.png", annotations=[ROW | change])
     (image,), (problem,) = read_labels([file])
-    assert len(image.labels.boxes) == 0
+    assert len(image.boxes) == 0
     assert problem.origin == f"{file}: annotation 41"
     with pytest.raises(DataError, match=rule):
         read_labels([file], strict=True)

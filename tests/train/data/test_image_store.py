@@ -18,7 +18,7 @@ from lensbox.train.data.image_store import (
     store_tensors,
     trim_boxes,
 )
-from lensbox.train.data.labels import Boxes, LabelledImage, fold_index, read_labels
+from lensbox.train.data.labels import LabelledImage, fold_index, read_labels
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.tiles import place_tiles
@@ -30,8 +30,7 @@ def one_photograph(
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(pixels).save(folder / name, exif=exif)
-    boxes = Boxes(np.zeros((0, 4), np.float32), np.zeros(0, bool), ())
-    return LabelledImage(name, folder / name, boxes, "x:1")
+    return LabelledImage(name, folder / name, np.zeros((0, 4), np.float32), np.zeros(0, bool), (), "x:1")
 
 
 def test_ignored_boxes_come_last_and_the_most_crowded_photograph_gives_the_capacity() -> None:

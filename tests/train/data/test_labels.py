@@ -14,6 +14,7 @@ from lensbox.train.data.labels import (
     read_labels,
     read_rows,
     shared_photographs,
+    spellings,
 )
 
 NAN = float("nan")
@@ -46,9 +47,9 @@ def test_every_layout_gives_the_same_boxes(tmp_path: Path, layout: str) -> None:
     (image,), problems = read_labels([folder])
     assert problems == []
     assert image.name == "a.png"
-    np.testing.assert_allclose(image.labels.boxes, [[10, 20, 40, 60], [5, 5, 55, 55]], atol=1e-4)
-    assert image.labels.classes == ("dog", "dog")
-    assert image.labels.ignore.tolist() == [False, False]
+    np.testing.assert_allclose(image.boxes, [[10, 20, 40, 60], [5, 5, 55, 55]], atol=1e-4)
+    assert image.classes == ("dog", "dog")
+    assert image.ignore.tolist() == [False, False]
     assert image.read_bytes() == (folder / "images" / "a.png").read_bytes()
 
 
@@ -57,7 +58,7 @@ def test_a_bad_row_is_reported_with_its_place_or_stops_a_strict_reader(tmp_path:
     folder = write(tmp_path, layout, (10, 20, 30, 40), (10, 20, 0, 5))
     place = {"wider": "x_bbx_gt.txt:4", "coco": "labels.json: annotation None", "yolo": "labels/a.txt:2"}
     (image,), (problem,) = read_labels([folder])
-    assert len(image.labels.boxes) == 1
+    assert len(image.boxes) == 1
     assert problem.origin == f"{folder}/{place[layout]}"
     with pytest.raises(DataError, match="width and height must be above 0"):
         read_labels([folder], strict=True)
@@ -101,6 +102,15 @@ def test_rows_that_are_no_new_boxes_are_skipped(row: tuple[float, ...], rule: st
     assert boxes.boxes.tolist() == [[1, 2, 4, 6]]
     assert [problem.origin for problem in problems] == ["second"]
     assert rule in problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "last"),
+    [("val\\a.png", "val/a.png"), ("./a.png", "a.png"), ("/data/a.png", "a.png"), ("C:\\b\\a.png", "a.png")],
+)
+def test_paths_of_other_machines_have_local_spellings(name: str, last: str) -> None:
+    assert spellings(name)[0] == name
+    assert spellings(name)[-1] == last
 
 
 def test_photographs_with_the_same_name_and_boxes_are_shared(tmp_path: Path) -> None:

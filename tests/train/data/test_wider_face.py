@@ -30,10 +30,10 @@ def test_reads_ignored_boxes_classes_and_images_without_boxes(tmp_path: Path) ->
     (one, none), problems = read_labels([tmp_path])
     assert problems == []
     assert (one.name, one.source, none.name) == ("a/one.jpg", "a", "b/none.jpg")
-    np.testing.assert_array_equal(one.labels.boxes, [[10, 20, 40, 60], [1.5, 2.5, 4.5, 6.5]])
-    assert one.labels.ignore.tolist() == [False, True]
-    assert one.labels.classes == ("traffic light", "")
-    assert none.labels.boxes.shape == (0, 4)
+    np.testing.assert_array_equal(one.boxes, [[10, 20, 40, 60], [1.5, 2.5, 4.5, 6.5]])
+    assert one.ignore.tolist() == [False, True]
+    assert one.classes == ("traffic light", "")
+    assert none.boxes.shape == (0, 4)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_folder_and_shard_hold_the_same(faces_folder: Path, faces_shard: Path) -
     for one, other in zip(from_folder, from_shard, strict=True):
         assert one.name == other.name
         assert one.read_bytes() == other.read_bytes()
-        np.testing.assert_array_equal(one.labels.boxes, other.labels.boxes)
+        np.testing.assert_array_equal(one.boxes, other.boxes)
 
 
 @pytest.mark.parametrize("packed", [False, True])

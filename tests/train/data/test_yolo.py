@@ -38,7 +38,7 @@ def test_photographs_without_a_label_file_are_counted(
     said = f"{5 - labelled} of 5 photographs have no label file, such as {labels / f'{labelled}.txt'}"
     if labelled:
         images, problems = read_labels([folder], split="val")
-        assert [len(image.labels.boxes) for image in images] == [1] * labelled + [0] * (5 - labelled)
+        assert [len(image.boxes) for image in images] == [1] * labelled + [0] * (5 - labelled)
         assert problems == []
         assert (said in caplog.text) == (labelled == 2)
         return
@@ -49,7 +49,7 @@ def test_photographs_without_a_label_file_are_counted(
 @pytest.mark.parametrize(("names", "name"), [("[no, yes]", "no"), ("{'0': 1, '1': null}", "1")])
 def test_names_are_text_as_written(folder: Path, names: str, name: str) -> None:
     (folder / "data.yaml").write_text(f"train: train/images\nnames: {names}\n")
-    assert read_labels([folder / "data.yaml"])[0][0].labels.classes == (name,)
+    assert read_labels([folder / "data.yaml"])[0][0].classes == (name,)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_images_may_be_a_text_file_and_paths_of_windows(folder: Path, yaml: str,
     (folder / "train.txt").write_text(f"{line}\n")
     (folder / "data.yaml").write_text(f"{yaml}\nnames: [cat, dog]\n")
     (image,), problems = read_labels([folder])
-    assert image.labels.classes == ("cat",)
+    assert image.classes == ("cat",)
     assert problems == []
 
 
@@ -74,17 +74,22 @@ def test_images_may_be_a_text_file_and_paths_of_windows(folder: Path, yaml: str,
         ("[3, 2]", f"{BOX} {MARKS}", [80, 30, 120, 70]),
         ("[1, 2]", f"{BOX} -1 -1", [80, 30, 120, 70]),
         ("[0, 0]", f"{BOX} {MARKS}", [40, 40, 108, 50]),
-        (None, "0 0.1 0.2 0.3 0.2 0.3 0.6", [20, 20, 60, 60]),
+        ("[0, 0]", "0 0.1 0.2 0.3 0.2 0.3 0.6", [20, 20, 60, 60]),
+        (None, f"{BOX} {MARKS}", None),
     ],
 )
 def test_kpt_shape_decides_between_landmarks_and_polygons(
-    folder: Path, kpt_shape: str | None, row: str, box: list[float]
+    folder: Path, kpt_shape: str | None, row: str, box: list[float] | None
 ) -> None:
     (folder / "train" / "labels" / "0.txt").write_text(row)
     more = f"kpt_shape: {kpt_shape}\n" if kpt_shape else ""
     (folder / "data.yaml").write_text(f"train: train/images\n{NAMES}{more}")
+    if box is None:
+        with pytest.raises(DataError, match=r"0\.txt:1: .*data\.yaml must say .* kpt_shape"):
+            read_labels([folder])
+        return
     (image,), problems = read_labels([folder])
-    np.testing.assert_allclose(image.labels.boxes, [box], atol=1e-4)
+    np.testing.assert_allclose(image.boxes, [box], atol=1e-4)
     assert problems == []
 
 
@@ -114,7 +119,7 @@ def test_shares_are_of_the_upright_photograph_unless_said(
     Image.new("RGB", (200, 100)).save(folder / "train" / "images" / "0.png", exif=exif)
     (folder / "train" / "images" / "bad.jpg").write_bytes(b"nothing")
     (image,), (problem,) = read_labels([folder], orientation=orientation)
-    np.testing.assert_allclose(image.labels.boxes, [box], atol=1e-4)
+    np.testing.assert_allclose(image.boxes, [box], atol=1e-4)
     assert image.orientation == orientation
     assert problem.origin.endswith("bad.jpg")
 
