@@ -5,7 +5,7 @@ keeps any number of headers and trailers.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -72,11 +72,10 @@ class Connection(asyncio.Protocol):
         self._head_began: float | None = self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
         self._connections.open += 1
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # not an instance, with other event loops
         self._timer = self._loop.call_later(HEAD_TIMEOUT, self._check_head)
-        self.inner.connection_made(transport)
+        self.inner.connection_made(self._transport)
 
     def data_received(self, data: bytes) -> None:
         if self._left < 0:

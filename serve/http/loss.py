@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request
 from torch import Tensor
 
 from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.errors import ApiError
-from lensbox.serve.http.answers import LossAnswer, json_response
+from lensbox.serve.http.answers import LossAnswer
 from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.requests.body import receive
 from lensbox.serve.requests.boxes import read_loss_request
@@ -33,18 +33,12 @@ async def loss(request: Request) -> Any:
     found = await result_for(request, engine.submit(job, deadline.at), deadline)
     slots = int((asked.targets[..., 3] != 0).sum())
     answer = LossAnswer(found.value, slots)
-    if not asked.gradient:
-        return answer
-    gradient = found.gradient
-    if gradient is None:
+    if asked.gradient and found.gradient is None:
         message = "gradient must be left out: the detector's own loss has no gradient"
         raise ApiError(422, "unsupported_loss", message)
-
-    def write() -> Response:
-        answer.gradient = _nested(gradient, asked.sizes)
-        return json_response(answer)
-
-    return await result_for(request, service.json_parser.submit(write), deadline)
+    if asked.gradient:
+        answer.gradient = _nested(found.gradient, asked.sizes)
+    return answer
 
 
 def _nested(gradient: Tensor, sizes: tuple[int, ...] | None) -> list[Any]:

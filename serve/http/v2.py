@@ -141,19 +141,12 @@ def _loaded(request: Request) -> Served:
 def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
     """Raise ApiError (413) if the answer would be too large. Ignore dimensions of unknown size."""
     for binary, most in _MOST_NUMBERS.items():
-        numbers = sum(
-            math.prod(side for side in wish.output.shape if side > 0)
-            for wish in wanted
-            if wish.binary is binary
-        )
+        shapes = [wish.output.shape for wish in wanted if wish.binary is binary]
+        numbers = sum(math.prod(side for side in shape if side > 0) for shape in shapes)
         if images * numbers > most:
-            form = "binary" if binary else "JSON"
-            raise ApiError(
-                413,
-                "answer_too_large",
-                f"an answer must have at most {most} numbers as {form}: {most // numbers} images with these "
-                f"outputs, got {images} images",
-            )
+            rule = f"an answer must have at most {most} numbers as {'binary' if binary else 'JSON'}"
+            got = f"{most // numbers} images with these outputs, got {images} images"
+            raise ApiError(413, "answer_too_large", f"{rule}: {got}")
 
 
 def infer_answer(request: InferRequest, served: Served, found: CanvasDetections) -> Response:
