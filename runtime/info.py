@@ -6,7 +6,8 @@ import platform
 from collections.abc import Iterator
 
 from lensbox.common.machine import cpu_name, driver_version, package_version
-from lensbox.runtime.file.archive import ArtifactFile, open_file
+from lensbox.runtime.file.archive import open_file
+from lensbox.runtime.file.kinds import KINDS
 from lensbox.runtime.file.metadata import ArtifactMetadata
 
 # Optional packages whose versions change results or speed.
@@ -91,7 +92,7 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
     metadata = file.metadata
     return [
         ("file", f"{name}, {len(data)} bytes"),
-        ("format", _format(file)),
+        ("format", f"{KINDS[file.kind].title}, metadata of format {metadata.format_version}"),
         ("sha256", hashlib.sha256(data).hexdigest()),
         ("detector", metadata.name),
         ("weights", metadata.weights_sha256),
@@ -101,15 +102,6 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
         *_machine(metadata),
         ("self-test", f"{len(metadata.self_test.scores)} detections"),
     ]
-
-
-def _format(file: ArtifactFile) -> str:
-    kind = {
-        "torchscript": "TorchScript",
-        "onnx": "ONNX (only detect)",
-        "aoti": "AOTInductor package (only detect, machine code)",
-    }[file.kind]
-    return f"{kind}, metadata of format {file.metadata.format_version}"
 
 
 def _machine(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """Load an artifact of any format. `lensbox.runtime.formats` has one module per format."""
 
+import importlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,8 @@ import torch
 
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import set_gpu_float32
-from lensbox.runtime.file.archive import ArtifactFile, open_file, read_file
+from lensbox.runtime.file.archive import open_file, read_file
+from lensbox.runtime.file.kinds import KINDS
 from lensbox.runtime.file.seal import require_signature
 from lensbox.runtime.op_library import load_op_libraries
 
@@ -62,23 +64,10 @@ def load_artifact_bytes(data: bytes, name: str, device: str | torch.device = "cp
     name: of the file, for messages.
     """
     file = open_file(data, name)
-    artifact = _load(file, str(device))
+    # Imported here: these modules load the op library, and the caller of this function reports its errors.
+    loader = importlib.import_module(f"lensbox.runtime.formats.{KINDS[file.kind].loader}")
+    artifact: Artifact = loader.load(file, str(device))
     if artifact.device.type == "cuda":
         precision = file.metadata.precision
         set_gpu_float32(name, tf32=precision is not None and precision.dtype == "tf32")
     return artifact
-
-
-def _load(file: ArtifactFile, device: str) -> Artifact:
-    # Imported here: these modules load the op library, and the caller of this function reports its errors.
-    if file.kind == "onnx":
-        from lensbox.runtime.formats.onnx import load_onnx
-
-        return load_onnx(file, device)
-    if file.kind == "aoti":
-        from lensbox.runtime.formats.aoti import load_package
-
-        return load_package(file, device)
-    from lensbox.runtime.formats.torchscript import load_torchscript
-
-    return load_torchscript(file, device)

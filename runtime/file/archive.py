@@ -3,17 +3,15 @@
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
+from lensbox.runtime.file.kinds import FileKind, kind_of_archive
 from lensbox.runtime.file.metadata import MAX_METADATA_SIZE, METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.onnx_model import read_properties
 from lensbox.runtime.file.seal import check_seal
-
-FileKind = Literal["torchscript", "aoti", "onnx"]  # the names of `lensbox export --format`
 
 INPUTS = ("images", "score_threshold", "iou_threshold")  # names of the inputs of ONNX models
 MODEL = "detect"  # the name of the model in a package of machine code
@@ -81,7 +79,7 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
             _check_extent(data, archive.infolist())
             for entry in archive.infolist():
                 archive.open(entry).close()  # compares the name before the entry with the directory's
-            kind = _kind_of(entries)
+            kind = kind_of_archive(entries)
             info = entries.get(_METADATA)
             if info is not None and info.file_size > MAX_METADATA_SIZE:
                 raise ValueError(f"holds {_METADATA} of {info.file_size} bytes, which is too large")
@@ -133,16 +131,6 @@ def _check_extent(data: bytes, infos: Sequence[zipfile.ZipInfo]) -> None:
         raise ValueError(
             f"must be an archive from its first byte on, of {stated} entries, got {len(infos)} entries"
         )
-
-
-def _kind_of(entries: Mapping[str, object]) -> FileKind:
-    if "archive_format" in entries:  # written by torch.export
-        return "aoti"
-    if "data.pkl" not in entries:
-        raise ValueError("is not an artifact but another zip archive")
-    if "constants.pkl" not in entries:
-        raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
-    return "torchscript"
 
 
 def _metadata(text: bytes | None) -> ArtifactMetadata:

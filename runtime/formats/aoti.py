@@ -24,7 +24,7 @@ _UNPACKING = ("temporary directory", "failed to map segment")
 _TMPDIR = ". TMPDIR must name a folder that can be written, and whose programs may run"
 
 
-def load_package(file: ArtifactFile, device_name: str) -> Artifact:
+def load(file: ArtifactFile, device_name: str) -> Artifact:
     """Load a package; loading runs its code. device_name: "auto" for the device of the package.
 
     Raise ArtifactError if the package was compiled for another machine or torch, or an operator is missing;

@@ -15,7 +15,7 @@ from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.formats.detect_only import detect_only_artifact
 
 
-def load_onnx(file: ArtifactFile, device_name: str) -> Artifact:
+def load(file: ArtifactFile, device_name: str) -> Artifact:
     """Load an ONNX file. device_name: "auto" for the CPU.
 
     Raise DeviceError for another device than the CPU, and ArtifactError if onnxruntime is not installed or

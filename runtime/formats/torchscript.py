@@ -15,7 +15,7 @@ from lensbox.runtime.torchscript import quiet_torchscript
 METHODS = ("preprocess", "detect", "restore", "loss")
 
 
-def load_torchscript(file: ArtifactFile, device_name: str) -> Artifact:
+def load(file: ArtifactFile, device_name: str) -> Artifact:
     """Load a TorchScript artifact; loading runs its code.
 
     Raise ArtifactError if an operator is missing or has another schema, if torch cannot load the file, or if

@@ -9,7 +9,8 @@ import pytest
 from damaged_files import archive_of
 
 from lensbox.common.errors import ArtifactError
-from lensbox.runtime.file.archive import FileKind, open_file, read_file
+from lensbox.runtime.file.archive import open_file, read_file
+from lensbox.runtime.file.kinds import FileKind
 
 
 @pytest.mark.parametrize(("fixture", "kind"), [("artifact_path", "torchscript"), ("onnx_path", "onnx")])
