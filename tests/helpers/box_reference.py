@@ -1,5 +1,6 @@
 """Independent references for the box ops: PyTorch in float64, and NumPy for NMS."""
 
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypedDict
 
@@ -26,6 +27,44 @@ TOLERANCE: dict[torch.dtype, Tolerance] = {
     torch.float16: {"rtol": 2e-3, "atol": 1e-3},
     torch.bfloat16: {"rtol": 1.6e-2, "atol": 8e-3},
 }
+
+
+def check_op(
+    op: Callable[..., Tensor],
+    reference: Callable[..., Tensor],
+    given: Sequence[Tensor],
+    device: torch.device,
+    trains: Sequence[int] | None = None,
+) -> tuple[Tensor, list[Tensor]]:
+    """Compare an op on a device, and its gradients, with a reference in float64 on the same numbers.
+
+    trains: positions of the tensors that get a gradient; None: all of floating point. The gradient of the
+    output is not 1. Return the output and the gradients for a gradient of -2.5.
+    """
+    wanted = [i for i, t in enumerate(given) if t.is_floating_point()] if trains is None else [*trains]
+    exact = [t.detach().double().requires_grad_(i in wanted) for i, t in enumerate(given)]
+    inputs = [t.detach().to(device).requires_grad_(i in wanted) for i, t in enumerate(given)]
+    expected, out = reference(*exact), op(*inputs)
+    assert out.shape == expected.shape
+    torch.testing.assert_close(out.detach().cpu().double(), expected.detach(), **TOLERANCE[out.dtype])
+    upstream = torch.full_like(expected, -2.5) * (torch.rand_like(expected) + 0.5 if expected.dim() else 1)
+    upstream = upstream.to(out.dtype)
+    theirs = torch.autograd.grad(expected, [exact[i] for i in wanted], upstream.double(), allow_unused=True)
+    ours = torch.autograd.grad(out, [inputs[i] for i in wanted], upstream.to(device))
+    for i, grad, known in zip(wanted, ours, theirs, strict=True):
+        assert (grad.shape, grad.dtype) == (given[i].shape, given[i].dtype)
+        assert_close_in_scale(grad, torch.zeros_like(exact[i]) if known is None else known, out.dtype)
+    return out.detach(), list(ours)
+
+
+def assert_close_in_scale(grad: Tensor, expected: Tensor, arithmetic: torch.dtype) -> None:
+    """Compare a gradient with float64, relative to the largest number. arithmetic: dtype of the output."""
+    if expected.numel() == 0:
+        return
+    coarse = grad.dtype == torch.float64 and arithmetic != torch.float64
+    limits = TOLERANCE[torch.float32 if coarse else grad.dtype]
+    error = (grad.cpu().double() - expected).abs().max().item()
+    assert error <= (limits["rtol"] + limits["atol"]) * expected.abs().max().item() + 1e-7
 
 
 def loss_reference(pred: Tensor, target: Tensor, weight: Tensor | None = None, eps: float = 1e-7) -> Tensor:
