@@ -138,9 +138,9 @@ class LENSBOX_API Detector {
 
   // Detect in many files, read in threads beside the detector. Calls `report` for each file, in order and in
   // the calling thread, with the file's index and its outcome. A batch is `batch_size` files, less those that
-  // cannot be read. Up to 3 * batch_size + decode_threads photographs are in memory at a time, and two
-  // batches more if the GPU decodes. For tiles the CPU decodes. Throws InputError if an option is out of its
-  // range, DeviceError if the GPU must decode but cannot. Exceptions of `report` pass through.
+  // cannot be read. Up to 3 * batch_size + max(batch_size, decode_threads) photographs are in memory at a
+  // time, and two batches more if the GPU decodes. For tiles the CPU decodes. Throws InputError if an option
+  // is out of its range, DeviceError if the GPU must decode but cannot. Exceptions of `report` pass through.
   void detect_files(std::span<const std::filesystem::path> files, const FilesOptions& options,
                     const std::function<void(size_t, const FileOutcome&)>& report) const;
 

@@ -1,16 +1,16 @@
-#include <c10/core/thread_pool.h>
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
-#include <chrono>
-#include <deque>
+#include <condition_variable>
 #include <exception>
 #include <functional>
-#include <future>
 #include <iterator>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "detect/gpu_jpeg.h"
@@ -48,14 +48,6 @@ Outcomes read(Paths files, const Reading& reading, const GpuJpegDecoder* decoder
   return outcomes;
 }
 
-// Run a task in a pool, which runs tasks in the order in which they were added. A pool that is destroyed
-// waits for the tasks that have begun, and breaks the futures of the others.
-std::future<Outcomes> add(c10::ThreadPool& readers, std::function<Outcomes()> read) {
-  const auto task = std::make_shared<std::packaged_task<Outcomes()>>(std::move(read));
-  readers.run([task] { (*task)(); });
-  return task->get_future();
-}
-
 // Decode the files that the readers left to the GPU, and on the CPU those that the GPU refuses.
 void decode_coded(Outcomes& files, const GpuJpegDecoder& decoder, const Reading& reading) {
   std::vector<CodedPhoto> coded;
@@ -76,25 +68,103 @@ void decode_coded(Outcomes& files, const GpuJpegDecoder& decoder, const Reading&
   }
 }
 
-// A batch of files. What goes wrong on its way is thrown by finish(), after the batches before it were
-// reported.
+// Reads files in a fixed number of threads, ahead of the thread that takes them, in their order.
+class ReadAhead {
+ public:
+  // Threads read a few files at a time, `group`, all of them of one batch. ahead: the number of files that
+  // may be read, or being read, beside those that were taken.
+  ReadAhead(size_t files, size_t batch, size_t group, size_t ahead, size_t threads,
+            std::function<Outcomes(size_t first, size_t count)> read)
+      : files_(files), batch_(batch), group_(group), ahead_(ahead), read_(std::move(read)) {
+    for (size_t i = 0; i < threads; ++i) {
+      threads_.emplace_back([this](std::stop_token stop) { run(stop); });
+    }
+  }
+
+  // The number of files in the next batch; 0 after the last one.
+  size_t next() const { return std::min(batch_, files_ - taken_); }
+
+  // Whether the next batch can be taken without waiting.
+  bool is_ready() {
+    const std::lock_guard lock(mutex_);
+    return has_read(next());
+  }
+
+  // Wait for the next batch. Throws what a thread threw that read it.
+  Outcomes take() {
+    const size_t count = next();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return has_read(count); });
+    Outcomes batch;
+    std::exception_ptr failure;
+    for (const size_t end = taken_ + count; !read_groups_.empty() && read_groups_.begin()->first < end;) {
+      Group group = std::move(read_groups_.extract(read_groups_.begin()).mapped());
+      if (group.failure && !failure) failure = group.failure;
+      std::ranges::move(group.outcomes, std::back_inserter(batch));
+    }
+    taken_ += count;
+    changed_.notify_all();
+    if (failure) std::rethrow_exception(failure);
+    return batch;
+  }
+
+ private:
+  struct Group {
+    size_t count;
+    Outcomes outcomes;
+    std::exception_ptr failure;
+  };
+
+  // Whether the next `count` files are read.
+  bool has_read(size_t count) const {
+    size_t found = 0;
+    for (auto group = read_groups_.begin(); group != read_groups_.end() && group->first < taken_ + count;
+         ++group) {
+      found += group->second.count;
+    }
+    return found == count;
+  }
+
+  void run(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [this] { return begun_ == files_ || begun_ < taken_ + ahead_; }) &&
+           !stop.stop_requested() && begun_ < files_) {
+      const size_t first = begun_;
+      const size_t count = std::min({group_, batch_ - first % batch_, files_ - first});
+      begun_ += count;
+      lock.unlock();
+      Group group{count, {}, nullptr};
+      try {
+        group.outcomes = read_(first, count);
+      } catch (...) {
+        group.failure = std::current_exception();
+      }
+      lock.lock();
+      read_groups_.emplace(first, std::move(group));
+      changed_.notify_all();
+    }
+  }
+
+  const size_t files_, batch_, group_, ahead_;
+  const std::function<Outcomes(size_t, size_t)> read_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  size_t begun_ = 0;                     // files that a thread has begun to read
+  size_t taken_ = 0;                     // changed by the taking thread alone
+  std::map<size_t, Group> read_groups_;  // by the index of their first file
+  std::vector<std::jthread> threads_;    // last: the destructor stops and joins them first
+};
+
+// A batch of files. Exceptions are thrown by finish(), after the batches before it were reported.
 class Batch {
  public:
-  // Wait for the readers, then decode the files that the readers left to the GPU.
-  static Batch of(std::vector<std::future<Outcomes>> groups, const Reading& reading,
-                  const GpuJpegDecoder* decoder) {
-    Batch batch;
-    batch.attempt([&] {
-      Outcomes files;
-      for (auto& group : groups) {
-        std::ranges::move(group.get(), std::back_inserter(files));
-      }
-      if (decoder != nullptr) decode_coded(files, *decoder, reading);
-      for (Outcome& file : files) {
-        batch.add(std::move(file));
+  // Wait for the readers.
+  explicit Batch(ReadAhead& readers) {
+    attempt([&] {
+      for (Outcome& file : readers.take()) {
+        add(std::move(file));
       }
     });
-    return batch;
   }
 
   // Start detecting. A GPU may go on after the return.
@@ -179,28 +249,17 @@ void detect_files(const Detector& detector, Paths files, const FilesOptions& opt
   if (files.empty()) return;
   const size_t threads = std::min(options.decode_threads, files.size());
   const size_t batch_size = std::min(options.batch_size, files.size());
-  // Besides the batch that the detector has, one that is read as a whole, and one or more that are being
-  // read. The GPU checks one batch while it decodes another.
-  const size_t most_ahead = 1 + (threads + batch_size - 1) / batch_size + (decoder != nullptr ? 2 : 0);
-  std::deque<std::future<Batch>> coming;
-  // Destroyed first: batches wait for readers.
-  c10::ThreadPool readers(static_cast<int>(threads));
-  size_t begun = 0;
-  const auto begin_batches = [&] {
-    while (coming.size() < most_ahead && begun < files.size()) {
-      Paths rest = files.subspan(begun, std::min(batch_size, files.size() - begun));
-      begun += rest.size();
-      std::vector<std::future<Outcomes>> groups;
-      while (!rest.empty()) {
-        const Paths group = rest.first(std::min(group_size(batch_size, threads), rest.size()));
-        groups.push_back(add(readers, [group, &reading, decoder] { return read(group, reading, decoder); }));
-        rest = rest.subspan(group.size());
-      }
-      // Photographs that the CPU decodes are ready when they are taken, and need no further thread.
-      coming.push_back(std::async(decoder != nullptr ? std::launch::async : std::launch::deferred, Batch::of,
-                                  std::move(groups), std::cref(reading), decoder));
-    }
+  const auto read_group = [&](size_t first, size_t count) {
+    Outcomes group = read(files.subspan(first, count), reading, decoder);
+    if (decoder != nullptr) decode_coded(group, *decoder, reading);
+    return group;
   };
+  // A GPU decodes whole batches, and checks one batch while it decodes another.
+  const size_t group = decoder != nullptr ? batch_size : group_size(batch_size, threads);
+  const size_t ahead = decoder != nullptr ? 4 * batch_size : batch_size + std::max(batch_size, threads);
+  const auto readers = guarded([&] {
+    return std::make_unique<ReadAhead>(files.size(), batch_size, group, ahead, threads, read_group);
+  });
   size_t reported = 0;
   const auto report_batch = [&](Batch& batch) {
     const auto outcomes = guarded([&] { return batch.finish(detector, options); });
@@ -209,19 +268,14 @@ void detect_files(const Detector& detector, Paths files, const FilesOptions& opt
     }
   };
   std::optional<Batch> started;
-  guarded(begin_batches);
-  while (started || !coming.empty()) {
+  while (started || readers->next() > 0) {
     // Let the GPU compute the next batch while this one is reported, unless it would wait for the next.
-    const bool is_ready =
-        !coming.empty() && coming.front().wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-    if (started && !is_ready) {
+    if (started && (readers->next() == 0 || !readers->is_ready())) {
       report_batch(*started);
       started.reset();
     }
-    if (coming.empty()) continue;
-    Batch batch = guarded([&] { return coming.front().get(); });
-    coming.pop_front();
-    guarded(begin_batches);
+    if (readers->next() == 0) continue;
+    Batch batch(*readers);
     batch.start(detector, options);
     if (started) report_batch(*started);
     started = std::move(batch);
