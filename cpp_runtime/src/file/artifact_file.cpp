@@ -13,6 +13,7 @@
 #include "file/errors.h"
 #include "file/files.h"
 #include "file/metadata.h"
+#include "file/metadata_limits.h"
 #include "file/seal.h"
 
 namespace lensbox {

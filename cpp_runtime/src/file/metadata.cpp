@@ -8,6 +8,7 @@
 #include <set>
 
 #include "file/errors.h"
+#include "file/metadata_limits.h"
 
 namespace lensbox {
 namespace {
@@ -17,15 +18,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 64;
 constexpr int kMaxSchemaDepth = 16;
-constexpr size_t kMostOps = 1000;
-constexpr int64_t kMaxCanvasSide = 1 << 14;
-constexpr int64_t kMaxJpegOversampling = 1000;
-constexpr size_t kMostClasses = 10'000;
-constexpr size_t kMostCharacters = 200;
-constexpr size_t kMostExtras = 100;
-constexpr size_t kMostDimensions = 8;
-constexpr int64_t kMostNumbers = 1 << 16;
-constexpr size_t kMostCpuFeatures = 1000;
 constexpr const char* kEmptyOrName = "([a-z0-9_.]{1,40})?";  // of a GPU architecture
 
 // Check the version first, because another format need not have the fields of this one.

@@ -11,8 +11,6 @@
 
 namespace lensbox {
 
-inline constexpr uint64_t kMostMetadata = uint64_t{16} << 20;  // bytes of lensbox.json
-
 // Parse the text of lensbox.json strictly (see parse_strict_json): every field that this library knows must
 // be present and valid; unknown fields are ignored. `artifact` is only named in errors. Throws ArtifactError,
 // also for another format version.

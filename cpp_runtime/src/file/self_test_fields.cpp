@@ -1,9 +1,8 @@
 #include "file/metadata.h"
+#include "file/metadata_limits.h"
 
 namespace lensbox {
 namespace {
-
-constexpr int64_t kMostPixels = 1 << 20;
 
 std::array<int64_t, 3> read_image_shape(const JsonField& field) {
   const std::vector<int64_t> shape = field.integers(1, kMostPixels);

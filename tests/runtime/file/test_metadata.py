@@ -5,13 +5,22 @@ The C++ reader runs the same table of cases (cpp_runtime/tests/metadata_test.cpp
 
 import copy
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from damaged_files import Values
 
-from lensbox.runtime.file.metadata import ArtifactMetadata, Canvas, Extra, Precision, Reading
+from lensbox.runtime.file.metadata import (
+    MAX_METADATA_SIZE,
+    ArtifactMetadata,
+    Canvas,
+    Extra,
+    Precision,
+    Reading,
+)
 
 _CASES = json.loads(
     (Path(__file__).parents[3] / "cpp_runtime/tests/metadata_cases.json").read_text(encoding="utf-8")
@@ -49,20 +58,47 @@ def test_reads_allowed_values(case: list[Any]) -> None:
     read(changed(*case))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (changed("/canvas/height", 0), "canvas.height must be greater than or equal to 1, got 0"),
-        (changed("/canvas"), "lacks the entry 'canvas'"),
-        (changed("/ops", ["a::b() -> ()"] * 1001), "ops must have at most 1000 items"),
-        (changed("/ops/0", "a::b(" + "x" * 5000 + ") -> ()"), r"ops\[0\] must have at most 4096 characters"),
-        (changed("/classes", [str(i) for i in range(10_001)]), "classes"),
-        (changed("/extras", {f"x{i}": {"shape": [], "kind": "values"} for i in range(101)}), "extras"),
-    ],
-)
-def test_names_the_rule(change: Values, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        read(change)
+_CPP_LIMITS = Path(__file__).parents[3] / "cpp_runtime/src/file/metadata_limits.h"
+_EXTRA = {"shape": [], "kind": "values"}
+# Documents in which as many of something are at the limit, or beyond it. Two values depend on others: with a
+# shape of so many numbers, the self-test would need them.
+_AS_MANY: dict[str, Callable[[int], Values]] = {
+    "kMostOps": lambda count: changed("/ops", ["a::b() -> ()"] * count),
+    "kMaxCanvasSide": lambda side: changed("/canvas/height", side),
+    "kMaxJpegOversampling": lambda factor: changed("/reading/jpeg_oversampling", factor),
+    "kMostClasses": lambda count: changed("/classes", [str(number) for number in range(count)]),
+    "kMostCharacters": lambda count: changed("/classes/1", "é" * count),
+    "kMostExtras": lambda count: changed("/extras", {f"x{number}": _EXTRA for number in range(count)}),
+    "kMostDimensions": lambda count: changed("/extras/cell/shape", [2] + [1] * (count - 1)),
+    "kMostNumbers": lambda count: changed("/extras/cell/shape", [count]),
+    "kMostCpuFeatures": lambda count: changed("/compiled/cpu_features", ["avx2"] * count),
+    "kMostPixels": lambda count: changed("/self_test/image", {"shape": [1, 1, count], "pixels": [0] * count}),
+}
+
+
+def test_has_the_limits_of_cpp() -> None:
+    text = _CPP_LIMITS.read_text(encoding="utf-8")
+    limits = {name: int(number) for name, number in re.findall(r"(k\w+) = (\d+);", text)}
+    assert limits.pop("kMostMetadata") == MAX_METADATA_SIZE
+    assert limits.keys() == _AS_MANY.keys()
+    for name, limit in limits.items():
+        if name in ("kMostExtras", "kMostNumbers"):
+            with pytest.raises(ValueError, match=r"self_test\.expected\.extras"):
+                read(_AS_MANY[name](limit))
+        else:
+            read(_AS_MANY[name](limit))
+        with pytest.raises(ValueError, match="it is malformed") as caught:
+            read(_AS_MANY[name](limit + 1))
+        assert "self_test.expected" not in str(caught.value), name
+
+
+def test_names_the_rule() -> None:
+    with pytest.raises(ValueError, match=r"canvas\.height must be greater than or equal to 1, got 0"):
+        read(changed("/canvas/height", 0))
+    with pytest.raises(ValueError, match="lacks the entry 'canvas'"):
+        read(changed("/canvas"))
+    with pytest.raises(ValueError, match=r"ops\[0\] must have at most 4096 characters"):
+        read(changed("/ops/0", "a::b(" + "x" * 5000 + ") -> ()"))
 
 
 def test_keeps_values() -> None:
