@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <lensbox/error.h>
 
-#include <cstdlib>
 #include <limits>
 
 #include "helpers.h"
@@ -56,15 +55,6 @@ TEST(ParseBoxes, NamesTheElementTheRuleAndTheValue) {
   };
   for (const auto& [text, message] : wrong) {
     expect_error<lensbox::InputError>([&] { parse(text); }, {message});
-  }
-}
-
-TEST(ShortestDecimal, PrintsAsTheFloatDoesAndReadsBackTheSame) {
-  EXPECT_EQ(Json(shortest_decimal(0.3F)).dump(), "0.3");
-  for (const float value : {0.1F, 123.456F, 1.0F / 3, 255.99998F, std::numeric_limits<float>::denorm_min(),
-                            std::numeric_limits<float>::max(), -0.0F}) {
-    const auto text = Json(shortest_decimal(value)).dump();
-    EXPECT_EQ(std::strtof(text.c_str(), nullptr), value) << text;
   }
 }
 

@@ -117,9 +117,7 @@ TEST_F(DetectorOfMeans, ReadsManyFiles) {
       [&] { detector_->detect_files(files, {.tiles = lensbox::TileSpec{.size = 0}}, ignore); },
       {"tiles must have a size of at least 1 pixel, got 0"});
   expect_error<lensbox::InputError>(
-      [&] {
-        detector_->detect_files(files, {.thresholds = {.iou = 2}, .tiles = lensbox::TileSpec{}}, ignore);
-      },
+      [&] { detector_->detect_files(files, {.thresholds = {.iou = 2}}, ignore); },
       {"thresholds.iou must be a number from 0 to 1"});
 }
 
@@ -142,25 +140,6 @@ TEST_F(DetectorOfMeans, NamesTheImageThatCannotBeRead) {
   bad.stride = 11;
   expect_error<lensbox::InputError>([&] { detector_->detect(std::vector{good.view(), bad}); },
                                     {"images[1]: the stride of data must be from 12", "got 11"});
-}
-
-TEST_F(DetectorOfMeans, ComputesTheLoss) {
-  const std::vector<lensbox::Box> predictions{{0, 0, 4, 4}, {0, 0, 0, 0}};
-  const std::vector<lensbox::Box> targets{{0, 0, 2, 4}, {0, 0, 0, 0}};
-  const lensbox::Loss loss = detector_->loss(predictions, targets);
-  EXPECT_EQ(loss.value, 0.25);
-  EXPECT_EQ(loss.slots, 1);
-  expect_error<lensbox::InputError>([&] { detector_->loss(predictions, {}); },
-                                    {"same shape, got [2, 4] and [0, 4]"});
-}
-
-TEST_F(DetectorOfMeans, CapturesNothingOnTheCpu) {
-  detector_->capture(std::vector<int64_t>{1, 4});
-  expect_found(detector_->detect(Frame(3, 3, {40, 80, 120}).view()), 3, 3, {40, 80, 120});
-  expect_error<lensbox::InputError>([&] { detector_->capture(std::vector<int64_t>{0}); },
-                                    {"batch_sizes", "0"});
-  expect_error<lensbox::InputError>([&] { detector_->capture(std::vector<int64_t>{1}, {.score = 2}); },
-                                    {"thresholds.score"});
 }
 
 constexpr lensbox::Thresholds kHalf{.score = 0.5, .iou = 0.5};

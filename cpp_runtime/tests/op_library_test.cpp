@@ -63,11 +63,4 @@ TEST(RequireOps, ReadsNumbersWithPointsUnderADecimalComma) {
   unsetenv("LOCPATH");
 }
 
-TEST(OpenOpLibraries, NamesTheFileAndTheReason) {
-  expect_error<ArtifactError>([] { lensbox::open_op_libraries({"/absent/ops.so"}); },
-                              {"op library /absent/ops.so: no such file"});
-  expect_error<ArtifactError>([] { lensbox::open_op_libraries({"/proc/self/cmdline"}); },
-                              {"the linker cannot load it", "its build record:   none", "torch 2."});
-}
-
 }  // namespace
