@@ -1,13 +1,17 @@
 """Python and C++ make the same canvases of image files, to the bit, and refuse the same ones."""
 
 import itertools
+import os
 import random
+import subprocess
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from built_runner import built_runner
 from damaged_files import mutated
 from photo_pixels import compared, cpp_photos
 from picture_files import (
@@ -15,14 +19,17 @@ from picture_files import (
     chunk,
     encoded,
     exif,
+    flat_jpeg,
     jpeg_segment,
     jpeg_with_exif,
     noise,
     odd_exif,
     png_file,
+    png_header,
     png_with_exif,
 )
 
+from lensbox.ops import library_path
 from lensbox.runtime.file.metadata import Canvas, Reading
 
 # Pillow warns about some of the palettes.
@@ -188,3 +195,57 @@ def test_cpp_survives_random_damage(tmp_path: Path) -> None:
     files = {str(number): mutated(chance.choice(sound), chance) for number in range(400)}
     outcomes = cpp_photos(files, tmp_path, GRAY).values()
     assert {isinstance(outcome, str) for outcome in outcomes} == {True, False}
+
+
+# --- the limits of the C++ library, and its messages ---
+
+
+def test_messages_about_files_that_cpp_refuses(tmp_path: Path) -> None:
+    two = jpeg_segment(0xC0, b"\x08\0\x08\0\x08\2\1\x11\0\2\x11\0")
+    two += jpeg_segment(0xDA, b"\2\1\0\2\0\0\x3f\0")
+    messages = {
+        "the file is empty": b"",
+        "neither a JPEG nor a PNG": b"not an image",
+        "truncated": encoded(noise("RGB"))[:-100],
+        "components, got 2": b"\xff\xd8" + two,
+        "at most 67108864 pixels are accepted, got 8193 x 8192": png_header(8193, 8192),
+        "got 2147483647 x 2147483647": png_header(2**31 - 1, 2**31 - 1),
+        "accepted, got 8193 x 8192": flat_jpeg(8193, 8192, 1),
+        "too many scans: at most 21 are accepted for 7000 x 7000 pixels": flat_jpeg(7000, 7000, 22),
+    }
+    for canvas in (None, GRAY):  # a reduced size lifts no limit
+        for message, outcome in cpp_photos(messages, tmp_path, canvas).items():
+            assert isinstance(outcome, str)
+            assert message in outcome
+
+
+def test_reads_as_many_scans_as_the_size_allows(tmp_path: Path) -> None:
+    files = {str(size): flat_jpeg(*size) for size in ((65500, 1, 2049), (3000, 2000, 100), (8, 8, 5000))}
+    assert compared(files, tmp_path / "1", GRAY) == {}
+
+
+def test_passes_over_chunks_and_segments_without_pixels(tmp_path: Path) -> None:
+    jpeg, png = encoded(noise("RGB")), encoded(noise("RGB"), "PNG")
+    inflates = zlib.compress(bytes(2**26))
+    large = chunk(b"zTXt", b"Comment\0\0" + inflates) + chunk(b"iCCP", b"name\0\0" + inflates)
+    large += chunk(b"gAMA", bytes(3)) + chunk(b"vpAg", bytes(10_000_000))
+    segments = jpeg_segment(0xFE, bytes(65_533)) + jpeg_segment(0xEB, bytes(65_533))
+    files = {"PNG": png[:33] + large + png[33:], "JPEG": jpeg[:2] + segments * 50 + jpeg[2:]}
+    assert compared(files, tmp_path / "1", COLOR) == {}
+
+
+def test_memory_is_bounded_by_the_size_in_the_header(random_path: Path, tmp_path: Path) -> None:
+    def peak(pixels: int) -> int:
+        """Return the bytes resident at most, with an image of 1 x 1 whose data inflate to as many pixels."""
+        path = tmp_path / f"{pixels}.png"
+        path.write_bytes(png_file(1, 1, _GRAY, bytes(1 + pixels)))
+        words = ("--artifact", random_path, "--ops", library_path(), "--image", path)
+        process = subprocess.Popen(
+            [built_runner(), "detect", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == (0 if pixels == 1 else 4)
+        return usage.ru_maxrss * 1024
+
+    assert peak(2**28) < peak(1) + 2**26

@@ -80,13 +80,6 @@ def test_default_thresholds_are_those_of_the_export(artifact: Artifact) -> None:
     assert len(artifact.detect_image(image, 0.0).scores) > len(by_default.scores)
 
 
-def test_loss(artifact: Artifact) -> None:
-    predictions = torch.tensor([[0.0, 0, 2, 2], [0, 0, 2, 2]])
-    targets = torch.tensor([[1, 0, 3, 2], [0, 0, 0, 0]], dtype=torch.uint8)
-    assert artifact.loss(predictions, targets) == pytest.approx(2 / 3, abs=1e-6)
-    assert artifact.loss(predictions[None], targets[None]) == pytest.approx(2 / 3, abs=1e-6)
-
-
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
 @pytest.mark.parametrize("shape", [(7,), (3, 6), (2, 0)])
 def test_loss_and_gradient_equal_the_reference(
@@ -274,17 +267,6 @@ def test_boxes_are_in_pixels_of_the_photograph(artifact: Artifact) -> None:
     found = artifact.detect_images([part, Photo.of(pixels), larger], LOW)
     for one, (scale, shift) in zip(found, [(1, 500), (1, 0), (4, 0)], strict=True):
         assert_close(one, whole, scale, shift)
-
-
-def test_boxes_end_where_the_photograph_ends(artifact: Artifact) -> None:
-    """A picture decoded at an eighth may reach beyond the photograph."""
-    photo = Photo(smooth_image(1, 200, 240), 1914, 1595, (-6, -5, 1914, 1595))
-    boxes = artifact.detect_image(photo, 0.0).boxes
-    assert boxes.min() == 0
-    assert boxes[:, 2].max() <= 1914
-    assert boxes[:, 3].max() <= 1595
-    unclipped = Photo(smooth_image(1, 200, 240), 4000, 4000, (0, 0, 1920, 1600))
-    assert artifact.detect_image(unclipped, 0.0).boxes[:, 2].max() > 1914
 
 
 _PIXELS = torch.zeros(3, 5, 5, dtype=torch.uint8)

@@ -1,4 +1,7 @@
-"""Image files of all formats: decoded pixels, and errors."""
+"""Image files of all formats: decoded pixels, and errors.
+
+`tests/runtimes/test_photos.py` has PNG files of every depth.
+"""
 
 import io
 from collections.abc import Callable
@@ -9,7 +12,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from picture_files import chunk, encoded, png_file
+from picture_files import chunk, encoded
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.images import decoder
@@ -45,30 +48,6 @@ def test_gray_rgb_and_rgba_are_unchanged(pixels: np.ndarray, tmp_path: Path) -> 
         assert torch.equal(tensor, expected)
 
 
-_DEEP = bytes((0, 0x12, 0xFF, 0x56, 0xFF, 0x9A, 0xFF, 0xDE, 0xFF))  # a row of 16-bit samples
-
-
-@pytest.mark.parametrize(
-    ("file", "levels"),
-    [
-        # 16 bits: the high byte is kept.
-        (png_file(1, 1, 0, _DEEP[:3], bits=16), [0x12]),
-        (png_file(1, 1, 2, _DEEP[:7], bits=16), [0x12, 0x56, 0x9A]),
-        (png_file(1, 1, 4, _DEEP[:5], bits=16), [0x12]),
-        (png_file(1, 1, 6, _DEEP, bits=16), [0x12, 0x56, 0x9A, 0xDE]),
-        # Few bits span all levels.
-        (png_file(2, 1, 0, b"\0\x40", bits=1), [0, 255]),
-        (png_file(4, 1, 0, b"\0\x1b", bits=2), [0, 85, 170, 255]),
-        (
-            png_file(16, 1, 0, b"\0\x01\x23\x45\x67\x89\xab\xcd\xef", bits=4),
-            [17 * level for level in range(16)],
-        ),
-    ],
-)
-def test_levels_of_other_depths(file: bytes, levels: list[int]) -> None:
-    assert read_image(file).flatten().tolist() == levels
-
-
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG"])
 def test_reads_the_first_of_several_pictures(file_format: str) -> None:
     first, second = (PIL.Image.new("RGB", (8, 6), color) for color in ("red", "blue"))
@@ -76,17 +55,6 @@ def test_reads_the_first_of_several_pictures(file_format: str) -> None:
     assert read.shape[1:] == (6, 8)
     assert read[0].min() > 200
     assert read[2].max() < 50
-
-
-def test_transparent_pixels_keep_their_colors() -> None:
-    hidden = RGBA.copy()
-    hidden[..., 3] = 0
-    key = tuple(int(value) for value in RGB[0, 0])
-    for file in (
-        encoded(PIL.Image.fromarray(hidden), "PNG"),
-        encoded(PIL.Image.fromarray(RGB), "PNG", transparency=key),
-    ):
-        assert torch.equal(read_image(file)[:3], torch.from_numpy(RGB).permute(2, 0, 1))
 
 
 @pytest.mark.parametrize(
