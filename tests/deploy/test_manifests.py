@@ -1,6 +1,8 @@
 """Manifests for Kubernetes, KServe and KubeRay are valid and agree with the service. No cluster is asked."""
 
+import configparser
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ import yaml
 from deployed import DEPLOY, PORT, parameters_of, read_documents, settings_of, validate, validate_pod
 from page_blocks import read_blocks
 
+from lensbox.common.errors import ExitCode
 from lensbox.runtime.file.metadata import FORMAT_VERSION
 from lensbox.serve.http.paths import ENDPOINTS
 from lensbox.serve.ray import proxy
@@ -101,3 +104,17 @@ def test_pods_of_ray_are_valid(group: Any) -> None:
     version = re.search(r'"ray\[serve\]==(.*)"', text)
     assert version is not None
     assert CLUSTER["rayVersion"] == version[1]
+
+
+def test_the_unit_of_systemd_starts_reloads_and_ends_the_service() -> None:
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.read(DEPLOY / "systemd" / "lensbox.service", encoding="utf-8")
+    service = unit["Service"]
+    program, command, *arguments = service["ExecStart"].split()
+    assert (Path(program).name, command) == ("lensbox", "serve")
+    parameters = parameters_of(arguments)
+    assert (parameters["port"], str(parameters["models"])) == (PORT, service["ReadOnlyPaths"])
+    assert service["ExecReload"].split()[1:] == ["-HUP", "$MAINPID"]
+    assert int(service["TimeoutStopSec"]) > parameters["shutdown_timeout"]
+    final = {str(int(code)) for code in (ExitCode.USAGE, ExitCode.UNUSABLE)}
+    assert set(service["RestartPreventExitStatus"].split()) == final
