@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from lensbox.common.detect_options import check_device
+
 # readable=False: click would report a file without permission as wrong usage; the command reports it better.
 FILE = click.Path(path_type=Path, readable=False)
 
@@ -57,6 +59,15 @@ def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
     given = [f"--{name}" for name in names if options[name] not in (None, False)]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} must not be given together")
+
+
+def device_name(text: str) -> str:
+    """Return the name of a device, for an option's `type`."""
+    try:
+        check_device(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error).removeprefix("device ")) from error
+    return text
 
 
 def fraction(text: str) -> float:

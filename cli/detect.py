@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import click
 
-from lensbox.cli.command import FILE, OPS, Command, fraction
+from lensbox.cli.command import FILE, OPS, Command, device_name, fraction
 from lensbox.cli.files import ListedFile, list_files
 from lensbox.cli.output import FORMATS, Table, draw, echo, json_line, progress
 from lensbox.cli.source import Answer, Answers, Source, artifact_source, service_source
@@ -23,12 +22,6 @@ _COUNT = click.IntRange(1, 4096)
 _IN_PROCESS = ("artifact", "device", "batch", "decode", "decode_threads", "ops", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 _QUESTION = ("score_threshold", "iou_threshold", "orientation", "tiles")
-
-
-def _device(text: str) -> str:
-    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", text):
-        raise click.BadParameter(f"must be auto, cpu, cuda or cuda:N, got {text}")
-    return text
 
 
 def _tiles(text: str) -> str:
@@ -73,7 +66,7 @@ def _tiles(text: str) -> str:
 )
 @click.option(
     "--device",
-    type=_device,
+    type=device_name,
     default="auto",
     metavar="NAME",
     help="cpu, cuda, cuda:N; auto: cuda where torch sees a GPU.",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Decode = Literal["auto", "cpu", "gpu"]
+DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
 DECODE: tuple[Decode, ...] = get_args(Decode)
 
 
@@ -14,6 +15,12 @@ def check_decode(decode: str) -> None:
         raise ValueError(
             f"decode must be {', '.join(map(repr, DECODE[:-1]))} or {DECODE[-1]!r}, got {decode!r}"
         )
+
+
+def check_device(device: str) -> None:
+    """Raise ValueError unless a device is "auto", "cpu", "cuda" or "cuda:N"."""
+    if not DEVICE.fullmatch(device):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
 
 
 def check_thresholds(**thresholds: float | None) -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from lensbox.common.detect_options import check_thresholds
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.detector.batches import FixedBatches, without_batches
 from lensbox.export.detector.graph import output_names
@@ -65,10 +66,7 @@ class Plan:
         finite and pictures that cannot be read, DeviceError for a device that cannot be used, and ValueError
         for thresholds outside 0..1.
         """
-        for name in ("score_threshold", "iou_threshold"):
-            value = getattr(options, name)
-            if value is not None and not 0 <= value <= 1:
-                raise ValueError(f"{name} must be between 0 and 1, got {value}")
+        check_thresholds(score_threshold=options.score_threshold, iou_threshold=options.iou_threshold)
         if isinstance(detector, nn.Module) and (reason := non_finite_weights(detector)) is not None:
             raise InputError(f"the detector cannot be exported: {reason}")
         self.options, self.device = options, choose_device(str(options.device))

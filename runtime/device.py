@@ -1,12 +1,12 @@
 """The device that an artifact runs on, the precision of float32 on GPUs, and a timer of the device's work."""
 
-import re
 import threading
 import time
 from typing import Any
 
 import torch
 
+from lensbox.common.detect_options import check_device
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime.file.metadata import Canvas
 
@@ -44,8 +44,10 @@ def named_device(name: str) -> torch.device:
     """Return the device of a name as `choose_device` does, but do not check a GPU. Raise DeviceError."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name):
-        raise DeviceError(f"device must be cpu, cuda, cuda:N or auto, got {name!r}")
+    try:
+        check_device(name)
+    except ValueError as error:
+        raise DeviceError(str(error)) from None
     return torch.device(name)
 
 

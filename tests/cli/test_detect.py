@@ -174,7 +174,7 @@ def test_draws_classes_and_points(run: Run, tmp_path: Path, monkeypatch: pytest.
         ("", "Missing argument 'FILES...'"),
         ("b.jpg --score-threshold 2", "must be between 0 and 1, got 2"),
         ("b.jpg --api-key k", "--api-key must come with --url"),
-        ("b.jpg --device cuda:x", "must be auto, cpu, cuda or cuda:N, got cuda:x"),
+        ("b.jpg --device cuda:x", "must be auto, cpu, cuda or cuda:N, got 'cuda:x'"),
         ("b.jpg --url http://a", "--artifact is not for --url"),
         ("b.jpg --batch 0", "0 is not in the range"),
         ("https://example.com/photo.jpg", "got the URL https:/example.com/photo.jpg: download it first"),

@@ -23,7 +23,7 @@ def test_rejects_cuda_without_a_gpu() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "CUDA", "cuda:", "cuda:-1", "cuda:x", "mps", ""])
 def test_rejects_other_names(name: str) -> None:
-    with pytest.raises(DeviceError, match=rf"device must be cpu, cuda, cuda:N or auto, got '{name}'"):
+    with pytest.raises(DeviceError, match=rf"device must be auto, cpu, cuda or cuda:N, got '{name}'"):
         choose_device(name)
 
 
