@@ -98,10 +98,10 @@ def summary(file: Path, results: Rows) -> list[str]:
         results: `image_id`, `category_id`, `bbox` ([x, y, width, height], pixels) and `score` each.
 
     Raises:
-        DataError: the file is no COCO file, or an id of a result is wrong.
+        DataError: the file is no COCO file, or an annotation or an id of a result is wrong.
     """
     tables = load_tables(file)
-    report_problems(tables.problems, strict=False)
+    report_problems(tables.problems, strict=True)
     ids = {"image_id": tables.images, "category_id": tables.categories}
     for name, known in ids.items():
         for index, row in enumerate(results):
