@@ -41,7 +41,7 @@ Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 CountOrNone = Annotated[int, Field(ge=0)]
-# Generators take 64 bits; seeds of processes, steps and samples are sums and products of this one.
+# Generators take 64 bits; seeds of samples are sums and products of this one.
 Seed = Annotated[int, Field(ge=-(2**42), le=2**42)]
 Trim = Annotated[tuple[float, float, float, float], AfterValidator(_leaves_something)]
 
@@ -64,7 +64,7 @@ class TrainConfig:
 
     steps: Count = _said(15_000, "Optimiser steps of the run; not needed with --time-limit.")
     batch_size: Annotated[int, Field(ge=1, le=65_536)] = _said(
-        256, "Views per step and process. The default suits a GPU, 16 to 64 a CPU."
+        256, "Views per step. The default suits a GPU, 16 to 64 a CPU."
     )
     learning_rate: Positive = _said(
         4e-3, "Maximum, for batches of 256. Smaller batches need less: 2e-3 for 16 to 64."

@@ -24,7 +24,6 @@ from lensbox.train.data.labels import (
 )
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.loss.teachers import load_teachers, parse_fold, without_fold
-from lensbox.train.run import process_group
 from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.origin import Origin
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
@@ -49,12 +48,10 @@ def run_train(inputs: TrainInputs, settings: dict[str, Any], command: str) -> No
         print(message)
     else:
         _train(inputs, config, command, started)
-        # Do not leave after an error: another process may wait for this one, and torchrun ends all of them.
-        process_group.leave()
 
 
 def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: float) -> None:
-    device = _join(choose_device(inputs.device))
+    device = _prepared(choose_device(inputs.device))
     require_writable_folder("--output", inputs.output)
     left_out = parse_fold(inputs.leave_out) if inputs.leave_out is not None else None
     origin = Origin(inputs.weights, left_out, load_teachers(inputs.teacher))
@@ -80,18 +77,15 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
                 "%d of %d photographs of --val are in --data too, such as %s: the figures will be too good"
             )
             logger.warning(message, len(shared), len(scored), shared[0])
-        if process_group.is_first():
-            validation = load_evaluation_set(scored)
-            report_problems(problems + validation.problems, inputs.strict)
+        validation = load_evaluation_set(scored)
+        report_problems(problems + validation.problems, inputs.strict)
     recipe = {"command": command, "photographs": str(len(store)), "python": platform.python_version()}
     options = RunOptions(inputs.output, device, inputs.time_limit, started, inputs.resume, origin, recipe)
-    with TrainingRun(store, config, options) as run:
-        outcome = run.train(validation)
-    if process_group.is_first():
-        if outcome.figures is not None:
-            print("\n".join(outcome.figures.lines()))
-        weights = inputs.output / LAST_FILE
-        print(f"wrote {weights} after {outcome.steps} steps and {outcome.seconds:.0f} s", flush=True)
+    outcome = TrainingRun(store, config, options).train(validation)
+    if outcome.figures is not None:
+        print("\n".join(outcome.figures.lines()))
+    weights = inputs.output / LAST_FILE
+    print(f"wrote {weights} after {outcome.steps} steps and {outcome.seconds:.0f} s", flush=True)
 
 
 def _configuration(inputs: TrainInputs, settings: dict[str, Any]) -> TrainConfig:
@@ -128,18 +122,16 @@ def _finished(inputs: TrainInputs) -> str | None:
     )
 
 
-def _join(device: torch.device) -> torch.device:
-    """Join the process group that torchrun announces; choose the device and the arithmetic."""
-    device = process_group.join(device)
-    if not process_group.is_first():
-        logging.getLogger("lensbox").setLevel(logging.ERROR)
-    if device.type == "cuda":
-        device = torch.device("cuda", device.index or 0)
-        torch.cuda.set_device(device)
-        # cuDNN chooses kernels by timing them; float32 products are rounded to TF32.
-        torch.backends.cudnn.benchmark = True
-        torch.set_float32_matmul_precision("high")
-        torch.backends.cudnn.allow_tf32 = True
+def _prepared(device: torch.device) -> torch.device:
+    """Choose the arithmetic of a GPU, and return it with its index."""
+    if device.type != "cuda":
+        return device
+    device = torch.device("cuda", device.index or 0)
+    torch.cuda.set_device(device)
+    # cuDNN chooses kernels by timing them; float32 products are rounded to TF32.
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
     return device
 
 

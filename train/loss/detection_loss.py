@@ -28,7 +28,6 @@ class Losses(NamedTuple):
         total: with gradient.
         classification, box, distillation: parts of the total; distillation is 0 without teachers.
         positives: mean number of positive cells per image.
-        quality: sum of all qualities. The sums over cells were divided by it, or by 1 if less.
     """
 
     total: Tensor
@@ -36,7 +35,6 @@ class Losses(NamedTuple):
     box: Tensor
     distillation: Tensor
     positives: Tensor
-    quality: Tensor
 
 
 def detection_loss(
@@ -71,8 +69,7 @@ def detection_loss(
     chance = logits.detach().float().sigmoid()
     focus = quality + background * NEGATIVE_WEIGHT * chance**FOCAL_POWER
     cross_entropy = F.binary_cross_entropy_with_logits(logits.float(), quality, reduction="none")
-    quality_sum = quality.sum()
-    classification = (focus * cross_entropy).sum() / quality_sum.clamp(min=1)
+    classification = (focus * cross_entropy).sum() / quality.sum().clamp(min=1)
 
     predicted = boxes.gather(1, flat[..., None].expand(-1, -1, 4))
     expected = targets[:, :, None].expand(-1, -1, pairs.cells.shape[2], -1).reshape(batch, -1, 4)
@@ -84,7 +81,7 @@ def detection_loss(
         distillation = distillation_loss(boxes, logits, taught)
         total = config.label_weight * total + config.distill_weight * distillation
     parts = (classification.detach(), box.detach(), distillation.detach())
-    return Losses(total, *parts, positive.sum() / batch, quality_sum)
+    return Losses(total, *parts, positive.sum() / batch)
 
 
 def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Schedule, AdamW, gradients of several processes, and the weight average.
+"""Schedule, AdamW, and the weight average.
 
 Progress goes from 0 to 1 over a run.
 """
@@ -17,7 +17,6 @@ from torch.optim.swa_utils import update_bn
 
 from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.run import process_group
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, plain_views, view_counts
 from lensbox.train.views.make_views import make_views
@@ -96,26 +95,6 @@ def load_moments(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> Non
     what the configuration made them: a resumed run may have changed them."""
     options = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({**state, "param_groups": options})
-
-
-def join_gradients(parameters: Sequence[Tensor], quality: Tensor) -> None:
-    """Join the gradients of all processes in one all-reduce: a small net has many small gradients.
-
-    The gradient of a process was divided by its sum of qualities. Replace this divisor by the sum over all
-    processes: the result is the gradient of one loss over all views. With teachers there are more divisors,
-    and the result is approximate.
-
-    Args:
-        quality: `Losses.quality` of this process.
-    """
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    flat = torch.cat([gradient.reshape(-1) for gradient in gradients]) * quality.clamp(min=1)
-    flat = torch.cat([flat, quality[None]])
-    process_group.add_up(flat)
-    flat = flat[:-1] / flat[-1].clamp(min=1)
-    parts = torch.split(flat, [gradient.numel() for gradient in gradients])
-    for gradient, part in zip(gradients, parts, strict=True):
-        gradient.copy_(part.view_as(gradient))
 
 
 class WeightAverage:

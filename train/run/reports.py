@@ -18,7 +18,6 @@ from lensbox.common.files import atomic_write
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
 from lensbox.train.evaluation.figures import Figures
-from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import Clock, learning_rate
 from lensbox.train.run.step import TrainingError, TrainStep
 
@@ -39,7 +38,7 @@ def _lines_up_to(step: int, path: Path) -> list[str]:
 
 
 class Reports:
-    """Log a line per report, and write the results of a run into its folder, from the first process.
+    """Log a line per report, and write the results of a run into its folder.
 
     Args:
         facts: for the metadata of weights: command line, data, first weights, teachers.
@@ -60,9 +59,8 @@ class Reports:
         self.best = best
         self._folder, self._step, self._clock, self._facts = folder, step, clock, facts
         self._last_time, self._last_step = time.monotonic(), step.step
-        if process_group.is_first():
-            kept = _lines_up_to(step.step, folder / LOG_FILE) if resumed else []
-            atomic_write(folder / LOG_FILE, "".join(kept).encode())
+        kept = _lines_up_to(step.step, folder / LOG_FILE) if resumed else []
+        atomic_write(folder / LOG_FILE, "".join(kept).encode())
 
     def leave_out(self, seconds: float) -> None:
         """Take seconds that were not spent on steps out of the rate."""
@@ -81,8 +79,7 @@ class Reports:
             return
         means = step.read_sums()
         now = time.monotonic()
-        views = steps * config.batch_size * process_group.size()
-        rate = views / max(now - self._last_time, 1e-9)
+        rate = steps * config.batch_size / max(now - self._last_time, 1e-9)
         self._last_time, self._last_step = now, step.step
         if not all(map(math.isfinite, means.values())):
             raise TrainingError(f"loss must be finite, got {means} at step {step.step}")
@@ -120,7 +117,7 @@ class Reports:
         summary = {
             **(figures.to_json() if figures is not None else {}),
             "steps": step.step,
-            "views": step.step * config.batch_size * process_group.size(),
+            "views": step.step * config.batch_size,
             "seconds": round(seconds, 1),
             "mode": step.mode,
             "torch": torch.__version__,
@@ -134,9 +131,8 @@ class Reports:
         return summary
 
     def _append(self, progress: float, values: Mapping[str, float]) -> None:
-        """Append a line of numbers, in the first process. NaN becomes null in JSON, which has no NaN."""
-        if process_group.is_first():
-            numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
-            line = {"step": self._step.step, "time": time.time(), "progress": progress, **numbers}
-            with (self._folder / LOG_FILE).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+        """Append a line of numbers. NaN becomes null in JSON, which has no NaN."""
+        numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
+        line = {"step": self._step.step, "time": time.time(), "progress": progress, **numbers}
+        with (self._folder / LOG_FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")

@@ -18,12 +18,10 @@ from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.loss.detection_loss import Losses, detection_loss
 from lensbox.train.loss.teachers import Taught, Teachers, teach
-from lensbox.train.run import process_group
 from lensbox.train.run.optimizer import (
     WeightAverage,
     ema_weight,
     floating_point_state,
-    join_gradients,
     learning_rate,
     load_moments,
     make_optimizer,
@@ -116,21 +114,12 @@ class TrainStep:
             self.body()
         self.step += 1
 
-    def release_capture(self) -> None:
-        """Release the captured graph: NCCL ends no communicator while a graph with its calls is there."""
-        if self.captured is not None:
-            torch.cuda.synchronize(self.device)
-            self.captured.reset()
-            self.captured = None
-
     def body(self) -> None:
         """Do a step with the scalars as they are. A CUDA graph holds this."""
         views = self.draw_views()
         self.optimizer.zero_grad(set_to_none=True)
         losses = self.parts.loss(*views, self.ask_teachers(views.images))
         losses.total.backward()
-        if process_group.size() > 1:
-            join_gradients(self._parameters, losses.quality)
         if self.config.gradient_clip > 0:
             torch.nn.utils.clip_grad_norm_(self._parameters, self.config.gradient_clip)
         self.optimizer.step()
@@ -162,14 +151,13 @@ class TrainStep:
         return bool(torch.nn.utils.get_total_norm(floating_point_state(self.model)).isfinite())
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the next step depends on. All processes must call it, because each one's
-        random numbers are part of the state."""
+        """Return everything that the next step depends on."""
         return {
             "model": self.model.state_dict(),
             "average": self.average.detector.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
-            "generators": process_group.gather(random_state(self.device)),
+            "generators": random_state(self.device),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -179,11 +167,7 @@ class TrainStep:
         load_moments(self.optimizer, state["optimizer"])
         share_rate(self.optimizer, self._rate, self._capturable)  # loading replaced the tensor
         self.step = int(state["step"])
-        generators, rank = state["generators"], process_group.rank()
-        if rank < len(generators):
-            set_random_state(generators[rank], self.device)
-        else:  # more processes than before: each new process draws different views
-            torch.manual_seed(self.config.seed + 1 + rank + self.step)
+        set_random_state(state["generators"], self.device)
 
     def _make_views(self, draws: Draws) -> Views:
         return make_views(self.store, draws, self.counts, self.config)

@@ -21,7 +21,6 @@ from lensbox.train.data.image_store import ImageStore
 from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
-from lensbox.train.run import process_group
 from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.optimizer import Clock
@@ -64,8 +63,8 @@ class RunOptions:
 
 
 class Outcome(NamedTuple):
-    """The end of a run: figures of its last evaluation, None without validation data and in all processes but
-    the first; optimiser steps of the whole run; seconds since its clock began."""
+    """The end of a run: figures of its last evaluation, None without validation data; optimiser steps of the
+    whole run; seconds since its clock began."""
 
     figures: Figures | None
     steps: int
@@ -74,8 +73,6 @@ class Outcome(NamedTuple):
 
 class TrainingRun:
     """A run on the photographs of a store, new or resumed from its checkpoint, compiled and captured.
-
-    As a context manager it releases the captured graph.
 
     Attributes:
         step: the step with the network that it trains.
@@ -92,22 +89,14 @@ class TrainingRun:
         origin = options.origin
         self.config, self.options = config, options
         self.progress, self.best, self.origin = 0.0, -1.0, origin.facts()
-        torch.manual_seed(config.seed)  # the same first weights in every process
+        torch.manual_seed(config.seed)
         detector = origin.first_detector(config)
         self.step = TrainStep(detector, store.tensors, config, options.device, origin.teachers)
         if options.resume:
             self._resume(options.output / CHECKPOINT_FILE)
             logger.info("resuming at step %d, %.1f%% of the run", self.step.step, 100 * self.progress)
-        elif process_group.size() > 1:
-            torch.manual_seed(config.seed + 1 + process_group.rank())  # other views in every process
         if self.progress < 1:
             compile_and_capture(self.step, self.progress)
-
-    def __enter__(self) -> TrainingRun:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.step.release_capture()
 
     def train(self, validation: EvaluationSet | None = None) -> Outcome:
         """Do the steps and write the files of the run.
@@ -125,12 +114,11 @@ class TrainingRun:
                 f"time limit must leave time to train: the first step could start after {seconds:.1f} s, "
                 f"got {options.time_limit:g} s"
             )
-        if process_group.is_first():
-            earlier = options.output / CHECKPOINT_FILE
-            if not options.resume and earlier.is_file():  # of another run, with which --resume must not go on
-                logger.warning("%s of an earlier run is now earlier_%s", earlier, earlier.name)
-                earlier.replace(earlier.with_name(f"earlier_{earlier.name}"))
-            atomic_write(options.output / CONFIG_FILE, (config.to_json(indent=2) + "\n").encode())
+        earlier = options.output / CHECKPOINT_FILE
+        if not options.resume and earlier.is_file():  # of another run, with which --resume must not go on
+            logger.warning("%s of an earlier run is now earlier_%s", earlier, earlier.name)
+            earlier.replace(earlier.with_name(f"earlier_{earlier.name}"))
+        atomic_write(options.output / CONFIG_FILE, (config.to_json(indent=2) + "\n").encode())
         clock = Clock(config.steps, options.time_limit, options.seconds(), self.progress)
         start = "step: %s; %d views a step; training starts at %.1f s"
         logger.info(start, self.step.mode, config.batch_size, options.seconds())
@@ -139,8 +127,7 @@ class TrainingRun:
         self._do_steps(clock, reports, validation)
         reports.report(1.0, options.seconds())
         self._save(reports.best)
-        figures = self._deliver(reports, validation) if process_group.is_first() else None
-        return Outcome(figures, self.step.step, options.seconds())
+        return Outcome(self._deliver(reports, validation), self.step.step, options.seconds())
 
     def _do_steps(self, clock: Clock, reports: Reports, validation: EvaluationSet | None) -> None:
         count = self.config.evaluations
@@ -150,14 +137,13 @@ class TrainingRun:
         saved = time.monotonic()
         while True:
             due = time.monotonic() - saved >= self.config.checkpoint_seconds
-            share, due = process_group.agree(clock.progress(self.step.step, self.options.seconds()), due)
-            self.progress = max(self.progress, share)
+            self.progress = max(self.progress, clock.progress(self.step.step, self.options.seconds()))
             if self.progress >= 1:
                 return
             # Before saving: a resumed run takes the progress of its checkpoint for evaluated.
             if evaluations and self.progress >= evaluations[0]:
                 evaluations.popleft()
-                if validation is not None and process_group.is_first():
+                if validation is not None:
                     self._evaluate_between(reports, validation)
             if due:
                 self._save(reports.best)
@@ -190,10 +176,7 @@ class TrainingRun:
         return figures
 
     def _save(self, best: float) -> None:
-        """Write the checkpoint in the first process; all processes must call this, see `TrainStep.state`.
-
-        Raise TrainingError, and keep the last checkpoint, if weights are not finite.
-        """
+        """Write the checkpoint. Raise TrainingError, and keep the last one, if weights are not finite."""
         step = self.step
         if not step.is_finite():
             raise TrainingError(
@@ -206,8 +189,7 @@ class TrainingRun:
             "detector": step.model.config.to_json(),
             "origin": self.origin,
         }
-        if process_group.is_first():
-            save_checkpoint(self.options.output / CHECKPOINT_FILE, checkpoint)
+        save_checkpoint(self.options.output / CHECKPOINT_FILE, checkpoint)
 
     def _resume(self, path: Path) -> None:
         checkpoint = load_checkpoint(path)

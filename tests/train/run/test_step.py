@@ -1,16 +1,12 @@
-"""The step, its weight average and its gradients."""
+"""The step and its weight average."""
 
 from typing import Any
 
-import pytest
 import torch
 from short_runs import CPU, SIX_STEPS, make_step
-from torch import Tensor
 
 from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.run import process_group
-from lensbox.train.run.optimizer import join_gradients
 from lensbox.train.run.step import TrainStep
 
 
@@ -45,36 +41,6 @@ def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
             moved += int(not torch.equal(value, before[name]))
     assert moved > 10
     assert not step.average.detector.training
-
-
-def test_two_processes_have_the_gradients_of_one_batch(
-    store: ImageStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two parts of a batch with few and with many positives, joined as two processes join theirs."""
-    step = make_step(store, SIX_STEPS.replace(batch_size=8))
-    step.model.eval()  # batch norm then treats every view by itself
-    torch.manual_seed(5)
-    views = step.draw_views()
-    parameters = list(step.model.parameters())
-
-    def gradients(part: slice) -> Tensor:
-        step.optimizer.zero_grad()
-        losses = step.parts.loss(*(value[part] for value in views))
-        losses.total.backward()
-        return losses.quality
-
-    gradients(slice(None))
-    whole = [p.grad for p in parameters]
-    # Replace the all-reduce: add the vector that the other process would send.
-    sent = []
-    monkeypatch.setattr(process_group, "add_up", lambda flat: sent.append(flat.clone()))
-    one = gradients(slice(7, None))
-    join_gradients(parameters, one)
-    monkeypatch.setattr(process_group, "add_up", lambda flat: flat.add_(sent[0]))
-    other = gradients(slice(0, 7))
-    join_gradients(parameters, other)
-    assert other > 2 * one
-    torch.testing.assert_close([p.grad for p in parameters], whole, rtol=1e-3, atol=1e-5)
 
 
 def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store: ImageStore) -> None:
