@@ -106,16 +106,16 @@ $(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(c
 	$(PIP) install --quiet --no-deps --no-compile --upgrade --target $(PHOTOGRAPHS) matplotlib scikit-image
 	@touch $@
 
-# The extra of that name. The build folder stays, so nothing is compiled again.
+# The packages of the extra of that name. lensbox is installed already, so pip builds nothing.
 $(BIN)/.test $(BIN)/.lint $(BIN)/.docs: $(BIN)/.%: $(BIN)/.ops
 	@echo "== Installing the packages for make $*"
-	flock $(BIN)/.lock $(PIP) install --quiet --no-build-isolation --editable '.[$*]'
+	flock $(BIN)/.lock $(PIP) install --quiet 'lensbox[$*]'
 	@touch $@
 
 # These packages at once, as CI needs them: pip looks at what is installed once, not three times.
 dev: $(BIN)/.ops
 	@echo "== Installing the packages for make test, lint and docs"
-	$(PIP) install --quiet --no-build-isolation --editable '.[docs,lint,test]'
+	flock $(BIN)/.lock $(PIP) install --quiet 'lensbox[docs,lint,test]'
 	@touch $(BIN)/.test $(BIN)/.lint $(BIN)/.docs
 
 # --- C++ runner --------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ sanitize-ops: $(BIN)/.test
 	  -k "not compile and not opcheck and not export and not torchscript"
 
 # The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
-sanitize-runtime: $(BIN)/.test | $(SYSTEM_HEADERS)
+sanitize-runtime: $(BIN)/.ops | $(SYSTEM_HEADERS)
 	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None \
 	  $(RUNNER_OPTIONS) -DLENSBOX_RUNTIME_TESTS=ON \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \

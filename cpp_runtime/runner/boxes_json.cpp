@@ -1,6 +1,7 @@
 #include "boxes_json.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
 #include <lensbox/error.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "frames.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <poll.h>
 #include <unistd.h>
 

@@ -7,7 +7,7 @@
 // images
 // {"shape": [h, w, C], "size": [width, height], "window"}, whose pixels are written to <folder>/<index>.
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <lensbox/detector.h>
 #include <lensbox/torch/tensors.h>
 
