@@ -10,13 +10,10 @@ from lensbox.model.config import CANVAS_SIZE, STRIDES, DetectorConfig
 from lensbox.model.head import Head, decode_boxes, make_anchors, mirror_predictions
 from lensbox.model.protocol import check_threshold, dtype_name
 from lensbox.model.specification import DetectorSpec
-from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 
 
 class FaceDetector(nn.Module):
     """Detect faces in a gray canvas. Every method is scriptable, so all runtimes share this code.
-
-    The class follows `MoreOfADetector`, the protocol of detectors with their own methods.
 
     The net predicts at A = 64² + 32² + 16² + 8² = 5440 anchors, the cell centres of strides 4, 8, 16 and 32
     in this order, row-major. The buffers `anchor_centers`, float32 [A, 2] (x, y in canvas pixels), and
@@ -78,25 +75,6 @@ class FaceDetector(nn.Module):
         return torch.cat([self.head4(p4), self.head8(p8), self.head16(p16), self.head32(p32)], dim=1)
 
     @torch.jit.export
-    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Fit images of any sizes to canvases.
-
-        Args:
-            images: at least one, uint8 [C, H, W] with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), any H
-                and W from 1, of any strides.
-            windows: float32 [B, 6], the part of a photograph that each image shows (see
-                `geometry_of_windows`); None if each image is a whole photograph.
-
-        Returns:
-            canvases, uint8 [B, 1, 256, 256]; the geometry for `restore`, float32 [B, 6], in pixels of the
-            photographs.
-
-        Raises:
-            ValueError, TypeError, RuntimeError: another dtype or shape.
-        """
-        return fit_to_canvases(images, windows, self.canvas_size, self.canvas_size, 1, 0)
-
-    @torch.jit.export
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,7 +84,7 @@ class FaceDetector(nn.Module):
         `iou_threshold`; both thresholds lie in 0..1.
 
         Args:
-            images: uint8 [B, 1, 256, 256] from `preprocess`.
+            images: uint8 [B, 1, 256, 256].
 
         Returns:
             boxes, float32 [B, 256, 4] in canvas pixels, clipped to the canvas; scores, float32 [B, 256];
@@ -127,23 +105,3 @@ class FaceDetector(nn.Module):
                 self.max_detections,
             )
             return boxes.clamp(0.0, float(self.canvas_size)), scores, counts
-
-    @torch.jit.export
-    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """Return boxes of `detect` in pixels of the photographs, clipped to them, in the shape of `boxes`.
-
-        Args:
-            boxes: float32 [B, K, 4] in canvas pixels with `geometry` float32 [B, 6] from `preprocess`; or
-                [..., 4] with the geometry of one photograph, [6].
-        """
-        return restore_boxes(boxes, geometry)
-
-    @torch.jit.export
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean of 1 - GIoU over the slots that hold a target, a scalar with gradients.
-
-        Args:
-            predictions, targets: [..., 4], xyxy, in the same unit. A target whose y2 is 0 is padding.
-        """
-        loss: Tensor = torch.ops.lensbox.masked_giou_loss(predictions, targets)
-        return loss

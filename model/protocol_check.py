@@ -241,7 +241,9 @@ def _faults_of_numbers(found: Answer, specification: DetectorSpec) -> list[str]:
         if specification.classes:
             labels, most = found["labels"][index, :count], len(specification.classes) - 1
             if not bool(((labels >= 0) & (labels <= most)).all()):
-                faults.append(f"labels must be 0 to {most}, indices into classes, got {_range(labels)}")
+                is_off = bool((labels >= 1).all()) and int(labels.max()) == most + 1
+                hint = ": they seem to count from 1, so add labels = labels - 1" if is_off else ""
+                faults.append(f"labels must be 0 to {most}, indices into classes, got {_range(labels)}{hint}")
         for name in ("boxes", *specification.extras):
             if not bool(found[name][index, :count].isfinite().all()):
                 faults.append(f"{name} must be finite, got NaN or infinity")

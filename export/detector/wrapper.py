@@ -1,6 +1,5 @@
 """Wrap any detector as a module with all methods of an artifact."""
 
-import inspect
 from typing import Any, Final, cast
 
 import torch
@@ -12,36 +11,12 @@ from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
 from lensbox.runtime.formats.torchscript import METHODS
 
 
-def deployed(detector: Detector) -> nn.Module:
-    """Return the detector if it has all methods of an artifact, marked with `torch.jit.export`; else wrap it.
-
-    detector: follows the protocol, on the CPU.
-    """
-    assert isinstance(detector, nn.Module)
-    complete = all(_is_exported(getattr(detector, method, None)) for method in METHODS)
-    complete = complete and _takes_whole_photographs(cast(Any, detector).preprocess)
-    return detector if complete and not _returns_dict(detector) else DetectorWrapper(detector)
-
-
 def methods_of(detector: Detector) -> tuple[str, ...]:
     """Return the names of the methods of a detector's artifact."""
     specification = detector.specification
     further = ["detect_named"] if specification.classes or specification.extras else []
     further += ["restore_points"] if specification.points else []
     return (*METHODS, *further)
-
-
-def _is_exported(method: Any) -> bool:
-    return getattr(method, "_torchscript_modifier", None) is torch._jit_internal.FunctionModifiers.EXPORT
-
-
-def _takes_whole_photographs(preprocess: Any) -> bool:
-    """Return whether `windows` has a default, as in artifacts; the protocol does not require a default."""
-    try:
-        inspect.signature(preprocess).bind([])
-    except TypeError:
-        return False
-    return True
 
 
 def _returns_dict(detector: Detector) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.reduced import REDUCED, in_precision
-from lensbox.export.detector.wrapper import DetectorWrapper, deployed, methods_of
+from lensbox.export.detector.wrapper import DetectorWrapper, methods_of
 from lensbox.export.formats.traced import TracedDetector, mend_trace
 from lensbox.export.plan import Built, Plan
 from lensbox.export.verify.precision import OperandRounding
@@ -88,7 +88,7 @@ def _compile(detector: Detector, plan: Plan) -> torch.jit.ScriptModule:
     if options.trace or options.batches:
         return _traced(detector, plan)
     try:
-        return script_and_freeze(deployed(detector), methods_of(detector))
+        return script_and_freeze(DetectorWrapper(detector), methods_of(detector))
     except Exception as error:  # many kinds of errors without a common base
         reason = _scripting_reason(error)
         if options.trace is None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from lensbox.export.detector.wrapper import deployed
+from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.tolerances import TOLERANCES
 from lensbox.model import Detector
@@ -100,7 +100,7 @@ class Reference:
 
     def found_in_photographs(self) -> list[Found]:
         """Return the detections in the canvases as photographs, with preprocess and restore."""
-        module: Any = deployed(self.detector)
+        module: Any = DetectorWrapper(self.detector)
         found = []
         with torch.no_grad(), one_thread():
             for photograph in self.canvases:

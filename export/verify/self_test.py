@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.detector.wrapper import deployed
+from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.precision import MANTISSA_BITS, OperandRounding
 from lensbox.export.verify.reference import one_thread
@@ -51,7 +51,7 @@ def build_self_test(
     drawn pictures; the artifact holds one of them, no larger than the canvas. Raises ArtifactError for a
     detector that finds nothing in any picture.
     """
-    module: Any = deployed(detector)
+    module: Any = DetectorWrapper(detector)
     specification = detector.specification
     shown = [_shrunk(picture, specification) for picture in pictures] or drawn_pictures(specification)
     with torch.no_grad(), one_thread():

@@ -94,15 +94,6 @@ def test_commands_and_python_take_the_library(folder: Path) -> None:
     assert [round(edge) for edge in detection["box"]] == [40, 20, 53, 33]
 
 
-def test_info_checks_the_libraries(folder: Path) -> None:
-    result = run(sys.executable, "-m", "lensbox.cli", "info", "blobs.pt", "--ops", LIBRARY, cwd=folder)
-    assert "operators: example::peaks, lensbox::" in result.stdout, result.stderr
-    command = ("info", "blobs.pt", "--ops", library_path())
-    result = run(sys.executable, "-m", "lensbox.cli", *command, cwd=folder)
-    assert (result.returncode, result.stdout) == (ExitCode.UNUSABLE, "")
-    assert MISSING in result.stderr
-
-
 def test_every_engine_of_the_service_loads_the_library(folder: Path) -> None:
     options = ("--frontends", "1", "--devices", "cpu,cpu")
     with ServeProcess(folder / "blobs.pt", *options, "--ops", str(folder / LIBRARY)) as process:
@@ -127,16 +118,3 @@ def test_the_runner_takes_the_library(folder: Path) -> None:
     refused = answer("selftest", *artifact)
     assert (refused.returncode, refused.stdout) == (ExitCode.UNUSABLE, "")
     assert "example::peaks, which is not registered: load its library with --ops FILE" in refused.stderr
-
-
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
-@pytest.mark.exhaustive
-def test_cuda_source_compiles(tmp_path: Path) -> None:
-    include = Path(torch.__file__).parent / "include"
-    stand_in = tmp_path / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"
-    if not (include / stand_in.relative_to(tmp_path)).exists():  # all that a CPU build of torch lacks
-        stand_in.parent.mkdir(parents=True)
-        stand_in.write_text("#pragma once\n")
-    flags = ["-std=c++20", "-arch=sm_80", f"-I{tmp_path}", f"-I{include}"]
-    result = run("nvcc", "-c", *flags, EXAMPLE / "peaks.cu", "-o", tmp_path / "peaks.o", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr

@@ -37,13 +37,6 @@ def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: 
     assert ArtifactMetadata.from_json(metadata.to_json()).to_json() == metadata.to_json()
 
 
-def test_batch_norm_is_folded(artifact_path: Path) -> None:
-    module = load_artifact(artifact_path).module
-    for graph in (module.graph, module.detect.inlined_graph):
-        assert "aten::conv" in str(graph)
-        assert "batch_norm" not in str(graph)
-
-
 def test_failed_export_leaves_the_old_artifact(
     detector: FaceDetector, artifact_path: Path, tmp_path: Path
 ) -> None:

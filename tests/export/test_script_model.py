@@ -1,6 +1,5 @@
 """The export command, as its users run it."""
 
-import dataclasses
 import resource
 import signal
 import subprocess
@@ -40,31 +39,14 @@ def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "artifacts").iterdir()] == ["detector.pt"]
 
 
-def test_default_threshold_is_the_recommendation_of_the_weights(weights: Path) -> None:
-    save_detector(
-        FaceDetector(DetectorConfig.named("small")), weights, {"figures": '{"recommended_threshold": 0.0123}'}
-    )
-    output = weights.with_name("a.pt")
-    arguments = ["export", "--weights", str(weights), "--output", str(output)]
-    assert main(arguments) == 0
-    assert load_artifact(output).metadata.score_threshold == 0.01
-
-
-@pytest.mark.exhaustive
-def test_exports_a_mirrored_detector_for_every_batch_size(weights: Path) -> None:
-    save_detector(varied_detector(0.4, dataclasses.replace(TINY, mirrored=True)), weights)
-    output = str(weights.with_name("mirrored.onnx"))
-    arguments = ["--weights", str(weights), "--format", "onnx", "--output", output]
-    assert main(["export", *arguments]) == 0
-
-
 def test_warns_if_all_scores_tie(weights: Path, capfd: pytest.CaptureFixture[str]) -> None:
     detector = FaceDetector(DetectorConfig(stem_width=4, widths=(4, 4, 4, 4), pyramid_width=4))
     for parameter in detector.parameters():
         torch.nn.init.zeros_(parameter)
-    save_detector(detector, weights)
+    save_detector(detector, weights, {"figures": '{"recommended_threshold": 0.0123}'})
     output = str(weights.with_name("a.pt"))
     assert main(["export", "--weights", str(weights), "--output", output]) == 0
+    assert load_artifact(output).metadata.score_threshold == 0.01
     assert "scores lie so close together that rounding decides" in capfd.readouterr().err
     assert load_artifact(output).self_test().passed
 

@@ -103,7 +103,7 @@ def test_gradients_reach_every_parameter_under_bfloat16() -> None:
         boxes, logits = detector(torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8))
     assert boxes.dtype == logits.dtype == torch.float32
     targets = torch.tensor([40.0, 60.0, 90.0, 130.0]).expand_as(boxes)
-    (detector.loss(boxes, targets) + logits.sigmoid().mean()).backward()
+    (torch.ops.lensbox.masked_giou_loss(boxes, targets) + logits.sigmoid().mean()).backward()
     for name, parameter in detector.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
@@ -144,22 +144,14 @@ def test_scripted_methods_equal_the_eager_ones(detector: FaceDetector, canvases:
     with quiet_torchscript():
         scripted = torch.jit.script(detector)
     threshold = detection_threshold(detector, canvases, 50)
-    image = torch.randint(0, 256, (3, 90, 61), dtype=torch.uint8)
-    images, windows = [image, image[:1]], torch.tensor([[0.0, 0, 61, 90, 61, 90], [5, 7, 66, 97, 200, 100]])
-    geometry = detector.preprocess(images)[1]
     with torch.no_grad():
         pairs = [
             (scripted(canvases), detector(canvases)),
-            (scripted.preprocess(images), detector.preprocess(images)),
-            (scripted.preprocess(images, windows), detector.preprocess(images, windows)),
             (scripted.detect(canvases, threshold, 0.5), detector.detect(canvases, threshold, 0.5)),
         ]
         for actual, expected in pairs:
             for one, other in zip(actual, expected, strict=True):
                 assert torch.equal(one, other)
-        boxes, _, _ = detector.detect(canvases, threshold, 0.5)
-        assert torch.equal(scripted.restore(boxes, geometry), detector.restore(boxes, geometry))
-        assert torch.equal(scripted.loss(boxes[0], boxes[1]), detector.loss(boxes[0], boxes[1]))
         assert torch.equal(scripted.anchor_centers, detector.anchor_centers)
         with pytest.raises(Exception, match="images must be uint8, got bfloat16"):
             scripted.detect(canvases.bfloat16(), 0.5, 0.5)

@@ -111,7 +111,7 @@ def with_output(name: str, make: Callable[[Tensor], Any]) -> Change:
         (with_output("counts", lambda counts: counts + 2), r"counts must be 0 to K = 3, got \[4, 4\]"),
         (with_output("scores", lambda scores: scores * 9), r"scores must be 0 to 1, got 5\.4 to 6\.3: add"),
         (with_output("scores", lambda scores: 1 - scores), "scores must be in descending order: add order"),
-        (with_output("labels", lambda labels: labels + 1), "labels must be 0 to 1, .* got 1 to 2"),
+        (with_output("labels", lambda labels: labels + 1), "labels .* got 1 to 2: .*labels - 1"),
         (with_output("weight", lambda weight: weight / 0), "weight must be finite, got NaN or infinity"),
     ],
 )

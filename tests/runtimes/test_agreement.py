@@ -20,6 +20,7 @@ from waiting import PATIENCE
 
 from lensbox.cli.samples import DRAWN_BOXES, save_photos
 from lensbox.model import FaceDetector, load_detector
+from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.loading import load_artifact
@@ -92,10 +93,10 @@ def runtimes(device: str, shipped_path: Path) -> Iterator[Runtimes]:
 
 
 def ask_eager(detector: FaceDetector, photo: Path) -> Answer:
-    canvases, geometry = detector.preprocess([read_image(photo)])
+    canvases, geometry = fit_to_canvases([read_image(photo)], None, 256, 256, 1, 0)
     boxes, scores, counts = detector.detect(canvases, SCORE_THRESHOLD, IOU_THRESHOLD)
     count = int(counts[0])
-    return Answer(detector.restore(boxes, geometry)[0, :count], scores[0, :count])
+    return Answer(restore_boxes(boxes, geometry)[0, :count], scores[0, :count])
 
 
 def ask_torchscript(artifact: Artifact, photo: Path) -> Answer:

@@ -4,7 +4,7 @@ A tile's map is separable, so it is rendered as `rows @ (pixels @ columnsᵀ)`. 
 triangle filter of an antialiased resize, and tensor cores multiply them. `ops.letterbox` cannot replace this:
 crops and mosaics lie at fractions of pixels, and the host does not know the sizes that the device draws. The
 filter is the same, with whole gray levels between its passes. A whole view therefore equals the canvas of
-`FaceDetector.preprocess`.
+`fit_to_canvases`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _choose_images(store: StoreTensors, u: Tensor, counts: ViewCounts) -> Tensor
 
 
 def letterbox_map(size: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return scale, offset and rectangle of photographs of `size` [T, 2], as in `FaceDetector.preprocess`."""
+    """Return scale, offset and rectangle of photographs of `size` [T, 2], as in `fit_to_canvases`."""
     fitted = (size * (CANVAS_SIZE / size.amax(1, keepdim=True))).round().clamp(min=1)
     offset = ((CANVAS_SIZE - fitted) / 2).floor()
     return fitted / size, offset, _whole_canvas(size)

@@ -4,24 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
 from user_detectors import Brightest, Deciding, FittingItsOwnWay, LosingItsOwnWay
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
-from lensbox.ops.canvas import fit_to_canvases
-
-
-class RejectingTransparency(Brightest):
-    """A detector whose `preprocess` rejects images that Lensbox's takes."""
-
-    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
-        for image in images:
-            if image.shape[0] == 4:
-                raise ValueError("images must not be transparent")
-        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 0)
-        return canvases, geometry
-
 
 NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*user_detectors\.py:\d+\)"
 
@@ -33,7 +19,6 @@ NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*user_detectors\.py:\d+\)
         (Deciding, "aoti", NO_GRAPH),
         (FittingItsOwnWay, "onnx", "own preprocess cannot be exported: an ONNX file holds only detect"),
         (FittingItsOwnWay, "aoti", "own preprocess cannot be exported: a package holds only detect"),
-        (RejectingTransparency, "onnx", "own preprocess cannot be exported"),
         (FittingItsOwnWay, "traced", "own preprocess cannot be traced"),
         (LosingItsOwnWay, "traced", "own loss cannot be traced"),
     ],

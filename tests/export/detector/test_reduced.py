@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.reduced import in_precision
 from lensbox.export.formats.torchscript import script_and_freeze
 from lensbox.model import DetectorSpec, FaceDetector
@@ -101,19 +100,3 @@ def test_weights_are_rounded_once(detector: FaceDetector) -> None:
     assert len(converted) == len(exact)
     for name, value in converted.items():
         assert torch.equal(value, exact[name.replace(".layer.", ".")].bfloat16())
-
-
-class Functional(Net):
-    """Call a function with a weight that is in no layer."""
-
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        nn.functional.conv2d(self.first(images.float()), torch.ones(1, 8, 1, 1))
-        return super().detect(images, score_threshold, iou_threshold)
-
-
-def test_names_the_reason_if_detect_fails() -> None:
-    in_precision(Functional().eval(), "float32")
-    with pytest.raises(ArtifactError, match=r"in float16:\n  expected scalar type Half but found Float"):
-        in_precision(Functional().eval(), "float16")

@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor
-from user_detectors import Brightest, RedAndBlue
+from user_detectors import Brightest
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats import aoti
 from lensbox.export.pipeline import save_artifact
-from lensbox.export.verify.reference import comparison_canvases
 from lensbox.model import FaceDetector
-from lensbox.runtime import load_artifact
 from lensbox.runtime.formats.aoti import AotiModel
 
 
@@ -39,19 +36,6 @@ def test_holds_no_source_and_no_local_path(package_path: Path) -> None:
     assert len(texts) > 2
     assert not any(b"#include" in text or b"/tmp/" in text for text in texts)
     assert any(name.endswith(".so") for name in names)
-
-
-def test_metadata_of_a_package(package_path: Path, artifact_path: Path) -> None:
-    package, script = load_artifact(package_path).metadata, load_artifact(artifact_path).metadata
-    assert package.weights_sha256 == script.weights_sha256
-    assert (package.score_threshold, package.iou_threshold) == (0.25, 0.4)
-    assert package.methods == script.methods
-    assert package.precision is None
-    assert [schema.split("(")[0] for schema in package.ops] == [
-        "lensbox::letterbox",
-        "lensbox::masked_giou_loss",
-        "lensbox::padded_nms.tensor_thresholds",
-    ]
 
 
 @pytest.mark.usefixtures("compiled_before")
@@ -89,25 +73,3 @@ def test_names_a_missing_compiler(tmp_path: Path) -> None:
         pytest.raises(ArtifactError, match=r"--format aoti needs a C\+\+ compiler"),
     ):
         save_artifact(Brightest(), tmp_path / "detector.pt2", kind="aoti")
-
-
-@pytest.mark.exhaustive
-def test_labels_without_the_own_loss(tmp_path: Path) -> None:
-    class LosingItsOwnWay(RedAndBlue):
-        def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-            return (predictions - targets).abs().mean()
-
-    detector = LosingItsOwnWay(side=8).eval()
-    path = tmp_path / "red_and_blue.pt2"
-    metadata = save_artifact(detector, path, kind="aoti")
-    assert metadata.methods == ("preprocess", "detect", "restore", "detect_named")
-    artifact = load_artifact(path)
-    assert artifact.self_test().passed
-    canvases = comparison_canvases(detector)[0][6:12]  # drawn scenes
-    found, wanted = artifact.detect_named(canvases), detector.detect(canvases, 0.4, 0.3)
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-4, atol=0.01)
-    assert int(found["counts"].sum()) > 0
-    with pytest.raises(ValueError, match="loss must be computed with the detector's TorchScript artifact"):
-        artifact.loss(torch.zeros(1, 4), torch.zeros(1, 4))

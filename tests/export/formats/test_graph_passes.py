@@ -1,24 +1,9 @@
 """Graph passes before compilation change answers only by rounding."""
 
-import pytest
 import torch
 from torch import Tensor, fx, nn
 
 from lensbox.export.formats.graph_passes import expand_depthwise, lay_out
-
-
-class Net(nn.Module):
-    """Three convolutions, one of them with padding by name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(3, 8, 3, bias=False), nn.Conv2d(8, 8, 3, groups=8, padding="same"), nn.Conv2d(8, 4, 1)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.layers(x)
-        return scores
 
 
 def traced(module: nn.Module, x: Tensor) -> fx.GraphModule:
@@ -28,23 +13,8 @@ def traced(module: nn.Module, x: Tensor) -> fx.GraphModule:
     return graph
 
 
-@pytest.fixture(scope="module")
-def x() -> Tensor:
-    return torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(1))
-
-
 def targets(graph: fx.GraphModule) -> list[str]:
     return [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
-
-
-def test_a_layout_changes_no_value(x: Tensor) -> None:
-    net = Net()
-    graph = traced(net, x)
-    lay_out(graph, torch.channels_last)
-    weights = [value for value in graph.buffers() if value.dim() == 4]
-    assert len(weights) == 3
-    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
-    torch.testing.assert_close(graph(x), net(x), rtol=1e-5, atol=1e-5)
 
 
 class Depthwise(nn.Module):
@@ -75,6 +45,9 @@ def test_depthwise_convolutions_become_sums() -> None:
     x = torch.randn(2, 8, 37, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for images in (x, x[0]):
         graph = traced(net, images)
+        lay_out(graph, torch.channels_last)
+        weights = [value for value in graph.buffers() if value.dim() == 4]
+        assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
         assert expand_depthwise(graph) == 3
         assert targets(graph).count("aten.conv2d.default") == 5
         torch.testing.assert_close(graph(images), net(images), rtol=1e-12, atol=1e-12)

@@ -85,33 +85,9 @@ def test_needs_no_torchscript(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert load_artifact(tmp_path / "detector").metadata.to_json() == metadata.to_json()
 
 
-class InBfloat16(Brightest):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = torch.nn.Conv2d(1, 1, 1, dtype=torch.bfloat16)
-
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        filtered = self.layer(images.bfloat16() / 255).float().sigmoid() * 255
-        return super().detect(filtered.byte(), score_threshold, iou_threshold)
-
-
-def test_names_a_dtype_that_onnx_lacks(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match=r"bfloat16.*\.float\(\) before the export"):
-        save_artifact(InBfloat16(), tmp_path / "detector.onnx", kind="onnx")
-
-
 def test_writes_no_file_if_one_format_fails(tmp_path: Path) -> None:
     model = ["--model", "user_detectors:FittingItsOwnWay", "--output", str(tmp_path / "detector.pt")]
     ran = CliRunner().invoke(export, [*model, "--format", "torchscript,onnx"])
     assert ran.exit_code == 3
     assert "own preprocess cannot be exported: an ONNX file holds only detect" in ran.output
     assert not list(tmp_path.iterdir())
-
-
-def test_names_missing_packages_with_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "find_spec", lambda name: None if name == "onnxscript" else object())
-    ran = CliRunner().invoke(export, ["--format", "onnx", "--output", str(tmp_path / "detector.onnx")])
-    assert ran.exit_code == 3
-    assert "needs the Python packages onnxscript: pip install 'lensbox[onnx]'" in ran.output

@@ -14,7 +14,6 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions
 from lensbox.export.pipeline import make_artifact, save_artifact
 from lensbox.export.plan import Plan
-from lensbox.ops.canvas import cut_into_batches
 from lensbox.runtime import load_artifact
 
 Answer = dict[str, Tensor]
@@ -82,16 +81,6 @@ def test_networks_with_fixed_batches_take_any_batch(
     for batch in (0, 1, 3, 11):
         found = artifact.detect_named(canvases[:batch])
         assert found["boxes"].shape == (batch, 30, 4)
-
-
-@pytest.mark.parametrize(
-    ("count", "sizes", "batches"),
-    [(11, [8, 2], [8, 2, 2]), (11, [8], [8, 8]), (0, [4], [4]), (5, [], [5]), (9, [8, 1], [8, 1])],
-)
-def test_cuts_and_fills_batches(count: int, sizes: list[int], batches: list[int]) -> None:
-    parts = cut_into_batches(torch.ones(count, 1, 2, 2), sizes)
-    assert [len(part) for part in parts] == batches
-    assert torch.cat(parts)[:count].eq(1).all()
 
 
 def test_names_the_line_that_a_trace_freezes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,22 +1,15 @@
 """Exports in reduced precision: converted, measured and rejected beyond the tolerance."""
 
-import json
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import PIL.Image
 import pytest
 import torch
 from torch import Tensor, nn
 
-from lensbox.cli.main import main
 from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import DetectorSpec
-from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.loading import load_artifact
 
 
@@ -87,23 +80,6 @@ def test_rejects_reduced_outputs_and_large_changes(
     assert not list(tmp_path.iterdir())
 
 
-def test_options_of_the_command(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    picture = np.full((96, 160, 3), 110, dtype=np.uint8)
-    picture[20:32, 10:22] = [250, 10, 10]
-    PIL.Image.fromarray(picture).save(tmp_path / "red.png")
-    arguments = ["export", "--model", "cells:Cells", "--output", str(tmp_path / "a.pt")]
-    monkeypatch.setitem(sys.modules, "cells", types.SimpleNamespace(Cells=Cells))
-    pictures = ["--pictures", str(tmp_path / "red.png"), str(tmp_path / "red.png")]
-    assert main([*arguments, "--dtype", "tf32", *pictures]) == 0
-    err = capfd.readouterr().err
-    assert "measuring the changes by tf32" in err
-    assert "in 14 pictures on cpu" in err
-    metadata = json.loads(load_artifact(tmp_path / "a.pt").metadata.to_json())
-    assert metadata["precision"]["pictures"] == 14
-
-
 @pytest.mark.gpu
 @pytest.mark.usefixtures("new_gpu_float32")
 @pytest.mark.parametrize("dtype", ["tf32", "float16", "bfloat16"])
@@ -117,17 +93,3 @@ def test_measures_the_change_on_the_gpu(dtype: str, tmp_path: Path) -> None:
     assert metadata.precision.max_score_change < 0.02
     assert metadata.precision.max_score_change > 0 or dtype == "tf32"
     assert load_artifact(path, "cuda").self_test().passed
-
-
-def test_self_test_tolerates_float32(tmp_path: Path) -> None:
-    artifact = save_artifact(Cells(), tmp_path / "a.pt", dtype="bfloat16")
-    test = artifact.self_test
-    canvases = fit_to_canvases([test.image], None, 96, 128, 1, 0)[0]
-    with torch.no_grad():
-        exact = Cells().detect(canvases, test.score_threshold, test.iou_threshold)
-    count = len(test.scores)
-    error = float((exact["embedding"][0, :count] - test.extras["embedding"].values).abs().max())
-    assert error > 0
-    assert test.extras["embedding"].tolerances["cpu"] >= 2 * error * (1 - 1e-6)
-    score_error = float((exact["scores"][0, :count] - test.scores).abs().max())
-    assert test.tolerances["cpu"].scores >= 2 * score_error * (1 - 1e-6)

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ import pytest
 import torch
 from built_runner import built_runner
 from torch import Tensor
-from user_detectors import AsManySlotsAsNeeded, BrightestRows, FittingItsOwnWay, Landmarks, RedAndBlue
+from user_detectors import AsManySlotsAsNeeded, FittingItsOwnWay, Landmarks, RedAndBlue
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions
 from lensbox.export.pipeline import MadeArtifact, make_artifact
 from lensbox.export.plan import Plan
-from lensbox.export.verify import verifier
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.tolerances import tolerance_of
 from lensbox.export.verify.verifier import Comparison, compare, faults_of, verify
@@ -26,7 +24,6 @@ from lensbox.model.protocol_check import named
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.detect.detection_sets import found_in
 from lensbox.runtime.file.metadata import Precision
-from lensbox.runtime.loading import load_artifact_bytes
 
 THRESHOLDS = (0.04, 0.3)
 CPU = tolerance_of("float32", "cpu", 0)
@@ -91,16 +88,9 @@ def test_rejects_errors_in_one_batch_size(
         check(*colors)
 
 
-@pytest.fixture(scope="module")
-def strict() -> tuple[MadeArtifact, Reference]:
-    plan = Plan(RedAndBlue(), ExportOptions(0.4, 0.3))
-    return make_artifact(plan, "torchscript", "colors.pt"), plan.reference
-
-
 @pytest.mark.parametrize("name", ["score", "iou"])
-def test_rejects_a_constant_threshold(
-    name: str, strict: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_a_constant_threshold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(RedAndBlue(), ExportOptions(0.4, 0.3))
     detect_named = Artifact.detect_named
 
     def constant(self: Artifact, images: Tensor, score: Any = None, iou: Any = None) -> Answer:
@@ -109,39 +99,7 @@ def test_rejects_a_constant_threshold(
 
     monkeypatch.setattr(Artifact, "detect_named", constant)
     with pytest.raises(ArtifactError, match="does not find what the detector finds, in batches of 7 at"):
-        check(*strict)
-
-
-@pytest.fixture(scope="module")
-def landmarks() -> tuple[MadeArtifact, Reference]:
-    return made_of(Landmarks())
-
-
-@pytest.mark.parametrize("name", ["corners", "embedding", "cell"])
-def test_rejects_changed_extras(
-    name: str, landmarks: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answering(lambda found, images: {**found, name: (found[name] * 1.1).to(found[name].dtype)}, monkeypatch)
-    with pytest.raises(ArtifactError, match="does not find what the detector finds"):
-        check(*landmarks)
-
-
-def test_compares_the_users_pictures(
-    colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    picture = torch.zeros(3, 192, 320, dtype=torch.uint8)
-    picture[0, 40:80, 40:80] = 255
-
-    def only_there(found: Answer, images: Tensor) -> Answer:
-        is_it = (images == picture).flatten(1).all(dim=1)
-        return {**found, "boxes": found["boxes"] + 10.0 * is_it[:, None, None]}
-
-    made, reference = colors
-    with_picture = Reference(reference.detector, THRESHOLDS, [picture], (1,))
-    answering(only_there, monkeypatch)
-    check(made, reference)
-    with pytest.raises(ArtifactError, match="canvas 0: a detection"):
-        check(made, with_picture)
+        make_artifact(plan, "torchscript", "colors.pt")
 
 
 def test_rejects_a_changed_loss(
@@ -169,13 +127,6 @@ def test_tolerance_applies_to_reduced_precision(
     shift = 0.6
     with pytest.raises(ArtifactError, match=r"moved by more than 0\.5 px of the canvas \(by up to 0\.6\)"):
         check(rounded, reference, tolerance=0.5)
-
-
-def test_falls_back_to_a_threshold_of_zero(caplog: pytest.LogCaptureFixture) -> None:
-    reference = Reference(RedAndBlue().eval(), (1.0, 0.3), batches=(1,))
-    assert reference.thresholds == (0.0, 0.3)
-    assert sum(len(found.scores) for found in reference.found(reference.thresholds)) > 100
-    assert "nothing is found in 12 pictures at a score threshold of 1" in caplog.text
 
 
 def tied() -> RedAndBlue:
@@ -206,10 +157,8 @@ def test_accepts_rounded_weights_and_rejects_others(make: Callable[[], Any]) -> 
     [
         (RedAndBlue, "torchscript"),
         pytest.param(Landmarks, "onnx", marks=pytest.mark.onnx_runner),
-        *(
-            pytest.param(make, "torchscript", marks=pytest.mark.exhaustive)
-            for make in (FittingItsOwnWay, Landmarks, BrightestRows, AsManySlotsAsNeeded)
-        ),
+        pytest.param(FittingItsOwnWay, "torchscript", marks=pytest.mark.exhaustive),
+        pytest.param(AsManySlotsAsNeeded, "torchscript", marks=pytest.mark.exhaustive),
     ],
 )
 def test_compares_the_runner(make: Callable[[], Any], kind: str) -> None:
@@ -217,17 +166,6 @@ def test_compares_the_runner(make: Callable[[], Any], kind: str) -> None:
     assert [row.batch for row in rows] == [1, 5]
     for row in rows:
         assert (max(row.difference.boxes) < 0.01, row.difference.others) == (True, 0)
-
-
-def test_skips_a_runner_without_onnxruntime(
-    onnx_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    program = tmp_path / "runner"
-    program.write_text("#!/bin/sh\necho 'lensbox_runner 0.1.0 (libtorch 2.13.0)'\n")
-    program.chmod(0o755)
-    with caplog.at_level(logging.INFO):
-        assert verifier._runner_for(onnx_path.read_bytes(), "a.onnx", program) is None
-    assert f"is not compared in C++: {program} has no onnxruntime" in caplog.text
 
 
 def test_reports_a_failing_runner(colors: tuple[MadeArtifact, Reference], tmp_path: Path) -> None:
@@ -238,19 +176,3 @@ def test_reports_a_failing_runner(colors: tuple[MadeArtifact, Reference], tmp_pa
     program.chmod(0o755)
     with pytest.raises(ArtifactError, match="runner loss failed: no device"):
         check(*colors, runner=program)
-
-
-def test_rejects_a_failed_self_test(
-    colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, reference = colors
-
-    def load(*arguments: Any, **options: Any) -> Artifact:
-        artifact = load_artifact_bytes(*arguments, **options)
-        test = dataclasses.replace(made.metadata.self_test, loss=0.5)
-        artifact.metadata = dataclasses.replace(artifact.metadata, self_test=test)
-        return artifact
-
-    monkeypatch.setattr(verifier, "load_artifact_bytes", load)
-    with pytest.raises(ArtifactError, match=r"colors\.pt fails its self-test: loss differ"):
-        check(made, reference)

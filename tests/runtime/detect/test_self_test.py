@@ -10,7 +10,7 @@ from small_detectors import TINY
 from torch import Tensor, nn
 from user_detectors import RedAndBlue
 
-from lensbox.export.detector.wrapper import deployed
+from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.model import FaceDetector
 from lensbox.ops.canvas import fit_to_canvases
@@ -22,7 +22,7 @@ Answer = dict[str, Tensor]
 
 
 def report_of(detector: Any, test: SelfTest) -> SelfTestReport:
-    return run_self_test(deployed(detector), test, CPU)
+    return run_self_test(DetectorWrapper(detector), test, CPU)
 
 
 @pytest.fixture(scope="module")
