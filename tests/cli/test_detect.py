@@ -17,7 +17,7 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 from fake_transport import problem
-from programs import run_python
+from programs import run_lensbox, run_python
 from waiting import PATIENCE
 
 from lensbox.cli.annotate import COLORS
@@ -225,37 +225,17 @@ def test_a_rejected_key_ends_the_command_and_a_failed_image_does_not(
     assert stderr.splitlines() == messages
 
 
-_FIRST = "exporting the shipped detector to "
-
-
-def _started(folder: Path, cache: Path) -> "subprocess.Popen[str]":
-    """Start `lensbox detect` without an artifact in a folder."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "lensbox.cli", "detect", "grace_hopper.jpg", "--format", "jsonl"],
-        cwd=folder,
-        env={**os.environ, "XDG_CACHE_HOME": str(cache)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.mark.exhaustive
 def test_exports_the_shipped_detector_once(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
     save_photos(tmp_path)
-    first = [_started(tmp_path, cache) for _ in range(2)]  # concurrently
-    outputs = [process.communicate(timeout=PATIENCE) for process in first]
-    (path,) = (cache / "lensbox").iterdir()
-    assert path.match("detector-*.pt")
-    again = _started(tmp_path, cache)
-    stdout, stderr = again.communicate(timeout=PATIENCE)
-    assert all(process.returncode == 0 for process in (*first, again)), (outputs, stderr)
-    assert all(f"{_FIRST}{path}, once" in printed for _, printed in outputs)
-    assert _FIRST not in stderr
-    assert "unsigned" not in stderr
-    assert all(output == stdout for output, _ in outputs)
-    assert len(entries(stdout)[0]["detections"]) == 1
+    words = ("detect", "grace_hopper.jpg", "--format", "jsonl")
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    first, again = (run_lensbox(*words, cwd=tmp_path, env=cache) for _ in range(2))
+    (path,) = (tmp_path / "cache" / "lensbox").iterdir()
+    assert f"exporting the shipped detector to {path}, once" in first.stderr
+    assert again.stderr == ""
+    assert len(entries(first.stdout)[0]["detections"]) == 1
+    assert first.stdout == again.stdout
 
 
 def test_an_unwritable_cache_and_a_missing_artifact_are_named(
@@ -308,12 +288,3 @@ def test_a_closed_pipe_is_not_an_error(random_path: Path, photos: Path) -> None:
         process.stdout.close()
         assert without_log(process.stderr.read()) == ""
         assert process.wait(PATIENCE) == 0
-
-
-def test_asking_a_service_does_not_import_torch(url: str, photos: Path) -> None:
-    code = (
-        "import sys; from lensbox.cli.main import main\n"
-        f"assert main(['detect', 'b.jpg', '--url', {url!r}]) == 0\n"
-        "sys.exit('torch' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], cwd=photos, check=True, timeout=PATIENCE)

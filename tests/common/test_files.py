@@ -44,27 +44,6 @@ def test_a_failure_leaves_only_the_old_file(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_interruption_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(descriptor: int) -> None:
-        assert len(list(tmp_path.iterdir())) == 1  # the partial file
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        atomic_write(tmp_path / "file", b"new")
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["", "..", "/"])
-def test_rejects_paths_without_a_name_and_folders(name: str, tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError, match="path must name a file, got"):
-        atomic_write(name, b"")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="cannot be written"):
-        atomic_write(tmp_path / "folder", b"")
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
 def test_keeps_symbolic_links(tmp_path: Path) -> None:
     target, link = tmp_path / "disk" / "file", tmp_path / "file"
     target.parent.mkdir()
