@@ -1,4 +1,4 @@
-"""The table of tolerances between the detections of a file and of its detector."""
+"""The table of allowances between the detections of a file and of its detector."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from lensbox.runtime.file.self_test import IOU_TOLERANCES
 from lensbox.runtime.file.self_test import TOLERANCES as SELF_TEST
 
 
-class Tolerance(NamedTuple):
+class Allowance(NamedTuple):
     """Differences explained by rounding, against the detector in PyTorch on the CPU in float32.
 
     boxes: canvas pixels. relative: additional part of a coordinate, as sides are exponentials up to 4,700 px.
@@ -39,14 +39,14 @@ _INFINITE = float("inf")
 
 # Keys are devices for float32, else dtypes; `--tolerance` replaces `boxes` of dtypes.
 TOLERANCES = {
-    "cpu": Tolerance(0.01, 1e-4, SELF_TEST["cpu"].scores, IOU_TOLERANCES["cpu"], 1e-3, 1e-5, 0.01),
-    "cuda": Tolerance(0.05, 1e-4, SELF_TEST["cuda"].scores, IOU_TOLERANCES["cuda"], 2e-2, 1e-5, 0.01),
-    "tf32": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
-    "float16": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
-    "bfloat16": Tolerance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
+    "cpu": Allowance(0.01, 1e-4, SELF_TEST["cpu"].scores, IOU_TOLERANCES["cpu"], 1e-3, 1e-5, 0.01),
+    "cuda": Allowance(0.05, 1e-4, SELF_TEST["cuda"].scores, IOU_TOLERANCES["cuda"], 2e-2, 1e-5, 0.01),
+    "tf32": Allowance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
+    "float16": Allowance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
+    "bfloat16": Allowance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
 }
 
 
-def tolerance_of(dtype: str, device: str, boxes: float) -> Tolerance:
+def tolerance_of(dtype: str, device: str, boxes: float) -> Allowance:
     """Return the tolerance for a file. boxes: the value of `--tolerance`, for reduced precision."""
     return TOLERANCES[device] if dtype == "float32" else TOLERANCES[dtype]._replace(boxes=boxes)

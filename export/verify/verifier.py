@@ -12,7 +12,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions
 from lensbox.export.verify.reference import Reference, answers_of, one_thread
 from lensbox.export.verify.runner import RunnerTrial, has_onnxruntime
-from lensbox.export.verify.tolerances import Tolerance, tolerance_of
+from lensbox.export.verify.tolerances import Allowance, tolerance_of
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
@@ -35,7 +35,7 @@ class Comparison(NamedTuple):
     where: str
     batch: int
     canvases: int
-    tolerance: Tolerance
+    tolerance: Allowance
     difference: Difference
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ def verify_detect(
     reference: Reference,
     thresholds: tuple[float, float],
     batches: Sequence[int],
-    tolerance: Tolerance,
+    tolerance: Allowance,
     where: str,
 ) -> list[Comparison]:
     """Compare a model at fixed thresholds with its detector in batches; return what was compared.
@@ -112,7 +112,7 @@ def verify_detect(
 
 
 def compare(
-    expected: Sequence[Found], actual: Sequence[Found], thresholds: tuple[float, float], tolerance: Tolerance
+    expected: Sequence[Found], actual: Sequence[Found], thresholds: tuple[float, float], tolerance: Allowance
 ) -> Difference:
     """Compare the detections of all canvases; `expected` is repeated if it is shorter."""
     difference = Difference()
@@ -122,7 +122,7 @@ def compare(
     return difference
 
 
-def faults_of(difference: Difference, tolerance: Tolerance, reference: Reference) -> list[str]:
+def faults_of(difference: Difference, tolerance: Allowance, reference: Reference) -> list[str]:
     """Return a sentence for each difference beyond rounding."""
     if not difference.unexplained and difference.exchanged <= tolerance.exchanged * difference.expected:
         return []
@@ -158,7 +158,7 @@ def _runner_for(content: bytes, name: str, runner: Path | None) -> Path | None:
 
 
 def _in_python(
-    artifact: Artifact, reference: Reference, tolerance: Tolerance, name: str, more_batches: Sequence[int]
+    artifact: Artifact, reference: Reference, tolerance: Allowance, name: str, more_batches: Sequence[int]
 ) -> list[Comparison]:
     """Compare in all batch sizes, and at further thresholds in one."""
     where = f"{name} with Python on {artifact.device.type}"
@@ -180,7 +180,7 @@ def _in_python(
 
 
 def _in_cpp(
-    trial: RunnerTrial, metadata: ArtifactMetadata, reference: Reference, tolerance: Tolerance, name: str
+    trial: RunnerTrial, metadata: ArtifactMetadata, reference: Reference, tolerance: Allowance, name: str
 ) -> list[Comparison]:
     where = f"{name} with C++ on {trial.device}"
     if "loss" in metadata.methods:
@@ -198,7 +198,7 @@ def _compared(
     found: Sequence[Found],
     reference: Reference,
     thresholds: tuple[float, float],
-    tolerance: Tolerance,
+    tolerance: Allowance,
     where: str,
     batch: int,
 ) -> Comparison:
@@ -214,7 +214,7 @@ def _compared(
     return comparison
 
 
-def _require_loss(loss: float, reference: Reference, tolerance: Tolerance, where: str) -> None:
+def _require_loss(loss: float, reference: Reference, tolerance: Allowance, where: str) -> None:
     """Raise ArtifactError if the relative change of the loss is beyond the tolerance."""
     expected = reference.loss
     change = 0.0 if loss == expected else abs(loss - expected) / abs(expected) if expected else math.inf

@@ -176,3 +176,22 @@ def test_reports_a_failing_runner(colors: tuple[MadeArtifact, Reference], tmp_pa
     program.chmod(0o755)
     with pytest.raises(ArtifactError, match="runner loss failed: no device"):
         check(*colors, runner=program)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda boxes: boxes / 1000, "boxes must be in pixels of the canvas, not in 0..1"),
+        (lambda boxes: boxes[..., [2, 3, 0, 1]], "boxes must be x1, y1, x2, y2, not center and size"),
+    ],
+)
+def test_warns_of_boxes_in_another_form(
+    change: Callable[[Tensor], Tensor], message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Other(RedAndBlue):
+        def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+            found = super().detect(images, score_threshold, iou_threshold)
+            return {**found, "boxes": change(found["boxes"])}
+
+    Reference(Other().eval(), THRESHOLDS, batches=(1,))
+    assert message in caplog.text
