@@ -6,54 +6,46 @@ import re
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import Field, fields, replace
+from dataclasses import Field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import click
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 
 from lensbox.cli.command import FILE, OPS, Command
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.http.api_keys import ApiKeyError, read_keys
 from lensbox.serve.http.listener import listen
 from lensbox.serve.models.catalogue import Catalogue
-from lensbox.serve.observability.logs import FORMATS, LogStyle
-from lensbox.serve.settings import DEVICES, MEBIBYTE, Settings
+from lensbox.serve.observability.logs import LogStyle
+from lensbox.serve.settings import MEBIBYTE, Settings, group_of, message_of, options
 from lensbox.serve.shutdown import Shutdown, end_process
 
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
-LOG_LEVELS = ("critical", "error", "warning", "info", "debug")
+_PREFIX = "LENSBOX"
 
-
-# The options of `lensbox serve --help`, by heading. Each setting belongs to one group.
-GROUPS = {
-    "Models": "artifact models default_model watch swap device devices threads ops public_key",
-    "Network and access": "host port tls_certificate tls_key api_keys_file admin_key_file "
-    "cors_origins no_page",
-    "Requests": "max_body_bytes max_json_bytes max_pixels max_boxes decode decode_threads",
-    "Load": "max_requests max_connections max_batch max_delay queue_size queue_bytes frontends busy_poll",
-    "Timeouts": "body_timeout answer_timeout engine_timeout keep_alive_timeout shutdown_delay "
-    "shutdown_timeout",
-    "Logs and traces": "log_level log_format otel_endpoint",
-}
-
-
-_OPTIONS = {
-    setting.name: "--" + setting.name.replace("_", "-").replace("-bytes", "-mb")
-    for setting in fields(Settings)
-}
+_NAMES = {name: "--" + name.replace("_", "-").replace("-bytes", "-mb") for name in options()}
 
 
 class GroupedCommand(Command):
-    """A command whose help shows its options in `GROUPS`."""
+    """A command whose help shows its options by heading. Variables LENSBOX_... stand for options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.context_settings = {**self.context_settings, "auto_envvar_prefix": _PREFIX}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, each group under its heading."""
-        records = {parameter.name: parameter.get_help_record(ctx) for parameter in self.get_params(ctx)}
-        groups = {heading: [records.pop(name) for name in names.split()] for heading, names in GROUPS.items()}
-        for heading, rows in {**groups, "Help": list(records.values())}.items():
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            heading = group_of(options()[parameter.name]) if parameter.name in options() else "Help"
+            if (record := parameter.get_help_record(ctx)) is not None:
+                groups.setdefault(heading, []).append(record)
+        for heading, rows in groups.items():
             with formatter.section(heading):
-                formatter.write_dl([row for row in rows if row is not None])
+                formatter.write_dl(rows)
 
 
 class CannotStartError(LensboxError):
@@ -64,60 +56,46 @@ class CannotStartError(LensboxError):
 
 def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add an option for each setting, in the order of the settings."""
-    for setting in reversed(fields(Settings)):
-        function = _setting_option(setting)(function)
+    for setting in reversed(options().values()):
+        function = _option_of(setting)(function)
     return function
 
 
-def _setting_option(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _option_of(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a setting's option, such as --queue-size for `queue_size`; sizes in bytes are given in MiB."""
-    if setting.name == "ops":
+    name, known, kind = setting.name, cast(FieldInfo, setting.default), str(setting.type)
+    default = known.default
+    if name == "ops":
         return OPS
-    name, default = setting.name, cast(Any, setting.default)
-    how: dict[str, Any] = {"default": default, "help": setting.metadata["summary"]}
+    how: dict[str, Any] = {"default": default, "help": known.description}
     if name == "artifact":
         how |= {"type": FILE, "multiple": True}
-    elif setting.metadata.get("is_file"):
+    elif "Path" in kind:
         how["type"] = FILE
-    elif name == "device":
-        how |= {"type": _device, "metavar": "[auto|cpu|cuda|cuda:N]"}
-    elif isinstance(default, str):
-        how["metavar"] = setting.metadata["metavar"]
+    elif choices := [choice for choice in get_args(setting.type) if isinstance(choice, str)]:
+        how["type"] = click.Choice(choices)
     elif isinstance(default, bool):
         how["is_flag"] = True
     elif name.endswith("_bytes"):
         # A default as text passes through `_mebibytes`, as a given value does.
         how |= {"type": _mebibytes, "default": f"{default // MEBIBYTE}", "metavar": "MIB"}
-    else:
+    elif not isinstance(default, str):
         how["type"] = float if isinstance(default, float) else int
-    return click.option(_OPTIONS[name], name, **how)
+    return click.option(_NAMES[name], name, **how)
 
 
 def as_typed(message: str) -> str:
     """Return a message with the options of settings in place of their names."""
-    return re.sub(r"(?<![\w/.-])[a-z]+(_[a-z]+)+(?![\w/.-])|^[a-z]+", _option_of, message)
-
-
-def _option_of(name: "re.Match[str]") -> str:
-    return _OPTIONS.get(name[0], name[0])
-
-
-def _device(text: str) -> str:
-    """Return a device: one of DEVICES, or cuda:N. Raise BadParameter for any other text."""
-    if re.fullmatch(r"cuda:\d{1,3}", text):
-        return text
-    return str(click.Choice(DEVICES).convert(text, None, None))
+    pattern = r"(?<![\w/.-])[a-z]+(_[a-z]+)+(?![\w/.-])|^[a-z]+"
+    return re.sub(pattern, lambda name: _NAMES.get(name[0], name[0]), message)
 
 
 def _mebibytes(text: str) -> int:
     """Return the number of bytes of a number of MiB. Raise BadParameter."""
     try:
-        size = float(text)
-    except ValueError:
+        return int(float(text) * MEBIBYTE)
+    except (ValueError, OverflowError):
         raise click.BadParameter(f"must be a number of MiB, got {text}") from None
-    if not 0 < size <= MEBIBYTE:  # a tebibyte; NaN fails
-        raise click.BadParameter(f"must be above 0 and at most {MEBIBYTE} MiB, got {text}")
-    return int(size * MEBIBYTE)
 
 
 def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> Exception | None:
@@ -135,12 +113,11 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
         count = frontend_count(settings, devices)
     except (ApiKeyError, CannotStartError, DeviceError) as error:
         return error
-    settings = replace(settings, queue_size=places(settings, devices))
+    settings = replace(settings, queue_size=places(settings, devices), frontends=count)
     if count:
         from lensbox.serve.processes import supervisor
 
-        settings = replace(settings, frontends=count)
-        settings = replace(settings, busy_poll=busy_poll(settings, devices))
+        settings = replace(settings, busy_poll=busy_poll(count, devices))
         return supervisor.run(settings, devices, listener, log, shutdown, keys)
     from lensbox.serve.http import server
 
@@ -157,40 +134,40 @@ def _check_certificate(settings: Settings) -> None:
             raise CannotStartError(f"tls_certificate and tls_key cannot be used: {error}") from error
 
 
-@click.command(cls=GroupedCommand)
-@click.option("--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 or :: for all networks.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8000, help="0 takes a free port and logs it.")
-@_with_settings
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="info", help="info logs every request.")
-@click.option("--log-format", type=click.Choice(FORMATS), default="text", help="json: one object per line.")
-def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) -> ExitCode:
-    """Answer detection requests over HTTP. docs/service.md gives the reason for each limit."""
-    files = values.pop("artifact")
+def read_settings(values: dict[str, Any]) -> Settings:
+    """Return the settings of the command's options. Raise click.UsageError."""
+    files = values["artifact"]
     if len(files) > 1:
-        raise click.UsageError(
-            f"--artifact must be given once, got {len(files)} files; --models DIR serves several models"
-        )
+        rule = f"--artifact must be given once, got {len(files)} files"
+        raise click.UsageError(f"{rule}; --models DIR serves several models")
     if not files and values["models"] is None:
         files = (DEFAULT_ARTIFACT,)
     try:
-        settings = Settings(files[0] if files else None, **values)
-    except ValueError as error:
-        raise click.UsageError(as_typed(str(error))) from error
-    log = LogStyle(log_level, log_format)
+        return Settings(**{**values, "artifact": files[0] if files else None})
+    except ValidationError as error:
+        raise click.UsageError(as_typed(message_of(error))) from error
+
+
+@click.command(cls=GroupedCommand)
+@_with_settings
+def serve(**values: Any) -> ExitCode:
+    """Answer detection requests over HTTP. docs/service.md gives the reason for each limit.
+
+    The variable LENSBOX_MAX_BATCH stands for --max-batch, and so on. An option counts more.
+    """
+    settings = read_settings(values)
+    log = LogStyle(settings.log_level, settings.log_format)
     log.start()
-    log.flush()
     try:
         Catalogue(settings.artifact, settings.models).check()
     except LensboxError as error:
         raise CannotStartError(f"cannot start: {error}") from error
+    host, port = settings.host, settings.port
     try:
         listener = listen(host, port)
     except OSError as error:
-        hint = (
-            "; choose another port with --port, or a free one with --port 0"
-            if error.errno == errno.EADDRINUSE
-            else ""
-        )
+        in_use = error.errno == errno.EADDRINUSE
+        hint = "; choose another port with --port, or a free one with --port 0" if in_use else ""
         raise CannotStartError(f"cannot start: cannot listen on {host} port {port}: {error}{hint}") from error
     shutdown = Shutdown(settings.shutdown_timeout)
     with listener:
@@ -199,8 +176,7 @@ def serve(host: str, port: int, log_level: str, log_format: str, **values: Any) 
     if failure is not None:
         log.flush()
         code = CannotStartError.exit_code
-        click.echo(
-            f"lensbox serve: cannot start: {as_typed(str(failure)) or type(failure).__name__}", err=True
-        )
+        message = as_typed(str(failure)) or type(failure).__name__
+        click.echo(f"lensbox serve: cannot start: {message}", err=True)
     # A regular exit would wait for threads that are stuck in a decoder or in the model.
     return end_process(code)

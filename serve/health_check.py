@@ -1,18 +1,20 @@
 """Exit with 0 if the service of this container answers /livez. For Docker's HEALTHCHECK.
 
-Port and scheme are read from the options of the container's first process.
+Port and scheme are those of the container's first process: its options, or else its variables.
 """
 
+import os
 import ssl
 import sys
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 
-def url_of_service(arguments: Sequence[str]) -> str:
+def url_of_service(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     """Return the URL of /livez of a `lensbox serve` with these arguments. The last repeated option counts."""
-    port, scheme = "8000", "http"
+    port = environment.get("LENSBOX_PORT", "8000")
+    scheme = "https" if "LENSBOX_TLS_CERTIFICATE" in environment else "http"
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, _, value = argument.partition("=")
         if name == "--port":
@@ -26,5 +28,5 @@ if __name__ == "__main__":
     # The certificate names the public host, not 127.0.0.1.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    url = url_of_service(Path("/proc/1/cmdline").read_text(encoding="utf-8").split("\0"))
+    url = url_of_service(Path("/proc/1/cmdline").read_text(encoding="utf-8").split("\0"), os.environ)
     sys.exit(urllib.request.urlopen(url, timeout=4, context=context).status != 200)

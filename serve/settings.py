@@ -1,48 +1,39 @@
-"""Every limit and timeout of the service, with its bounds."""
+"""The settings of the service, from which options, variables and Ray's arguments come."""
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import Field as DataclassField
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from lensbox.common.detect_options import Decode, check_decode
+from pydantic import Field, ValidationError
+from pydantic.dataclasses import dataclass
+
+from lensbox.common.detect_options import Decode, check_device
 
 MEBIBYTE = 1 << 20
 # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
 PILLOW_MAX_PIXELS = 89_478_485
-DEVICES = ("auto", "cpu", "cuda")
 PLACES_ON_CPU, PLACES_ON_GPU = 64, 512  # eight batches
-_NUMBERED_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?")
-_ORIGIN = re.compile(r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:\d{1,5})?")
-_URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+_ORIGINS = re.compile(
+    r"\*|ORIGIN(,ORIGIN)*".replace("ORIGIN", r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:\d{1,5})?")
+)
 _DAY = 86_400  # seconds: far above any use, and below what timers overflow at
 
-
-def _number(default: float | None, most: int, summary: str, least: int = 1) -> Any:
-    """Return a field that holds a number from `least` to `most`. summary: help text of its option."""
-    return field(default=default, metadata={"least": least, "most": most, "summary": summary})
-
-
-def _seconds(default: float, summary: str) -> Any:
-    """Return a field that holds a time above 0, at most a day."""
-    return field(default=default, metadata={"above": 0, "most": _DAY, "summary": summary})
+Bytes = Annotated[int, Field(ge=1, le=MEBIBYTE * MEBIBYTE)]
+Count = Annotated[int, Field(ge=1, le=1 << 20)]
+Seconds = Annotated[float, Field(gt=0, le=_DAY)]
 
 
-def _text(summary: str, metavar: str = "NAMES") -> Any:
-    """Return a field that holds text, "" by default."""
-    return field(default="", metadata={"metavar": metavar, "summary": summary})
-
-
-def _file(summary: str) -> dict[str, Any]:
-    """Return the metadata of a field that holds the path of a file."""
-    return {"is_file": True, "summary": summary}
+def _option(default: Any, summary: str, group: str, **more: Any) -> Any:
+    """Return the field of an option. group: heading of the help text. more: of pydantic's `Field`."""
+    return Field(default=default, description=summary, json_schema_extra={"group": group}, **more)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of the service: a field for each option of `lensbox serve`.
+    """A field for each option of `lensbox serve`, and for each limit that is fixed but for tests.
 
     Sizes are in bytes, times in seconds. docs/service.md has the reason of each default.
 
@@ -52,88 +43,81 @@ class Settings:
     `4 * queue_bytes` for queued images, the current batch, and twice that size for the model's first step;
     and the answers that clients have not read yet.
 
-    Raises ValueError naming the setting, its rule and the value received.
+    Raises pydantic's ValidationError; `message_of` names the setting, its rule and the value received.
     """
 
-    artifact: Path | None = field(
-        default=None, metadata=_file("one model: the file that `lensbox export` wrote")
+    artifact: Path | None = _option(None, "one model: the file that `lensbox export` wrote", "Models")
+    models: Path | None = _option(
+        None, "several models: a folder with NAME/VERSION.pt, .pt2 or .onnx", "Models"
     )
-    models: Path | None = field(
-        default=None, metadata=_file("several models: a folder with NAME/VERSION.pt, .pt2 or .onnx")
+    default_model: str = _option("", "the model of /v1/detect; default: the first by name", "Models")
+    watch: bool = _option(False, "load newer and changed files without being asked", "Models")
+    swap: Literal["beside", "in-place"] = _option(
+        "beside", "start a new version beside the old one, or end the old one first", "Models"
     )
-    default_model: str = _text("the model of /v1/detect; default: the first by name", "NAME")
-    watch: bool = field(
-        default=False, metadata={"summary": "load newer and changed files without being asked"}
+    public_key: Path | None = _option(
+        None, "accept only artifacts signed with this key: a PEM file", "Models"
     )
-    swap: str = field(
-        default="beside",
-        metadata={
-            "metavar": "[beside|in-place]",
-            "summary": "start a new version beside the old one, or end the old one first",
-        },
+    ops: tuple[Path, ...] = _option((), "shared libraries with operators of the detector", "Models")
+    device: str = _option(
+        "auto",
+        "auto: cuda if torch finds a GPU, else cpu; several: cuda:0,cuda:1, or all",
+        "Models",
     )
-    device: str = field(default="auto", metadata={"summary": "auto: cuda if torch finds a GPU, else cpu"})
-    devices: str = _text("one engine per device, instead of --device: all, or cuda:0,cuda:1")
-    frontends: int | None = _number(
-        None, 256, "processes that speak HTTP; None: 0 on a CPU, 3 for every 4 CPUs beside a GPU", least=0
+    threads: int | None = _option(
+        None, "CPU threads of one inference; default: torch's choice", "Models", ge=1, le=1024
     )
-    busy_poll: int | None = _number(
-        None, 100, "milliseconds for which an idle process busy-polls before it sleeps", least=0
+    decode: Decode = _option(
+        "auto", "decode JPEG files of concurrent requests on the GPU; auto: where the GPU can", "Models"
     )
-    public_key: Path | None = field(
-        default=None, metadata=_file("accept only artifacts signed with this key: a PEM file")
+    host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 or :: for all networks", "Network")
+    port: int = _option(8000, "0 takes a free port and logs it", "Network", ge=0, le=65_535)
+    tls_certificate: Path | None = _option(None, "serve HTTPS with this certificate: a PEM file", "Network")
+    tls_key: Path | None = _option(None, "the key of --tls-certificate: a PEM file", "Network")
+    api_keys_file: Path | None = _option(
+        None, "require one of the API keys in this file, one a line", "Network"
     )
-    ops: tuple[Path, ...] = field(
-        default=(), metadata={"summary": "shared libraries with operators of the detector"}
+    admin_key_file: Path | None = _option(
+        None, "let the holder of the key in this file load and unload models", "Network"
     )
-    api_keys_file: Path | None = field(
-        default=None, metadata=_file("require one of the API keys in this file, one a line")
+    cors_origins: str = _option("", "origins whose web pages may call the service (CORS), or *", "Network")
+    no_page: bool = _option(False, "disable the web pages / and /docs", "Network")
+    max_batch: int | None = _option(
+        None, "most images of one inference; default: 8 on CPUs, 64 on GPUs", "Load", ge=1, le=4096
     )
-    admin_key_file: Path | None = field(
-        default=None, metadata=_file("let the holder of the key in this file load and unload models")
+    max_requests: Count = _option(64, "requests in progress at a time, in each front end", "Load")
+    queue_size: Count | None = _option(
+        None, "jobs that may wait for a model; default: 64 on CPUs, 512 on GPUs", "Load"
     )
-    cors_origins: str = _text("origins whose web pages may call the service (CORS), or *", "ORIGINS")
-    tls_certificate: Path | None = field(
-        default=None, metadata=_file("serve HTTPS with this certificate: a PEM file")
+    max_body_bytes: Bytes = _option(16 * MEBIBYTE, "largest image request", "Load")
+    max_pixels: int = _option(50_400_000, "most pixels of an image", "Load", ge=1, le=PILLOW_MAX_PIXELS)
+    frontends: int | None = _option(
+        None,
+        "processes that speak HTTP; default: 1 on a CPU, 3 for every 4 CPUs beside a GPU; 0: one for all",
+        "Load",
+        ge=0,
+        le=256,
     )
-    tls_key: Path | None = field(default=None, metadata=_file("the key of --tls-certificate: a PEM file"))
-    otel_endpoint: str = _text("send traces to this OpenTelemetry collector", "URL")
-    no_page: bool = field(default=False, metadata={"summary": "disable the web pages / and /docs"})
-    threads: int | None = _number(None, 1024, "CPU threads of one inference; None leaves the choice to torch")
-    decode_threads: int = _number(2, 1024, "images decoded at a time")
-    decode: Decode = field(
-        default="auto",
-        metadata={
-            "metavar": "[auto|cpu|gpu]",
-            "summary": "decode JPEG files of concurrent requests on the GPU; auto: where the GPU can",
-        },
+    answer_timeout: Seconds = _option(30.0, "seconds from the end of a body to its answer", "Load")
+    shutdown_timeout: int = _option(
+        30, "seconds from SIGTERM until the process is killed", "Load", ge=1, le=_DAY
     )
-    max_body_bytes: int = _number(16 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest image request")
-    max_json_bytes: int = _number(4 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "largest JSON request")
-    max_pixels: int = _number(50_400_000, PILLOW_MAX_PIXELS, "most pixels of an image")
-    max_boxes: int = _number(16_384, 1 << 24, "most boxes, with all images padded to the largest")
-    max_requests: int = _number(64, 1 << 20, "requests in progress at a time")
-    max_connections: int = _number(1000, 1 << 20, "connections; above this number, POST requests get 503")
-    max_batch: int | None = _number(None, 4096, "most images of one inference; None: 8 on CPUs, 64 on GPUs")
-    max_delay: float = _number(
-        0.0, 1000, "milliseconds to wait for more images before a partial batch runs", least=0
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = _option(
+        "info", "info logs every request", "Log"
     )
-    queue_size: int | None = _number(
-        None, 1 << 20, "jobs that may wait for the model; None: 64 on CPUs, 512 on GPUs"
-    )
-    queue_bytes: int = _number(
-        512 * MEBIBYTE, MEBIBYTE * MEBIBYTE, "size of the images that may wait for the model"
-    )
-    body_timeout: float = _seconds(30.0, "seconds for receiving a body")
-    answer_timeout: float = _seconds(30.0, "seconds from the end of a body to its answer")
-    engine_timeout: float = _number(
-        60.0, 3600, "seconds after which a call of the model counts as stuck; 0: never", least=0
-    )
-    shutdown_delay: float = _number(
-        1.0, 3600, "seconds after SIGTERM in which requests are still accepted; /readyz answers 503", least=0
-    )
-    shutdown_timeout: int = _number(30, _DAY, "seconds from SIGTERM until the process is killed")
-    keep_alive_timeout: int = _number(75, _DAY, "seconds that an idle connection stays open")
+    log_format: Literal["text", "json"] = _option("text", "json: one object per line", "Log")
+
+    # No options: no operator would miss them.
+    busy_poll: float = 0.0  # seconds for which an idle process busy-polls before it sleeps
+    decode_threads: Count = 2  # images decoded at a time
+    max_json_bytes: Bytes = 4 * MEBIBYTE
+    max_boxes: int = 16_384  # of one request, with all images padded to the largest
+    max_connections: Count = 1000  # above this number, POST requests get 503
+    queue_bytes: Bytes = 512 * MEBIBYTE  # of the images that may wait for a model
+    body_timeout: Seconds = 30.0  # for receiving a body: 16 MiB at 4.5 Mbit/s
+    engine_timeout: float = 60.0  # after which a call of the model counts as stuck; 0: never
+    shutdown_delay: float = 1.0  # after SIGTERM, in which requests are accepted and /readyz answers 503
+    keep_alive_timeout: int = 75  # for which an idle connection stays open: longer than load balancers'
 
     def call_limit(self, loading: float) -> float:
         """Return the seconds after which a call of the model counts as stuck.
@@ -153,41 +137,34 @@ class Settings:
         return "http" if self.tls_certificate is None else "https"
 
     def __post_init__(self) -> None:
-        if self.device not in DEVICES and not _NUMBERED_DEVICE.fullmatch(self.device):
-            raise ValueError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
-        if self.devices not in ("", "all"):
-            for name in self.devices.split(","):
-                if not _NUMBERED_DEVICE.fullmatch(name):
-                    rule = "all, or a comma-separated list of cpu, cuda and cuda:N"
-                    raise ValueError(f"devices must be {rule}, got {self.devices!r}")
-        if self.swap not in ("beside", "in-place"):
-            raise ValueError(f"swap must be beside or in-place, got {self.swap!r}")
+        for device in self.device.split(",") if self.device != "all" else ():
+            check_device(device)
+        if self.cors_origins and not _ORIGINS.fullmatch(self.cors_origins):
+            rule = "*, or a comma-separated list of origins such as https://shop.example"
+            raise ValueError(f"cors_origins must be {rule}, got {self.cors_origins!r}")
         if (self.artifact is None) == (self.models is None):
             given = "neither" if self.artifact is None else "both"
             raise ValueError(f"artifact or models must be given, got {given}")
-        check_decode(self.decode)
-        for origin in self.cors_origins.split(",") if self.cors_origins not in ("", "*") else ():
-            if not _ORIGIN.fullmatch(origin):
-                rule = "*, or a comma-separated list of origins such as https://shop.example"
-                raise ValueError(f"cors_origins must be {rule}, got {self.cors_origins!r}")
         if (self.tls_certificate is None) != (self.tls_key is None):
             given = "tls_key" if self.tls_certificate is None else "tls_certificate"
             raise ValueError(f"tls_certificate and tls_key must be given together, got only {given}")
-        if self.otel_endpoint and not _URL.fullmatch(self.otel_endpoint):
-            rule = "an http or https URL without a query"
-            raise ValueError(f"otel_endpoint must be {rule}, got {self.otel_endpoint!r}")
-        for setting in fields(self):
-            value = getattr(self, setting.name)
-            if "most" in setting.metadata and value is not None:
-                _check_number(setting.name, value, setting.metadata)
 
 
-def _check_number(name: str, value: float, bounds: Mapping[str, Any]) -> None:
-    most = bounds["most"]
-    if "above" in bounds:
-        if not bounds["above"] < value <= most:  # written so that NaN fails
-            raise ValueError(f"{name} must be above {bounds['above']} and at most {most}, got {value}")
-    elif not value >= bounds["least"]:  # written so that NaN fails
-        raise ValueError(f"{name} must be at least {bounds['least']}, got {value}")
-    elif value > most:
-        raise ValueError(f"{name} must be at most {most}, got {value}")
+def options() -> "dict[str, DataclassField[Any]]":
+    """Return the fields that are options, by name."""
+    return {one.name: one for one in fields(Settings) if group_of(one)}
+
+
+def group_of(option: "DataclassField[Any]") -> str:
+    """Return the heading of an option; "" for a field that is none."""
+    extra = getattr(option.default, "json_schema_extra", None)
+    return str(extra["group"]) if extra else ""
+
+
+def message_of(error: ValidationError) -> str:
+    """Return the first mistake in one sentence: the setting, its rule and the value received."""
+    found = error.errors(include_url=False)[0]
+    if found["type"] == "value_error":
+        return str(found["ctx"]["error"])
+    rule = found["msg"].removeprefix("Input should be ")
+    return f"{found['loc'][0]} must be {rule}, got {found['input']!r}"

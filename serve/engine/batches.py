@@ -1,12 +1,13 @@
 """Take batches of jobs from a queue, prepare them, compute them, and answer the jobs.
 
-A batch is whatever is queued when the model becomes free; a delay makes a partial batch wait for more. A
+A batch is whatever is queued when the model becomes free. A
 second thread prepares the next batch, if its jobs have a preparation, while the model computes. Two such
 batches share the jobs. If the model is free when a batch is prepared, the second thread takes the batch after
 it by itself: two threads that wake each other would leave it idle for 0.2 ms.
 """
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
@@ -39,25 +40,24 @@ class _Batch(NamedTuple):
 class Batches:
     """The batches of one model, computed in one thread.
 
-    delay: seconds that a partial batch waits for more jobs. on_batch: see `Instance`. call: a context for
+    on_batch: see `Instance`. call: a context for
     each call of the model. check: called after a failure; returns whether the model can still be used.
     """
 
     def __init__(
         self,
         queue: JobQueue,
-        delay: float,
         on_batch: Callable[[int, float, list[float]], None],
         call: Callable[[], AbstractContextManager[None]],
         check: Callable[[Artifact], bool],
     ) -> None:
         self._queue = queue
-        self._delay = delay
         self._on_batch = on_batch
         self._call = call
         self._check = check
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="lensbox-prepare")
-        self._taken: list[_Batch] = []  # and not finished: at most two
+        self._lock = threading.Lock()  # of the next one
+        self._unfinished: list[_Batch] = []  # at most two, the first to be computed first
         self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
         self.largest = 1  # images per call; set it once the model is loaded
         self.seconds_per_image = 0.0  # exponential moving average over about ten batches
@@ -65,11 +65,11 @@ class Batches:
     @property
     def running(self) -> int:
         """Number of images of the jobs that are taken and not finished."""
-        return sum(batch.running for batch in self._taken)
+        return sum(batch.running for batch in self._taken())
 
     def fail(self, error: Exception) -> None:
         """Fail the jobs that are taken and not answered."""
-        for entry in (entry for batch in self._taken for entry in batch.entries):
+        for entry in (entry for batch in self._taken() for entry in batch.entries):
             with contextlib.suppress(InvalidStateError):  # answered already
                 entry.future.set_exception(error)
 
@@ -80,8 +80,8 @@ class Batches:
         """
         while True:
             is_ahead = self._wait_for_preparation()
-            if len(self._taken) < 2:
-                entries = self._queue.take(self.largest, self._delay, self.running, blocks=not is_ahead)
+            if len(self._taken()) < 2:
+                entries = self._queue.take(self.largest, self.running, blocks=not is_ahead)
                 if entries is None and not is_ahead:
                     return
                 if entries:
@@ -89,16 +89,22 @@ class Batches:
                 del entries  # release the images when they are computed
             if is_ahead:
                 self._finish(artifact)
-            if self._taken and self._taken[0].prepared is None:
+            if any(batch.prepared is None for batch in self._taken()[:1]):
                 self._finish(artifact)
 
     def _wait_for_preparation(self) -> bool:
         """Wait until the first batch is prepared. Return whether there is one."""
-        for batch in self._taken[:1]:
+        taken = self._taken()
+        for batch in taken[:1]:
             if batch.prepared is not None:
                 with self._call():
                     self._queue.wait_for(batch.prepared)
-        return bool(self._taken)
+        return bool(taken)
+
+    def _taken(self) -> list[_Batch]:
+        """Return the batches that are taken and not finished."""
+        with self._lock:
+            return list(self._unfinished)
 
     def _begin(self, artifact: Artifact, entries: list[Entry]) -> None:
         """Append a batch to those that are taken, and begin its preparation."""
@@ -108,28 +114,31 @@ class Batches:
         prepared = None
         if entries[0].job.prepares:
             prepared = self._preparing.submit(self._prepare, artifact, entries)
-        self._taken.append(_Batch(entries, min(running, self.largest), running, now, waited, prepared))
+        batch = _Batch(entries, min(running, self.largest), running, now, waited, prepared)
+        with self._lock:
+            self._unfinished.append(batch)
 
     def _prepare(self, artifact: Artifact, entries: list[Entry]) -> Any:
         """Prepare a batch, in the second thread; then begin the next one if the first thread waits."""
         try:
             return entries[0].job.prepare(artifact, [entry.job for entry in entries])
         finally:
-            # One look at the list, which the first thread may change: is this batch there, and no other?
-            if [id(batch.entries) for batch in self._taken] == [id(entries)]:
-                following = self._queue.take_to_prepare(self.largest, self._delay, self.running)
+            # If this batch is the only one, the first thread waits for it, and appends nothing meanwhile.
+            if [id(batch.entries) for batch in self._taken()] == [id(entries)]:
+                following = self._queue.take_to_prepare(self.largest, self.running)
                 if following:
                     self._begin(artifact, following)
 
     def _finish(self, artifact: Artifact) -> None:
         """Compute the first batch."""
-        batch = self._taken[0]
+        batch = self._taken()[0]
         first = batch.entries[0]
         if first.parts is None:
             self._answer(artifact, batch.entries, batch.prepared)
         else:
             self._compute_part(artifact, first, first.parts)
-        del self._taken[0]
+        with self._lock:
+            del self._unfinished[0]
         self._queue.receive()  # sends the answers, before metrics and a wait for the next preparation
         now = time.monotonic()
         seconds = now - max(batch.taken, self._finished)

@@ -9,19 +9,19 @@ from lensbox.common.errors import DeviceError
 from lensbox.serve.settings import PLACES_ON_GPU, Settings
 
 _MOST_FRONTENDS = 12
-_BUSY_POLL = 4  # milliseconds
+_BUSY_POLL = 0.004  # seconds
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def device_names(settings: Settings) -> list[str]:
     """Return one device per engine. Raise DeviceError for "all" without a GPU."""
-    if settings.devices != "all":
-        return settings.devices.split(",") if settings.devices else [settings.device]
+    if settings.device != "all":
+        return settings.device.split(",")
     import torch
 
     if not torch.cuda.is_available():
-        raise DeviceError("devices must be usable, got 'all', but torch finds no GPU")
+        raise DeviceError("device must be usable, got 'all', but torch finds no GPU")
     return [f"cuda:{number}" for number in range(torch.cuda.device_count())]
 
 
@@ -55,18 +55,14 @@ def places(settings: Settings, devices: list[str]) -> int:
     return PLACES_ON_GPU if settings.queue_size is None and _uses_gpu(devices[0]) else settings.places
 
 
-def busy_poll(settings: Settings, devices: list[str]) -> int:
-    """Return for how many milliseconds processes busy-poll.
+def busy_poll(frontends: int, devices: list[str]) -> float:
+    """Return for how many seconds processes busy-poll.
 
-    The default is above 0 only if all devices are GPUs and there are more CPUs than processes: busy-polling
-    would take CPU time from a model on the CPU.
+    Above 0 only if all devices are GPUs and there are more CPUs than processes: busy-polling would take CPU
+    time from a model on the CPU.
     """
-    if settings.busy_poll is not None:
-        return settings.busy_poll
-    if not all(map(_uses_gpu, devices)):
-        return 0
-    has_room = (settings.frontends or 0) + len(devices) < usable_cpus()
-    return _BUSY_POLL if has_room else 0
+    has_room = frontends + len(devices) < usable_cpus()
+    return _BUSY_POLL if has_room and all(map(_uses_gpu, devices)) else 0.0
 
 
 def usable_cpus(cgroups: Path = _CGROUPS, own_cgroup: Path = _OWN_CGROUP) -> int:

@@ -62,8 +62,7 @@ class Instance:
         self._on_started = on_started
         self._settings = settings
         self._queue = JobQueue(settings.places, settings.queue_bytes, source)
-        delay = settings.max_delay / 1000
-        self.batches = Batches(self._queue, delay, on_batch, self._call, self._check_model)
+        self.batches = Batches(self._queue, on_batch, self._call, self._check_model)
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._state = State.LOADING

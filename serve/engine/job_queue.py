@@ -152,35 +152,30 @@ class JobQueue:
             self._count(entry, 1)
             self._part_was_last = True
 
-    def take(
-        self, most_images: int, delay: float, running: int = 0, blocks: bool = True
-    ) -> list[Entry] | None:
+    def take(self, most_images: int, running: int = 0, blocks: bool = True) -> list[Entry] | None:
         """Return the next batch; None when the queue is closed and empty.
 
         A batch is jobs of one group with up to `most_images` images, marked as running, or one job in parts,
-        for its next part. Wait up to `delay` seconds for more jobs before returning a partial batch, at most
-        half of the time until any job's deadline, and not at all while a large job is queued.
+        for its next part.
 
         running: number of images that are taken and not finished. Jobs with a preparation share these and the
         queued ones equally between two batches, so that one is prepared while the other is computed: clients
         send again when they are answered, and one large batch would stay one.
         blocks: wait for a batch; if False, return an empty list if there is none yet.
         """
-        timeout: float | None = 0.0
+        timeout = 0.0
         while True:
             if self._source is not None:
-                self._source.receive(_LOOK if timeout is None else timeout)
+                self._source.receive(timeout)
             with self._lock:
                 dropped = self._drop_given_up()
-                most = self._share(most_images, running)
-                batch = self._batch(most)
-                timeout = self._time_to_wait(batch, most, delay)
-                ready = timeout is not None and timeout <= 0
+                batch = self._batch(self._share(most_images, running))
+                ready = bool(batch) or self._closed
                 if ready:
                     self._remove(batch)
                     self._part_was_last = False
                 elif blocks and not dropped and self._source is None:  # else fail the dropped jobs first
-                    self._changed.wait(timeout)
+                    self._changed.wait()
             _fail_late(dropped)
             if ready and not batch:
                 return None
@@ -188,10 +183,9 @@ class JobQueue:
                 return begun
             if not (ready or blocks):
                 return []
-            if ready or dropped:
-                timeout = 0.0
+            timeout = 0.0 if ready or dropped else _LOOK
 
-    def take_to_prepare(self, most_images: int, delay: float, running: int) -> list[Entry]:
+    def take_to_prepare(self, most_images: int, running: int) -> list[Entry]:
         """Return what `take` would return at once, if it is a large batch of jobs that have a preparation;
         otherwise an empty list.
 
@@ -200,14 +194,10 @@ class JobQueue:
         """
         now = time.monotonic()
         with self._lock:
-            most = self._share(most_images, running)
-            batch = self._batch(most)
+            batch = self._batch(self._share(most_images, running))
             if len(batch) < _LEAST_PREPARED or not batch[0].job.prepares:
                 return []
             if any(entry.is_given_up(now) for entry in batch):
-                return []
-            timeout = self._time_to_wait(batch, most, delay)
-            if timeout is None or timeout > 0:
                 return []
             self._remove(batch)
             self._part_was_last = False
@@ -255,18 +245,6 @@ class JobQueue:
             if batch := _of_one_group(small, most_images):
                 return batch
         return _of_one_group(self._entries, most_images)
-
-    def _time_to_wait(self, batch: list[Entry], most_images: int, delay: float) -> float | None:
-        """Return the seconds to wait for more jobs; None: no limit, because there is no job yet."""
-        if self._closed:
-            return 0.0
-        if not batch:
-            return None
-        is_full = sum(entry.job.images for entry in batch) >= most_images
-        if is_full or batch[0].job.group is None or self._images_in_parts:
-            return 0.0
-        in_time = min((entry.queued + entry.deadline) / 2 for entry in batch)
-        return min(batch[0].queued + delay, in_time) - time.monotonic()
 
     def _drop_given_up(self) -> list[Entry]:
         """Remove cancelled and late jobs; return them."""

@@ -93,8 +93,9 @@ def create_app(
             settings, running, decoders, json_parser, metrics, app.state.connections, peers
         )
         metrics.watch(service.state)
+        running.on_change = functools.partial(_beat, service)
         await running.start()
-        beating = asyncio.create_task(_beat(service))
+        beating = asyncio.create_task(_keep_beating(service))
         try:
             yield
         finally:
@@ -139,16 +140,21 @@ def create_app(
             expose_headers=_MAY_BE_READ,
         )
     probes = [one.path for one in endpoints if one.is_probe]
-    stop_tracing = start_tracing(app, settings.otel_endpoint, probes)
+    stop_tracing = start_tracing(app, probes)
     app.add_middleware(Observed, metrics=metrics)
     return app
 
 
-async def _beat(service: Service) -> None:
+async def _keep_beating(service: Service) -> None:
     """Ten times a second, send the heartbeat of this front end."""
     while service.peers is not None:
-        service.peers.beat(service.is_ready)
+        _beat(service)
         await asyncio.sleep(_TICK)
+
+
+def _beat(service: Service) -> None:
+    if service.peers is not None:
+        service.peers.beat(service.is_ready)
 
 
 def _log_start(failure: Exception | None) -> None:

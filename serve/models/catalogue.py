@@ -67,6 +67,8 @@ class Catalogue:
 
     def choose(self, name: str, version: int | None) -> tuple[int, Path]:
         """Return number and file of a version, by default the newest. Raises ArtifactError."""
+        if self._models is None and version is not None:
+            raise ArtifactError(f"version must be left out for a service of one file, got {version}")
         versions = self.versions(name)
         if not versions:
             raise ArtifactError(f"there is no {self.source / name}/<version>, a number with {_or(SUFFIXES)}")

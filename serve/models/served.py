@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from lensbox.serve.engine.engines import Engine, Model
@@ -48,12 +48,13 @@ class Served:
 class Models:
     """All models of a service. A swap replaces `default` and `all`, in the event loop, and nothing else.
 
-    default: answers /v1/detect and /v1/loss. all: by name.
+    default: answers /v1/detect and /v1/loss. all: by name. on_change: called after each swap.
     """
 
     def __init__(self, default: Served, others: Sequence[Served] = ()) -> None:
         self.default = default
         self.all: tuple[Served, ...] = (default, *others)
+        self.on_change: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Begin to load."""

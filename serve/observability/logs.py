@@ -19,7 +19,6 @@ from lensbox.cli.reporting import start_reporting
 _log = logging.getLogger(__name__)
 
 HEADER = b"x-request-id"
-FORMATS = ("text", "json")
 
 _MOST_LINES = 1000  # that wait for a reader
 _FLUSH_TIMEOUT = 1.0  # seconds
@@ -84,7 +83,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class LogStyle(NamedTuple):
-    """level: lowest level that is written. format: one of FORMATS."""
+    """level: lowest level that is written. format: text or json."""
 
     level: str
     format: str

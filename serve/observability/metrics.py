@@ -44,10 +44,14 @@ _shared_folder: str | None = None
 def shared_metrics() -> Iterator[None]:
     """Create the folder of the service's metrics. Enter it before starting the first process.
 
-    An inherited PROMETHEUS_MULTIPROC_DIR is ignored: the folder may belong to another program.
+    An inherited PROMETHEUS_MULTIPROC_DIR is ignored: the folder may belong to another program. Files in
+    memory (tmpfs) go on while a disk is full.
     """
     inherited = os.environ.pop(_FOLDER, None)
-    with tempfile.TemporaryDirectory(prefix="lensbox-metrics-", ignore_cleanup_errors=True) as folder:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(
+        prefix="lensbox-metrics-", dir=memory, ignore_cleanup_errors=True
+    ) as folder:
         os.environ[_FOLDER] = folder
         try:
             yield

@@ -21,12 +21,12 @@ _DEFAULTS = {"OTEL_SEMCONV_STABILITY_OPT_IN": "http", "OTEL_SERVICE_NAME": "lens
 _FLUSH_TIMEOUT = 2.0  # seconds
 
 
-def start_tracing(app: FastAPI, endpoint: str, probes: Iterable[str] = ()) -> Callable[[], None] | None:
+def start_tracing(app: FastAPI, probes: Iterable[str] = ()) -> Callable[[], None] | None:
     """Make a span of each request. Return a function that sends the remaining spans, or None without traces.
 
-    endpoint: URL of a collector; "" leaves the choice to the environment. probes: paths without spans.
+    OpenTelemetry's own variables name the collector. probes: paths without spans.
     """
-    if not endpoint and not any(map(os.environ.get, _ENDPOINTS)):
+    if not any(map(os.environ.get, _ENDPOINTS)):
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -43,8 +43,7 @@ def start_tracing(app: FastAPI, endpoint: str, probes: Iterable[str] = ()) -> Ca
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
     provider = TracerProvider(shutdown_on_exit=False)
-    traces = f"{endpoint.rstrip('/')}/v1/traces" if endpoint else None
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(traces)))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     # W3C's header `traceresponse` in every answer.
     set_global_response_propagator(TraceResponsePropagator())  # type: ignore[no-untyped-call]
     app.add_middleware(

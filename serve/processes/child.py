@@ -57,7 +57,7 @@ def frontend_main(
 
     shutdown = Shutdown(settings.shutdown_timeout)
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
-    models = Follower(control, arena_size(settings), (settings.busy_poll or 0) / 1000)
+    models = Follower(control, arena_size(settings), settings.busy_poll)
     with listener:
         run(share, listener, log, shutdown, keys, models, peers)
     end_process(0)

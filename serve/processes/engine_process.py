@@ -67,7 +67,7 @@ def main(
     the reason why the engine cannot start.
     """
     os.environ["TMPDIR"] = tempfile.tempdir = folder
-    settings = replace(settings, device=address.device, devices="")
+    settings = replace(settings, device=address.device)
     started, begun = threading.Event(), time.monotonic()
     failures: list[Exception] = []
 
@@ -80,7 +80,7 @@ def main(
         failures.extend([failure] if failure is not None else [])
         started.set()
 
-    front_ends = FrontEnds((settings.busy_poll or 0) / 1000)
+    front_ends = FrontEnds(settings.busy_poll)
     engine = observed_instance(load, settings, on_started, Metrics(), front_ends)
     engine.start()
     started.wait()

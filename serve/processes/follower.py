@@ -112,6 +112,7 @@ class Follower(Models):
             report = Report(table.number, frozenset(self._serving), used)
             if report != self._report:
                 self._report = report
+                self.on_change()
                 self._control.send(report)
             if table.rows and not self._coming:
                 self._settled.set()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lensbox.common.errors import ExitCode, LensboxError
-from lensbox.serve.models.catalogue import ONE, Catalogue
+from lensbox.serve.models.catalogue import Catalogue
 from lensbox.serve.models.content import Content, read_content, sha256_of, stamp_of
 from lensbox.serve.models.control import Order, Report, Result, Row, Table
 from lensbox.serve.processes.group import Group, Plan
@@ -238,11 +238,6 @@ class Repository:
         begun = time.monotonic()
         try:
             number, path = self._catalogue.choose(model.key, version)
-            if model.key == ONE and version is not None:
-                current = old.version if old is not None else "none"
-                raise EngineStartError(
-                    f"version must be left out for a service of one file, got {version}; {current} serves"
-                )
             label = f"{label} version {number}" if number else label
             content = yield from self._read(path)
             if (
@@ -262,7 +257,7 @@ class Repository:
             need = old.need if old is not None and not self._in_place else None
             new = self._group(model, str(number or model.loads + 1), content, need)
             yield from self._until_ready(new, is_first)
-        except LensboxError as error:
+        except (LensboxError, OSError) as error:  # OSError: the disk or a table of the kernel is full
             if new is not None:
                 self._forget(new)
             self._plan.counters.load_ended(model.key or model.name, "failed")
@@ -310,7 +305,7 @@ class Repository:
         group = self._group(model, version, content, None)
         try:
             yield from self._until_ready(group, is_first=True)
-        except LensboxError as error:
+        except (LensboxError, OSError) as error:
             self._forget(group)
             model.reason = f"the model cannot be used: {error}"
         else:

@@ -1,43 +1,37 @@
 """Arguments of `serve run lensbox.serve.ray.app:app NAME=VALUE...` and of Ray's configuration files."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import ValidationError
 
-from lensbox.serve.settings import Settings
+from lensbox.serve.settings import Settings, message_of, options
 
-# Under Ray the proxies listen, and each replica is one process with one engine.
-WITHOUT_MEANING = frozenset(
-    {
-        "busy_poll",
-        "devices",
-        "frontends",
-        "keep_alive_timeout",
-        "max_connections",
-        "shutdown_delay",
-        "tls_certificate",
-        "tls_key",
-    }
-)
+# Under Ray the proxies listen, and each replica is one process with one engine, which serves one file.
+_PROCESSES = "frontends host port log_format log_level tls_certificate tls_key"
+_MODELS = "admin_key_file default_model models swap watch"
+WITHOUT_MEANING = frozenset([*_PROCESSES.split(), *_MODELS.split()])
 
 
 def read_settings(arguments: Mapping[str, Any]) -> Settings:
-    """Return the settings of a replica. arguments: fields of `Settings`, also as text; `ops` with commas.
+    """Return the settings of a replica. arguments: options of `Settings`, also as text; `ops` with commas.
 
     Paths become absolute, because each replica starts in a different folder. Raises ValueError, which names
     the argument, if it is unknown, malformed or without meaning under Ray.
     """
-    names = {field.name for field in fields(Settings)} - WITHOUT_MEANING
+    names = options().keys() - WITHOUT_MEANING
     for name in arguments:
         if name not in names:
             raise ValueError(f"an argument must be one of {', '.join(sorted(names))}, got {name!r}")
     values = dict(arguments)
     if isinstance(values.get("ops"), str):
         values["ops"] = values["ops"].split(",")
-    settings = TypeAdapter(Settings).validate_python(values)
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        raise ValueError(message_of(error)) from error
     paths: dict[str, Any] = {
         name: path.absolute() for name, path in vars(settings).items() if isinstance(path, Path)
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from deployed import DEPLOY, PORT, parameters_of, read_documents, settings_of, validate, validate_pod
+from deployed import DEPLOY, PORT, read_documents, settings_of, validate, validate_pod
 from page_blocks import read_blocks
 
 from lensbox.common.errors import ExitCode
@@ -54,14 +54,14 @@ def test_kserve_takes_the_runtime() -> None:
     validate_pod({key: spec[key] for key in ("containers", "volumes")})
     (container,) = spec["containers"]
     assert (container["name"], container["command"]) == ("kserve-container", ["lensbox", "serve"])
-    options = parameters_of(container["args"])
-    assert str(options["artifact"][0]).startswith("/mnt/models/")  # where KServe puts the files of storageUri
+    settings = settings_of(container["args"])
+    assert str(settings.artifact).startswith("/mnt/models/")  # where KServe puts the files of storageUri
     (port,) = container["ports"]
     probes = [container[f"{name}Probe"]["httpGet"] for name in ("readiness", "liveness")]
     assert {probe["path"] for probe in probes} | {spec["annotations"]["prometheus.kserve.io/path"]} <= ROUTES
     ports = {port["containerPort"], *(probe["port"] for probe in probes)}
-    assert {*ports, int(spec["annotations"]["prometheus.kserve.io/port"])} == {options["port"]}
-    assert options["host"] == "0.0.0.0"
+    assert {*ports, int(spec["annotations"]["prometheus.kserve.io/port"])} == {settings.port}
+    assert settings.host == "0.0.0.0"
 
 
 def test_kserve_chooses_the_runtime_for_the_service_of_the_page() -> None:
@@ -112,9 +112,9 @@ def test_the_unit_of_systemd_starts_reloads_and_ends_the_service() -> None:
     service = unit["Service"]
     program, command, *arguments = service["ExecStart"].split()
     assert (Path(program).name, command) == ("lensbox", "serve")
-    parameters = parameters_of(arguments)
-    assert (parameters["port"], str(parameters["models"])) == (PORT, service["ReadOnlyPaths"])
+    settings = settings_of(arguments)
+    assert (settings.port, str(settings.models)) == (PORT, service["ReadOnlyPaths"])
     assert service["ExecReload"].split()[1:] == ["-HUP", "$MAINPID"]
-    assert int(service["TimeoutStopSec"]) > parameters["shutdown_timeout"]
+    assert int(service["TimeoutStopSec"]) > settings.shutdown_timeout
     final = {str(int(code)) for code in (ExitCode.USAGE, ExitCode.UNUSABLE)}
     assert set(service["RestartPreventExitStatus"].split()) == final

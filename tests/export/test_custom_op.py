@@ -95,7 +95,7 @@ def test_commands_and_python_take_the_library(folder: Path) -> None:
 
 
 def test_every_engine_of_the_service_loads_the_library(folder: Path) -> None:
-    options = ("--frontends", "1", "--devices", "cpu,cpu")
+    options = ("--frontends", "1", "--device", "cpu,cpu")
     with ServeProcess(folder / "blobs.pt", *options, "--ops", str(folder / LIBRARY)) as process:
         image = (folder / "blob.png").read_bytes()
         answer = httpx.post(f"{process.ready()}/v1/detect", content=image).json()

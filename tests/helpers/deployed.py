@@ -6,7 +6,7 @@ from typing import Any
 import kubernetes_validate
 import yaml
 
-from lensbox.serve.cli import serve
+from lensbox.serve.cli import read_settings, serve
 from lensbox.serve.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -37,14 +37,7 @@ def validate_pod(pod: Any) -> None:
     assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})
 
 
-def parameters_of(arguments: list[str]) -> dict[str, Any]:
-    """Return host, port and the fields of Settings that `lensbox serve` reads. Raises click's errors."""
-    return dict(serve.make_context("serve", list(arguments)).params)
-
-
 def settings_of(arguments: list[str]) -> Settings:
     """Return the settings that `lensbox serve` reads from arguments. Raises click's errors."""
-    parameters = parameters_of(arguments)
-    (artifact,) = parameters.pop("artifact")
-    names = Settings.__dataclass_fields__.keys() & parameters.keys()
-    return Settings(artifact, **{name: parameters[name] for name in names})
+    parameters: dict[str, Any] = dict(serve.make_context("serve", list(arguments)).params)
+    return read_settings(parameters)

@@ -16,19 +16,25 @@ from waiting import PATIENCE, wait_until
 SERVE_COMMAND = [sys.executable, "-m", "lensbox.cli", "serve", "--device", "cpu", "--threads", "1"]
 
 
+def with_limits(**limits: float) -> str:
+    """Return the code for `before` that changes settings which are no options."""
+    code = "import functools, lensbox.serve.cli as cli\n"
+    return f"{code}cli.Settings = functools.partial(cli.Settings, **{limits!r})\n"
+
+
 class ServeProcess:
     """A running `lensbox serve` on a free port, by default on the CPU. A thread collects the log.
 
-    before: Python code that its process runs first.
+    artifact: None if the options name models. before: Python code that its first process runs first.
     """
 
-    def __init__(self, artifact: Path, *options: str, before: str = "") -> None:
+    def __init__(self, artifact: Path | None, *options: str, before: str = "") -> None:
         command = SERVE_COMMAND
         if before:
             code = f"{before}\nimport sys\nfrom lensbox.cli.main import main\nsys.exit(main())"
             command = [sys.executable, "-c", code, *SERVE_COMMAND[3:]]
         self.process = subprocess.Popen(
-            [*command, "--port", "0", "--artifact", str(artifact), *options],
+            [*command, "--port", "0", *([] if artifact is None else ["--artifact", str(artifact)]), *options],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

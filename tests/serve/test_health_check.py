@@ -14,4 +14,7 @@ from lensbox.serve.health_check import url_of_service
     ],
 )
 def test_follows_port_and_tls(options: list[str], url: str) -> None:
-    assert url_of_service(["lensbox", "serve", *options]) == url
+    assert url_of_service(["lensbox", "serve", *options], {}) == url
+    assert url_of_service([], {"LENSBOX_PORT": "9", "LENSBOX_TLS_CERTIFICATE": "a"}).startswith(
+        "https://127.0.0.1:9/"
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from serve_process import ServeProcess
+from serve_process import ServeProcess, with_limits
 from services import problem_of
 from waiting import PATIENCE, wait_until
 
@@ -47,7 +47,9 @@ time.sleep(3600)
 def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> None:
     answers: list[httpx.Response] = []
     with (
-        ServeProcess(artifact_path, "--shutdown-timeout", "1", before=_STUCK_DECODER) as process,
+        ServeProcess(
+            artifact_path, "--frontends", "0", "--shutdown-timeout", "1", before=_STUCK_DECODER
+        ) as process,
         httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client,
     ):
         thread = threading.Thread(
@@ -65,7 +67,8 @@ def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> No
 
 def test_readyz_answers_503_before_requests_are_refused(artifact_path: Path) -> None:
     """A second signal ends the process at once."""
-    with ServeProcess(artifact_path, "--shutdown-delay", "3600", "--shutdown-timeout", "3600") as process:
+    options = ("--frontends", "0", "--shutdown-timeout", "36000")
+    with ServeProcess(artifact_path, *options, before=with_limits(shutdown_delay=3600)) as process:
         url = process.ready()
         process.process.send_signal(signal.SIGTERM)
         wait_until(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503)
@@ -74,7 +77,7 @@ def test_readyz_answers_503_before_requests_are_refused(artifact_path: Path) -> 
 
 
 def test_exits_with_0_on_a_signal_while_importing(artifact_path: Path) -> None:
-    with ServeProcess(artifact_path, before=_SLOW_IMPORT) as process:
+    with ServeProcess(artifact_path, "--frontends", "0", before=_SLOW_IMPORT) as process:
         wait_until(lambda: "importing" in process.log)
         assert process.end(signal.SIGTERM) == 0
         assert "Traceback" not in process.log

@@ -46,23 +46,25 @@ def _settings(**values: Any) -> Settings:
 
 def test_names_devices() -> None:
     assert device_names(_settings(device="cpu")) == ["cpu"]
-    assert device_names(_settings(devices="cuda:1,cuda:0")) == ["cuda:1", "cuda:0"]
+    assert device_names(_settings(device="cuda:1,cuda:0")) == ["cuda:1", "cuda:0"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_rejects_all_gpus_without_a_gpu() -> None:
     with pytest.raises(DeviceError, match="got 'all', but torch finds no GPU"):
-        device_names(_settings(devices="all"))
+        device_names(_settings(device="all"))
 
 
 def test_front_ends_default_to_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
     monkeypatch.setattr("sys.platform", "linux")
-    assert frontend_count(_settings(), ["cpu"]) == 0
+    assert frontend_count(_settings(), ["cpu"]) == 1
     assert frontend_count(_settings(), ["cuda:1"]) == 6
     assert frontend_count(_settings(frontends=3), ["cpu"]) == 3
     monkeypatch.setattr("sys.platform", "darwin")
     assert frontend_count(_settings(), ["cuda"]) == 0
+    with pytest.raises(DeviceError, match="frontends must be at least 1"):
+        frontend_count(_settings(), ["cuda:0", "cuda:1"])
 
 
 def test_more_jobs_may_wait_for_a_gpu() -> None:
@@ -73,8 +75,6 @@ def test_more_jobs_may_wait_for_a_gpu() -> None:
 
 def test_busy_polls_with_gpus_and_spare_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
-    assert busy_poll(_settings(frontends=6), ["cuda"]) == 4
-    assert busy_poll(_settings(frontends=6), ["cuda:0", "cuda:1"]) == 0
-    assert busy_poll(_settings(frontends=1), ["cuda:0", "cpu"]) == 0
-    assert busy_poll(_settings(frontends=1, busy_poll=9), ["cpu"]) == 9
-    assert busy_poll(_settings(frontends=1, busy_poll=0), ["cuda"]) == 0
+    assert busy_poll(6, ["cuda"]) == 0.004
+    assert busy_poll(6, ["cuda:0", "cuda:1"]) == 0
+    assert busy_poll(1, ["cuda:0", "cpu"]) == 0

@@ -1,7 +1,6 @@
 """The job queue of a thread that receives jobs from other processes."""
 
 import math
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -56,26 +55,18 @@ def _come(*entries: Entry) -> Callable[[JobQueue], None]:
 def test_waits_for_the_first_job() -> None:
     entries = [_entry(), _entry()]
     source = Source(_nothing, _nothing, _come(*entries))
-    assert source.queue.take(4, 0.0) == entries
+    assert source.queue.take(4) == entries
     assert source.timeouts == [0.0, 1.0, 1.0]  # checks each second whether the queue was closed
 
 
 def test_does_not_wait_if_it_must_not_block() -> None:
     late = _entry(deadline=0.0)
     source = Source(_nothing, _come(late), _come(entry := _entry()))
-    assert source.queue.take(4, 0.0, blocks=False) == []
-    assert source.queue.take(4, 0.0, blocks=False) == []
+    assert source.queue.take(4, blocks=False) == []
+    assert source.queue.take(4, blocks=False) == []
     assert late.future.exception() is not None
-    assert source.queue.take(4, 0.0, blocks=False) == [entry]
+    assert source.queue.take(4, blocks=False) == [entry]
     assert source.timeouts == [0.0] * 3
-
-
-def test_waits_for_more_jobs_up_to_the_delay() -> None:
-    entries = [_entry(), _entry()]
-    source = Source(_come(entries[0]), _come(entries[1]))
-    assert source.queue.take(2, 30.0) == entries
-    assert source.timeouts[0] == 0.0
-    assert 0 < source.timeouts[1] <= 30.0
 
 
 @pytest.mark.parametrize(
@@ -86,54 +77,38 @@ def test_batches_share_jobs_that_are_prepared(queued: int, running: int, expecte
         queue = JobQueue(64, 1 << 20)
         for entry in entries:
             queue.put(entry)
-        assert queue.take(64, 0.0, running) == entries[:size]
+        assert queue.take(64, running) == entries[:size]
 
 
 @pytest.mark.parametrize(
-    ("entries", "running", "delay", "expected"),
+    ("entries", "running", "expected"),
     [
-        (_coded(40), 8, 0.0, 24),
-        (_coded(20), 30, 1e9, 0),
-        (_coded(15), 0, 0.0, 0),
-        ([*_coded(15), _entry(), *_coded(1)], 0, 0.0, 16),
-        ([_entry(), *_coded(30)], 0, 0.0, 0),
-        ([*_coded(15), *_coded(1, deadline=-1.0)], 0, 0.0, 0),
+        (_coded(40), 8, 24),
+        (_coded(15), 0, 0),
+        ([*_coded(15), _entry(), *_coded(1)], 0, 16),
+        ([_entry(), *_coded(30)], 0, 0),
+        ([*_coded(15), *_coded(1, deadline=-1.0)], 0, 0),
     ],
 )
-def test_the_preparing_thread_takes_large_batches(
-    entries: list[Any], running: int, delay: float, expected: int
-) -> None:
+def test_the_preparing_thread_takes_large_batches(entries: list[Any], running: int, expected: int) -> None:
     queue = JobQueue(64, 1 << 20)
     for entry in entries:
         queue.put(entry)
-    found = queue.take_to_prepare(64, delay, running)
+    found = queue.take_to_prepare(64, running)
     assert found == [entry for entry in entries if isinstance(entry.job, CodedJob)][:expected]
     assert sum(entry.future.running() for entry in entries) == expected
     assert len(queue) == len(entries) - expected
-
-
-def test_a_deadline_shortens_the_delay() -> None:
-    first, second = _entry(), _entry(time.monotonic() + 8.0)
-    source = Source(_come(first, second), _nothing, _come(_entry()))
-    assert len(source.queue.take(3, 30.0) or ()) == 3
-    assert all(0 < timeout <= 4.0 for timeout in source.timeouts[1:])
-
-
-def test_does_not_delay_a_batch_while_a_large_job_is_queued() -> None:
-    small, large = _entry(), _entry(images=5)
-    source = Source(_come(small, large))
-    assert source.queue.take(4, 30.0) == [small]
 
 
 def test_checks_for_jobs_again_after_dropping_jobs() -> None:
     late, cancelled, entry = _entry(deadline=-1.0), _entry(), _entry()
     cancelled.future.cancel()
     source = Source(_come(late, cancelled), _come(entry))
-    assert source.queue.take(4, 0.0) == [entry]
+    assert source.queue.take(4) == [entry]
     assert source.timeouts == [0.0, 0.0]
     assert "deadline passed while the job was queued" in str(late.future.exception(0))
 
 
 def test_close_ends_a_waiting_take() -> None:
     source = Source(_nothing, JobQueue.close)
-    assert source.queue.take(4, 0.0) is None
+    assert source.queue.take(4) is None

@@ -73,7 +73,8 @@ def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: Lines) 
     assert first == {
         "level": "info",
         "logger": "lensbox.serve.access",
-        "message": f"POST /v1/detect 422 {milliseconds:.1f} ms {address} mine",
+        "message": f"POST /v1/detect 422 {milliseconds:.1f} ms {address} mine face_detector/1",
+        "model": "face_detector/1",
         "request_id": "mine",
         "trace_id": _TRACE,
         "method": "POST",

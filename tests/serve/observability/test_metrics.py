@@ -40,7 +40,15 @@ def _parsed(text: str) -> Samples:
 
 
 def _value(samples: Samples, name: str, **labels: str) -> float:
-    return samples[name, tuple(sorted(labels.items()))]
+    """Return the value of a sample with exactly these labels, the sum over models if they name none."""
+    more = () if "model" in labels else ("model", "model_version")
+    found = [
+        value
+        for (sample, named), value in samples.items()
+        if sample == name and {key: text for key, text in named if key not in more} == labels
+    ]
+    assert found, (name, labels)
+    return sum(found)
 
 
 def test_requests_stages_and_batches_are_measured(start: Start, fake: Any, png: bytes) -> None:
@@ -161,7 +169,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from prometheus_client import generate_latest
 from lensbox.serve.observability.metrics import (
-    Metrics, Restarts, ServiceState, join_shared_metrics, shared_metrics
+    Metrics, ServiceCounters, ServiceState, join_shared_metrics, shared_metrics
 )
 
 def started(slot, state):
@@ -175,7 +183,7 @@ def show():
 
 Metrics().request_answered("/v1/detect", 200, 0.02)  # a single process ignores the inherited folder
 with shared_metrics():
-    supervisor, restarts, files = started("supervisor", ServiceState(True, 0, 1)), Restarts(), []
+    supervisor, restarts, files = started("supervisor", ServiceState(True, 0, 1)), ServiceCounters(), []
     for turn in range(3):
         for slot in ("frontend-0", "frontend-1"):
             metrics = started(slot, ServiceState(True, 3, 2))
@@ -185,6 +193,11 @@ with shared_metrics():
         files.append(len(list(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).iterdir())))
         for slot in ("frontend-0", "frontend-1"):
             restarts.process_ended(slot)
+    join_shared_metrics("supervisor")
+    restarts.load_ended("faces", "loaded")
+    restarts.serve([("faces", "1")])
+    restarts.serve([("faces", "2")])
+    restarts.file_changed("faces", True)
     show()
     print(files)
 """
@@ -205,6 +218,10 @@ def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> No
     assert _value(third, "lensbox_queue_jobs") == 6
     assert _value(last, "lensbox_restarts_total") == 6
     assert _value(last, "lensbox_queue_jobs") == 0
+    assert _value(last, "lensbox_model_loads_total", model="faces", outcome="loaded") == 1
+    for number, serves in (("1", 0), ("2", 1)):
+        assert _value(last, "lensbox_model_info", model="faces", model_version=number) == serves
+    assert _value(last, "lensbox_model_file_changed", model="faces") == 1
     counts = json.loads(files)
     assert counts == [counts[0]] * 3
     assert list(tmp_path.iterdir()) == []

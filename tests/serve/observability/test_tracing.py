@@ -25,10 +25,10 @@ def test_without_opentelemetry_the_log_names_the_package(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.asgi", None)
-    assert start_tracing(FastAPI(), "") is None
+    assert start_tracing(FastAPI()) is None
     assert caplog.text == ""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    assert start_tracing(FastAPI(), "") is None
+    assert start_tracing(FastAPI()) is None
     assert "pip install 'lensbox[otel]'" in caplog.text
 
 
@@ -62,11 +62,12 @@ def collector() -> Iterator[tuple[str, list[Any]]]:
 
 
 def test_a_collector_receives_a_span_of_each_request(
-    collector: tuple[str, list[Any]], artifact_path: Path, png: bytes
+    monkeypatch: pytest.MonkeyPatch, collector: tuple[str, list[Any]], artifact_path: Path, png: bytes
 ) -> None:
     """Every line of the log is a JSON object."""
     url, spans = collector
-    with ServeProcess(artifact_path, "--otel-endpoint", url, "--log-format", "json") as process:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+    with ServeProcess(artifact_path, "--frontends", "0", "--log-format", "json") as process:
         with httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client:
             headers = {"traceparent": f"00-{_TRACE}-{_PARENT}-01", "X-Request-ID": "mine"}
             answer = client.post("/v1/detect", content=png, headers=headers)

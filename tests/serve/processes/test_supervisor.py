@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serve_process import ServeProcess
+from serve_process import ServeProcess, with_limits
 from services import Encode, connect, refuses
 from waiting import PATIENCE, wait_until
 
@@ -56,7 +56,7 @@ def _state(pid: int) -> str:
 @pytest.fixture(scope="module")
 def process(artifact_path: Path) -> Iterator[ServeProcess]:
     """Two front ends and two engines, with an API key from the environment."""
-    options = ("--frontends", "2", "--devices", "cpu,cpu", "--max-pixels", "1000000")
+    options = ("--frontends", "2", "--device", "cpu,cpu", "--max-pixels", "1000000")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LENSBOX_API_KEYS", KEY)
         process = ServeProcess(artifact_path, *options)
@@ -184,8 +184,8 @@ def test_sigterm_refuses_connections_and_answers_accepted_requests(
 def test_a_second_signal_or_killed_supervisor_ends_all_processes(
     artifact_path: Path, number: signal.Signals
 ) -> None:
-    options = ("--frontends", "1", "--shutdown-delay", "3600", "--shutdown-timeout", "3600")
-    with ServeProcess(artifact_path, *options) as process:
+    options = ("--frontends", "1", "--shutdown-timeout", "36000")
+    with ServeProcess(artifact_path, *options, before=with_limits(shutdown_delay=3600)) as process:
         url = process.ready()
         running = [pid for pids in workers(process).values() for pid in pids]
         assert len(running) == 3
@@ -210,9 +210,9 @@ def test_ctrl_c_while_loading_exits_with_0(artifact_path: Path, moment: str) -> 
 @pytest.mark.exhaustive
 def test_stuck_processes_are_replaced(artifact_path: Path, png: bytes) -> None:
     sooner = "from lensbox.serve.processes import group\nfrom lensbox.serve.processes import supervisor\n"
-    sooner += "supervisor.SILENCE, group.ENGINE_SILENCE = 3.0, 1.0"
-    options = ("--frontends", "1", "--answer-timeout", "2", "--engine-timeout", "2")
-    with ServeProcess(artifact_path, *options, before=sooner) as process:
+    sooner += "supervisor.SILENCE, group.ENGINE_SILENCE = 3.0, 1.0\n"
+    options = ("--frontends", "1", "--answer-timeout", "2")
+    with ServeProcess(artifact_path, *options, before=sooner + with_limits(engine_timeout=2)) as process:
         url = process.ready()
         for kind, name in (("frontends", "front end 1"), ("engines", "the engine on cpu")):
             (stuck,) = workers(process)[kind]

@@ -1,0 +1,65 @@
+"""The files of models."""
+
+from pathlib import Path
+
+import pytest
+
+from lensbox.common.errors import ArtifactError
+from lensbox.serve.models.catalogue import ONE, Catalogue
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two models with versions, and files that are none."""
+    for name in (
+        "faces/2.onnx",
+        "faces/10.pt",
+        "faces/9.pt2",
+        "faces/9.pt2.sig",
+        "faces/007.pt",
+        "faces/latest.pt",
+        "cars/1.pt",
+        "empty/notes.txt",
+        ".hidden/1.pt",
+        "1.pt",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def test_finds_models_and_their_numbered_versions(folder: Path) -> None:
+    catalogue = Catalogue(None, folder)
+    catalogue.check()
+    assert catalogue.names() == ["cars", "faces"]
+    assert list(catalogue.versions("faces")) == [2, 9, 10]
+    assert catalogue.choose("faces", None) == (10, folder / "faces/10.pt")
+    assert catalogue.choose("faces", 9) == (9, folder / "faces/9.pt2")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "message"),
+    [
+        ("faces", 7, "must be one of 2, 9, 10, got 7"),
+        ("dogs", None, "there is no"),
+        ("../faces", None, "there is no"),
+        ("twice", None, "must be one file, got 1.onnx and 1.pt"),
+    ],
+)
+def test_rejects_versions_that_are_not_there(
+    folder: Path, name: str, version: int | None, message: str
+) -> None:
+    (folder / "twice").mkdir()
+    for suffix in ("pt", "onnx"):
+        (folder / f"twice/1.{suffix}").touch()
+    with pytest.raises(ArtifactError, match=message):
+        Catalogue(None, folder).choose(name, version)
+
+
+def test_one_file_is_one_model_without_versions(folder: Path) -> None:
+    catalogue = Catalogue(folder / "1.pt", None)
+    assert catalogue.names() == [ONE]
+    assert catalogue.choose(ONE, None) == (0, folder / "1.pt")
+    for missing in (Catalogue(folder / "2.pt", None), Catalogue(None, folder / "empty")):
+        with pytest.raises(ArtifactError, match=r"no file 2.pt|must hold"):
+            missing.check()

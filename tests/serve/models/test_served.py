@@ -1,0 +1,52 @@
+"""The models that a process answers for."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lensbox.serve.engine.engines import Absent
+from lensbox.serve.errors import ApiError, NotReadyError
+from lensbox.serve.models.served import Models, Served
+
+
+def _served(name: str, version: str = "1") -> Served:
+    engine: Any = Absent("")
+    engine.loaded, engine.missing = True, []
+    engine.ready_artifact = lambda: SimpleNamespace(metadata=SimpleNamespace(name=name))
+    return Served(engine, "" if name == "alone" else name, version)
+
+
+def test_finds_a_model_by_name_and_version() -> None:
+    cars, faces = _served("cars"), _served("faces", "7")
+    models = Models(cars, [faces, Served(Absent("the model is unloaded"), "dogs", is_wanted=False)])
+    assert models.default is cars
+    assert models.find("faces") is models.find("faces", "7") is faces
+    assert models.versions == {"cars": "1", "faces": "7"}
+    assert faces.headers == [(b"lensbox-model", b"faces"), (b"lensbox-version", b"7")]
+    for name, version, message in (
+        ("boats", None, "'cars', 'faces', 'dogs'; got 'boats'"),
+        ("faces", "8", "7"),
+    ):
+        with pytest.raises(ApiError, match=message) as caught:
+            models.find(name, version)
+        assert caught.value.status == 404
+    with pytest.raises(NotReadyError, match="the model is unloaded"):
+        models.find("dogs").engine.ready_artifact()
+    models.check_loaded()
+    assert models.missing == []  # an unloaded model is none that is missing
+
+
+def test_no_model_is_found_while_one_loads() -> None:
+    with pytest.raises(NotReadyError, match="still loading"):
+        Models(Served(Absent("the model is still loading"))).find("faces")
+    with pytest.raises(NotReadyError, match="all models are unloaded"):
+        Models(Served(Absent("the model is unloaded"), "a", is_wanted=False)).check_loaded()
+
+
+def test_a_service_of_one_process_has_an_index_and_no_swaps() -> None:
+    models = Models(_served("alone"))
+    (row,) = asyncio.run(models.order("index")).content
+    assert row == {"name": "alone", "version": "1", "state": "READY", "reason": ""}
+    assert "--frontends 1" in asyncio.run(models.order("load", "alone")).failure

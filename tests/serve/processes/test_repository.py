@@ -1,0 +1,261 @@
+"""Swaps: what serves before, during and after, with stand-ins for processes."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from waiting import wait_until
+
+from lensbox.common.errors import ArtifactError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+
+if hasattr(os, "memfd_create"):
+    from lensbox.serve.models.catalogue import Catalogue
+    from lensbox.serve.models.control import Order, Report
+    from lensbox.serve.processes import repository
+    from lensbox.serve.processes.repository import EngineStartError, FrontEnd, Repository
+
+
+class FakeGroup:
+    """Engines that are ready, or fail, when a test says so. Files that begin with "bad" fail at once."""
+
+    alive: list["FakeGroup"]
+
+    def __init__(
+        self, plan: Any, number: int, name: str, version: str, content: Any, need: Any = None
+    ) -> None:
+        self.number, self.name, self.version, self.content, self.need = (
+            number,
+            name or "one",
+            version,
+            content,
+            5,
+        )
+        self.asked_need = need
+        self.bytes = content.read()
+        self.failure = "a bad file" if self.bytes.startswith(b"bad") else ""
+        self.is_ready = not self.bytes.startswith((b"slow", b"bad"))
+        self.addresses: Any = ()
+        self.waits_for: list[Any] = []
+        self.change: Any = ()
+        self.alive.append(self)
+
+    def step(self, is_first: bool = False) -> None: ...
+
+    def end(self) -> None:
+        self.alive.remove(self)
+        self.content.close()
+
+
+class Service:
+    """A repository with one front end, which adopts each table when a test lets it."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        counters = SimpleNamespace(
+            load_ended=lambda model, outcome: self.loads.append((model, outcome)),
+            serve=lambda versions: None,
+            file_changed=lambda model, changed: self.changed.__setitem__(model, changed),
+        )
+        self.loads: list[tuple[str, str]] = []
+        self.changed: dict[str, bool] = {}
+        self.results: list[Any] = []
+        self.tables: list[Any] = []
+        self.holds = False  # the front end has requests of all groups so far
+        catalogue = Catalogue(path, None) if path.is_file() else Catalogue(None, path)
+        plan: Any = SimpleNamespace(counters=counters)
+        self.models = Repository(
+            catalogue,
+            plan,
+            options.get("default"),
+            options.get("in_place", False),
+            options.get("watch", False),
+        )
+        child: Any = SimpleNamespace(process=object(), send=self._send)
+        self.front_end = FrontEnd(child)
+        self.models.front_ends.append(self.front_end)
+        self.models.start()
+
+    def _send(self, message: Any) -> None:
+        if type(message).__name__ == "Table":
+            self.tables.append(message)
+            groups = frozenset(row.group for row in message.rows if row.group is not None)
+            used = frozenset(group.number for group in FakeGroup.alive) if self.holds else groups
+            self.models.take(self.front_end, Report(message.number, groups, used))
+        else:
+            self.results.append(message)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Run the supervisor's loop until a condition holds."""
+
+        def step() -> bool:
+            self.models.step()
+            return condition()
+
+        wait_until(step)
+
+    def until_idle(self) -> None:
+        self.until(lambda: not self.models.is_busy)
+
+    def order(self, action: str, name: str = "faces", version: int | None = None) -> Any:
+        count = len(self.results)
+        self.models.take(self.front_end, Order(count, action, name, version))
+        self.until(lambda: len(self.results) > count)
+        return self.results[-1]
+
+    @property
+    def serving(self) -> list[tuple[str, str]]:
+        return [(row.name, row.version) for row in self.tables[-1].rows]
+
+    @property
+    def alive(self) -> list[tuple[str, bytes]]:
+        return [(group.version, group.bytes) for group in FakeGroup.alive]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the versions 1 and 2 of one model."""
+    monkeypatch.setattr(repository, "Group", FakeGroup)
+    monkeypatch.setattr(repository, "_LOOK", 0.0)
+    FakeGroup.alive = []
+    (tmp_path / "faces").mkdir()
+    for version in (1, 2):
+        (tmp_path / f"faces/{version}.pt").write_bytes(b"v%d" % version)
+    return tmp_path
+
+
+@pytest.fixture
+def service(folder: Path) -> Service:
+    service = Service(folder)
+    service.until_idle()
+    return service
+
+
+def test_the_newest_version_serves_and_each_may_take_over(service: Service, folder: Path) -> None:
+    assert service.serving == [("faces", "2")]
+    assert service.models.is_ready
+    result = service.order("load", version=1)
+    assert (result.failure, result.content) == ("", {"name": "faces", "version": "1"})
+    service.until_idle()
+    assert (service.serving, service.alive) == ([("faces", "1")], [("1", b"v1")])
+    service.order("load", version=1)  # it serves already
+    assert service.loads == [("faces", "loaded")] * 2
+    assert [(row["version"], row["state"]) for row in service.order("index").content] == [
+        ("1", "READY"),
+        ("2", "UNAVAILABLE"),
+    ]
+    (folder / "cars").mkdir()
+    (folder / "cars/5.onnx").write_bytes(b"car")
+    assert service.order("load", "cars").content == {"name": "cars", "version": "5"}
+    assert service.serving == [("faces", "1"), ("cars", "5")]
+
+
+def test_the_old_version_ends_once_no_request_uses_it(service: Service) -> None:
+    service.holds = True
+    assert service.order("load", version=1).failure == ""  # new requests get the new version
+    for _ in range(20):
+        service.models.step()
+    assert service.alive == [("2", b"v2"), ("1", b"v1")]
+    service.holds = False
+    (new,) = [group.number for group in FakeGroup.alive if group.version == "1"]
+    report = Report(service.tables[-1].number, frozenset([new]), frozenset([new]))
+    service.models.take(service.front_end, report)
+    service.until_idle()
+    assert service.alive == [("1", b"v1")]
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_file_that_fails_changes_nothing(folder: Path, caplog: Any, in_place: bool) -> None:
+    service = Service(folder, in_place=in_place)
+    service.until_idle()
+    (folder / "faces/3.pt").write_bytes(b"bad")
+    (folder / "faces/2.pt").write_bytes(b"bad, too")  # the loaded bytes come back, not these
+    result = service.order("load")
+    assert result.failure == "a bad file"
+    service.until_idle()
+    assert (service.serving, service.alive) == ([("faces", "2")], [("2", b"v2")])
+    assert service.loads[-1] == ("faces", "failed")
+    assert "cannot load faces version 3, version 2 goes on: a bad file" in caplog.text
+    reasons = {row["version"]: row["reason"] for row in service.order("index").content}
+    assert reasons == {"1": "", "2": "", "3": "a bad file"}
+    for name, version in (("faces", 9), ("dogs", None), ("../faces", None)):
+        assert service.order("load", name, version).failure
+
+
+def test_versions_run_beside_each_other_unless_in_place(folder: Path) -> None:
+    for in_place, states in ((False, [("faces", "2")]), (True, [("faces", "")])):
+        FakeGroup.alive = []
+        service = Service(folder, in_place=in_place)
+        service.until_idle()
+        (folder / "faces/3.pt").write_bytes(b"slow")
+        service.models.take(service.front_end, Order(1, "load", "faces"))
+        service.until(lambda: any(v == "3" for v, _ in service.alive))  # noqa: B023
+        assert service.serving == states
+        assert len(FakeGroup.alive) == (1 if in_place else 2)
+        assert FakeGroup.alive[-1].asked_need == (None if in_place else 5)
+        assert not service.results
+        FakeGroup.alive[-1].is_ready = True
+        service.until_idle()
+        assert (service.serving, service.alive) == ([("faces", "3")], [("3", b"slow")])
+        (folder / "faces/3.pt").unlink()
+
+
+def test_unloading_ends_the_processes(service: Service) -> None:
+    assert service.order("unload").content == {"name": "faces", "version": "2"}
+    assert (service.alive, service.tables[-1].rows[0].reason) == ([], "the model is unloaded")
+    assert "must be loaded" in service.order("unload").failure
+    service.models.reload()  # SIGHUP leaves an unloaded model alone
+    service.until_idle()
+    assert service.alive == []
+    assert service.order("load").content == {"name": "faces", "version": "2"}
+
+
+def test_a_changed_file_is_told_and_loaded_only_when_asked(
+    service: Service, folder: Path, caplog: Any
+) -> None:
+    (folder / "faces/2.pt").write_bytes(b"other")
+    service.until(lambda: service.changed.get("faces", False))
+    assert service.alive == [("2", b"v2")]
+    assert caplog.text.count("has changed or is gone") == 1
+    service.models.reload()
+    service.until_idle()
+    assert service.alive == [("2", b"other")]
+    service.until(lambda: not service.changed["faces"])
+
+
+def test_watch_loads_what_lies_still_once(folder: Path) -> None:
+    service = Service(folder, watch=True)
+    service.until_idle()
+    (folder / "faces/3.pt").write_bytes(b"v3")
+    service.until(lambda: service.alive == [("3", b"v3")])
+    (folder / "faces/4.pt").write_bytes(b"bad")
+    service.until(lambda: ("faces", "failed") in service.loads)
+    for _ in range(200):
+        service.models.step()
+    assert service.loads.count(("faces", "failed")) == 1
+    assert service.alive == [("3", b"v3")]
+
+
+def test_one_file_has_the_number_of_its_load_as_version(folder: Path) -> None:
+    path = folder / "faces/1.pt"
+    service = Service(path)
+    service.until_idle()
+    assert service.serving == [("one", "1")]
+    path.write_bytes(b"new")
+    assert service.order("load", "one").content == {"name": "one", "version": "2"}
+    assert "must be left out" in service.order("load", "one", 1).failure
+    assert service.alive == [("2", b"new")]
+
+
+def test_the_start_fails_with_the_first_file_that_fails(folder: Path) -> None:
+    (folder / "faces/3.pt").write_bytes(b"bad")
+    service = Service(folder)
+    service.until_idle()
+    assert str(service.models.failure) == "a bad file"
+    with pytest.raises(EngineStartError, match="default_model must be one of faces, got 'dogs'"):
+        Service(folder, default="dogs")
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        Service(folder / "nothing")

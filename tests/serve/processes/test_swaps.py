@@ -1,0 +1,269 @@
+"""Swaps of a running service: tritonclient, failures while loading, and requests meanwhile."""
+
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import torch
+import tritonclient.http as triton
+from damaged_files import rewritten, with_metadata
+from serve_process import ServeProcess
+from small_detectors import SHALLOW
+from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE, wait_until
+
+from lensbox.export.pipeline import save_artifact
+from lensbox.model import FaceDetector
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+
+KEY = "admin-0123456789abcdef"
+_ADMIN = {"Authorization": f"Bearer {KEY}"}
+_FILES: dict[int, bytes] = {}
+# The disk is full while there is a file "full" beside the models.
+_FULL_DISK = """
+import errno, os, pathlib, sys, tempfile
+made, folder = tempfile.mkdtemp, pathlib.Path(sys.argv[sys.argv.index("--models") + 1])
+def mkdtemp(*arguments, **options):
+    if (folder / "full").exists():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return made(*arguments, **options)
+tempfile.mkdtemp = mkdtemp
+"""
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
+    """The files of two versions whose scores differ."""
+    path = tmp_path_factory.mktemp("versions") / "a.pt"
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        save_artifact(FaceDetector(SHALLOW).eval(), path, score_threshold=0.0109)
+        _FILES[seed] = path.read_bytes()
+    return _FILES
+
+
+class Swapping:
+    """A service over a folder with version 1 of the model `faces`, and the scores of both versions."""
+
+    def __init__(self, folder: Path, process: ServeProcess, file: bytes) -> None:
+        self.folder = folder / "faces"
+        self.process = process
+        self.file = file
+        self.client = httpx.Client(base_url=process.ready(), timeout=PATIENCE, headers=_ADMIN)
+        self.scores = {"1": self.detect().scores}
+
+    def detect(self, client: httpx.Client | None = None) -> "Answer":
+        return Answer((client or self.client).post("/v1/detect", content=self.file))
+
+    def load(self, version: int | None = None) -> httpx.Response:
+        body = {} if version is None else {"parameters": {"version": str(version)}}
+        return self.client.post("/v2/repository/models/faces/load", json=body)
+
+    def engines(self) -> set[int]:
+        """Return the processes of engines."""
+        found = set()
+        for path in Path("/proc").glob("[0-9]*/comm"):
+            with contextlib.suppress(OSError):
+                parent = int(path.with_name("stat").read_text().rpartition(")")[2].split()[1])
+                grandparent = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+                if path.read_text() == "lensbox-engine\n" and grandparent == self.process.process.pid:
+                    found.add(int(path.parent.name))
+        return found
+
+
+class Answer:
+    """The status, the version in the headers and the scores of an answer."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.status = response.status_code
+        self.version = response.headers.get("lensbox-version", "")
+        self.scores = [one["score"] for one in response.json().get("detections", [])]
+
+
+@pytest.fixture(scope="module")
+def swapping(
+    versions: dict[int, bytes], tmp_path_factory: pytest.TempPathFactory, png: bytes
+) -> Iterator[Swapping]:
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "faces").mkdir()
+    for version in versions:
+        (folder / f"faces/{version}.pt").write_bytes(versions[version])
+    options = "--models", str(folder), "--frontends", "2"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LENSBOX_ADMIN_KEY", KEY)
+        (folder / "faces/2.pt").rename(folder / "2.pt")
+        process = ServeProcess(None, *options, before=_FULL_DISK)
+    with process:
+        swapping = Swapping(folder, process, png)
+        (folder / "2.pt").rename(folder / "faces/2.pt")
+        assert swapping.load().json() == {"model_name": "faces", "model_version": "2"}
+        swapping.scores["2"] = swapping.detect().scores
+        assert swapping.scores["1"] != swapping.scores["2"]
+        yield swapping
+        swapping.client.close()
+
+
+def test_tritonclient_loads_and_unloads(swapping: Swapping) -> None:
+    url = swapping.client.base_url
+    policy = {"version_policy": {"specific": {"versions": [1]}}}
+    with triton.InferenceServerClient(f"{url.host}:{url.port}") as client:
+        with pytest.raises(InferenceServerException, match="send the admin key"):
+            client.load_model("faces")
+        client.load_model("faces", headers=_ADMIN, config=json.dumps(policy))
+        assert client.is_model_ready("faces", "1")
+        assert not client.is_model_ready("faces", "2")
+        images = triton.InferInput("images", [1, 1, 256, 256], "UINT8")
+        images.set_data_from_numpy(torch.zeros(1, 1, 256, 256, dtype=torch.uint8).numpy())
+        answer = client.infer("faces", [images]).get_response()
+        assert (answer["model_name"], answer["model_version"]) == ("faces", "1")
+        states = {row["version"]: row["state"] for row in client.get_model_repository_index()}
+        assert states == {"1": "READY", "2": "UNAVAILABLE"}
+        client.unload_model("faces", headers=_ADMIN)
+        wait_until(lambda: not swapping.engines())
+        assert not client.is_server_ready()
+        assert swapping.detect().status == 503
+        client.load_model("faces", headers=_ADMIN)
+        assert client.is_model_ready("faces", "2")
+
+
+def test_only_the_admin_key_may_load(swapping: Swapping) -> None:
+    path = "/v2/repository/models/faces/load"
+    for headers in ({}, {"Authorization": "Bearer other-0123456789abcdef"}):
+        assert (
+            httpx.post(f"{swapping.client.base_url}{path}", headers=headers, timeout=PATIENCE).status_code
+            == 401
+        )
+    bodies: list[Any] = [[], *({"parameters": wrong} for wrong in (1, {"version": "x"}, {"file:1.pt": ""}))]
+    for body in bodies:
+        assert swapping.client.post(path, json=body).status_code == 400
+
+
+def _another_torch(content: bytes) -> bytes:
+    """Return a package that was compiled for another torch."""
+    compiled = {
+        "device": "cpu",
+        "torch_version": "1.0.0",
+        "platform": "linux-x86_64",
+        "cpu_features": [],
+        "gpu_architecture": "",
+    }
+
+    def change(entries: dict[str, bytes]) -> None:
+        folder = next(iter(entries)).partition("/")[0]
+        entries[f"{folder}/archive_format"] = b"pt2"
+        with_metadata(lambda values: values.update(compiled=compiled))(entries)
+
+    return rewritten(content, change)
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("corrupt", "does not match its seal"),
+        ("other torch", "was compiled for torch 1.0.0"),
+        ("full disk", "No space left on device"),
+        ("killed", "ended with SIGKILL while it loaded"),
+    ],
+)
+def test_a_failed_load_leaves_the_old_version(
+    swapping: Swapping, versions: dict[int, bytes], case: str, message: str
+) -> None:
+    before, name = swapping.detect().version, "3.pt2" if case == "other torch" else "3.pt"
+    content, engines = bytearray(versions[1]), swapping.engines()
+    content[1000] ^= case == "corrupt"
+    file, full = swapping.folder / name, swapping.folder.parent / "full"
+    file.write_bytes(_another_torch(bytes(content)) if case == "other torch" else content)
+    if case == "full disk":
+        full.touch()
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(swapping.load)
+        if case == "killed":
+            wait_until(lambda: len(swapping.engines()) > len(engines))
+            (new,) = swapping.engines() - engines
+            os.kill(new, signal.SIGKILL)
+        response = loading.result()
+    file.unlink()
+    full.unlink(missing_ok=True)
+    assert response.status_code == 409
+    assert message in response.json()["error"]
+    wait_until(lambda: message in swapping.process.log)
+    answer = swapping.detect()
+    assert (answer.status, answer.version, answer.scores) == (200, before, swapping.scores[before])
+    wait_until(lambda: swapping.engines() == engines)
+    metrics = swapping.client.get("/metrics").text
+    assert 'lensbox_model_loads_total{model="faces",outcome="failed"}' in metrics
+
+
+def test_a_restarted_engine_serves_what_was_loaded(swapping: Swapping, versions: dict[int, bytes]) -> None:
+    assert swapping.load(1).status_code == 200
+    (swapping.folder / "1.pt").write_bytes(versions[2])
+    for engine in swapping.engines():
+        os.kill(engine, signal.SIGKILL)
+    wait_until(lambda: swapping.detect().status == 503)
+    wait_until(lambda: swapping.detect().status == 200)
+    answer = swapping.detect()
+    assert (answer.version, answer.scores) == ("1", swapping.scores["1"])
+    wait_until(lambda: 'file_changed{model="faces"} 1.0' in swapping.client.get("/metrics").text)
+    wait_until(lambda: "the file of faces version 1 has changed" in swapping.process.log)
+    (swapping.folder / "1.pt").write_bytes(versions[1])
+    swapping.process.process.send_signal(signal.SIGHUP)  # loads the newest
+    wait_until(lambda: swapping.detect().version == "2")
+
+
+def swap_under_load(swapping: Swapping, swaps: int, connections: int) -> Counter[str]:
+    """Swap while clients ask; return the number of answers by version, or by what is wrong with them."""
+    found: Counter[str] = Counter()
+    stopped = threading.Event()
+
+    def ask() -> None:
+        with httpx.Client(base_url=swapping.client.base_url, timeout=PATIENCE) as client:
+            while not stopped.is_set():
+                answer = swapping.detect(client)
+                expected = swapping.scores.get(answer.version)
+                good = answer.status == 200 and answer.scores == pytest.approx(expected, abs=1e-4)
+                found[answer.version if good else f"{answer.status} {answer.version}"] += 1
+
+    with ThreadPoolExecutor(connections) as pool:
+        for _ in range(connections):
+            pool.submit(ask)
+        try:
+            for swap in range(swaps):
+                assert swapping.load(1 + swap % 2).status_code == 200
+                before = sum(found.values())
+                wait_until(lambda: sum(found.values()) > before + connections)  # noqa: B023
+        finally:
+            stopped.set()
+    return found
+
+
+def test_no_request_fails_while_versions_swap(swapping: Swapping) -> None:
+    assert set(swap_under_load(swapping, 4, 8)) == {"1", "2"}
+    wait_until(lambda: len(swapping.engines()) == 1)
+
+
+def _memory(pid: int) -> int:
+    """Return the KiB of a process and its children, shared pages in parts."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    own = sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return own + sum(_memory(int(child)) for child in children)
+
+
+@pytest.mark.exhaustive
+def test_memory_and_answers_hold_over_many_swaps(swapping: Swapping) -> None:
+    assert set(swap_under_load(swapping, 10, 32)) == {"1", "2"}
+    wait_until(lambda: len(swapping.engines()) == 1)
+    before = _memory(swapping.process.process.pid)
+    assert set(swap_under_load(swapping, 40, 32)) == {"1", "2"}
+    wait_until(lambda: len(swapping.engines()) == 1)
+    assert _memory(swapping.process.process.pid) < 1.05 * before
