@@ -81,11 +81,11 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
         report_problems(problems + validation.problems, inputs.strict)
     recipe = {"command": command, "photographs": str(len(store)), "python": platform.python_version()}
     options = RunOptions(inputs.output, device, inputs.time_limit, started, inputs.resume, origin, recipe)
-    outcome = TrainingRun(store, config, options).train(validation)
-    if outcome.figures is not None:
-        print("\n".join(outcome.figures.lines()))
+    run = TrainingRun(store, config, options)
+    if (figures := run.train(validation)) is not None:
+        print("\n".join(figures.lines()))
     weights = inputs.output / LAST_FILE
-    print(f"wrote {weights} after {outcome.steps} steps and {outcome.seconds:.0f} s", flush=True)
+    print(f"wrote {weights} after {run.step.step} steps and {options.seconds():.0f} s", flush=True)
 
 
 def _configuration(inputs: TrainInputs, settings: dict[str, Any]) -> TrainConfig:

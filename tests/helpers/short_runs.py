@@ -11,8 +11,9 @@ import torch
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
+from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run.step import TrainStep
-from lensbox.train.run.training import Outcome, RunOptions, TrainingRun
+from lensbox.train.run.training import RunOptions, TrainingRun
 from lensbox.train.settings import TrainConfig
 
 CPU = torch.device("cpu")
@@ -69,7 +70,7 @@ def run_options(output: Path, **changes: Any) -> RunOptions:
 
 def train(
     store: ImageStore, config: TrainConfig, options: RunOptions, validation: EvaluationSet | None = None
-) -> Outcome:
+) -> Figures | None:
     return TrainingRun(store, config, options).train(validation)
 
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -62,15 +62,6 @@ class RunOptions:
         return time.monotonic() - self.started
 
 
-class Outcome(NamedTuple):
-    """The end of a run: figures of its last evaluation, None without validation data; optimiser steps of the
-    whole run; seconds since its clock began."""
-
-    figures: Figures | None
-    steps: int
-    seconds: float
-
-
 class TrainingRun:
     """A run on the photographs of a store, new or resumed from its checkpoint, compiled and captured.
 
@@ -98,8 +89,8 @@ class TrainingRun:
         if self.progress < 1:
             compile_and_capture(self.step, self.progress)
 
-    def train(self, validation: EvaluationSet | None = None) -> Outcome:
-        """Do the steps and write the files of the run.
+    def train(self, validation: EvaluationSet | None = None) -> Figures | None:
+        """Do the steps and write the files of the run. Return the figures of its end, if there is validation.
 
         Args:
             validation: photographs to score the weight average on.
@@ -127,7 +118,7 @@ class TrainingRun:
         self._do_steps(clock, reports, validation)
         reports.report(1.0, options.seconds())
         self._save(reports.best)
-        return Outcome(self._deliver(reports, validation), self.step.step, options.seconds())
+        return self._deliver(reports, validation)
 
     def _do_steps(self, clock: Clock, reports: Reports, validation: EvaluationSet | None) -> None:
         count = self.config.evaluations

@@ -36,7 +36,7 @@ def test_overfits_a_handful_of_photographs(
     config = CONFIG.replace(steps=60, evaluations=1, batch_size=4, learning_rate=8e-3, **views)
     validation = load_evaluation_set(read_labels([faces_folder])[0], workers=2)
     caplog.set_level(logging.INFO, "lensbox")
-    figures = train(store, config, run_options(tmp_path), validation).figures
+    figures = train(store, config, run_options(tmp_path), validation)
     assert figures is not None
     assert (score := figures.average_precision["all>=8"]) > 0.6
     assert any("average precision" in line for line in caplog.messages)
@@ -108,7 +108,7 @@ def test_failed_interim_evaluations_do_not_end_the_run(
         return result
 
     monkeypatch.setattr(trainer, "evaluate", broken_once)
-    figures = train(store, CONFIG.replace(evaluations=1, steps=2), run_options(tmp_path), ANY_DATA).figures
+    figures = train(store, CONFIG.replace(evaluations=1, steps=2), run_options(tmp_path), ANY_DATA)
     assert figures is not None
     assert "training goes on: boxes must be" in caplog.text
 
