@@ -61,10 +61,7 @@ ENDPOINTS = (
     Endpoint("POST", "/v2/repository/index", repository.index, "v2", errors=(400, 503)),
     _of_admin("load", repository.load),
     _of_admin("unload", repository.unload),
-    Endpoint("GET", "/v2/models/stats", v2.model_statistics),
     *_of_model("GET", "/ready", v2.model_ready),
-    *_of_model("GET", "/config", v2.model_config),
-    *_of_model("GET", "/stats", v2.model_statistics),
     *_of_model("GET", "", v2.model_metadata, ModelMetadata),
 )
 PAGES = (

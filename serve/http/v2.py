@@ -34,7 +34,7 @@ _MOST_NUMBERS = {True: 1 << 24, False: 1 << 18}
 
 async def server_metadata(request: Request) -> Any:
     """Name, version and extensions of this server."""
-    extensions = ["binary_tensor_data", "model_configuration", "model_repository", "statistics"]
+    extensions = ["binary_tensor_data", "model_repository"]
     return {"name": "lensbox", "version": request.app.version, "extensions": extensions}
 
 
@@ -57,40 +57,6 @@ async def model_ready(request: Request) -> Any:
     return {"name": served.name, "ready": True}
 
 
-async def model_config(request: Request) -> Any:
-    """Inputs, outputs and largest batch, in the form of Triton's model configuration."""
-    served = _loaded(request)
-    tensors = model_tensors(served.model.metadata)
-    settings = service_of(request).settings
-
-    def described(spec: Any) -> dict[str, Any]:
-        return {"name": spec.name, "data_type": f"TYPE_{spec.datatype}", "dims": spec.shape}
-
-    return {
-        "name": served.name,
-        "platform": "lensbox",
-        "backend": "lensbox",
-        "max_batch_size": 0,  # 0: the shapes below include the batch dimension
-        "input": [{**described(spec), "optional": spec.name != "images"} for spec in tensors.inputs],
-        "output": [described(spec) for spec in tensors.outputs],
-        "parameters": {"queue_size": {"string_value": str(settings.places)}},
-    }
-
-
-async def model_statistics(request: Request) -> Any:
-    """The number of inference requests so far, by outcome. /metrics has latencies and batches."""
-    served = _loaded(request)
-    counts = served.inferences
-    statistics = {
-        "name": served.name,
-        "version": served.version,
-        "inference_count": counts[True],
-        "execution_count": counts[True],
-        "inference_stats": {"success": {"count": counts[True]}, "fail": {"count": counts[False]}},
-    }
-    return {"model_stats": [statistics]}
-
-
 async def model_metadata(request: Request) -> Any:
     """Inputs and outputs of the model. All inputs but `images` may be left out."""
     served = _loaded(request)
@@ -104,12 +70,7 @@ async def infer(request: Request) -> Any:
     question, deadline = await _read(request, service, served)
     check_answer_size(len(question.canvases), question.wanted)
     job = CanvasJob(question.canvases, question.score_threshold, question.iou_threshold)
-    try:
-        found = await result_for(request, served.engine.submit(job, deadline.at), deadline)
-    except BaseException:
-        served.inferences[False] += 1
-        raise
-    served.inferences[True] += 1
+    found = await result_for(request, served.engine.submit(job, deadline.at), deadline)
     numbers = found.boxes.numel() + sum(values.numel() for values in found.extras.values())
     if 4 * numbers <= _INLINE:
         return infer_answer(question, served, found)

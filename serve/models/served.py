@@ -1,7 +1,6 @@
 """The models that a process answers for, and the one reference of each model that a swap moves."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
@@ -14,8 +13,7 @@ class Served:
     """One version of a model. A request holds its version from admission to the end of the answer.
 
     name: "" for the name in the artifact's metadata. is_wanted: False for a model that was unloaded.
-    in_progress: number of admitted requests. inferences: number of requests of protocol v2 in this process,
-    by success. Only the event loop changes these two.
+    in_progress: number of admitted requests; only the event loop changes it.
     """
 
     def __init__(self, engine: Engine, name: str = "", version: str = "1", is_wanted: bool = True) -> None:
@@ -24,7 +22,6 @@ class Served:
         self.version = version
         self.is_wanted = is_wanted
         self.in_progress = 0
-        self.inferences: Counter[bool] = Counter()
 
     @property
     def name(self) -> str:
