@@ -18,10 +18,14 @@ _DOCS_POLICY = (
     "style-src 'unsafe-inline' https://cdn.jsdelivr.net; img-src data: https://fastapi.tiangolo.com; "
     "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-_SECURITY_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
+_HEADERS, _DOCS_HEADERS = (
+    [
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
+        (b"content-security-policy", policy.encode()),
+    ]
+    for policy in (_POLICY, _DOCS_POLICY)
 )
 _CLOSE = (b"connection", b"close")
 
@@ -46,9 +50,8 @@ class Edge:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                policy = _DOCS_POLICY if scope["path"] == "/docs" else _POLICY
                 headers = message["headers"]
-                headers += [*_SECURITY_HEADERS, (b"content-security-policy", policy.encode())]
+                headers += _DOCS_HEADERS if scope["path"] == "/docs" else _HEADERS
                 if (served := scope.get("lensbox.model")) is not None:
                     headers += served.headers
                 if self._state.service.draining:
