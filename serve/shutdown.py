@@ -19,15 +19,18 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Shutdown:
     """Handle SIGINT, SIGTERM and SIGHUP. Make it in the main thread, once per process.
 
-    The first signal calls `ask`, which begins an orderly shutdown. While `ask` is None, the process exits
-    with 0. A second signal ends the process with 128 + the signal's number, as shells do. `timeout` seconds
-    after the first signal the kernel ends the process with SIGALRM, even if threads are stuck.
+    SIGHUP sets what `takes_reload` returns, but for the SIGHUP of a closed terminal, which is like SIGTERM.
+    The first of the other signals calls `ask`, which begins an orderly shutdown. While `ask` is None, the
+    process exits with 0. A second signal ends the process with 128 + the signal's number, as shells do.
+    `timeout` seconds after the first signal the kernel ends the process with SIGALRM, even if threads are
+    stuck.
     """
 
     def __init__(self, timeout: float) -> None:
         self.ask: Callable[[], None] | None = None
         self._timeout = timeout
         self._asked = self._reloads = False
+        self._has_terminal = os.isatty(0)
         signal.signal(signal.SIGHUP, self._note_reload)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         for number in SIGNALS:
@@ -38,8 +41,11 @@ class Shutdown:
         reloads, self._reloads = self._reloads, False
         return reloads
 
-    def _note_reload(self, number: int, _: FrameType | None) -> None:
-        self._reloads = True
+    def _note_reload(self, number: int, frame: FrameType | None) -> None:
+        if self._has_terminal and not os.isatty(0):  # the terminal was closed
+            self._handle(number, frame)
+        else:
+            self._reloads = True
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self._asked:

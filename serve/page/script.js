@@ -25,7 +25,8 @@ async function connect() {
     if ([0, 429, 503].includes(problem.status)) setTimeout(connect, RECONNECT);
     return;
   }
-  element("about").textContent = `${model.name} · on ${model.service.device}`;
+  const { service } = model;
+  element("about").textContent = `${service.model} version ${service.model_version} · on ${service.device}`;
   for (const name of ["score", "iou"]) {
     element(name).disabled = false;
     element(name).value = thresholds[`${name}_threshold`] ?? model.defaults[`${name}_threshold`];

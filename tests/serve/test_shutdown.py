@@ -3,6 +3,8 @@
 Stuck parts sleep for an hour, so that no test depends on their end.
 """
 
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from serve_process import ServeProcess, with_limits
 from services import problem_of
 from waiting import PATIENCE, wait_until
@@ -41,6 +44,18 @@ shutdown.ask = lambda: None
 print("running", flush=True)
 time.sleep(3600)
 time.sleep(3600)
+"""
+
+# Exits with 7 for an orderly shutdown, and with 8 to reload.
+_RELOAD = """
+import sys, time
+from lensbox.serve.shutdown import Shutdown
+shutdown = Shutdown(60.0)
+shutdown.ask = lambda: sys.exit(7)
+print("running", flush=True)
+while not shutdown.takes_reload():
+    time.sleep(0.01)
+sys.exit(8)
 """
 
 
@@ -89,3 +104,19 @@ def test_the_kernel_kills_a_process_at_the_shutdown_timeout() -> None:
         assert process.stdout.readline() == b"running\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == -signal.SIGALRM
+
+
+@pytest.mark.parametrize(("stdin", "code"), [("none", 8), ("terminal", 8), ("closed terminal", 7)])
+def test_sighup_asks_to_reload_unless_the_terminal_was_closed(stdin: str, code: int) -> None:
+    own, terminal = pty.openpty()
+    file = subprocess.DEVNULL if stdin == "none" else terminal
+    with subprocess.Popen([sys.executable, "-c", _RELOAD], stdin=file, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"running\n"
+        os.close(terminal)
+        if stdin == "closed terminal":
+            os.close(own)
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(PATIENCE) == code
+    if stdin != "closed terminal":
+        os.close(own)

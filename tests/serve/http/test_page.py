@@ -94,7 +94,7 @@ def page(browser: "Browser", service: httpx.Client) -> Iterator["Page"]:
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda message: errors.append(message.text) if "Policy" in message.text else None)
         page.goto("/")
-        expect(page.locator("#about")).to_have_text("face_detector · on cpu")
+        expect(page.locator("#about")).to_have_text("face_detector version 1 · on cpu")
         yield page
     assert errors == []
 
