@@ -9,7 +9,7 @@ it by itself: two threads that wake each other would leave it idle for 0.2 ms.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -24,14 +24,12 @@ _PACE_WEIGHT = 0.1
 class _Batch(NamedTuple):
     """A batch taken from the queue.
 
-    images: number of images of one call. running: number of images of its jobs. taken: time of
-    `time.monotonic`. waited: seconds in the queue of each job that has just begun. prepared: the result of
-    the jobs' `prepare`, if they have one.
+    images: their number. taken: time of `time.monotonic`. waited: seconds in the queue of each job that has
+    just begun. prepared: the result of the jobs' `prepare`, if they have one.
     """
 
     entries: list[Entry]
     images: int
-    running: int
     taken: float
     waited: list[float]
     prepared: "Future[Any] | None"
@@ -65,7 +63,7 @@ class Batches:
     @property
     def running(self) -> int:
         """Number of images of the jobs that are taken and not finished."""
-        return sum(batch.running for batch in self._taken())
+        return sum(batch.images for batch in self._taken())
 
     def fail(self, error: Exception) -> None:
         """Fail the jobs that are taken and not answered."""
@@ -109,12 +107,12 @@ class Batches:
     def _begin(self, artifact: Artifact, entries: list[Entry]) -> None:
         """Append a batch to those that are taken, and begin its preparation."""
         now = time.monotonic()
-        running = sum(entry.left for entry in entries)
-        waited = [now - entry.queued for entry in entries if not entry.results]
+        images = sum(entry.job.images for entry in entries)
+        waited = [now - entry.queued for entry in entries if not entry.part]
         prepared = None
         if entries[0].job.prepares:
             prepared = self._preparing.submit(self._prepare, artifact, entries)
-        batch = _Batch(entries, min(running, self.largest), running, now, waited, prepared)
+        batch = _Batch(entries, images, now, waited, prepared)
         with self._lock:
             self._unfinished.append(batch)
 
@@ -132,11 +130,7 @@ class Batches:
     def _finish(self, artifact: Artifact) -> None:
         """Compute the first batch."""
         batch = self._taken()[0]
-        first = batch.entries[0]
-        if first.parts is None:
-            self._answer(artifact, batch.entries, batch.prepared)
-        else:
-            self._compute_part(artifact, first, first.parts)
+        self._answer(artifact, batch.entries, batch.prepared)
         with self._lock:
             del self._unfinished[0]
         self._queue.receive()  # sends the answers, before metrics and a wait for the next preparation
@@ -165,24 +159,6 @@ class Batches:
                 entry.future.set_exception(error)
         else:
             for entry, result in zip(batch, results, strict=True):
-                entry.future.set_result(result)
-
-    def _compute_part(self, artifact: Artifact, entry: Entry, parts: Iterator[Job[Any]]) -> None:
-        """Compute one part of a large job. Finish the job, or put it back into the queue."""
-        try:
-            part = next(parts)
-            entry.results += self._computed(artifact, [part])
-            entry.left -= part.images
-            if entry.left:
-                self._queue.put_back(entry)
-                return
-            result = entry.job.joined(entry.results)
-        except Exception as error:
-            self._check(artifact)
-            if entry.begins():
-                entry.future.set_exception(error)
-        else:
-            if entry.begins():
                 entry.future.set_result(result)
 
     def _computed(

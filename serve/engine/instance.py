@@ -20,7 +20,7 @@ import torch
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import largest_batch
 from lensbox.serve.engine.batches import Batches
-from lensbox.serve.engine.job_queue import ClosedError, Entry, JobQueue, Promise, Source
+from lensbox.serve.engine.job_queue import ClosedError, JobQueue, Promise, Source, entries_of
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.settings import Settings
@@ -199,11 +199,9 @@ class Instance:
     def enqueue(self, job: Job[Any], future: Promise, deadline: float, asked: float) -> None:
         """Queue a job as `submit` does. asked: time at which the job was requested."""
         self.ready_artifact()
-        images, largest = job.images, self.batches.largest
-        self._check_time(deadline, images)
-        parts = job.parts(largest) if images > largest else None
+        self._check_time(deadline, job.images)
         try:
-            self._queue.put(Entry(job, future, deadline, parts, asked))
+            self._queue.put(*entries_of(job, future, deadline, asked, self.batches.largest))
         except ClosedError:
             self.ready_artifact()
             raise

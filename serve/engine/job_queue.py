@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -45,29 +45,86 @@ class Source(Protocol):
 class Entry:
     """A queued job with its future and deadline; times are of `time.monotonic`.
 
-    parts: remaining parts of a job that is too large for one call, else None. left: number of images still to
-    compute. results: results of the parts computed so far. nbytes: of the job.
+    part: number of the part of a large job, see `entries_of`; None for a whole job. nbytes: of the job; all
+    bytes of a large job belong to its last part.
     """
 
     job: Job[Any]
     future: Promise
     deadline: float
-    parts: Iterator[Job[Any]] | None = None
     queued: float = field(default_factory=time.monotonic)
-    results: list[Any] = field(default_factory=list)
-    left: int = field(init=False)
-    nbytes: int = field(init=False)
+    part: int | None = None
+    nbytes: int = -1
 
     def __post_init__(self) -> None:
-        self.left, self.nbytes = self.job.images, self.job.nbytes
+        self.nbytes = self.job.nbytes if self.nbytes < 0 else self.nbytes
 
     def is_given_up(self, now: float) -> bool:
         """Return whether the job is cancelled or late. now: of `time.monotonic`."""
         return self.future.cancelled() or self.deadline < now
 
     def begins(self) -> bool:
-        """Mark the job as running (a job in parts: before its result is set). Return False if cancelled."""
+        """Mark the job as running. Return False if it is cancelled."""
         return self.future.set_running_or_notify_cancel()
+
+
+def entries_of(job: Job[Any], future: Promise, deadline: float, queued: float, largest: int) -> "list[Entry]":
+    """Return the entry of a job, or those of its parts of at most `largest` images."""
+    if job.images <= largest:
+        return [Entry(job, future, deadline, queued)]
+    parts = list(job.parts(largest))
+    whole = _Whole(job, future, len(parts))
+    last = len(parts) - 1
+    return [
+        Entry(part, _Part(whole, number), deadline, queued, number, job.nbytes if number == last else 0)
+        for number, part in enumerate(parts)
+    ]
+
+
+class _Whole:
+    """The results of the parts of a large job, which can be cancelled until its last part is computed."""
+
+    def __init__(self, job: Job[Any], future: Promise, parts: int) -> None:
+        self.job = job
+        self.future = future
+        self.results: list[Any] = [None] * parts
+        self.left = parts
+        self.has_failed = False
+
+
+class _Part:
+    """The promise of one part."""
+
+    def __init__(self, whole: _Whole, number: int) -> None:
+        self._whole = whole
+        self._number = number
+
+    def cancelled(self) -> bool:
+        return self._whole.has_failed or self._whole.future.cancelled()
+
+    def set_running_or_notify_cancel(self) -> bool:
+        return not self.cancelled()
+
+    def set_result(self, result: Any) -> None:
+        whole = self._whole
+        whole.results[self._number] = result
+        whole.left -= 1
+        if whole.left:
+            return
+        try:
+            joined = whole.job.joined(whole.results)
+        except Exception as error:
+            self.set_exception(error)
+        else:
+            if whole.future.set_running_or_notify_cancel():
+                whole.future.set_result(joined)
+
+    def set_exception(self, exception: BaseException) -> None:
+        whole = self._whole
+        if not whole.has_failed:
+            whole.has_failed = True
+            if whole.future.set_running_or_notify_cancel():
+                whole.future.set_exception(exception)
 
 
 class JobQueue:
@@ -130,33 +187,26 @@ class JobQueue:
         if reason:
             raise _overloaded(reason)
 
-    def put(self, entry: Entry) -> None:
-        """Append a job. Raise OverloadError or ClosedError."""
+    def put(self, *entries: Entry) -> None:
+        """Append a job, or all parts of a large job. Raise OverloadError or ClosedError."""
         with self._lock:
             if self._closed:
                 raise ClosedError
-            reason, dropped = self._make_room(entry.nbytes)
+            reason, dropped = self._make_room(sum(entry.nbytes for entry in entries))
             if not reason:
-                self._entries.append(entry)
-                self._count(entry, 1)
+                self._entries.extend(entries)
+                for entry in entries:
+                    self._count(entry, 1)
                 if self._source is None:  # else no thread waits
                     self._changed.notify()
         _fail_late(dropped)
         if reason:
             raise _overloaded(reason)
 
-    def put_back(self, entry: Entry) -> None:
-        """Put a job back after one of its parts, even into a full or closed queue."""
-        with self._lock:
-            self._entries.appendleft(entry)
-            self._count(entry, 1)
-            self._part_was_last = True
-
     def take(self, most_images: int, running: int = 0, blocks: bool = True) -> list[Entry] | None:
         """Return the next batch; None when the queue is closed and empty.
 
-        A batch is jobs of one group with up to `most_images` images, marked as running, or one job in parts,
-        for its next part.
+        A batch is jobs of one group with up to `most_images` images, marked as running.
 
         running: number of images that are taken and not finished. Jobs with a preparation share these and the
         queued ones equally between two batches, so that one is prepared while the other is computed: clients
@@ -173,13 +223,13 @@ class JobQueue:
                 ready = bool(batch) or self._closed
                 if ready:
                     self._remove(batch)
-                    self._part_was_last = False
+                    self._part_was_last = any(entry.part is not None for entry in batch)
                 elif blocks and not dropped and self._source is None:  # else fail the dropped jobs first
                     self._changed.wait()
             _fail_late(dropped)
             if ready and not batch:
                 return None
-            if ready and (begun := [entry for entry in batch if entry.parts is not None or entry.begins()]):
+            if ready and (begun := [entry for entry in batch if entry.begins()]):
                 return begun
             if not (ready or blocks):
                 return []
@@ -241,7 +291,7 @@ class JobQueue:
 
     def _batch(self, most_images: int) -> list[Entry]:
         if self._part_was_last:
-            small = (entry for entry in self._entries if entry.parts is None)
+            small = (entry for entry in self._entries if entry.part is None)
             if batch := _of_one_group(small, most_images):
                 return batch
         return _of_one_group(self._entries, most_images)
@@ -262,9 +312,9 @@ class JobQueue:
 
     def _count(self, entry: Entry, sign: int) -> None:
         self._bytes += sign * entry.nbytes
-        self._images += sign * entry.left
-        if entry.parts is not None:
-            self._images_in_parts += sign * entry.left
+        self._images += sign * entry.job.images
+        if entry.part is not None:
+            self._images_in_parts += sign * entry.job.images
 
 
 def _of_one_group(entries: Iterable[Entry], most_images: int) -> list[Entry]:

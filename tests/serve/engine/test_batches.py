@@ -170,8 +170,8 @@ def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: 
     assert [len(part.boxes) for part in found] == [1, 2, 9, 1, 1]
     assert torch.cat([part.boxes for part in found])[:, 0, 0].tolist() == list(range(14))
     assert all(part.counts.tolist() == [1] * len(part.boxes) for part in found)
-    # Jobs of 1, 2 and 1 images share a batch. The job of 9 runs in three parts; a small job runs between.
-    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 4, 1, 4, 1]
+    # The job of 9 has parts of 4, 4 and 1; the last one shares a batch with the jobs of 1 and 2.
+    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 2, 4, 4]
 
 
 def test_small_jobs_run_between_the_parts_of_large_jobs(make: Make, fake: Any, begin: Begin) -> None:

@@ -13,9 +13,9 @@ from lensbox.serve.engine.job_queue import Entry, JobQueue
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob
 
 
-def _entry(deadline: float = math.inf, images: int = 1) -> Any:
-    parts = iter(()) if images > 1 else None  # of a large job
-    return Entry(CanvasJob(torch.zeros([images, 1, 2, 2], dtype=torch.uint8)), Future(), deadline, parts)
+def _entry(deadline: float = math.inf) -> Any:
+    job = CanvasJob(torch.zeros([1, 1, 2, 2], dtype=torch.uint8))
+    return Entry(job, Future(), deadline)
 
 
 def _coded(count: int, deadline: float = math.inf) -> list[Any]:
