@@ -15,7 +15,7 @@ def url_of_service(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     """Return the URL of /livez of a `lensbox serve` with these arguments. The last repeated option counts."""
     port = environment.get("LENSBOX_PORT", "8000")
     scheme = "https" if "LENSBOX_TLS_CERTIFICATE" in environment else "http"
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         name, _, value = argument.partition("=")
         if name == "--port":
             port = value or following
