@@ -9,11 +9,13 @@ import pytest
 import torch
 from google.protobuf import text_format
 from programs import load_example
+from torch import Tensor
 from tritonclient.grpc import model_config_pb2 as triton
 from user_detectors import RedAndBlue
 
-from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.reference import comparison_canvases
+from lensbox.model import FaceDetector
+from lensbox.model.protocol_check import named
 
 PROGRAM = "triton_server/make_repository.py"
 DETECTOR = RedAndBlue().eval()
@@ -28,32 +30,33 @@ def config_of(folder: Path) -> tuple[Any, dict[str, tuple[str, list[int]]]]:
     return config, {one.name: (triton.DataType.Name(one.data_type), list(one.dims)) for one in tensors}
 
 
-def assert_found(found: Any) -> None:
+def assert_found(detector: Any, canvases: Tensor, thresholds: tuple[float, float], found: Any) -> None:
     with torch.no_grad():
-        wanted = DETECTOR.detect(CANVASES, 0.4, 0.3)
+        wanted = named(detector.detect(canvases, *thresholds))
     assert int(wanted["counts"].sum()) > 10
     for value, expected in zip(found, wanted.values(), strict=True):
         torch.testing.assert_close(torch.as_tensor(value), expected, rtol=1e-4, atol=1e-3)
 
 
-def test_an_onnx_file_gets_constant_thresholds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "colors.onnx"
-    save_artifact(DETECTOR, path, kind="onnx")
-    assert load_example(PROGRAM, monkeypatch, tmp_path, "--onnx", path)["main"]() == 0
-    folder = tmp_path / "red_and_blue_onnx"
+def test_an_onnx_file_gets_constant_thresholds(
+    tmp_path: Path, onnx_path: Path, detector: FaceDetector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load_example(PROGRAM, monkeypatch, tmp_path, "--onnx", onnx_path)["main"]() == 0
+    folder = tmp_path / "face_detector_onnx"
     config, tensors = config_of(folder)
     assert (config.backend, config.max_batch_size) == ("onnxruntime", 32)
     assert config.HasField("dynamic_batching")
     assert config.output[2].HasField("reshape")
     assert tensors == {
-        "images": ("TYPE_UINT8", [3, 192, 320]),
-        "boxes": ("TYPE_FP32", [30, 4]),
-        "scores": ("TYPE_FP32", [30]),
+        "images": ("TYPE_UINT8", [1, 256, 256]),
+        "boxes": ("TYPE_FP32", [256, 4]),
+        "scores": ("TYPE_FP32", [256]),
         "counts": ("TYPE_INT32", [1]),
-        "labels": ("TYPE_INT64", [30]),
     }
     session = onnxruntime.InferenceSession(folder / "1" / "model.onnx", providers=["CPUExecutionProvider"])
-    assert_found(session.run([output.name for output in config.output], {"images": CANVASES.numpy()}))
+    canvases = comparison_canvases(detector)[0]
+    found = session.run([output.name for output in config.output], {"images": canvases.numpy()})
+    assert_found(detector, canvases, (0.25, 0.4), found)
 
 
 @pytest.mark.exhaustive
@@ -77,7 +80,7 @@ def test_a_detector_is_compiled_with_constant_thresholds(
     # The backend numbers the tensors by the call specification.
     inputs, outputs = (json.loads(text)[1]["children_spec"] for text in model.loader.get_call_spec())
     assert ([len(part["children_spec"]) for part in inputs], len(outputs)) == ([1, 0], 4)
-    assert_found(model(CANVASES))
+    assert_found(DETECTOR, CANVASES, (0.4, 0.3), model(CANVASES))
 
 
 def test_refuses_other_files(
