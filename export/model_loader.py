@@ -54,10 +54,10 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
         raise ArtifactError(f"{name} raised {_described(error)}") from error
     if not isinstance(module, nn.Module):
         raise ArtifactError(f"{name} must return a torch.nn.Module, got {kind_of(module)}")
-    if weights is None:
-        _logger.info("without --weights, the file holds the weights that %s gave its module", name)
-    elif not takes_weights:
+    if weights is not None and not takes_weights:
         _load_weights(module, weights)
+    elif weights is None and next(module.parameters(), None) is not None:
+        _logger.info("without --weights, the file holds the weights that %s gave its module", name)
     detector: Any = module  # the export checks the protocol
     return detector  # type: ignore[no-any-return]
 

@@ -20,7 +20,6 @@ from fake_transport import problem
 from programs import run_lensbox, run_python
 from waiting import PATIENCE
 
-from lensbox.cli.annotate import COLORS
 from lensbox.cli.main import main
 from lensbox.cli.output import Table
 from lensbox.cli.samples import save_photos
@@ -150,22 +149,6 @@ def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
     run("turned.jpg", "--annotate", drawn)
     with PIL.Image.open(drawn / "turned.jpg.png") as image:
         assert (np.asarray(image) == (57, 255, 120)).all(-1).any()
-
-
-def test_draws_classes_and_points(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extras = {"eyes": [[50, 50]], "age": 3}
-    found = [{"box": [20, 20, 90, 90], "score": 0.5, "label": "blue", "extras": extras}]
-    points = {"eyes": {"kind": "points"}, "age": {"kind": "values"}}
-    answers = {
-        "/v1/model": {"defaults": {}, "classes": ["red", "blue"], "extras": points},
-        "/v1/detect": {"width": 300, "height": 200, "detections": found},
-    }
-    transport = httpx.MockTransport(lambda request: httpx.Response(200, json=answers[request.url.path]))
-    monkeypatch.setattr("lensbox.cli.detect.Client", partial(Client, transport=transport))
-    code, stdout, _ = run("b.jpg", "--annotate", tmp_path, where="http://service")
-    assert (code, entries(stdout)[0]["detections"]) == (0, found)
-    with PIL.Image.open(tmp_path / "b.jpg.png") as drawn:
-        assert drawn.getpixel((50, 50)) == drawn.getpixel((20, 60)) == COLORS[1]
 
 
 @pytest.mark.parametrize(

@@ -84,22 +84,13 @@ def state(scale: float = 1.0) -> dict[str, torch.Tensor]:
 
 
 def test_command_of_the_documentation(folder: Path) -> None:
-    safetensors.torch.save_file(state(), folder / "w.safetensors")
-    arguments = ["--model", "mine.detectors:Bright", "--weights", "w.safetensors"]
-    arguments += ["--option", "channels=2", "--option", "title=my detector", "--output", "mine.pt"]
-    assert main(["export", *arguments]) == 0
-    artifact = load_artifact("mine.pt")
-    assert artifact.metadata.name == "my detector"
-    assert artifact.self_test().passed
-
-
-def test_functions_may_read_the_weights(folder: Path) -> None:
     torch.save(state(), folder / "w.pt")
-    arguments = ["--model", "mine.detectors:from_file", "--weights", "w.pt", "--output", "a.pt"]
-    assert main(["export", *arguments, "--score-threshold", "0.25"]) == 0
-    metadata = load_artifact("a.pt").metadata
-    assert metadata.name == "from w.pt"
-    assert (metadata.score_threshold, metadata.iou_threshold) == (0.25, 0.5)
+    arguments = ["--model", "mine.detectors:from_file", "--weights", "w.pt", "--option", "channels=2"]
+    assert main(["export", *arguments, "--score-threshold", "0.25", "--output", "mine.pt"]) == 0
+    artifact = load_artifact("mine.pt")
+    assert artifact.metadata.name == "from w.pt"
+    assert (artifact.metadata.score_threshold, artifact.metadata.iou_threshold) == (0.25, 0.5)
+    assert artifact.self_test().passed
 
 
 @pytest.mark.parametrize(
@@ -150,8 +141,6 @@ def renamed(prefix: str) -> dict[str, torch.Tensor]:
 
 
 CHECKPOINTS: dict[str, Any] = {
-    "DataParallel": renamed("module."),
-    "compiled": renamed("_orig_mod."),
     "DDP of a compiled detector": renamed("module._orig_mod."),
     "compiled part": {f"cells._orig_mod.{name[6:]}": value for name, value in state().items()},
     "AveragedModel": {"n_averaged": torch.tensor(3), **renamed("module.")},
@@ -192,17 +181,13 @@ def test_names_the_place_of_weights_that_do_not_fit(checkpoint: Any, message: st
 
 def test_parses_values_of_options() -> None:
     values = {
-        "1": 1,
         "2.5": 2.5,
         "true": True,
-        "null": None,
         '"7"': "7",
-        "large": "large",
         "[1, 2]": [1, 2],
         "": "",
         "x=y": "x=y",
         "NaN": "NaN",
-        "1e3": 1000.0,
     }
     for text, value in values.items():
         assert parse_options([f"key={text}"]) == {"key": value}

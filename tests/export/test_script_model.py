@@ -51,23 +51,13 @@ def test_warns_if_all_scores_tie(weights: Path, capfd: pytest.CaptureFixture[str
     assert load_artifact(output).self_test().passed
 
 
-@pytest.mark.parametrize(
-    ("value", "code", "message"),
-    [
-        (float("nan"), ExitCode.BAD_INPUT, "w.safetensors: the weights must be finite, got"),
-        (1e38, ExitCode.UNUSABLE, "cannot be exported: it finds nothing in any picture"),
-    ],
-)
-def test_rejects_weights_that_are_not_finite_or_overflow(
-    value: float, code: ExitCode, message: str, weights: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_rejects_weights_that_overflow(weights: Path, capfd: pytest.CaptureFixture[str]) -> None:
     detector = FaceDetector(DetectorConfig.named("small"))
-    next(detector.parameters()).data.fill_(value)
+    next(detector.parameters()).data.fill_(1e38)
     save_detector(detector, weights)
-    assert main(["export", "--weights", str(weights), "--output", str(weights.with_name("a.pt"))]) == code
-    err = capfd.readouterr().err
-    assert message in err
-    assert "Traceback" not in err
+    output = str(weights.with_name("a.pt"))
+    assert main(["export", "--weights", str(weights), "--output", output]) == ExitCode.UNUSABLE
+    assert "cannot be exported: it finds nothing in any picture" in capfd.readouterr().err
     assert list(weights.parent.iterdir()) == [weights]
 
 
