@@ -1,5 +1,7 @@
 """The messages between the supervisor and its processes, each a record through one pipe.
 
+This module does not import torch, and the supervisor unpickles nothing else.
+
 The supervisor sends a `Table` at each change, and a `Result` for each `Order`. A front end sends a `Report`
 at each change of what it uses. Tables and reports are whole states, so a front end that starts needs only
 the latest table.
@@ -68,10 +70,17 @@ class Result(NamedTuple):
     content: Any = None
 
 
+class Need(NamedTuple):
+    """Bytes of one engine on the host, and on its device (0 on a CPU)."""
+
+    host: int
+    device: int
+
+
 class Loaded(NamedTuple):
-    """What an engine tells when it is ready: the model's name, what it takes (`memory.Need`), and how long it
+    """What an engine tells when it is ready: the model's name, what it takes, and how long it
     took to load."""
 
     name: str
-    need: Any
+    need: Need
     seconds: float

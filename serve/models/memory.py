@@ -1,11 +1,11 @@
 """Memory: how much an engine has taken, and how much is left for another one beside it."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
 from lensbox.common.errors import ExitCode, LensboxError
+from lensbox.serve.models.control import Need
 
 _GIB = 1 << 30
 _CONTEXT = 1 << 29  # bytes of a CUDA context, which torch does not count
@@ -16,13 +16,6 @@ class ShortMemoryError(LensboxError):
     """The memory does not suffice for two versions."""
 
     exit_code = ExitCode.UNUSABLE
-
-
-class Need(NamedTuple):
-    """Bytes of one engine on the host, and on its device (0 on a CPU)."""
-
-    host: int
-    device: int
 
 
 def used_by_this_process(device: torch.device) -> Need:

@@ -25,8 +25,8 @@ from lensbox.serve.engine.instance import Instance
 from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.loading import load_model, observed_instance
 from lensbox.serve.models.content import Content
-from lensbox.serve.models.control import EngineAddress, Loaded
-from lensbox.serve.models.memory import Need, check_memory, used_by_this_process
+from lensbox.serve.models.control import EngineAddress, Loaded, Need
+from lensbox.serve.models.memory import check_memory, used_by_this_process
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.link import BusyWait, Link

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from lensbox.serve.models import memory
-from lensbox.serve.models.memory import Need, ShortMemoryError, check_memory, host_memory_left
+from lensbox.serve.models.control import Need
+from lensbox.serve.models.memory import ShortMemoryError, check_memory, host_memory_left
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,7 @@ def test_processes_return_the_artifacts_results(
         answers = list(pool.map(detect, files * 10))
     for engine in workers(process)["engines"]:
         assert "OMP_WAIT_POLICY=passive" in _read(engine, "environ").split("\0")
+    assert "libtorch" not in _read(process.process.pid, "maps")  # the supervisor stays small
     assert [one["code"] for one in answers[2::4]] == ["undecodable_image"] * 10
     for index, expected in alone.items():
         for answer in answers[index::4]:
