@@ -1,16 +1,17 @@
 """POST /v1/loss."""
 
+from concurrent.futures import Future
 from typing import Any
 
 from fastapi import Request
 from torch import Tensor
 
-from lensbox.serve.engine.jobs import LossJob
+from lensbox.serve.engine.jobs import Loss, LossJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import LossAnswer
 from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.requests.body import receive
-from lensbox.serve.requests.boxes import read_loss_request
+from lensbox.serve.requests.boxes import LossRequest, read_loss_request
 from lensbox.serve.requests.detect_request import NoParameters, query_parameters
 from lensbox.serve.requests.futures import result_for
 
@@ -27,10 +28,14 @@ async def loss(request: Request) -> Any:
         message = "the artifact must have a loss, got one without; serve a TorchScript artifact"
         raise ApiError(422, "no_loss", message)
     content, deadline = await receive(request, settings.max_json_bytes, settings)
-    parsing = service.json_parser.submit(read_loss_request, content, settings.max_boxes)
-    asked = await result_for(request, parsing, deadline)
-    job = LossJob(asked.predictions, asked.targets, asked.gradient)
-    found = await result_for(request, engine.submit(job, deadline.at), deadline)
+    asked: LossRequest
+
+    def compute() -> "Future[Loss]":
+        nonlocal asked
+        asked = read_loss_request(content, settings.max_boxes)
+        return engine.submit(LossJob(asked.predictions, asked.targets, asked.gradient), deadline.at)
+
+    found = await result_for(request, service.json_parser.submit(compute), deadline)
     slots = int((asked.targets[..., 3] != 0).sum())
     answer = LossAnswer(found.value, slots)
     if asked.gradient and found.gradient is None:
