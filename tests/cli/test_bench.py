@@ -30,7 +30,7 @@ def test_prints_a_table_or_json_of_several_files(
     rows = [line[len(artifact) :].split()[:2] for line in lines[3:]]
     assert rows == [["cpu", "canvases"], ["cpu", "images"]]
     copy = str(shutil.copy(artifact, tmp_path / "copy.pt"))
-    assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact, copy]) == 0
+    assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact, "--artifact", copy]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["threads"] == 1
     assert [(row["artifact"], row["device"], row["from"], row["batch"]) for row in found["rows"]] == [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lensbox.common.files import atomic_write, temporary_folder
+from lensbox.common.files import atomic_write
 
 
 def test_content_folders_and_permissions(tmp_path: Path) -> None:
@@ -67,16 +67,3 @@ def test_writes_to_devices_and_pipes(tmp_path: Path) -> None:
         os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert list(tmp_path.iterdir()) == [pipe]
-
-
-def test_a_temporary_folder_is_removed_or_names_tmpdir(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with temporary_folder() as folder:
-        (folder / "file").touch()
-    assert not folder.exists()
-    (tmp_path / "file").touch()
-    for wrong in ("missing", "file"):
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / wrong))
-        with pytest.raises(OSError, match=f"TMPDIR must name a folder .*{wrong}"), temporary_folder():
-            pass

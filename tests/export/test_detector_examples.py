@@ -107,27 +107,13 @@ def _torchvision(name: str) -> Example:
     return Example(detector, _torchvision_answers(network), [layer], 0.3 if name == "fcos" else 0.6)
 
 
-def _torchvision_answers(network: Any, labels: Sequence[int] = range(CLASSES)) -> Any:
-    """labels: the network's numbers of the detector's classes; others are left out."""
+def _torchvision_answers(network: Any) -> Any:
 
     def own(images: Tensor, score: float, iou: float) -> list[tuple[Tensor, Tensor, Tensor]]:
         network.score_thresh, network.nms_thresh = score, iou
-        answers = []
-        for found in network(list(images)):
-            known = [int(label) in labels for label in found["labels"]]
-            numbers = torch.tensor([labels.index(int(label)) for label in found["labels"][known]])
-            answers.append((found["boxes"][known], found["scores"][known], numbers))
-        return answers
+        return [(found["boxes"], found["scores"], found["labels"]) for found in network(list(images))]
 
     return own
-
-
-def _ssdlite(name: str) -> Example:
-    from ssdlite import CATEGORIES, SsdLite, make_network  # type: ignore[import-not-found]
-
-    network = make_network()
-    detector = SsdLite(network, CATEGORIES)
-    return Example(detector, _torchvision_answers(network, detector.named.tolist()), score=0.5)
 
 
 def _ultralytics(name: str) -> Example:
@@ -165,7 +151,6 @@ def _transformers(name: str) -> Example:
 _MAKERS: dict[str, Callable[[str], Example]] = {
     "fcos": _torchvision,
     "retinanet": _torchvision,
-    "ssdlite": _ssdlite,
     "yolo11": _ultralytics,
     "rtdetr": _transformers,
     "dfine": _transformers,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from picture_files import squares
 from torch import Tensor, nn
-from user_detectors import AsManySlotsAsNeeded, Brightest, BrightestRows, Landmarks, RedAndBlue
+from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, load_artifact
@@ -41,16 +41,6 @@ def test_smallest_detector_gets_all_methods(saved: Saved) -> None:
     assert found.boxes.tolist() == [[96, 32, 128, 64]]
     boxes = torch.tensor([[0.0, 0, 10, 10]])
     assert artifact.loss(boxes, boxes) == pytest.approx(0, abs=1e-6)
-
-
-def test_detectors_may_return_as_many_slots_as_needed(saved: Saved) -> None:
-    artifact, usual = saved(AsManySlotsAsNeeded()), BrightestRows()
-    assert artifact.self_test().passed
-    for image in torch.randint(0, 256, (3, 1, 64, 64), dtype=torch.uint8):
-        found = artifact.detect_image(image, score_threshold=0.52)
-        boxes, scores, counts = usual.detect(image[None], 0.52, 0.5)
-        assert torch.equal(found.scores, scores[0, : counts[0]])
-        assert torch.equal(found.boxes, boxes[0, : counts[0]].clamp(0, 64))
 
 
 def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
@@ -97,15 +87,6 @@ def test_points_and_values_keep_their_names(saved: Saved) -> None:
     corners = artifact.module.restore_points(found["corners"], geometry)
     assert corners[0, 0].tolist() == [[480, 64], [512, 96]]
     assert found["embedding"].shape == (1, 12, 6)
-
-    dark = torch.zeros_like(image)
-    first, second = artifact.detect_images([image, dark], score_threshold=0.5)
-    assert first.labels is None
-    assert torch.equal(first.extras["corners"], corners[0, :1])
-    assert torch.equal(first.extras["embedding"], found["embedding"][0, :1])
-    assert first.extras["cell"].dtype == torch.int64
-    empty = {"corners": (0, 2, 2), "embedding": (0, 6), "cell": (0,)}
-    assert {name: tuple(value.shape) for name, value in second.extras.items()} == empty
 
 
 class OwnWay(Brightest):
