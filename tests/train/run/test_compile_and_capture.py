@@ -164,19 +164,3 @@ def test_compiled_and_captured(faces_folder: Path, caplog: pytest.LogCaptureFixt
     assert step.mode == "compiled views + compiled net and loss + CUDA graph", caplog.messages
     assert all(loss > 0 for loss in run_steps(step, 4))
     assert step.is_finite()
-
-
-@pytest.mark.gpu
-def test_a_failed_capture_names_the_option_that_does_without(
-    faces_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = step_on_gpu(faces_folder, CONFIG)
-    body = step.body
-
-    def waits_for_the_device() -> None:
-        body()
-        step.is_finite()
-
-    monkeypatch.setattr(step, "body", waits_for_the_device)
-    with pytest.raises(TrainingError, match="CUDA graph failed, --no-cuda-graph trains without"):
-        compile_and_capture(step)
