@@ -49,7 +49,7 @@ _QUERIES = [
 _DETECT = [
     (_raw(b"hello"), 400, "undecodable_image", "got the text 'hello'; curl sends a file with --data-binary"),
     (_raw(b"\xff\xd8\xff", "application/x-www-form-urlencoded"), 400, "undecodable_image", "--data-binary"),
-    (_raw(b"II*\0 a TIFF"), 415, "unsupported_format", "got TIFF"),
+    (_raw(b"\0\0\0\x1cftypheic"), 415, "unsupported_format", "one of JPEG, PNG, .*, got HEIF"),
     (_raw(b""), 400, "empty_body", "got 0 bytes"),
     ({"files": {"image": b""}}, 400, "empty_image", "got 0 bytes"),
     (_raw(b"x", Content_Encoding="gzip"), 415, "unsupported_encoding", "must be identity, got 'gzip'"),
