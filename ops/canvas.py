@@ -35,15 +35,8 @@ def geometry_of_windows(geometry: Tensor, windows: Tensor) -> Tensor:
     last pixels of a JPEG file decoded at a quarter of its sides lie partly outside. Returns float32 [B, 6].
     Raises ValueError for windows of another shape.
     """
-    if windows.shape != geometry.shape:
-        raise ValueError(
-            f"windows must have the shape {geometry.shape}, one for each image, got {windows.shape}"
-        )
-    windows = windows.to(geometry)
-    # The quotient first: where a window is the whole photograph it is 1, and nothing changes by a bit.
-    scale = geometry[:, 0:2] * (geometry[:, 4:6] / (windows[:, 2:4] - windows[:, 0:2]))
-    offset = geometry[:, 2:4] - windows[:, 0:2] * scale
-    return torch.cat([scale, offset, windows[:, 4:6]], dim=1)
+    shifted: Tensor = torch.ops.lensbox.geometry_of_windows(geometry, windows)
+    return shifted
 
 
 def cut_into_batches(images: Tensor, sizes: list[int]) -> list[Tensor]:
@@ -71,56 +64,34 @@ def cut_into_batches(images: Tensor, sizes: list[int]) -> list[Tensor]:
 
 
 def restore_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
-    """Boxes of canvases in the pixels of the photographs, clipped to them.
+    """Return boxes of canvases in pixels of the photographs, clipped to the photographs.
 
     boxes: float32 [..., 4], xyxy in canvas pixels, with a geometry of [6]; or [B, ..., 4] with [B, 6].
     Returns the shape of `boxes`. Raises ValueError for other shapes.
     """
-    if boxes.dim() == 0 or boxes.shape[-1] != 4:
-        raise ValueError(f"boxes must have the shape [..., 4], got {boxes.shape}")
-    geometry = _beside("boxes", boxes, geometry).unsqueeze(-2)
-    corners = _restored(boxes.unflatten(-1, [2, 2]), geometry)
-    return torch.minimum(corners.clamp(min=0.0), geometry[..., 4:6]).flatten(-2)
+    restored: Tensor = torch.ops.lensbox.restore_boxes(boxes, geometry)
+    return restored
 
 
 def place_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
-    """Boxes of photographs in the pixels of their canvases, not clipped: the inverse of `restore_boxes`.
+    """Return boxes of photographs in pixels of their canvases, not clipped: the inverse of `restore_boxes`.
 
     boxes: float32 [..., 4], xyxy in pixels of the photograph, with a geometry of [6]; or [B, ..., 4] with
     [B, 6]. Returns the shape of `boxes`. Raises ValueError for other shapes.
     """
     if boxes.dim() == 0 or boxes.shape[-1] != 4:
         raise ValueError(f"boxes must have the shape [..., 4], got {boxes.shape}")
-    geometry = _beside("boxes", boxes, geometry).unsqueeze(-2)
+    if geometry.dim() == 2:
+        geometry = geometry.view([geometry.shape[0]] + [1] * (boxes.dim() - 1) + [6])
     corners: Tensor = boxes.unflatten(-1, [2, 2])
     return (corners * geometry[..., 0:2] + geometry[..., 2:4]).flatten(-2)
 
 
 def restore_points(points: Tensor, geometry: Tensor) -> Tensor:
-    """Points of canvases in the pixels of the photographs; they may lie outside, as half-hidden things do.
+    """Return points of canvases in pixels of the photographs, outside of which half-hidden things may lie.
 
     points: float32 [..., 2], xy in canvas pixels, with a geometry of [6]; or [B, ..., 2] with [B, 6]. Returns
     the shape of `points`. Raises ValueError for other shapes.
     """
-    if points.dim() == 0 or points.shape[-1] != 2:
-        raise ValueError(f"points must have the shape [..., 2], got {points.shape}")
-    return _restored(points, _beside("points", points, geometry))
-
-
-def _restored(points: Tensor, geometry: Tensor) -> Tensor:
-    """Points of canvases in the pixels of the photographs, for shapes that broadcast."""
-    return (points - geometry[..., 2:4]) / geometry[..., 0:2]
-
-
-def _beside(name: str, values: Tensor, geometry: Tensor) -> Tensor:
-    """The geometry in a shape that broadcasts with the values: [6], or [B, 1, ..., 1, 6]."""
-    if geometry.dim() not in [1, 2] or geometry.shape[-1] != 6:
-        raise ValueError(f"geometry must have the shape [6] or [B, 6], got {geometry.shape}")
-    if geometry.dim() == 1:
-        return geometry
-    if values.dim() < 2 or values.shape[0] != geometry.shape[0]:
-        raise ValueError(
-            f"{name} must have the shape [B, ..., {values.shape[-1]}] for a geometry of {geometry.shape}, "
-            f"got {values.shape}"
-        )
-    return geometry.view([geometry.shape[0]] + [1] * (values.dim() - 2) + [6])
+    restored: Tensor = torch.ops.lensbox.restore_points(points, geometry)
+    return restored

@@ -58,4 +58,9 @@ TORCH_LIBRARY(lensbox, m) {
       "letterbox(Tensor[] images, int height, int width, int channels=1, int fill=0)"
       " -> (Tensor canvases, Tensor geometry)",
       compliant);
+
+  // Composed of torch's ops: without kernels of their own.
+  m.def("restore_boxes(Tensor boxes, Tensor geometry) -> Tensor", compliant);
+  m.def("restore_points(Tensor points, Tensor geometry) -> Tensor", compliant);
+  m.def("geometry_of_windows(Tensor geometry, Tensor windows) -> Tensor", compliant);
 }

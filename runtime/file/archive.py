@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
 from lensbox.runtime.file.kinds import FileKind, kind_of_archive
 from lensbox.runtime.file.metadata import MAX_METADATA_SIZE, METADATA_FILE, ArtifactMetadata
-from lensbox.runtime.file.onnx_model import read_properties
 from lensbox.runtime.file.seal import check_seal
 
 INPUTS = ("images", "score_threshold", "iou_threshold")  # names of the inputs of ONNX models
@@ -58,7 +59,7 @@ def open_file(data: bytes, name: str) -> ArtifactFile:
     try:
         if looks_like_onnx(data):
             check_seal(data)
-            return ArtifactFile(data, name, "onnx", _metadata(read_properties(data).get(METADATA_FILE)))
+            return ArtifactFile(data, name, "onnx", _metadata(_onnx_metadata(data)))
         if not data.startswith(b"PK"):
             raise ValueError(_rejection(data))
         check_seal(data)
@@ -131,6 +132,18 @@ def _check_extent(data: bytes, infos: Sequence[zipfile.ZipInfo]) -> None:
         raise ValueError(
             f"must be an archive from its first byte on, of {stated} entries, got {len(infos)} entries"
         )
+
+
+def _onnx_metadata(data: bytes) -> bytes | None:
+    """Return the property `lensbox.json` of an ONNX model.
+
+    Raise ValueError if the model is malformed or has external data, non-standard operators, functions,
+    training information, or two properties with one name.
+    """
+    import lensbox.ops  # noqa: F401 (late: other files are read without the op library)
+
+    file = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    return bytes(torch.ops.lensbox_runtime.onnx_metadata(file).numpy()) or None
 
 
 def _metadata(text: bytes | None) -> ArtifactMetadata:

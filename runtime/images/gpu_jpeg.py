@@ -4,10 +4,7 @@ nvJPEG, the library that reaches it, comes with torchvision, with CUDA, and as t
 Other kinds of files, damaged files and other machines are left to the CPU.
 """
 
-import importlib.util
-import threading
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,11 +23,6 @@ _LEAST_BATCH = 16
 
 # The decoder rejects larger files (`jpeg_scan.h`).
 _MAX_BYTES = 1 << 19
-
-# Compute capabilities whose decoder was compared with libjpeg-turbo, and the version of nvJPEG that was used.
-_COMPARED = ((9, 0),)  # H100, H200
-_LIBRARY = "libnvjpeg.so.13"
-_BESIDE_TORCH = ("nvidia/cu13/lib/libnvjpeg.so.13", "torchvision.libs/libnvjpeg*.so.13")
 
 
 class CodedPhoto(NamedTuple):
@@ -162,32 +154,8 @@ def gpu_jpeg_decoder(
 def _reason_against(device: torch.device) -> str | None:
     if device.type != "cuda":
         return f"the detector is on the device {device.type}"
-    if torch.cuda.get_device_capability(device) not in _COMPARED:
-        return f"{torch.cuda.get_device_name(device)} is not known to decode as the CPU does"
-    # Not imported here: a detector that needs no op library, such as one of ONNX, has none loaded.
-    if not hasattr(torch.ops.lensbox_jpeg, "open_nvjpeg"):
+    # Not imported here: a detector that needs no op library has none loaded.
+    if not hasattr(torch.ops.lensbox_jpeg, "decoder_fault"):
         return "the op library, which calls nvJPEG, is not loaded"
-    if not _open_nvjpeg(device):
-        return f"nvJPEG ({_LIBRARY}) was not found, or finds no JPEG decoder in the GPU"
-    return None
-
-
-_opening = threading.Lock()
-
-
-def _open_nvjpeg(device: torch.device) -> bool:
-    with _opening:
-        return _opened(device)
-
-
-@lru_cache
-def _opened(device: torch.device) -> bool:
-    return any(torch.ops.lensbox_jpeg.open_nvjpeg(library, device) for library in _libraries())
-
-
-def _libraries() -> Iterator[str]:
-    yield _LIBRARY
-    spec = importlib.util.find_spec("torch")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        for place in _BESIDE_TORCH:
-            yield from map(str, sorted(Path(folder).parent.glob(place)))
+    fault: str = torch.ops.lensbox_jpeg.decoder_fault(device)
+    return fault or None

@@ -18,7 +18,7 @@ from lensbox.runtime.op_library import registered_schemas
 def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: Path) -> None:
     metadata = load_artifact(artifact_path).metadata
     values = json.loads(metadata.to_json())
-    ops = ("letterbox", "masked_giou_loss", "padded_nms")
+    ops = ("geometry_of_windows", "letterbox", "masked_giou_loss", "padded_nms", "restore_boxes")
     expected = {
         "format_version": 2,
         "name": "face_detector",

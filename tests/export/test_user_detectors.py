@@ -14,7 +14,12 @@ from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.file.metadata import Canvas
 
-LENSBOX_OPS = ["lensbox::letterbox", "lensbox::masked_giou_loss"]
+LENSBOX_OPS = [
+    "lensbox::geometry_of_windows",
+    "lensbox::letterbox",
+    "lensbox::masked_giou_loss",
+    "lensbox::restore_boxes",
+]
 Saved = Callable[[nn.Module], Artifact]
 
 

@@ -150,6 +150,11 @@ def _kinds(inputs: Inputs) -> Tensor:
     return inputs.pred[..., 0].long() % 2
 
 
+def _geometry(inputs: Inputs) -> Tensor:
+    """Return numbers above 0, float32 [B, 6]."""
+    return torch.cat([inputs.pred[:, 0], inputs.pred[:, 1]], 1)[:, :6].abs() + 1
+
+
 BOTH = [True, True]
 
 SAMPLES = [
@@ -211,4 +216,7 @@ SAMPLES = [
     ),
     Sample("letterbox", "letterbox", lambda i: (list(i.photographs), 32, 48, 1, 0)),
     Sample("letterbox in colour", "letterbox", lambda i: (list(i.photographs), 300, 64, 3, 114)),
+    Sample("restored boxes", "restore_boxes", lambda i: (i.pred, _geometry(i)), trains=(0,)),
+    Sample("restored points", "restore_points", lambda i: (i.pred[..., :2], _geometry(i)), trains=(0, 1)),
+    Sample("windows", "geometry_of_windows", lambda i: (_geometry(i), _geometry(i).cumsum(1)), trains=(0,)),
 ]

@@ -148,4 +148,17 @@ std::vector<std::vector<Detection>> collect(const DetectorModule& module, const 
   return detections;
 }
 
+DetectionTensors tensors_of(const std::vector<Detection>& detections) {
+  const auto count = static_cast<int64_t>(detections.size());
+  DetectionTensors tensors{at::empty({count, 4}, at::kFloat), at::empty({count}, at::kFloat),
+                           at::empty({count}, at::kLong)};
+  float* box = tensors.boxes.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < count; ++i) {
+    box = std::ranges::copy(detections[i].box, box).out;
+    tensors.scores.mutable_data_ptr<float>()[i] = detections[i].score;
+    tensors.labels.mutable_data_ptr<int64_t>()[i] = detections[i].label;
+  }
+  return tensors;
+}
+
 }  // namespace lensbox

@@ -1,90 +1,31 @@
 #include "detect/gpu_jpeg.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <dlfcn.h>
 #include <lensbox/error.h>
 #include <lensbox/torch/tensors.h>
 
-#include <algorithm>
-#include <map>
-#include <mutex>
 #include <utility>
 
 #include "images/decoders.h"
-#include "model/machine.h"
+#include "model/op_library.h"
 
 namespace lensbox {
 namespace {
 
 namespace fs = std::filesystem;
 
-// As in runtime/images/gpu_jpeg.py.
-constexpr size_t kLeastBatch = 16;
-constexpr const char* kComparedArchitecture = "sm_90";  // H100, H200
-constexpr const char* kOpenNvjpeg = "lensbox_jpeg::open_nvjpeg";
-constexpr const char* kLibrary = "libnvjpeg.so.13";
+constexpr size_t kLeastBatch = 16;  // as in runtime/images/gpu_jpeg.py
+constexpr const char* kDecoderFault = "lensbox_jpeg::decoder_fault";
 
-std::optional<c10::OperatorHandle> find_op(const std::string& name) {
-  return c10::Dispatcher::singleton().findSchema({name, ""});
-}
-
-// Call an op of the op library, which this library does not link.
-template <class... Arguments>
-c10::IValue call_op(const std::string& name, Arguments&&... arguments) {
-  const auto op = find_op(name);
-  TORCH_CHECK(op, "the op ", name, " is not registered: load a newer op library");
-  torch::jit::Stack stack{c10::IValue(std::forward<Arguments>(arguments))...};
-  op->callBoxed(stack);
-  return stack.back();
-}
-
-// Return where nvJPEG may be: by its name, then where pip installs it beside libtorch.
-std::vector<std::string> nvjpeg_libraries() {
-  std::vector<std::string> libraries{kLibrary};
-  Dl_info torch;
-  if (dladdr(reinterpret_cast<const void*>(&at::globalContext), &torch) == 0) return libraries;
-  std::error_code error;
-  // .../site-packages/torch/lib/libtorch_cpu.so
-  const fs::path packages = fs::canonical(torch.dli_fname, error).parent_path().parent_path().parent_path();
-  if (error) return libraries;
-  libraries.push_back((packages / "nvidia/cu13/lib" / kLibrary).string());
-  for (auto entry = fs::directory_iterator(packages / "torchvision.libs", error);
-       !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with("libnvjpeg") && name.ends_with(".so.13"))
-      libraries.push_back(entry->path().string());
-  }
-  return libraries;
-}
-
-// Open nvJPEG once for each device. Returns whether the device's decoder is open.
-bool open_nvjpeg(c10::Device device) {
-  static std::mutex mutex;
-  static std::map<c10::DeviceIndex, bool> opened;
-  const std::lock_guard lock(mutex);
-  const auto [found, is_new] = opened.try_emplace(device.index(), false);
-  if (is_new) {
-    found->second = std::ranges::any_of(nvjpeg_libraries(), [&](const std::string& library) {
-      return call_op(kOpenNvjpeg, library, device).toBool();
-    });
-  }
-  return found->second;
-}
-
-// Return why the GPU cannot decode, or "".
+// Return why the device cannot decode, or "".
 std::string reason_against(c10::Device device) {
   if (!device.is_cuda()) return "the detector is on the device " + device.str();
-  if (const std::string gpu = gpu_architecture(device); gpu != kComparedArchitecture) {
-    return "a GPU of architecture " + gpu + " is not known to decode as the CPU does";
+  if (!c10::Dispatcher::singleton().findSchema({kDecoderFault, ""})) {
+    return "the op library, which calls nvJPEG, is not loaded";
   }
-  if (!find_op(kOpenNvjpeg)) return "the op library, which calls nvJPEG, is not loaded";
-  if (!open_nvjpeg(device)) {
-    return std::string("nvJPEG (") + kLibrary + ") was not found, or finds no JPEG decoder in the GPU";
-  }
-  return "";
+  return call_op(kDecoderFault, device).toStringRef();
 }
 
 }  // namespace

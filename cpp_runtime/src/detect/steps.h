@@ -38,6 +38,14 @@ Found restore(const DetectorModule& module, const Found& found, const at::Tensor
 // ArtifactError for counts outside of the slots and for labels without a class.
 std::vector<std::vector<Detection>> collect(const DetectorModule& module, const Found& found);
 
+// Detections as tensors on the CPU.
+struct DetectionTensors {
+  at::Tensor boxes;   // float32 [n, 4]
+  at::Tensor scores;  // float32 [n]
+  at::Tensor labels;  // int64 [n]
+};
+DetectionTensors tensors_of(const std::vector<Detection>& detections);
+
 // --- detector.cpp ---
 
 // Wait for the detections of detect_tensors, and return those of each photograph. Throws as the function
@@ -46,7 +54,7 @@ std::vector<std::vector<Detection>> collect(const Detector& detector, const Foun
 
 // --- tiles.cpp ---
 
-// Tiles of large photographs: docs/tiles.md has the rule, runtime/detect/tiles.py the same in Python.
+// Tiles of large photographs: docs/tiles.md has the rule, which the op library computes.
 
 // Throw InputError for a specification out of its range.
 void check_tiles(const TileSpec& spec);
@@ -66,12 +74,8 @@ std::vector<Detection> merge_tiles(std::vector<std::vector<Detection>> found, co
 
 // --- self_test.cpp ---
 
-// Run the self-test stored in the artifact: detection in a small image and the loss of a few boxes. Throws
-// ArtifactError if it cannot be run.
+// Run the self-test stored in the artifact: detection in a small image and the loss of a few boxes, compared
+// by the rule of docs/artifact.md, "The self-test". Throws ArtifactError if the self-test cannot be run.
 SelfTestReport run_self_test(const Detector& detector);
-
-// Compare results with the stored ones: detections as sets, by the rule of docs/artifact.md, "The self-test".
-SelfTestReport compare_with_stored(const Metadata& metadata, const std::vector<Detection>& detections,
-                                   double loss, bool on_cpu);
 
 }  // namespace lensbox

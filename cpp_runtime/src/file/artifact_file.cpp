@@ -15,6 +15,7 @@
 #include "file/metadata.h"
 #include "file/metadata_limits.h"
 #include "file/seal.h"
+#include "onnx_model.h"  // of the op library
 
 namespace lensbox {
 namespace {
@@ -26,6 +27,7 @@ constexpr const char* kMetadata = "extra/lensbox.json";
 constexpr const char* kNoMetadata =
     "is not a Lensbox artifact: it holds no lensbox.json; `lensbox export` writes artifacts";
 constexpr const char* kPackageMark = "archive_format";  // in all archives of torch.export
+constexpr char kOnnxFirstField = '\x08';  // ModelProto.ir_version, which every writer puts first
 constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
 
 class BytesReader : public caffe2::serialize::ReadAdapterInterface {
@@ -115,14 +117,18 @@ void read_archive(const fs::path& path, ArtifactFile& file) {
 }
 
 void read_onnx(const fs::path& path, ArtifactFile& file) {
-  const OnnxModel model = read_onnx_model(*file.bytes);
-  if (!model.fault.empty()) fail_artifact(path, model.fault);
-  if (!model.metadata) fail_artifact(path, kNoMetadata);
-  if (model.metadata->size() > kMostMetadata) {
-    fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +
-                            std::to_string(model.metadata->size()));
+  std::optional<std::string> metadata;
+  try {
+    metadata = onnx::read_metadata(*file.bytes);
+  } catch (const onnx::ModelError& error) {
+    fail_artifact(path, error.what());
   }
-  file.metadata = parse_metadata(*model.metadata, path);
+  if (!metadata) fail_artifact(path, kNoMetadata);
+  if (metadata->size() > kMostMetadata) {
+    fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +
+                            std::to_string(metadata->size()));
+  }
+  file.metadata = parse_metadata(*metadata, path);
   file.metadata.file_kind = FileKind::kOnnx;
 }
 
@@ -144,7 +150,7 @@ ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::pa
   ArtifactFile file{.bytes = std::make_shared<const std::string>(read_bytes(path)), .metadata = {}};
   const std::string_view bytes = *file.bytes;
   if (public_key) require_signature(bytes, path, *public_key);
-  const bool is_onnx = looks_like_onnx(bytes);
+  const bool is_onnx = bytes.starts_with(kOnnxFirstField);
   if (!is_onnx && !bytes.starts_with("PK")) fail_artifact(path, "is not an artifact" + what_else(bytes));
   if (const std::string fault = seal_fault(bytes); !fault.empty()) fail_artifact(path, fault);
   if (is_onnx) {

@@ -92,7 +92,7 @@ Ort::SessionOptions session_options(int threads) {
   options.SetInterOpNumThreads(1);
   // Log only errors that end a call: the warnings are advice for the export.
   options.SetLogSeverityLevel(ORT_LOGGING_LEVEL_FATAL);
-  // Do not accept onnxruntime's own format, which read_onnx_model does not check.
+  // Do not accept onnxruntime's own format, which read_artifact_file does not check.
   options.AddConfigEntry("session.load_model_format", "ONNX");
   return options;
 }

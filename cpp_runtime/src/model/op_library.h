@@ -1,9 +1,11 @@
 #pragma once
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Device.h>
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lensbox {
@@ -21,5 +23,21 @@ std::vector<std::filesystem::path> open_op_libraries(std::vector<std::filesystem
 // `libraries` are the open ones, for the message.
 void require_ops(const std::vector<std::string>& schemas, c10::Device device,
                  const std::vector<std::filesystem::path>& libraries);
+
+// Call an op of the op library, which this library does not link, and return its results.
+template <class... Arguments>
+torch::jit::Stack call_ops(const std::string& name, Arguments&&... arguments) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+  TORCH_CHECK(op, "the op ", name, " is not registered: load a newer op library");
+  torch::jit::Stack stack{c10::IValue(std::forward<Arguments>(arguments))...};
+  op->callBoxed(stack);
+  return stack;
+}
+
+// Call an op that has one result.
+template <class... Arguments>
+c10::IValue call_op(const std::string& name, Arguments&&... arguments) {
+  return call_ops(name, std::forward<Arguments>(arguments)...).back();
+}
 
 }  // namespace lensbox

@@ -1,12 +1,15 @@
 // Decodes JPEG files on a GPU, from bytes to planes: nvJPEG's hardware decodes them while a kernel finds out
 // which ones are sound.
 
+#include <ATen/Context.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <dlfcn.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
@@ -21,6 +24,10 @@ namespace lensbox {
 namespace {
 
 #ifdef LENSBOX_WITH_CUDA
+// The GPUs whose decoder was compared with libjpeg-turbo, and the version of nvJPEG that was used.
+constexpr const char* kComparedArchitecture = "sm_90";  // H100, H200
+constexpr const char* kLibrary = "libnvjpeg.so.13";
+
 // nvJPEG's decoder of a device serves one call at a time.
 std::mutex& decoder_mutex() {
   static std::mutex mutex;
@@ -32,10 +39,48 @@ at::Device numbered(at::Device device) {
   return device.has_index() ? device : at::Device(at::kCUDA, c10::cuda::current_device());
 }
 
-bool open_nvjpeg(const std::string& library, at::Device device) {
-  const c10::cuda::CUDAGuard guard(numbered(device));
+// Return where nvJPEG may be: by its name, then where pip installs it beside libtorch.
+std::vector<std::string> nvjpeg_libraries() {
+  namespace fs = std::filesystem;
+  std::vector<std::string> libraries{kLibrary};
+  Dl_info torch;
+  if (dladdr(reinterpret_cast<const void*>(&at::globalContext), &torch) == 0) return libraries;
+  std::error_code error;
+  // .../site-packages/torch/lib/libtorch_cpu.so
+  const fs::path packages = fs::canonical(torch.dli_fname, error).parent_path().parent_path().parent_path();
+  if (error) return libraries;
+  libraries.push_back((packages / "nvidia/cu13/lib" / kLibrary).string());
+  for (auto entry = fs::directory_iterator(packages / "torchvision.libs", error);
+       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.rfind("libnvjpeg", 0) == 0 && name.find(".so.13") != std::string::npos)
+      libraries.push_back(entry->path().string());
+  }
+  return libraries;
+}
+
+// Open nvJPEG once for each device. Return whether the device's decoder is open.
+bool open_nvjpeg(at::Device device) {
+  static std::map<c10::DeviceIndex, bool> opened;
+  const c10::cuda::CUDAGuard guard(device);
   const std::lock_guard<std::mutex> lock(decoder_mutex());
-  return lensbox_cuda_open_nvjpeg(library.c_str());
+  const auto [found, is_new] = opened.try_emplace(device.index(), false);
+  if (is_new) {
+    for (const std::string& library : nvjpeg_libraries())
+      found->second = found->second || lensbox_cuda_open_nvjpeg(library.c_str());
+  }
+  return found->second;
+}
+
+std::string gpu_fault(at::Device device) {
+  int major = 0, minor = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device.index()));
+  const std::string architecture = "sm_" + std::to_string(major) + std::to_string(minor);
+  if (architecture != kComparedArchitecture)
+    return "a GPU of architecture " + architecture + " is not known to decode as the CPU does";
+  if (open_nvjpeg(device)) return "";
+  return std::string("nvJPEG (") + kLibrary + ") was not found, or finds no JPEG decoder in the GPU";
 }
 
 // The streams of a device, beside those that compute, and before these: their kernels are short. torch keeps
@@ -268,15 +313,21 @@ std::vector<Tensor> decoded(at::TensorList files, at::Device device, bool with_c
   return found;
 }
 #else
-bool open_nvjpeg(const std::string& /*library*/, at::Device /*device*/) {
-  return false;
-}
-
 std::vector<Tensor> decoded(at::TensorList /*files*/, at::Device /*device*/, bool /*with_colors*/) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "lensbox_jpeg: files are decoded by CUDA, and this liblensbox_ops was ",
                               "built without CUDA");
 }
 #endif
+
+// Return why a device cannot decode JPEG files, or "".
+std::string decoder_fault(at::Device device) {
+  if (!device.is_cuda()) return "the detector is on the device " + device.str();
+#ifdef LENSBOX_WITH_CUDA
+  return gpu_fault(numbered(device));
+#else
+  return "this liblensbox_ops was built without CUDA";
+#endif
+}
 
 std::vector<Tensor> decode_luma(at::TensorList files, at::Device device) {
   return decoded(files, device, false);
@@ -290,7 +341,7 @@ std::vector<Tensor> decode_rgb(at::TensorList files, at::Device device) {
 }  // namespace lensbox
 
 TORCH_LIBRARY_FRAGMENT(lensbox_jpeg, m) {
-  m.def("open_nvjpeg(str library, Device device) -> bool", lensbox::open_nvjpeg);
+  m.def("decoder_fault(Device device) -> str", lensbox::decoder_fault);
   m.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_luma);
   m.def("decode_rgb(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_rgb);
 }

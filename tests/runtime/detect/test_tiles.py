@@ -108,6 +108,11 @@ def test_classes_do_not_suppress_each_other() -> None:
     assert merged.labels.tolist() == [0, 1]
 
 
+def test_counts_must_fit_the_boxes() -> None:
+    with pytest.raises(ValueError, match=r"counts must be .*got \[1, 1\] for boxes \[1, 4\] and 2 windows"):
+        merge_tiles(found(PART), [1, 1], WINDOWS, 560, 192, 0.5)
+
+
 def test_finds_small_objects_in_a_large_photograph(colors: Artifact) -> None:
     """Squares of 24 pixels: the whole photograph shows them at 6, the tiles at 24."""
     pixels = torch.full((3, 768, 1280), 114, dtype=torch.uint8)

@@ -1,13 +1,18 @@
+// The walk of an ONNX model's protocol buffer, before a runtime parses it. ONNX files are data and may come
+// from strangers, with two exceptions: external data, by which a model reads other files or memory, and
+// operators outside the standard domains. The op `lensbox_runtime::onnx_metadata` and the C++ runtime share
+// this code.
+#pragma once
+
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 
-#include "file/artifact_file.h"
+namespace lensbox::onnx {
 
-namespace lensbox {
-namespace {
-
-constexpr char kFirstField = '\x08';  // ModelProto.ir_version, which every writer puts first
 constexpr std::string_view kMetadataKey = "lensbox.json";
 constexpr int kMaxMessageDepth = 100;  // the limit of protobuf's parser
 
@@ -118,7 +123,7 @@ struct Properties {
 };
 
 // StringStringEntryProto: key (1) and value (2).
-void read_entry(std::string_view bytes, Properties& properties) {
+inline void read_entry(std::string_view bytes, Properties& properties) {
   std::string_view key;
   std::string_view value;
   Fields fields(bytes);
@@ -131,11 +136,11 @@ void read_entry(std::string_view bytes, Properties& properties) {
   if (key == kMetadataKey) properties.metadata = value;
 }
 
-bool is_standard(std::string_view domain) {
+inline bool is_standard(std::string_view domain) {
   return domain.empty() || domain == "ai.onnx";
 }
 
-void walk(Message message, std::string_view bytes, int depth, Properties& properties) {
+inline void walk(Message message, std::string_view bytes, int depth, Properties& properties) {
   if (depth > kMaxMessageDepth) {
     throw ModelError("is nested too deeply: more than " + std::to_string(kMaxMessageDepth) + " levels");
   }
@@ -163,20 +168,14 @@ void walk(Message message, std::string_view bytes, int depth, Properties& proper
   }
 }
 
-}  // namespace
-
-bool looks_like_onnx(std::string_view bytes) {
-  return bytes.starts_with(kFirstField);
+// Return the property lensbox.json of a serialized model. Throws ModelError, whose message continues the
+// file's name, if any tensor (initializers, attributes, sub-graphs) has external data, if any operator is not
+// one of ONNX's standard, if the model has functions or training information, two properties of one key, or a
+// malformed field.
+inline std::optional<std::string> read_metadata(std::string_view model) {
+  Properties properties;
+  walk(Message::kModel, model, 0, properties);
+  return properties.metadata;
 }
 
-OnnxModel read_onnx_model(std::string_view bytes) {
-  try {
-    Properties properties;
-    walk(Message::kModel, bytes, 0, properties);
-    return {.fault = "", .metadata = properties.metadata};
-  } catch (const ModelError& error) {
-    return {.fault = error.what(), .metadata = {}};
-  }
-}
-
-}  // namespace lensbox
+}  // namespace lensbox::onnx
