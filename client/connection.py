@@ -24,7 +24,8 @@ _NO_ANSWER = (httpx.RequestError, UnicodeError)
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
 _SHOWN = 200  # characters of an unexpected answer in a message
 # Variables of the environment that httpx reads, in capitals; it reads proxies in small letters, too.
-_VARIABLES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE")
+_PROXIES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_CERTIFICATES = ("SSL_CERT_DIR", "SSL_CERT_FILE")
 
 Typed = TypeVar("Typed")
 
@@ -63,7 +64,8 @@ class Connection:
                 transport=transport,
             )
         except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
-            detail = f"the proxies and certificates must be usable by httpx: {error}{_environment()}"
+            detail = f"httpx must be able to use proxies and certificates: {error}"
+            detail += _set(_PROXIES + _CERTIFICATES)
             raise ServiceError(None, "no_answer", detail) from error
         self._timeout = timeout
         self._retries = retries
@@ -110,7 +112,7 @@ class Connection:
             detail = f"{self._http.base_url} gave no answer within {self._timeout:g} seconds"
             raise ServiceError(None, "no_answer", detail) from error
         except _NO_ANSWER as error:
-            reason = f"{error or type(error).__name__}{_environment()}"
+            reason = f"{error or type(error).__name__}{_set(_PROXIES)}"
             detail = f"{self._http.base_url} cannot be reached: {reason}"
             retry_after = 0.0 if isinstance(error, _BROKEN) else None
             raise ServiceError(None, "no_answer", detail, retry_after=retry_after) from error
@@ -143,9 +145,9 @@ def _wait(state: RetryCallState) -> float:
     return wait * random.uniform(1.0, 1.25)
 
 
-def _environment() -> str:
-    """Return the variables of the environment that httpx uses, for messages."""
-    names = [name for name in sorted(os.environ) if name.upper() in _VARIABLES and os.environ[name]]
+def _set(variables: tuple[str, ...]) -> str:
+    """Return which of these variables the environment sets, for messages."""
+    names = [name for name in sorted(os.environ) if name.upper() in variables and os.environ[name]]
     return f"; the environment sets {', '.join(names)}" if names else ""
 
 
