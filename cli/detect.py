@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from lensbox.cli.coco import CocoResults
 from lensbox.cli.command import FILE, OPS, Command, device_name, fraction
 from lensbox.cli.files import ListedFile, list_files
 from lensbox.cli.output import FORMATS, Table, draw, echo, json_line, progress
@@ -41,6 +42,9 @@ def _tiles(text: str) -> str:
     type=click.Choice(FORMATS),
     show_default="table on a terminal, else jsonl",
     help="Output format.",
+)
+@click.option(
+    "--coco-file", type=FILE, metavar="FILE", help="For --format coco: COCO JSON with the ids of the images."
 )
 @click.option(
     "--annotate", type=FILE, metavar="DIR", help="Write each picture with its boxes to this folder."
@@ -102,6 +106,7 @@ def detect(
     files: tuple[Path, ...],
     recursive: bool,
     format_name: str | None,
+    coco_file: Path | None,
     annotate: Path | None,
     **options: Any,
 ) -> ExitCode:
@@ -111,6 +116,8 @@ def detect(
     cannot be read is reported on stderr, and the exit code is 4; all other files are processed.
     """
     _check_options(context, options)
+    if (format_name == "coco") != (coco_file is not None):
+        raise click.UsageError("--format coco and --coco-file must be given together")
     listed = list_files(files, recursive)
     if annotate is not None:
         _check_drawings(annotate, files, recursive, listed)
@@ -118,7 +125,8 @@ def detect(
     with _open(options) if readable else contextlib.nullcontext(Source(_nothing, {})) as source:
         name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
         paths, classes = [file.path for file in listed], source.metadata.get("classes", ())
-        form = json_line if name == "jsonl" else Table(paths, classes)
+        coco = coco_file and CocoResults(coco_file, paths, classes)
+        form = coco or (json_line if name == "jsonl" else Table(paths, classes))
         code = ExitCode.GOOD
         try:
             with contextlib.closing(source.detect(readable)) as results, progress(len(listed)) as advance:
@@ -137,6 +145,8 @@ def detect(
                         shown = result
                     echo(form(file.path, shown))
                     advance(1)
+                if coco:
+                    echo(coco.text())
         except BrokenPipeError:  # the reader has closed the pipe: not a failure
             # Without this the interpreter reports the pipe when it flushes stdout at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -17,7 +17,7 @@ from lensbox.cli.source import Answer
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 
-FORMATS = ("table", "jsonl")
+FORMATS = ("table", "jsonl", "coco")
 
 
 def json_line(file: Path, result: Answer | str) -> str:

@@ -20,6 +20,7 @@ from fake_transport import problem
 from programs import run_lensbox, run_python
 from waiting import PATIENCE
 
+from lensbox.cli.coco import CocoResults
 from lensbox.cli.main import main
 from lensbox.cli.output import Table
 from lensbox.cli.samples import save_photos
@@ -206,6 +207,30 @@ def test_a_rejected_key_ends_the_command_and_a_failed_image_does_not(
     assert [entry["file"] for entry in entries(stdout)] == ["b.jpg", "a.PNG"]
     messages = [f"lensbox detect: {name}: no (500 internal_error)" for name in ("b.jpg", "a.PNG")]
     assert stderr.splitlines() == messages
+
+
+def test_coco_results_have_the_ids_of_the_label_file(run: Run, photos: Path, tmp_path: Path) -> None:
+    images = [{"id": 7, "file_name": "a.jpg"}, {"id": 8, "file_name": "x\\folder\\bb.jpg"}]
+    labels = {"images": images, "categories": [{"id": 9, "name": "car"}, {"id": 4, "name": "bicycle"}]}
+    ids = tmp_path / "labels.json"
+    ids.write_text(json.dumps(labels))
+    files = [Path("a.jpg"), Path("x/folder/bb.jpg")]
+    car = {"box": [1.0, 2.0, 30.25, 40.0], "score": 0.9, "label": "car"}
+    results = CocoResults(ids, files, ["car", "bicycle"])
+    for file in files:
+        assert results(file, {"detections": [car, {**car, "score": None}, {**car, "label": "bus"}]}) == ""
+    row = {"category_id": 9, "bbox": [1.0, 2.0, 29.25, 38.0], "score": 0.9}
+    assert json.loads(results.text()) == [{"image_id": 7, **row}, {"image_id": 8, **row}]
+    for file, expected in (
+        (ids, (2, "lacks b.jpg")),
+        (photos / "b.jpg", (4, "must be COCO JSON with images")),
+    ):
+        code, _, stderr = run("b.jpg", "--format", "coco", "--coco-file", file)
+        assert (code, expected[1] in stderr) == (expected[0], True)
+    ids.write_text('{"images": [{"id": 7, "file_name": "b.jpg"}], "categories": [{"id": 9, "name": "face"}]}')
+    code, stdout, _ = run("b.jpg", "--format", "coco", "--coco-file", ids)
+    assert code == 0
+    assert {(one["image_id"], one["category_id"]) for one in json.loads(stdout)} == {(7, 9)}
 
 
 @pytest.mark.exhaustive
