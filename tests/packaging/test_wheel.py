@@ -81,8 +81,9 @@ def test_wheel_holds_all_folders_and_sources(wheel: Path) -> None:
         for path in (REPOSITORY / "cpp_runtime").rglob("*")
         if path.name.endswith(_SOURCES) and "tests" not in path.parts
     }
-    of_the_ops = {
-        Path("lensbox/ops") / name for name in ("cmake/FindTorch.cmake", "csrc/fit.h", "csrc/host_device.h")
+    headers = ("detection_sets.h", "fit.h", "host_device.h", "onnx_model.h")
+    of_the_ops = {Path("lensbox/ops/csrc") / name for name in headers} | {
+        Path("lensbox/ops/cmake/FindTorch.cmake")
     }
     assert sources == of_the_runtime | of_the_ops
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lensbox"}
