@@ -110,7 +110,7 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
         _check_certificate(settings)
         keys = read_keys(settings)
         devices = device_names(settings)
-        count = frontend_count(settings, devices)
+        count = frontend_count(settings, devices, has_admin=keys.admin is not None)
     except (ApiKeyError, CannotStartError, DeviceError) as error:
         return error
     settings = replace(settings, queue_size=places(settings, devices), frontends=count)

@@ -93,7 +93,7 @@ class Settings:
     max_pixels: int = _option(50_400_000, "most pixels of an image", "Load", ge=1, le=PILLOW_MAX_PIXELS)
     frontends: int | None = _option(
         None,
-        "processes that speak HTTP; default: 1 on a CPU, 3 for every 4 CPUs beside a GPU; 0: one for all",
+        "processes that speak HTTP; default: 3 for every 4 CPUs beside a GPU; on a CPU 0, or 1 for swaps",
         "Load",
         ge=0,
         le=256,

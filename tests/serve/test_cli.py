@@ -82,8 +82,8 @@ _ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="nee
         ("--tls-certificate {tmp}/noise.pt --tls-key {tmp}/noise.pt", "--tls-key cannot be used: [SSL"),
         ("--port {port}", "cannot listen on 127.0.0.1 port {port}: "),
         pytest.param("--device cuda:1", "got 'cuda:1' with torch", marks=_without_gpu),
-        pytest.param("--artifact {tmp}/noise.pt", "noise.pt", marks=_ONE_FRONT_END),
-        ("--frontends 0 --artifact {tmp}/noise.pt", "noise.pt"),
+        pytest.param("--frontends 1 --artifact {tmp}/noise.pt", "noise.pt", marks=_ONE_FRONT_END),
+        ("--artifact {tmp}/noise.pt", "noise.pt"),
     ],
 )
 def test_refuses_to_start_with_one_message(
