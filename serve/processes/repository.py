@@ -7,26 +7,22 @@ end its engines. Whatever fails before the front ends are told changes nothing.
 
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.models.catalogue import Catalogue
-from lensbox.serve.models.content import Content, read_content, sha256_of, stamp_of
+from lensbox.serve.models.content import Content, read_content, stamp_of
 from lensbox.serve.models.control import Order, Report, Result, Row, Table
+from lensbox.serve.processes.file_watch import FileWatch
 from lensbox.serve.processes.group import Group, Plan
-from lensbox.serve.processes.lifecycle import Child
+from lensbox.serve.processes.swap_state import LOADING, UNLOADED, FrontEnd, ServedModel, Steps
 
 _log = logging.getLogger(__name__)
 
-_LOOK = 2.0  # seconds between looks at the files
-_LOADING, _UNLOADED = "the model is still loading", "the model is unloaded"
 
-Stamp = tuple[int, ...]
-Steps = Generator[None, None, None]
 Done = Callable[[str, Any], None]
 
 
@@ -34,47 +30,6 @@ class EngineStartError(LensboxError):
     """A model cannot be loaded; the message says why."""
 
     exit_code = ExitCode.UNUSABLE
-
-
-@dataclass
-class FrontEnd:
-    """A front end's process, and its latest report."""
-
-    child: Child
-    report: Report | None = None
-
-    def uses(self, number: int, since: int) -> bool:
-        """Return whether the process may use a group that left with table `since`."""
-        if self.child.process is None:
-            return False
-        return self.report is None or self.report.number < since or number in self.report.used
-
-    def has_moved_to(self, number: int) -> bool:
-        """Return whether the process gives its new requests to a group."""
-        return self.child.process is None or (self.report is not None and number in self.report.serving)
-
-
-@dataclass
-class _Model:
-    """A model. name: known once it has been loaded, for a service with --artifact. group: serves; None while
-    loading and after unloading, for a `reason`.
-
-    is_wanted: False before the first load that was asked for, and after unloading. task: the current swap.
-    waiting: later ones, oldest first. failed: reasons by version. loads: successful ones. seen, tried: newest
-    version and stamp of its file at the last look, and at the last load by --watch.
-    """
-
-    key: str
-    name: str = ""
-    group: Group | None = None
-    reason: str = _LOADING
-    is_wanted: bool = True
-    task: Steps | None = None
-    waiting: list[Steps] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    loads: int = 0
-    seen: Stamp = ()
-    tried: Stamp = ()
 
 
 class Repository:
@@ -97,13 +52,14 @@ class Repository:
         self._groups: list[Group] = []  # all that have processes
         self._number = 0  # of the latest group
         self._table = Table(0, ())
-        self._looked = time.monotonic()
-        self._looking: Future[Any] | None = None
+        self._files = FileWatch(self._reader, plan.counters)
         names = catalogue.names()
         first = default or names[0]
         if first not in names:
             raise EngineStartError(f"default_model must be one of {', '.join(names)}, got {first!r}")
-        self._models = {name: _Model(name) for name in [first, *(name for name in names if name != first)]}
+        self._models = {
+            name: ServedModel(name) for name in [first, *(name for name in names if name != first)]
+        }
 
     def start(self) -> None:
         """Begin to load the newest version of each model. A failure is then in `failure`."""
@@ -157,7 +113,7 @@ class Repository:
         """Load what the folder or the file holds now."""
         try:
             for key in self._catalogue.names():
-                model = self._models.setdefault(key, _Model(key, is_wanted=False))
+                model = self._models.setdefault(key, ServedModel(key, is_wanted=False))
                 if self._is_news(model):
                     model.waiting.append(self._swap(model, None, _log_only))
         except LensboxError as error:
@@ -176,7 +132,9 @@ class Repository:
         for group in self._groups:
             if group.is_ready:
                 group.step()
-        self._look()
+        served = [model.group for model in self._models.values() if model.group is not None]
+        if self._files.look(served) and self._watch:
+            self._load_news()
 
     def kill(self) -> None:
         """Send SIGKILL to all engines."""
@@ -191,7 +149,7 @@ class Repository:
 
     # --- orders ---
 
-    def _find(self, name: str) -> _Model | None:
+    def _find(self, name: str) -> ServedModel | None:
         """Return the model of a name in a request."""
         for model in self._models.values():
             if name == (model.key or model.name):
@@ -206,7 +164,7 @@ class Repository:
             except LensboxError as error:
                 done(str(error), None)
                 return
-            model = self._models[name] = _Model(name, is_wanted=False)
+            model = self._models[name] = ServedModel(name, is_wanted=False)
         model.waiting.append(self._swap(model, version, done))
 
     def _unload(self, name: str, done: Done) -> None:
@@ -232,7 +190,7 @@ class Repository:
 
     # --- swaps ---
 
-    def _swap(self, model: _Model, version: int | None, done: Done, is_first: bool = False) -> Steps:
+    def _swap(self, model: ServedModel, version: int | None, done: Done, is_first: bool = False) -> Steps:
         """Let a version take over, by default the newest."""
         label, old, new, kept = model.key or str(self._catalogue.source), model.group, None, None
         begun = time.monotonic()
@@ -250,7 +208,7 @@ class Repository:
                 return
             if self._in_place and old is not None:
                 kept = old.content.copy()
-                model.group, model.reason = None, _LOADING
+                model.group, model.reason = None, LOADING
                 self._publish()
                 yield from self._drain(old)
                 _log.info("ended before its successor: %s version %s", old.name, old.version)
@@ -288,19 +246,19 @@ class Repository:
         if old is not None and old in self._groups:
             yield from self._drain(old)
 
-    def _end(self, model: _Model, done: Done) -> Steps:
+    def _end(self, model: ServedModel, done: Done) -> Steps:
         """Unload a model."""
         old = model.group
         if old is None:
             done("the model must be loaded, got one that is not", None)
             return
-        model.group, model.reason, model.is_wanted = None, _UNLOADED, False
+        model.group, model.reason, model.is_wanted = None, UNLOADED, False
         self._publish()
         yield from self._drain(old)
         _log.info("unloaded %s version %s", old.name, old.version)
         done("", {"name": old.name, "version": old.version})
 
-    def _bring_back(self, model: _Model, version: str, content: Content) -> Steps:
+    def _bring_back(self, model: ServedModel, version: str, content: Content) -> Steps:
         """Start a version again that was ended for one that cannot start."""
         group = self._group(model, version, content, None)
         try:
@@ -333,7 +291,7 @@ class Repository:
             yield
         self._forget(group)
 
-    def _group(self, model: _Model, version: str, content: Content, need: Any) -> Group:
+    def _group(self, model: ServedModel, version: str, content: Content, need: Any) -> Group:
         self._number += 1
         group = Group(self._plan, self._number, model.key, version, content, need)
         self._groups.append(group)
@@ -350,7 +308,7 @@ class Repository:
             group = model.group
             if group is not None:
                 row = Row(group.name, group.version, group.number, group.addresses, "", True)
-            elif model.is_wanted or model.reason != _LOADING:  # else never loaded
+            elif model.is_wanted or model.reason != LOADING:  # else never loaded
                 row = Row(model.key or model.name, "", None, (), model.reason, model.is_wanted)
             else:
                 continue
@@ -362,10 +320,10 @@ class Repository:
 
     # --- files ---
 
-    def _is_news(self, model: _Model) -> bool:
+    def _is_news(self, model: ServedModel) -> bool:
         """Return whether the newest version is not the one that serves, or its file has changed."""
         if model.group is None:
-            return model.task is None and model.reason != _UNLOADED
+            return model.task is None and model.reason != UNLOADED
         number, path = self._catalogue.choose(model.key, None)
         if number and str(number) != model.group.version:
             return True
@@ -374,37 +332,11 @@ class Repository:
         except OSError:
             return False
 
-    def _look(self) -> None:
-        """Tell of changed files, once a change, and load news if asked for."""
-        if self._looking is not None:
-            if self._looking.done():
-                self._tell(self._looking.result())
-                self._looking = None
-            return
-        if time.monotonic() - self._looked < _LOOK:
-            return
-        self._looked = time.monotonic()
-        groups = [model.group for model in self._models.values() if model.group is not None]
-        self._looking = self._reader.submit(lambda: [(group, _change_of(group.content)) for group in groups])
-        if self._watch:
-            self._load_news()
-
-    def _tell(self, changes: Sequence[tuple[Group, Stamp]]) -> None:
-        """Tell of files that are not as they were loaded."""
-        for group, change in changes:
-            self._plan.counters.file_changed(group.name, bool(change))
-            if change and change != group.change:
-                _log.warning(
-                    "the file of %s version %s has changed or is gone: %s; the loaded bytes serve on",
-                    *(group.name, group.version, group.content.path),
-                )
-            group.change = change
-
     def _load_news(self) -> None:
         """Load what has lain still since the look before, once."""
         try:
             for key in self._catalogue.names():
-                model = self._models.setdefault(key, _Model(key, is_wanted=False))
+                model = self._models.setdefault(key, ServedModel(key, is_wanted=False))
                 number, path = self._catalogue.choose(key, None)
                 seen = number, *stamp_of(path.stat())
                 if seen == model.seen and seen != model.tried and not model.waiting and self._is_news(model):
@@ -413,15 +345,6 @@ class Repository:
                 model.seen = seen
         except (LensboxError, OSError) as error:
             _log.debug("the models cannot be looked at: %s", error)
-
-
-def _change_of(content: Content) -> Stamp:
-    """Return the stamp of a file that has changed since it was read; an empty one without a change."""
-    try:
-        stamp = stamp_of(content.path.stat())
-        return stamp if stamp != content.stamp and sha256_of(content.path) != content.sha256 else ()
-    except OSError:
-        return (0,)  # gone
 
 
 def _log_only(failure: str, content: Any) -> None:

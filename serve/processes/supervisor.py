@@ -15,7 +15,8 @@ from lensbox.serve.processes.child import frontend_main
 from lensbox.serve.processes.group import Plan, Slots
 from lensbox.serve.processes.heartbeat import Heartbeat, Peers
 from lensbox.serve.processes.lifecycle import Child, fork_server
-from lensbox.serve.processes.repository import FrontEnd, Repository
+from lensbox.serve.processes.repository import Repository
+from lensbox.serve.processes.swap_state import FrontEnd
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown
 

@@ -16,8 +16,9 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 if hasattr(os, "memfd_create"):
     from lensbox.serve.models.catalogue import Catalogue
     from lensbox.serve.models.control import Order, Report
-    from lensbox.serve.processes import repository
-    from lensbox.serve.processes.repository import EngineStartError, FrontEnd, Repository
+    from lensbox.serve.processes import file_watch, repository
+    from lensbox.serve.processes.repository import EngineStartError, Repository
+    from lensbox.serve.processes.swap_state import FrontEnd
 
 
 class FakeGroup:
@@ -119,7 +120,7 @@ class Service:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the versions 1 and 2 of one model."""
     monkeypatch.setattr(repository, "Group", FakeGroup)
-    monkeypatch.setattr(repository, "_LOOK", 0.0)
+    monkeypatch.setattr(file_watch, "_LOOK", 0.0)
     FakeGroup.alive = []
     (tmp_path / "faces").mkdir()
     for version in (1, 2):
