@@ -1,10 +1,12 @@
-"""Limits of connections, in front of uvicorn's protocol: the size of heads and trailers, and silence.
+"""Limits of connections, in front of uvicorn's protocol: heads, trailers, silence, half-closed sockets.
 
 A `Connection` passes asyncio's calls on to uvicorn's protocol, and counts bytes, because uvicorn's parser
 keeps any number of headers and trailers.
 """
 
 import asyncio
+import errno
+import logging
 from typing import Any, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,9 +14,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lensbox.serve.http.errors import error_response
 
+_log = logging.getLogger(__name__)
+
 LARGEST_HEAD = 65_536  # bytes of a request line with its headers, and of trailers
 HEAD_TIMEOUT = 10.0  # seconds for a head; looked at once in this time
 _DISCARDING = 1.0  # seconds in which a refused client may still send, and reads the answer
+# A client that closes its sending half waits for its answer or is gone: the server cannot tell. The answer to
+# a request with `Connection: close` is sent whenever it is ready, any other answer within this time.
+HALF_CLOSED_TIMEOUT = 1.0
+_WARN_AGAIN = 60.0  # seconds
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _STATE = "lensbox.connection"  # key of the ASGI state
 
 
@@ -68,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._left = LARGEST_HEAD  # bytes
         self._is_first = True  # no request has begun
-        self._is_refused = False
+        self._is_refused = self._is_last = False
         self._head_began: float | None = self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -86,6 +95,14 @@ class Connection(asyncio.Protocol):
             self._head_began = self._loop.time()
         self.inner.data_received(data)
 
+    def eof_received(self) -> bool:
+        """Return True to keep the connection for an answer. With TLS, asyncio always closes it."""
+        if not self.requests or self._transport.get_extra_info("sslcontext") is not None:
+            return False
+        if not self._is_last:
+            self._loop.call_later(HALF_CLOSED_TIMEOUT, self._transport.close)
+        return True
+
     def pause_writing(self) -> None:
         self.inner.pause_writing()
 
@@ -101,7 +118,9 @@ class Connection(asyncio.Protocol):
         """Begin a request. Return the function with which the app receives the request's body."""
         self.requests += 1
         self._is_first, self._head_began = False, None
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        headers = dict(scope["headers"])
+        self._is_last = headers.get(b"connection", b"").lower() == b"close"
+        length = headers.get(b"content-length", b"0")
         self._left = LARGEST_HEAD + int(length)  # uvicorn has checked that the value is a number
         if length != b"0":
             return receive
@@ -143,3 +162,21 @@ def _too_large() -> bytes:
 
 
 _TOO_LARGE = _too_large()
+
+
+class ExhaustionLog:
+    """An exception handler of an event loop that logs one line while no connection can be accepted.
+
+    asyncio reports each attempt, up to a thousand a second. It pauses accepting for a second by itself.
+    """
+
+    def __init__(self) -> None:
+        self._warned = -_WARN_AGAIN
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if "socket" not in context or not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
+            loop.default_exception_handler(context)
+        elif loop.time() - self._warned >= _WARN_AGAIN:
+            self._warned = loop.time()
+            _log.warning("no connection can be accepted for now: %s", error.strerror)

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
-from lensbox.serve.http.connections import counted
+from lensbox.serve.http.connections import ExhaustionLog, counted
 from lensbox.serve.http.listener import url_of
 from lensbox.serve.http.service import Peers
 from lensbox.serve.models.served import Models
@@ -90,7 +90,7 @@ def run(
     _allow_files()
     # A daemon thread: a stuck engine must not keep the process from ending.
     thread = threading.Thread(
-        target=lambda: asyncio.run(server.serve([listener])), name="lensbox-http", daemon=True
+        target=lambda: asyncio.run(_serve(server, listener)), name="lensbox-http", daemon=True
     )
     thread.start()
     while not server.started and thread.is_alive():
@@ -111,6 +111,11 @@ def run(
     if not server.started and not server.should_exit:
         failures.append(RuntimeError("the app did not start; see the log for the reason"))
     return failures[0] if failures else None
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    asyncio.get_running_loop().set_exception_handler(ExhaustionLog())
+    await server.serve([listener])
 
 
 def uvicorn_config(

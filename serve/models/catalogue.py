@@ -81,6 +81,10 @@ class Catalogue:
     def check(self) -> None:
         """Raise ArtifactError unless there is something to serve."""
         if self._models is None:
+            if self.source.is_dir():
+                raise ArtifactError(
+                    f"artifact must be a file, got the folder {self.source}; --models takes folders"
+                )
             if not self.source.is_file():
                 raise ArtifactError(no_such_artifact(self.source))
         elif not self.names():

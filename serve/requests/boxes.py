@@ -13,7 +13,7 @@ from lensbox.serve.errors import ApiError
 from lensbox.serve.requests.body import Body
 from lensbox.serve.requests.json_body import read_json
 
-_Box = tuple[float, float, float, float]
+_Box = list[float]
 _Boxes = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {"type": "array"}})]
 _BOXES = Decoder(list[_Box])
 _IMAGES = Decoder(list[list[_Box]])
@@ -79,9 +79,17 @@ def read_loss_request(body: Body, max_boxes: int) -> LossRequest:
 
 def _boxes(text: bytes, name: str) -> tuple[list[list[_Box]], bool]:
     """Return the boxes of each image, and whether the text has images; boxes without images are one image."""
-    if _IS_NESTED.match(text):
-        return read_json(text, _IMAGES, 422, "invalid_boxes", name), True
-    return [read_json(text, _BOXES, 422, "invalid_boxes", name)], False
+    is_nested = _IS_NESTED.match(text) is not None
+    if is_nested:
+        images = read_json(text, _IMAGES, 422, "invalid_boxes", name)
+    else:
+        images = [read_json(text, _BOXES, 422, "invalid_boxes", name)]
+    for image, boxes in enumerate(images):
+        for index, box in enumerate(boxes):
+            if len(box) != 4:
+                place = f"{name}[{image}][{index}]" if is_nested else f"{name}[{index}]"
+                raise _invalid(f"{place}: a box has 4 numbers, got {len(box)}")
+    return images, is_nested
 
 
 def _check_images(predictions: list[Any], targets: list[Any]) -> None:

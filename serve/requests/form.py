@@ -5,6 +5,7 @@ large parts to disk, and does not notice a body that ends early.
 """
 
 import math
+import re
 from typing import Any
 
 from python_multipart.exceptions import FormParserError
@@ -30,6 +31,7 @@ def form_image(body: Body, content_type: str) -> bytes:
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
         raise _malformed(f"Content-Type must name a boundary, got {shown(content_type)}")
+    content = _normalized(bytes(body), b"--" + boundary)
     images: list[bytes] = []
     ended: list[bool] = []
 
@@ -46,7 +48,7 @@ def form_image(body: Body, content_type: str) -> bytes:
     in_memory = {"MAX_MEMORY_FILE_SIZE": math.inf}
     try:
         parser = FormParser(FORM, add, add, lambda: ended.append(True), boundary, config=in_memory)
-        parser.write(bytes(body))
+        parser.write(content)
         parser.finalize()
     except FormParserError as error:
         raise _malformed(f"the body must be a valid multipart form: {error}") from error
@@ -55,6 +57,16 @@ def form_image(body: Body, content_type: str) -> bytes:
     if not images:
         raise _invalid("none")
     return images[0]
+
+
+def _normalized(body: bytes, line: bytes) -> bytes:
+    """Remove what RFC 2046 allows and the parser does not take: a preamble, and spaces behind a boundary."""
+    if not body.startswith(line):  # the preamble ends where a line begins with the boundary
+        body = body[body.find(b"\n" + line) + 1 :]
+    if line + b" " in body or line + b"\t" in body:
+        spaces = rb"(^|\n)" + re.escape(line) + rb"[ \t]+\r\n"
+        body = re.sub(spaces, lambda found: found[1] + line + b"\r\n", body)
+    return body
 
 
 def _invalid(received: str) -> ApiError:

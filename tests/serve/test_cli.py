@@ -78,6 +78,7 @@ _ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="nee
     ("options", "message"),
     [
         ("--artifact {tmp}/nothing.pt", "there is no file nothing.pt in {tmp}; "),
+        ("--artifact {tmp}", "artifact must be a file, got the folder {tmp}; --models takes"),
         ("--api-keys-file {tmp}/nothing", "{tmp}/nothing cannot be read: No such file or directory"),
         ("--tls-certificate {tmp}/noise.pt --tls-key {tmp}/noise.pt", "--tls-key cannot be used: [SSL"),
         ("--port {port}", "cannot listen on 127.0.0.1 port {port}: "),

@@ -77,7 +77,7 @@ _LOSS = [
     (_json(predictions=[]), 422, "invalid_boxes", "targets must be given"),
     (_boxes([], [], weights=[]), 422, "invalid_boxes", "'weights' .known: predictions, targets, gradient"),
     (_boxes([], [], gradient=1), 422, "invalid_boxes", "gradient: expected bool, got int"),
-    (_boxes([_BOX, [1, 2, 3]], []), 422, "invalid_boxes", r"predictions\[1\]: expected array of length 4"),
+    (_boxes([_BOX, [1, 2, 3]], []), 422, "invalid_boxes", r"predictions\[1\]: a box has 4 numbers, got 3"),
     (_boxes([[1, 2, 3, True]], []), 422, "invalid_boxes", r"predictions\[0\]\[3\]: .* got bool"),
     (_boxes([[_BOX]], 1), 422, "invalid_boxes", "targets: expected array, got int"),
     (_raw(b'{"predictions": [[NaN, 0, 1, 1]], "targets": []}'), 422, "invalid_json", "the body must be JSON"),
