@@ -171,8 +171,7 @@ void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t wi
 const uint8_t* bytes_of_file(const Tensor& file) {
   TORCH_CHECK_VALUE(
       file.is_cpu() && file.scalar_type() == at::kByte && file.dim() == 1 && file.is_contiguous(),
-      "a file must be contiguous uint8 [N] on the CPU, got ", file.toString(), " ",
-      file.sizes());
+      "a file must be contiguous uint8 [N] on the CPU, got ", file.toString(), " ", file.sizes());
   return file.const_data_ptr<uint8_t>();
 }
 

@@ -7,8 +7,8 @@
 namespace lensbox {
 
 // The seal of an artifact file: the last 64 bytes, the SHA-256 of all bytes before them in lower-case hex.
-// The seal detects damage before the file is parsed; runtime/file/seal.py is the same in Python. The signature
-// signs these 64 bytes.
+// The seal detects damage before the file is parsed; runtime/file/seal.py is the same in Python. The
+// signature signs these 64 bytes.
 
 // Return the SHA-256 as 64 lower-case hex digits.
 std::string sha256(std::string_view bytes);
