@@ -68,7 +68,9 @@ def test_rejects_a_library_for_another_torch(tmp_path: Path, monkeypatch: pytest
 
 def test_a_command_reports_the_words_of_the_linker(tmp_path: Path) -> None:
     other = changed_copy(tmp_path, b"libtorch_cpu.so\0", b"libtorch_xpu.so\0")
-    message = run_lensbox("detect", "photo.jpg", code=3, env={LIBRARY_VARIABLE: str(other)}).stderr
+    photo = tmp_path / "photo.jpg"
+    photo.touch()
+    message = run_lensbox("detect", str(photo), code=3, env={LIBRARY_VARIABLE: str(other)}).stderr
     assert message.startswith("lensbox detect: ")
     assert "Traceback" not in message
     for part in ("libtorch_xpu.so", f"installed torch: {torch.__version__}", str(other)):

@@ -82,9 +82,9 @@ def test_wheel_holds_all_folders_and_sources(wheel: Path) -> None:
         if path.name.endswith(_SOURCES) and "tests" not in path.parts
     }
     headers = ("detection_sets.h", "fit.h", "host_device.h", "onnx_model.h")
-    of_the_ops = {Path("lensbox/ops/csrc") / name for name in headers} | {
-        Path("lensbox/ops/cmake/FindTorch.cmake")
-    }
+    modules = ("FindTorch.cmake", "LensboxOpsConfig.cmake")
+    of_the_ops = {Path("lensbox/ops/csrc") / name for name in headers}
+    of_the_ops |= {Path("lensbox/ops/cmake") / name for name in modules}
     assert sources == of_the_runtime | of_the_ops
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lensbox"}
 
