@@ -193,7 +193,7 @@ class Repository:
     def _swap(self, model: ServedModel, version: int | None, done: Done, is_first: bool = False) -> Steps:
         """Let a version take over, by default the newest."""
         label, old, new, kept = model.key or str(self._catalogue.source), model.group, None, None
-        begun = time.monotonic()
+        begun, number = time.monotonic(), 0
         try:
             number, path = self._catalogue.choose(model.key, version)
             label = f"{label} version {number}" if number else label
@@ -219,7 +219,7 @@ class Repository:
             if new is not None:
                 self._forget(new)
             self._plan.counters.load_ended(model.key or model.name, "failed")
-            model.failed[label.rpartition(" ")[2]] = str(error)
+            model.failed[str(number)] = str(error)
             if is_first:
                 self.failure = EngineStartError(str(error))
                 return
@@ -292,8 +292,13 @@ class Repository:
         self._forget(group)
 
     def _group(self, model: ServedModel, version: str, content: Content, need: Any) -> Group:
+        """Start the processes of a version. The content is the group's, or is freed if there can be none."""
         self._number += 1
-        group = Group(self._plan, self._number, model.key, version, content, need)
+        try:
+            group = Group(self._plan, self._number, model.key, version, content, need)
+        except OSError:
+            content.close()
+            raise
         self._groups.append(group)
         return group
 

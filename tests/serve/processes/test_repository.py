@@ -1,5 +1,6 @@
 """Swaps: what serves before, during and after, with stand-ins for processes."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -184,6 +185,26 @@ def test_a_file_that_fails_changes_nothing(folder: Path, caplog: Any, in_place: 
     assert reasons == {"1": "", "2": "", "3": "a bad file"}
     for name, version in (("faces", 9), ("dogs", None), ("../faces", None)):
         assert service.order("load", name, version).failure
+
+
+def _held_files() -> list[str]:
+    """Return the memory of loaded files that this process holds."""
+    links = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    return [link for link in links if link.startswith("/memfd:lensbox-artifact")]
+
+
+def test_a_full_disk_keeps_no_bytes_of_the_new_file(
+    service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = _held_files()
+    monkeypatch.setattr(repository, "Group", full)
+    (folder / "faces/3.pt").write_bytes(b"v3")
+    assert "No space left on device" in service.order("load").failure
+    assert _held_files() == before
+    assert service.serving == [("faces", "2")]
 
 
 def test_versions_run_beside_each_other_unless_in_place(folder: Path) -> None:
