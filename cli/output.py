@@ -36,7 +36,7 @@ class Table:
         self._head = self._row("file", "label", "score", "x1", "y1", "x2", "y2")
 
     def __call__(self, file: Path, result: Answer | str) -> str:
-        """Return the rows of a file; those of the first file follow the heads of the columns."""
+        """Return the rows of a file. The first call also returns the column heads."""
         head, self._head = self._head, ""
         if isinstance(result, str):
             return f"{head}{file!s:{self._file}}  error\n"

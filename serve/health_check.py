@@ -1,6 +1,6 @@
 """Exit with 0 if the service of this container answers /livez. For Docker's HEALTHCHECK.
 
-Port and scheme are those of the container's first process: its options, or else its variables.
+It reads port and scheme from the options of the container's first process, or else from its variables.
 """
 
 import os

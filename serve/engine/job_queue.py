@@ -69,7 +69,7 @@ class Entry:
 
 
 def entries_of(job: Job[Any], future: Promise, deadline: float, queued: float, largest: int) -> "list[Entry]":
-    """Return the entry of a job, or those of its parts of at most `largest` images."""
+    """Return one entry, or one for each part of a job with more than `largest` images."""
     if job.images <= largest:
         return [Entry(job, future, deadline, queued)]
     parts = list(job.parts(largest))

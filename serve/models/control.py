@@ -78,8 +78,7 @@ class Need(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What an engine tells when it is ready: the model's name, what it takes, and how long it
-    took to load."""
+    """The message of an engine that is ready. name: of the model. seconds: duration of the load."""
 
     name: str
     need: Need

@@ -107,7 +107,7 @@ class Models:
 
     @property
     def missing(self) -> list[str]:
-        """The reasons of all engines that are not ready, without those of unloaded models."""
+        """The reason of each engine that is not ready. Unloaded models have none."""
         return [reason for served in self.all if served.is_wanted for reason in served.engine.missing]
 
     @property

@@ -41,7 +41,7 @@ class Slots:
 
 
 class Plan(NamedTuple):
-    """What all groups of a service have in common."""
+    """The values that all groups of a service share."""
 
     settings: Settings
     devices: Sequence[str]
