@@ -22,6 +22,9 @@ import PIL.Image
 
 from lensbox.cli.annotate import annotate
 from lensbox.cli.samples import DRAWN_BOXES, save_photos
+from lensbox.cli.source import Source, artifact_source, service_source
+from lensbox.client import Client
+from lensbox.common.errors import LensboxError
 from lensbox.common.files import atomic_write
 
 REPOSITORY = Path(__file__).resolve().parents[1]  # the package may be linked to from elsewhere
@@ -64,20 +67,16 @@ def run_demo(runner: Path, artifact: Path, output: Path) -> None:
     loss = _loss_in_cpp(runner, artifact, best, drawn)
     print(f"\nC++:    the boxes above; GIoU loss of the best against boxes drawn by hand {loss:.4f}")
 
-    with _service(artifact) as url:
-        from lensbox.client import Client
-
-        with Client(url) as client:
-            images = map(_required, client.detect_many(photos))
-            over_http = [image.to_json()["detections"] for image in images]
-            answer = client.loss(best, drawn, gradient=True)
+    with _service(artifact) as url, Client(url) as client:
+        over_http = _found(service_source(client, {}), photos)
+        answer = client.loss(best, drawn, gradient=True)
     worst = require_same("the service", over_http, in_cpp)
     if abs(answer.loss - loss) > SCORES or answer.gradient is None:
         raise DemoError(f"the service's loss must be {loss:.4f}, got {answer.loss:.4f}")
     step = ", ".join(f"{value:+.4f}" for value in answer.gradient[0])
     print(f"HTTP:   the same {worst}; loss {answer.loss:.4f}, its gradient for the first box ({step})")
 
-    worst = require_same("Python", _found_in_python(artifact, photos), in_cpp)
+    worst = require_same("Python", _found(_in_python(artifact), photos), in_cpp)
     print(f"Python: the same {worst}")
     pictures = [annotate(PIL.Image.open(path), found) for path, found in zip(photos, in_cpp, strict=True)]
     side_by_side(pictures, output / "demo.png")
@@ -123,13 +122,20 @@ def _run(runner: Path, artifact: Path, name: str, *arguments: str, stdin: str = 
     return json.loads(process.stdout)
 
 
-def _found_in_python(artifact: Path, photos: Sequence[Path]) -> list[Found]:
-    from lensbox.runtime import load_artifact
-    from lensbox.runtime.detect.detection import detections_to_json
+def _in_python(artifact: Path) -> Source:
+    return artifact_source(
+        artifact, {}, device="cpu", batch=1, decode="auto", decode_threads=1, public_key=None, ops=()
+    )
 
-    detector = load_artifact(artifact)
-    results = [detector.detect_image(detector.read_photo(path)) for path in photos]
-    return [detections_to_json(result, detector.classes) for result in results]
+
+def _found(source: Source, photos: Sequence[Path]) -> list[Found]:
+    """Return the detections of all photographs. Raise DemoError for a photograph that fails."""
+    found = []
+    for answer in source.detect(photos):
+        if isinstance(answer, LensboxError):
+            raise DemoError(f"a photograph was not answered: {answer}")
+        found.append(answer["detections"])
+    return found
 
 
 @contextlib.contextmanager
@@ -153,13 +159,6 @@ def _service(artifact: Path) -> Iterator[str]:
         finally:
             process.terminate()
             process.stderr.read()  # until it has ended
-
-
-def _required(result: Any) -> Any:
-    """Return a result of the service. Raise DemoError for an error."""
-    if isinstance(result, Exception):
-        raise DemoError(f"the service did not answer: {result}")
-    return result
 
 
 def require_same(door: str, found: list[Found], expected: list[Found]) -> str:

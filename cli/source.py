@@ -21,7 +21,7 @@ Answers = Generator[Answer | LensboxError, None, None]
 
 
 class Source(NamedTuple):
-    """detect: yields the answer or the error for each file, in order. metadata: those of the artifact."""
+    """detect: yields the answer or the error for each file, in order. metadata: the artifact's."""
 
     detect: Callable[[Sequence[Path]], Answers]
     metadata: Mapping[str, Any]
