@@ -206,9 +206,9 @@ def test_a_failed_load_leaves_the_old_version(
 
 def test_a_restarted_engine_serves_what_was_loaded(swapping: Swapping, versions: dict[int, bytes]) -> None:
     assert swapping.load(1).status_code == 200
+    wait_until(lambda: len(swapping.engines()) == 1)  # the old version's has ended
     (swapping.folder / "1.pt").write_bytes(versions[2])
-    for engine in swapping.engines():
-        os.kill(engine, signal.SIGKILL)
+    os.kill(swapping.engines().pop(), signal.SIGKILL)
     wait_until(lambda: swapping.detect().status == 503)
     wait_until(lambda: swapping.detect().status == 200)
     answer = swapping.detect()
