@@ -17,8 +17,7 @@ from pydantic.fields import FieldInfo
 from lensbox.cli.command import FILE, OPS, Command
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.http.api_keys import ApiKeyError, read_keys
-from lensbox.serve.http.listener import listen
-from lensbox.serve.models.catalogue import Catalogue
+from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import MEBIBYTE, Settings, group_of, message_of, options
 from lensbox.serve.shutdown import Shutdown, end_process
@@ -146,6 +145,17 @@ def read_settings(values: dict[str, Any]) -> Settings:
         return Settings(**{**values, "artifact": files[0] if files else None})
     except ValidationError as error:
         raise click.UsageError(as_typed(message_of(error))) from error
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a bound socket. "::" takes IPv4, too. Raises OSError, for example for a port in use."""
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    dual = family == socket.AF_INET6 and host in ("::", "") and socket.has_dualstack_ipv6()
+    bound = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
+    # asyncio sets TCP_NODELAY only on connections of a listener with this protocol number, which
+    # create_server does not set. Without TCP_NODELAY the body of an answer waits 40 ms for the
+    # acknowledgement of its head.
+    return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, bound.detach())
 
 
 @click.command(cls=GroupedCommand)

@@ -23,7 +23,7 @@ from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 if TYPE_CHECKING:  # Linux only
-    from lensbox.serve.models.content import Content
+    from lensbox.serve.models.files import Content
 
 # TorchScript compiles nothing for new sizes (`torchscript_call`). The first call makes TorchScript's one
 # plan, loads kernels onto a GPU and makes cuDNN's plans. The second call is as fast as later calls.

@@ -2,6 +2,7 @@
 
 import math
 import re
+import socket
 from dataclasses import Field as DataclassField
 from dataclasses import fields
 from pathlib import Path
@@ -48,9 +49,10 @@ class Settings:
 
     artifact: Path | None = _option(None, "one model: the file that `lensbox export` wrote", "Models")
     models: Path | None = _option(
-        None, "several models: a folder with NAME/VERSION.pt, .pt2 or .onnx", "Models"
+        None,
+        "several models: a folder with NAME/VERSION.pt, .pt2, .onnx; the first is the default",
+        "Models",
     )
-    default_model: str = _option("", "the model of /v1/detect; default: the first by name", "Models")
     watch: bool = _option(False, "load newer and changed files without being asked", "Models")
     swap: Literal["beside", "in-place"] = _option(
         "beside", "start a new version beside the old one, or end the old one first", "Models"
@@ -131,10 +133,11 @@ class Settings:
         """The number of jobs that may wait: `queue_size`, which `lensbox serve` has set for the device."""
         return self.queue_size or PLACES_ON_CPU
 
-    @property
-    def scheme(self) -> str:
-        """The scheme of the service's URL."""
-        return "http" if self.tls_certificate is None else "https"
+    def url_of(self, listener: socket.socket) -> str:
+        """Return the address of the service on a bound socket as a URL."""
+        host, port = listener.getsockname()[:2]
+        scheme = "http" if self.tls_certificate is None else "https"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def __post_init__(self) -> None:
         for device in self.device.split(",") if self.device != "all" else ():

@@ -1,6 +1,7 @@
 """The interface of an engine, several engines as one, and an engine that is not there."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -45,77 +46,81 @@ class DescribedModel:
         return self.metadata.reading.asked(orientation, full_size)
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Computes jobs: an `Instance` in this process, a `RemoteEngine`, several of these, or `Absent`."""
 
-    def start(self) -> None: ...
+    @abstractmethod
+    def start(self) -> None:
+        """Begin to load the model, or to connect to its process."""
 
+    @abstractmethod
     def ready_artifact(self) -> Model:
         """Return the model. Raise NotReadyError with the reason if there is none."""
 
-    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        """Raise OverloadError if `submit` would do so now, or probably once `requests` images are decoded.
-
-        requests: number of requests in progress, with those whose job is submitted.
-        """
-
+    @abstractmethod
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """Queue a job. Raise OverloadError or NotReadyError."""
 
     def stop(self, timeout: float) -> bool:
         """Stop. Return False if the engine has not stopped after `timeout` seconds."""
+        return True
 
     @property
     def waiting(self) -> int:
         """The number of jobs that have not begun."""
+        return 0
+
+    @property
+    def jobs(self) -> int:
+        """The number of jobs that have not ended."""
+        return self.waiting
 
     @property
     def room(self) -> int:
         """The number of further jobs that the engine would probably take now."""
+        return 0
 
     @property
     def serves_others(self) -> bool:
         """True if the engine had jobs of other processes, too, when it sent its latest answer."""
+        return False
 
     @property
     def loaded(self) -> bool:
         """True once the model is loaded, even if it is out of use."""
+        return False
 
     @property
     def missing(self) -> list[str]:
         """The reasons of all engines that are not ready."""
+        try:
+            self.ready_artifact()
+        except NotReadyError as error:
+            return [str(error)]
+        return []
 
     @property
     def lost(self) -> str:
         """The reason if only a restart of this process can help; "" otherwise."""
+        return ""
 
 
-class Absent:
+class Absent(Engine):
     """An engine that is not there, for a reason: its model is loading, or was unloaded."""
 
-    waiting = room = 0
-    serves_others = loaded = False
-    lost = ""
-
     def __init__(self, reason: str) -> None:
-        self.missing = [reason]
+        self._reason = reason
 
     def start(self) -> None: ...
 
     def ready_artifact(self) -> NoReturn:
-        raise NotReadyError(self.missing[0])
-
-    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        self.ready_artifact()
+        raise NotReadyError(self._reason)
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         self.ready_artifact()
 
-    def stop(self, timeout: float) -> bool:
-        return True
 
-
-class Engines:
+class Engines(Engine):
     """Several engines of one model. Jobs go to the engine with the fewest; one ready engine is enough."""
 
     def __init__(self, engines: Sequence[Engine]) -> None:
@@ -127,15 +132,6 @@ class Engines:
 
     def ready_artifact(self) -> Model:
         return self._first(lambda engine: engine.ready_artifact())
-
-    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        share = requests // len(self._engines)
-
-        def check(engine: Engine) -> None:
-            engine.ready_artifact()
-            engine.check_room(deadline, share)
-
-        self._first(check)
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         return self._first(lambda engine: engine.submit(job, deadline))

@@ -20,7 +20,8 @@ import torch
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import largest_batch
 from lensbox.serve.engine.batches import Batches
-from lensbox.serve.engine.job_queue import ClosedError, JobQueue, Promise, Source, entries_of
+from lensbox.serve.engine.engines import Engine
+from lensbox.serve.engine.job_queue import JobQueue, Promise, Source, entries_of
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.settings import Settings
@@ -28,6 +29,8 @@ from lensbox.serve.settings import Settings
 _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+_SHUTTING_DOWN = "the service is shutting down"
 
 
 class State(IntEnum):
@@ -39,7 +42,7 @@ class State(IntEnum):
     FAILED = 3
 
 
-class Instance:
+class Instance(Engine):
     """The thread, its queue and its state.
 
     load: called once, in the thread; returns the artifact, warmed up, or raises. settings: limits of the
@@ -85,7 +88,7 @@ class Instance:
     def stop(self, timeout: float) -> bool:
         """Refuse new jobs, finish queued jobs, end the thread; return False after `timeout` seconds."""
         self._advance(State.STOPPED)
-        self._queue.close()
+        self._queue.close(_SHUTTING_DOWN)
         return self.join(timeout)
 
     @property
@@ -97,15 +100,6 @@ class Instance:
     def failure(self) -> str:
         """The reason why the model is out of use; "" if it is in use."""
         return self._failure
-
-    @property
-    def missing(self) -> list[str]:
-        """A list of the reason if the model is not ready; empty otherwise."""
-        try:
-            self.ready_artifact()
-        except NotReadyError as error:
-            return [str(error)]
-        return []
 
     @property
     def stuck(self) -> str:
@@ -144,12 +138,7 @@ class Instance:
     @property
     def room(self) -> int:
         """Number of further jobs that the queue would take, at least 0."""
-        return max(0, self._settings.places - len(self._queue))
-
-    @property
-    def serves_others(self) -> bool:
-        """Always False: only this process submits jobs."""
-        return False
+        return self._queue.room
 
     @property
     def jobs(self) -> int:
@@ -169,21 +158,12 @@ class Instance:
         if self._state is State.FAILED:
             raise NotReadyError(self._unusable)
         if self._state is State.STOPPED:
-            raise NotReadyError("the service is shutting down")
+            raise NotReadyError(_SHUTTING_DOWN)
         if self._state is State.LOADING or self._artifact is None:
             raise NotReadyError("the model is still loading")
         if stuck := self.stuck:
             raise NotReadyError(stuck)
         return self._artifact
-
-    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        """Raise OverloadError if `submit` would: call it before decoding an image.
-
-        Admission control: refuse a job if the jobs before it take more than half of its time. Otherwise every
-        job would miss its deadline under overload, and no client would get an answer.
-        """
-        self._check_time(deadline, 1)
-        self._queue.check_room()
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """Queue a job. Cancel the future before its turn to drop the job.
@@ -194,17 +174,14 @@ class Instance:
         """
         future: Future[Result] = Future()
         self.enqueue(job, future, deadline, time.monotonic())
+        self._queue.wake()
         return future
 
     def enqueue(self, job: Job[Any], future: Promise, deadline: float, asked: float) -> None:
-        """Queue a job as `submit` does. asked: time at which the job was requested."""
+        """Queue a job as `submit` does, without waking the thread. asked: time of the request."""
         self.ready_artifact()
         self._check_time(deadline, job.images)
-        try:
-            self._queue.put(*entries_of(job, future, deadline, asked, self.batches.largest))
-        except ClosedError:
-            self.ready_artifact()
-            raise
+        self._queue.put(*entries_of(job, future, deadline, asked, self.batches.largest))
 
     def _run(self) -> None:
         try:
@@ -233,7 +210,10 @@ class Instance:
         return self._artifact
 
     def _check_time(self, deadline: float, images: int) -> None:
-        """Raise OverloadError if a job of `images` images would wait for more than half of its time."""
+        """Raise OverloadError if a job of `images` images would wait for more than half of its time.
+
+        Otherwise every job would miss its deadline under overload, and no client would get an answer.
+        """
         batches = self.batches
         before = self._queue.images + batches.running
         if images <= batches.largest:
@@ -282,9 +262,7 @@ class Instance:
         """Take the model out of use, and fail all queued jobs."""
         self._failure = reason
         self._advance(State.FAILED)
-        self._queue.close()
-        for entry in self._queue.take_all():
-            entry.future.set_exception(NotReadyError(self._unusable))
+        self._queue.fail(self._unusable)
 
     def _advance(self, state: State) -> None:
         with self._state_lock:

@@ -4,19 +4,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lensbox.serve.engine.jobs import Job
-from lensbox.serve.errors import DeadlineError, OverloadError
+from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 
 _LEAST_PREPARED = 16  # images: smaller batches gain nothing from sharing
 _LOOK = 1.0  # seconds between checks for a closed queue while a source waits
-
-
-class ClosedError(Exception):
-    """The queue takes no more jobs."""
 
 
 class Promise(Protocol):
@@ -32,13 +28,27 @@ class Promise(Protocol):
 
 
 class Source(Protocol):
-    """The jobs of other processes."""
+    """What the thread that takes jobs waits for."""
 
     def receive(self, timeout: float, busy: bool = True) -> None:
-        """Wait up to `timeout` seconds for jobs, and put them into the queue. busy: may busy-poll."""
+        """Wait up to `timeout` seconds. Put in the jobs of other processes. busy: may busy-poll."""
 
     def wake(self) -> None:
         """End the wait of `receive`, or the next one. Any thread may call it."""
+
+
+class Wakes:
+    """The source of a queue that gets jobs from threads of this process alone."""
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
+
+    def receive(self, timeout: float, busy: bool = True) -> None:
+        if self._woken.wait(timeout):
+            self._woken.clear()
+
+    def wake(self) -> None:
+        self._woken.set()
 
 
 @dataclass(eq=False, slots=True)
@@ -135,8 +145,8 @@ class JobQueue:
     alternated, both would end late.
 
     size: maximum number of jobs. nbytes: maximum bytes of their tensors; a larger job fits into an empty
-    queue. source: if given, only the thread that takes jobs puts jobs in: it receives them from there, so
-    that no job has to wake a thread.
+    queue. source: with the jobs of other processes, which the thread that takes jobs puts in itself, so that
+    no job has to wake a thread. After `put` in another thread, call `wake`.
     """
 
     def __init__(self, size: int, nbytes: int, source: Source | None = None) -> None:
@@ -145,10 +155,9 @@ class JobQueue:
         self._entries: deque[Entry] = deque()
         self._bytes = self._images = self._images_in_parts = 0
         self._part_was_last = False
-        self._closed = False
-        self._source = source
+        self._closed = ""  # the reason
+        self._source = source or Wakes()
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -163,45 +172,44 @@ class JobQueue:
         """Number of images of queued small jobs. A new small job waits for all of them."""
         return self._images - self._images_in_parts
 
+    @property
+    def room(self) -> int:
+        """Number of further jobs that the queue would take; 0 if their images have no room."""
+        with self._lock:
+            reason, dropped = self._make_room(1)
+            room = 0 if reason else self._size - len(self._entries)
+        _fail_late(dropped)
+        return room
+
+    def wake(self) -> None:
+        """Let `take` look for jobs."""
+        self._source.wake()
+
     def receive(self) -> None:
         """Put in the jobs that other processes have sent."""
-        if self._source is not None:
-            self._source.receive(0.0)
+        self._source.receive(0.0)
 
     def wait_for(self, future: "Future[Any]") -> None:
         """Wait until a future is done, and put in the jobs that other processes send meanwhile."""
-        if self._source is None:
-            wait([future])
-            return
-        source = self._source
         if not future.done():
-            future.add_done_callback(lambda _: source.wake())
+            future.add_done_callback(lambda _: self.wake())
         while not future.done():
-            source.receive(_LOOK, busy=False)  # busy-polling would compete with the other thread for the GIL
-
-    def check_room(self, nbytes: int = 1) -> None:
-        """Raise OverloadError if there is no room for a job of that many bytes."""
-        with self._lock:
-            reason, dropped = self._make_room(nbytes)
-        _fail_late(dropped)
-        if reason:
-            raise _overloaded(reason)
+            # Busy-polling would compete with the other thread for the GIL.
+            self._source.receive(_LOOK, busy=False)
 
     def put(self, *entries: Entry) -> None:
-        """Append a job, or all parts of a large job. Raise OverloadError or ClosedError."""
+        """Append a job, or all parts of a large job. Raise OverloadError, or NotReadyError once closed."""
         with self._lock:
             if self._closed:
-                raise ClosedError
+                raise NotReadyError(self._closed)
             reason, dropped = self._make_room(sum(entry.nbytes for entry in entries))
             if not reason:
                 self._entries.extend(entries)
                 for entry in entries:
                     self._count(entry, 1)
-                if self._source is None:  # else no thread waits
-                    self._changed.notify()
         _fail_late(dropped)
         if reason:
-            raise _overloaded(reason)
+            raise OverloadError(f"{reason} already wait for the model; try again later")
 
     def take(self, most_images: int, running: int = 0, blocks: bool = True) -> list[Entry] | None:
         """Return the next batch; None when the queue is closed and empty.
@@ -215,25 +223,22 @@ class JobQueue:
         """
         timeout = 0.0
         while True:
-            if self._source is not None:
-                self._source.receive(timeout)
+            self._source.receive(timeout)
             with self._lock:
                 dropped = self._drop_given_up()
                 batch = self._batch(self._share(most_images, running))
-                ready = bool(batch) or self._closed
-                if ready:
+                is_over = not batch and self._closed
+                if batch:
                     self._remove(batch)
                     self._part_was_last = any(entry.part is not None for entry in batch)
-                elif blocks and not dropped and self._source is None:  # else fail the dropped jobs first
-                    self._changed.wait()
             _fail_late(dropped)
-            if ready and not batch:
+            if is_over:
                 return None
-            if ready and (begun := [entry for entry in batch if entry.begins()]):
+            if begun := [entry for entry in batch if entry.begins()]:
                 return begun
-            if not (ready or blocks):
+            if not (batch or blocks):
                 return []
-            timeout = 0.0 if ready or dropped else _LOOK
+            timeout = 0.0 if batch or dropped else _LOOK
 
     def take_to_prepare(self, most_images: int, running: int) -> list[Entry]:
         """Return what `take` would return at once, if it is a large batch of jobs that have a preparation;
@@ -253,18 +258,21 @@ class JobQueue:
             self._part_was_last = False
         return [entry for entry in batch if entry.begins()]
 
-    def close(self) -> None:
-        """Refuse new jobs with ClosedError. `take` returns the queued jobs, then None."""
+    def close(self, reason: str) -> None:
+        """Refuse new jobs with NotReadyError. `take` returns the queued jobs, then None."""
         with self._lock:
-            self._closed = True
-            self._changed.notify_all()
+            self._closed = reason
+        self.wake()
 
-    def take_all(self) -> list[Entry]:
-        """Return all queued jobs, marked as running."""
+    def fail(self, reason: str) -> None:
+        """Refuse new jobs and all queued jobs with NotReadyError."""
+        self.close(reason)
         with self._lock:
             entries = list(self._entries)
             self._remove(entries)
-        return [entry for entry in entries if entry.begins()]
+        for entry in entries:
+            if entry.begins():
+                entry.future.set_exception(NotReadyError(reason))
 
     def _make_room(self, nbytes: int) -> tuple[str, list[Entry]]:
         """Drop cancelled and late jobs if the queue is full.
@@ -331,10 +339,6 @@ def _of_one_group(entries: Iterable[Entry], most_images: int) -> list[Entry]:
         if room <= 0 or group is None:
             break
     return batch
-
-
-def _overloaded(reason: str) -> OverloadError:
-    return OverloadError(f"{reason} already wait for the model; try again later")
 
 
 def _fail_late(entries: list[Entry]) -> None:

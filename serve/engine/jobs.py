@@ -1,6 +1,6 @@
 """Jobs of an engine. Jobs are plain data, so an engine can compute all jobs of a group in one batch."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -177,23 +177,12 @@ class _WindowsJob(Job[list[Detections]]):
         ]
 
 
-class CanvasDetections(NamedTuple):
-    """Detections in n canvases, on the CPU: the first counts[i] of the K slots of canvas i, best first.
-
-    boxes: float32 [n, K, 4], xyxy in canvas pixels; scores: float32 [n, K]; counts: int64 [n]; labels: int64
-    [n, K], indices into the artifact's `classes`, None without classes; extras: [n, K, ...] by name, points
-    in canvas pixels.
-    """
-
-    boxes: Tensor
-    scores: Tensor
-    counts: Tensor
-    labels: Tensor | None
-    extras: Mapping[str, Tensor]
+Outputs = dict[str, Tensor]
+"""The outputs of n canvases by name, on the CPU: see `Artifact.detect_named`; `counts` is int32 here."""
 
 
 @dataclass(frozen=True)
-class CanvasJob(Job[CanvasDetections]):
+class CanvasJob(Job[Outputs]):
     """Detect in canvases, uint8 [n, c, h, w] on the CPU, n >= 1, shaped as the artifact's `canvas` says.
 
     A threshold of None is the artifact's default.
@@ -216,31 +205,22 @@ class CanvasJob(Job[CanvasDetections]):
         return self.canvases.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[CanvasJob]") -> list[CanvasDetections]:
+    def run(artifact: Artifact, jobs: "Sequence[CanvasJob]") -> list[Outputs]:
         canvases = _concatenated([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
         outputs = artifact.detect_named(canvases, jobs[0].score_threshold, jobs[0].iou_threshold)
         arrays = to_host(list(outputs.values()))
         columns = {name: torch.from_numpy(array) for name, array in zip(outputs, arrays, strict=True)}
-        columns["counts"] = columns["counts"].long()
+        columns["counts"] = columns["counts"].int()
         sizes = [job.images for job in jobs]
         parts = {name: column.split(sizes) for name, column in columns.items()}
-        return [
-            _canvas_detections({name: part[job] for name, part in parts.items()}) for job in range(len(jobs))
-        ]
+        return [{name: part[job] for name, part in parts.items()} for job in range(len(jobs))]
 
     def parts(self, largest: int) -> "Iterator[CanvasJob]":
         for canvases in self.canvases.split(largest):
             yield replace(self, canvases=canvases)
 
-    def joined(self, results: Sequence[CanvasDetections]) -> CanvasDetections:
-        labels = [part.labels for part in results if part.labels is not None]
-        return CanvasDetections(
-            boxes=torch.cat([part.boxes for part in results]),
-            scores=torch.cat([part.scores for part in results]),
-            counts=torch.cat([part.counts for part in results]),
-            labels=torch.cat(labels) if labels else None,
-            extras={name: torch.cat([part.extras[name] for part in results]) for name in results[0].extras},
-        )
+    def joined(self, results: Sequence[Outputs]) -> Outputs:
+        return {name: torch.cat([part[name] for part in results]) for name in results[0]}
 
 
 class Loss(NamedTuple):
@@ -270,11 +250,6 @@ class LossJob(Job[Loss]):
             else Loss(artifact.loss(job.predictions, job.targets), None)
             for job in jobs
         ]
-
-
-def _canvas_detections(outputs: dict[str, Tensor]) -> CanvasDetections:
-    boxes, scores, counts = (outputs.pop(name) for name in ("boxes", "scores", "counts"))
-    return CanvasDetections(boxes, scores, counts, outputs.pop("labels", None), outputs)
 
 
 def _concatenated(tensors: Sequence[Tensor], pinned: bool) -> Tensor:

@@ -10,9 +10,8 @@ import msgspec
 from fastapi import Response
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from lensbox.serve.requests.body import JSON
 from lensbox.serve.requests.v2_request import TensorSpec
-
-JSON = "application/json"
 
 
 def json_response(

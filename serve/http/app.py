@@ -15,8 +15,7 @@ from starlette.middleware.cors import CORSMiddleware
 from lensbox.runtime import Artifact
 from lensbox.serve.http.api_keys import Keys, read_keys
 from lensbox.serve.http.connections import Connections
-from lensbox.serve.http.errors import raise_again
-from lensbox.serve.http.middleware import Edge
+from lensbox.serve.http.edge import Edge, raise_again
 from lensbox.serve.http.openapi import describe
 from lensbox.serve.http.paths import ENDPOINTS, PAGES
 from lensbox.serve.http.service import Peers, Service

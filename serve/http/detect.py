@@ -14,16 +14,10 @@ from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, TiledJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.service import model_of, service_of
-from lensbox.serve.requests.body import Body, receive
-from lensbox.serve.requests.detect_request import (
-    JSON,
-    DetectParameters,
-    query_parameters,
-    read_detect_request,
-)
-from lensbox.serve.requests.form import FORM, media_type
+from lensbox.serve.requests.body import FORM, JSON, Body, media_type, receive
+from lensbox.serve.requests.decoding import hint_of_form
+from lensbox.serve.requests.detect_request import DetectParameters, query_parameters, read_detect_request
 from lensbox.serve.requests.futures import Deadline, result_for
-from lensbox.serve.requests.image_file import hint_of_form
 
 Found = DetectionArrays | Detections
 

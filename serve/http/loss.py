@@ -1,17 +1,21 @@
-"""POST /v1/loss."""
+"""POST /v1/loss, with boxes in JSON."""
 
+import re
 from concurrent.futures import Future
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
+import numpy as np
+import torch
 from fastapi import Request
+from msgspec import Meta, Raw, Struct
+from msgspec.json import Decoder
 from torch import Tensor
 
 from lensbox.serve.engine.jobs import Loss, LossJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import LossAnswer
 from lensbox.serve.http.service import model_of, service_of
-from lensbox.serve.requests.body import receive
-from lensbox.serve.requests.boxes import LossRequest, read_loss_request
+from lensbox.serve.requests.body import Body, read_json, receive
 from lensbox.serve.requests.detect_request import NoParameters, query_parameters
 from lensbox.serve.requests.futures import result_for
 
@@ -51,3 +55,109 @@ def _nested(gradient: Tensor, sizes: tuple[int, ...] | None) -> list[Any]:
     if sizes is None:
         return gradient.tolist()
     return [image[:size].tolist() for image, size in zip(gradient, sizes, strict=True)]
+
+
+_Box = list[float]
+_Boxes = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {"type": "array"}})]
+_BOXES = Decoder(list[_Box])
+_IMAGES = Decoder(list[list[_Box]])
+_IS_NESTED = re.compile(rb"\s*\[\s*\[\s*[\[\]]")
+
+
+class LossQuestion(Struct, forbid_unknown_fields=True):
+    """The body of /v1/loss.
+
+    predictions: a list of boxes, or a list of such lists per image, of any length; xyxy in pixels. targets:
+    nested as predictions, at most as many boxes per image; target i of an image belongs to prediction i, and
+    y2 = 0 marks a prediction without a target. gradient: true to return d loss / d predictions, too.
+    """
+
+    predictions: _Boxes
+    targets: _Boxes
+    gradient: bool = False
+
+
+_QUESTION = Decoder(LossQuestion)
+
+
+class LossRequest(NamedTuple):
+    """Predicted boxes, each with its target.
+
+    predictions, targets: float64 [N, 4], or [B, N, 4] with zeros after the boxes of each image. sizes: number
+    of predictions of each image; None for [N, 4]. gradient: True to return the gradient beside the loss.
+    """
+
+    predictions: Tensor
+    targets: Tensor
+    sizes: tuple[int, ...] | None
+    gradient: bool
+
+
+def read_loss_request(body: Body, max_boxes: int) -> LossRequest:
+    """Return the boxes in a body.
+
+    Raises ApiError: 413 for more than `max_boxes` boxes after padding each image to the largest; 422 for any
+    other invalid body.
+    """
+    # Before parsing, which holds the GIL: a megabyte of empty lists takes 0.1 s.
+    if (arrays := body.count(b"[")) > (most := 2 * (1 + 2 * max_boxes)):
+        raise _too_many(f"the body must have at most {most} arrays", arrays)
+    question = read_json(body, _QUESTION, 422, "invalid_boxes")
+    predictions, is_nested = _boxes(bytes(question.predictions), "predictions")
+    targets, targets_are_nested = _boxes(bytes(question.targets), "targets")
+    if is_nested != targets_are_nested:
+        forms = "images and boxes" if is_nested else "boxes and images"
+        raise _invalid(f"predictions and targets must be lists of boxes, or lists of images, got {forms}")
+    _check_images(predictions, targets)
+    sizes = tuple(map(len, predictions))
+    slots = len(sizes) * max(1, *sizes)
+    if slots > max_boxes:
+        raise _too_many(
+            f"predictions must have at most {max_boxes} boxes, padded to the largest image", slots
+        )
+    ours, theirs = (_padded(images, max(sizes)) for images in (predictions, targets))
+    if is_nested:
+        return LossRequest(ours, theirs, sizes, question.gradient)
+    return LossRequest(ours[0], theirs[0], None, question.gradient)
+
+
+def _boxes(text: bytes, name: str) -> tuple[list[list[_Box]], bool]:
+    """Return the boxes of each image, and whether the text has images; boxes without images are one image."""
+    is_nested = _IS_NESTED.match(text) is not None
+    if is_nested:
+        images = read_json(text, _IMAGES, 422, "invalid_boxes", name)
+    else:
+        images = [read_json(text, _BOXES, 422, "invalid_boxes", name)]
+    for image, boxes in enumerate(images):
+        for index, box in enumerate(boxes):
+            if len(box) != 4:
+                place = f"{name}[{image}][{index}]" if is_nested else f"{name}[{index}]"
+                raise _invalid(f"{place}: a box has 4 numbers, got {len(box)}")
+    return images, is_nested
+
+
+def _check_images(predictions: list[Any], targets: list[Any]) -> None:
+    """Raise ApiError (422) unless each target has its prediction."""
+    if len(predictions) != len(targets):
+        counts = f"{len(predictions)} and {len(targets)}"
+        raise _invalid(f"predictions and targets must have the same number of images, got {counts}")
+    for index, (have, need) in enumerate(zip(predictions, targets, strict=True)):
+        if len(need) > len(have):
+            rule = f"must have at most as many boxes as its predictions, which are {len(have)}"
+            raise _invalid(f"targets of image {index} {rule}, got {len(need)}")
+
+
+def _padded(images: list[list[_Box]], length: int) -> Tensor:
+    """Return boxes [B, length, 4], with zeros after the boxes of each image."""
+    padded = np.zeros((len(images), length, 4))
+    for rows, boxes in zip(padded, images, strict=True):
+        rows[: len(boxes)] = np.array(boxes).reshape(-1, 4)
+    return torch.from_numpy(padded)
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(422, "invalid_boxes", message)
+
+
+def _too_many(rule: str, got: int) -> ApiError:
+    return ApiError(413, "too_many_boxes", f"{rule}, got {got}")

@@ -10,12 +10,12 @@ from fastapi import FastAPI
 from msgspec import Struct
 from msgspec.json import schema_components
 
-from lensbox.serve.http.answers import JSON, Problem, V2Error
+from lensbox.serve.http.answers import Problem, V2Error
+from lensbox.serve.http.edge import is_v2
 from lensbox.serve.http.endpoint import Endpoint
-from lensbox.serve.http.errors import is_v2
-from lensbox.serve.requests.boxes import LossQuestion
+from lensbox.serve.http.loss import LossQuestion
+from lensbox.serve.requests.body import FORM, JSON
 from lensbox.serve.requests.detect_request import DetectQuestion
-from lensbox.serve.requests.form import FORM
 
 _SCHEMAS = "#/components/schemas/"
 _BINARY = {"type": "string", "format": "binary"}

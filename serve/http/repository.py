@@ -27,8 +27,10 @@ async def models(request: Request) -> Any:
 async def index(request: Request) -> Any:
     """All models and versions that lie in the folder or are served, with their states."""
     asked = await _body(request)
-    rows = (await service_of(request).models.order("index")).content
-    return [row for row in rows if row["state"] == "READY" or asked.get("ready") is not True]
+    result = await service_of(request).models.order("index")
+    if result.failure:
+        raise ApiError(503, "not_ready", result.failure)
+    return [row for row in result.content if row["state"] == "READY" or asked.get("ready") is not True]
 
 
 async def load(request: Request) -> Any:

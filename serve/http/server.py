@@ -16,7 +16,6 @@ from fastapi import FastAPI
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.connections import ExhaustionLog, counted
-from lensbox.serve.http.listener import url_of
 from lensbox.serve.http.service import Peers
 from lensbox.serve.models.served import Models
 from lensbox.serve.observability.logs import LogStyle
@@ -48,7 +47,7 @@ def run(
     threads that are stuck in a decoder or in the model.
     """
     failures: list[Exception] = []
-    url = url_of(listener, settings.scheme)
+    url = settings.url_of(listener)
     # All front ends share the blocking mode of the socket, and dup() resets the mode. A starting front end
     # must not make the accept() of another front end block.
     listener.setblocking(False)

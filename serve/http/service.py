@@ -15,7 +15,7 @@ from lensbox.serve.settings import Settings
 
 
 class Peers(Protocol):
-    """The other front ends of a service. See `processes.heartbeat.Peers`."""
+    """The other front ends of a service. See `processes.shared_memory.Peers`."""
 
     def beat(self, is_ready: bool) -> None: ...
 

@@ -8,9 +8,8 @@ import msgspec
 import numpy as np
 from fastapi import Request, Response
 from msgspec import UNSET
-from torch import Tensor
 
-from lensbox.serve.engine.jobs import CanvasDetections, CanvasJob
+from lensbox.serve.engine.jobs import CanvasJob, Outputs
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import InferAnswer, InferTensor, ModelMetadata, json_response
 from lensbox.serve.http.service import Service, model_of, service_of
@@ -71,8 +70,7 @@ async def infer(request: Request) -> Any:
     check_answer_size(len(question.canvases), question.wanted)
     job = CanvasJob(question.canvases, question.score_threshold, question.iou_threshold)
     found = await result_for(request, served.engine.submit(job, deadline.at), deadline)
-    numbers = found.boxes.numel() + sum(values.numel() for values in found.extras.values())
-    if 4 * numbers <= _INLINE:
+    if sum(values.nbytes for values in found.values()) <= _INLINE:
         return infer_answer(question, served, found)
     writing = service.json_parser.submit(infer_answer, question, served, found)
     return await result_for(request, writing, deadline)
@@ -110,13 +108,12 @@ def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
             raise ApiError(413, "answer_too_large", f"{rule}: {got}")
 
 
-def infer_answer(request: InferRequest, served: Served, found: CanvasDetections) -> Response:
+def infer_answer(request: InferRequest, served: Served, found: Outputs) -> Response:
     """Return the answer to a request: JSON, followed by the binary outputs, if any."""
-    tensors = _outputs(found)
     outputs: list[InferTensor] = []
     binaries: list[memoryview] = []
     for output, binary in request.wanted:
-        tensor = tensors[output.name].contiguous()
+        tensor = found[output.name].contiguous()
         values = tensor.numpy()
         # Describe the actual tensor; the metadata may give a dimension as -1.
         described = InferTensor(output.name, DATATYPES[tensor.dtype], values.shape)
@@ -132,10 +129,3 @@ def infer_answer(request: InferRequest, served: Served, found: CanvasDetections)
     header = msgspec.json.encode(answer)
     headers = {HEADER_LENGTH: str(len(header))}
     return Response(b"".join([header, *binaries]), headers=headers, media_type="application/octet-stream")
-
-
-def _outputs(found: CanvasDetections) -> dict[str, Tensor]:
-    """Return the outputs by name. Counts are converted to int32."""
-    labels = {} if found.labels is None else {"labels": found.labels}
-    counts = found.counts.int()
-    return {"boxes": found.boxes, "scores": found.scores, "counts": counts, **labels, **found.extras}

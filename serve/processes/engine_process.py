@@ -4,7 +4,6 @@ The inference thread itself reads from the front ends, between two batches and w
 thread would have to wake the inference thread for each job, and would compete for the GIL.
 """
 
-import contextlib
 import logging
 import mmap
 import os
@@ -22,22 +21,21 @@ from typing import Any
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.serve.engine.instance import Instance
-from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.loading import load_model, observed_instance
-from lensbox.serve.models.content import Content
 from lensbox.serve.models.control import EngineAddress, Loaded, Need
+from lensbox.serve.models.files import Content
 from lensbox.serve.models.memory import check_memory, used_by_this_process
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.link import BusyWait, Link
 from lensbox.serve.processes.messages import (
     Answer,
     Told,
+    is_defect,
     packed_answers,
     read_request,
     rebuilt,
-    unpacked_answers,
 )
+from lensbox.serve.processes.shared_memory import Heartbeat
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import end_process
 
@@ -47,8 +45,6 @@ _FLUSH_TIMEOUT = 2.0  # seconds
 _BEAT = 0.5  # seconds
 _STUCK_CHECKS = 5  # in a row: after the whole process was suspended, the call may still return
 _PAUSE = 0.1  # seconds before a retry after a lack of file descriptors or memory
-
-_EXPECTED = (OverloadError, NotReadyError, DeadlineError, CancelledError)
 
 
 def main(
@@ -207,7 +203,7 @@ class FrontEnd:
         if self._answers:
             answers, self._answers = self._answers, []
             told = Told(self._engine.jobs, self._engine.room_for(front_ends))
-            self.link.send(_packed_answers(answers, told))
+            self.link.send(packed_answers(answers, told))
 
     def forget(self) -> None:
         """Cancel the front end's jobs and close the connection."""
@@ -231,6 +227,8 @@ class FrontEnd:
     def _answer(self, number: int, result: Any, error: BaseException | None) -> None:
         if self._replies.pop(number, None) is not None:  # else answered before
             self._answers.append((number, result, error))
+            if error is not None and is_defect(error):
+                _log.error("a request failed", exc_info=error)
 
 
 class FrontEnds:
@@ -290,29 +288,3 @@ class FrontEnds:
             front_end.link.flush(timeout)
             # Explicitly: a process that hangs in a driver call keeps its sockets open.
             front_end.link.end()
-
-
-def _packed_answers(answers: list[Answer], told: Told) -> bytes:
-    """Pickle answers; log errors that are defects."""
-    for _, _, error in answers:
-        if error is not None and not isinstance(error, _EXPECTED):
-            _log.error("a request failed", exc_info=error)
-    with contextlib.suppress(Exception):
-        data = packed_answers(answers, told)
-        if any(error is not None for _, _, error in answers):
-            unpacked_answers(data)  # some exceptions can be pickled but not unpickled
-        return data
-    return packed_answers([_packable(answer) for answer in answers], told)
-
-
-def _packable(answer: Answer) -> Answer:
-    """Return the answer, or an error in its place if it cannot be pickled."""
-    try:
-        unpacked_answers(packed_answers([answer], Told(0, 0)))
-    except Exception as failure:
-        number, _, error = answer
-        if error is None:
-            _log.error("a request failed", exc_info=failure)
-            error = failure
-        return number, None, RuntimeError(f"{type(error).__name__}: {error}")
-    return answer

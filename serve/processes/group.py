@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lensbox.serve.models.content import Content
 from lensbox.serve.models.control import EngineAddress, Loaded, new_address
+from lensbox.serve.models.files import Content, Stamp
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters
 from lensbox.serve.processes.child import engine_main
-from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.lifecycle import Child, described
+from lensbox.serve.processes.shared_memory import Heartbeat
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,8 @@ class Group:
 
     number: unique in the service. name: of the model; for a service with --artifact, known once `is_ready`.
     need: what an engine of the version that serves takes, if this version has to fit beside it. loaded: what
-    each engine has told. failure: why the group cannot start; "" so far. change: see `repository`.
+    each engine has told. failure: why the group cannot start; "" so far. change: stamp of the changed file at
+    the last look; empty without a change.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Group:
         self.number, self.name, self.version, self.content = number, name, version, content
         self.loaded: dict[str, Loaded] = {}
         self.failure = ""
-        self.change: tuple[int, ...] = ()
+        self.change: Stamp = ()
         self._plan = plan
         self._folder = tempfile.mkdtemp(prefix="lensbox-engine-")
         self._children = [
@@ -100,11 +101,6 @@ class Group:
                 if self.failure or child.process is not None:
                     continue
             child.keep_alive(self._plan.context, self._plan.counters)
-
-    def kill(self) -> None:
-        """Send SIGKILL to all engines."""
-        for child in self._children:
-            child.kill()
 
     def end(self) -> None:
         """End all engines and free everything: memory, temporary files, the content."""

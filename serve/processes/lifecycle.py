@@ -17,7 +17,7 @@ from typing import Any
 
 from lensbox.serve.observability.metrics import ServiceCounters
 from lensbox.serve.processes.child import PRELOADED
-from lensbox.serve.processes.heartbeat import Heartbeat
+from lensbox.serve.processes.shared_memory import Heartbeat
 
 _log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ class Child:
     """A process and how to start it. Its last argument is its end of a pipe.
 
     slot: the process's name in the shared metrics. patience: returns the maximum seconds without a heartbeat,
-    given the seconds that loading took. take: called with each message of the process. on_start: called with
-    the pipe of each new process. loading: seconds from the start to the readiness. failures: failed starts
+    given the seconds that loading took. take: called with each message of the process. on_start: called for
+    each new process. loading: seconds from the start to the readiness. failures: failed starts
     and early exits in a row.
     """
 
@@ -42,7 +42,7 @@ class Child:
     heartbeat: Heartbeat
     patience: Callable[[float], float]
     take: Callable[[Any], None]
-    on_start: Callable[["Connection[Any, Any]"], None] = lambda pipe: None
+    on_start: Callable[[], None] = lambda: None
     process: Any = None
     pipe: "Connection[Any, Any] | None" = None
     failures: int = 0
@@ -98,7 +98,7 @@ class Child:
             other.close()
         self._close_pipe()
         self.process, self.pipe, self.started = process, own, time.monotonic()
-        self.on_start(own)
+        self.on_start()
 
     def receive(self) -> None:
         """Take the messages of the process."""

@@ -3,12 +3,14 @@
 Records and tensors are taken apart first: pickle would look up each class by its name, and call a function
 for each tensor. Tensors and files of jobs travel in shared memory, all others in the message.
 
-pickle is safe here: both ends are processes of one service and authenticate with a random key.
+pickle is safe here: both ends are processes of one service and authenticate with a random key. Errors travel
+as text, because not every exception can be pickled.
 """
 
 import pickle
 import time
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -20,7 +22,6 @@ from lensbox.runtime import Detections, Photo
 from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, file_tensor
 from lensbox.serve.engine.jobs import (
-    CanvasDetections,
     CanvasJob,
     CodedJob,
     DetectJob,
@@ -28,6 +29,7 @@ from lensbox.serve.engine.jobs import (
     LossJob,
     TiledJob,
 )
+from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 
 Answer = tuple[int, Any, BaseException | None]  # number of the job; its result, or the error
 Request = tuple[int, Any, Sequence[tuple[int, int]], float, float]
@@ -50,11 +52,12 @@ _FIELDS: dict[Any, tuple[str, ...]] = {
     Photo: ("pixels", "width", "height", "window"),
     CodedPhoto: ("source", "file", "orientation", "width", "height"),
     Detections: ("boxes", "scores", "labels", "extras", "width", "height"),
-    CanvasDetections: ("boxes", "scores", "counts", "labels", "extras"),
     Loss: ("value", "gradient"),
 }
 _RECORDS = list(_FIELDS.items())
 _NUMBERS = {record: (number, attrgetter(*fields)) for number, (record, fields) in enumerate(_RECORDS)}
+_ERRORS = (OverloadError, NotReadyError, DeadlineError)  # any other is a defect
+_KINDS = (*_ERRORS, RuntimeError)
 _LIST, _DICT, _TENSOR, _INTERLEAVED, _BYTES = -1, -2, -3, -4, -5
 
 
@@ -84,7 +87,7 @@ def packed_answers(answers: Sequence[Answer], told: Told) -> bytes:
     columns = _joined([one for _, one in found]) if found else {}
     buffers: list[memoryview] = []
     rest = [
-        (job, taken_apart(one, buffers), error)
+        (job, taken_apart(one, buffers), error if error is None else _plain_error(error))
         for job, one, error in answers
         if type(one) is not DetectionArrays
     ]
@@ -94,7 +97,10 @@ def packed_answers(answers: Sequence[Answer], told: Told) -> bytes:
 def unpacked_answers(message: bytes) -> tuple[list[Answer], Told]:
     """Return the answers of a message, in any order, and what the engine tells of its queue."""
     told, jobs, columns, rest, buffers = pickle.loads(message)
-    answers: list[Answer] = [(job, rebuilt(one, buffers), error) for job, one, error in rest]
+    answers: list[Answer] = [
+        (job, rebuilt(one, buffers), error if error is None else _KINDS[error[0]](error[1]))
+        for job, one, error in rest
+    ]
     arrays = {name: np.ndarray(*column) for name, column in columns.items()}
     begin = 0
     for job, count, width, height in jobs:
@@ -104,6 +110,18 @@ def unpacked_answers(message: bytes) -> tuple[list[Answer], Told]:
         answers.append((job, DetectionArrays(boxes, scores, labels, parts, width, height), None))
         begin = end
     return answers, Told(*told)
+
+
+def is_defect(error: BaseException) -> bool:
+    """Return whether an error is none that a job may end with."""
+    return not isinstance(error, (*_ERRORS, CancelledError))
+
+
+def _plain_error(error: BaseException) -> tuple[int, str]:
+    for number, kind in enumerate(_ERRORS):
+        if isinstance(error, kind):
+            return number, str(error)
+    return len(_ERRORS), f"{type(error).__name__}: {error}"
 
 
 def _columns(one: DetectionArrays) -> dict[str, NDArray[Any]]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from lensbox.runtime.file.metadata import ArtifactMetadata
-from lensbox.serve.engine.engines import DescribedModel
+from lensbox.serve.engine.engines import DescribedModel, Engine
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.models.control import EngineAddress
@@ -36,7 +36,7 @@ class _Pending(NamedTuple):
     offset: int | None  # of the job's block in the arena
 
 
-class RemoteEngine:
+class RemoteEngine(Engine):
     """Send jobs to an engine process. Reconnect when the supervisor has replaced the process.
 
     arena: shared memory for the tensors of jobs. busy_poll: seconds for which the event loop busy-polls while
@@ -82,6 +82,8 @@ class RemoteEngine:
         Without a job in flight no answer would correct an old word of the engine: it counts for a second, and
         one job may always be sent.
         """
+        if self._model is None:
+            return 0
         if self._pending:
             return self._told.room - self._sent
         if time.monotonic() - self._told_at > _FORGOTTEN:
@@ -98,16 +100,6 @@ class RemoteEngine:
         """True once the engine has been ready."""
         return self._loaded
 
-    @property
-    def lost(self) -> str:
-        """Always "": the supervisor replaces a lost engine."""
-        return ""
-
-    @property
-    def missing(self) -> list[str]:
-        """A list of the reason if the engine is not ready; empty otherwise."""
-        return [] if self._model is not None else [self._why_not()]
-
     def ready_artifact(self) -> DescribedModel:
         """Return the engine's model. Raise NotReadyError with the reason if there is none."""
         if self._stopped.is_set():
@@ -115,14 +107,6 @@ class RemoteEngine:
         if self._model is None:
             raise NotReadyError(self._why_not())
         return self._model
-
-    def check_room(self, deadline: float = math.inf, requests: int = 0) -> None:
-        """Raise OverloadError if the engine's queue will probably be full once these requests are decoded.
-
-        Only the engine itself compares its queue with deadlines.
-        """
-        if max(0, requests - len(self._pending)) >= self.room:
-            raise OverloadError("the model's queue is full; try again later")
 
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """See `Instance.submit`. The future may raise OverloadError, because front ends share the queue."""

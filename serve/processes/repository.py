@@ -7,22 +7,25 @@ end its engines. Whatever fails before the front ends are told changes nothing.
 
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from lensbox.common.errors import ExitCode, LensboxError
-from lensbox.serve.models.catalogue import Catalogue
-from lensbox.serve.models.content import Content, read_content, stamp_of
-from lensbox.serve.models.control import Order, Report, Result, Row, Table
-from lensbox.serve.processes.file_watch import FileWatch
+from lensbox.serve.models.control import Order, Report, Result, Row
+from lensbox.serve.models.files import Catalogue, Content, Stamp, read_content, sha256_of, stamp_of
+from lensbox.serve.processes.followers import Followers
 from lensbox.serve.processes.group import Group, Plan
-from lensbox.serve.processes.swap_state import LOADING, UNLOADED, FrontEnd, ServedModel, Steps
+from lensbox.serve.processes.lifecycle import Child
 
 _log = logging.getLogger(__name__)
 
+LOADING, UNLOADED = "the model is still loading", "the model is unloaded"
+_LOOK = 2.0  # seconds between looks at the files
 
+Returned = TypeVar("Returned")
+Steps = Generator[None, None, None]
 Done = Callable[[str, Any], None]
 
 
@@ -32,17 +35,48 @@ class EngineStartError(LensboxError):
     exit_code = ExitCode.UNUSABLE
 
 
-class Repository:
-    """All models of a service. Only the supervisor's loop calls it.
+@dataclass
+class ServedModel:
+    """A model. key: its name, or `files.ONE`, whose name is known once it has been loaded. group: serves;
+    None while loading and after unloading, for a `reason`.
 
-    default: name of the default model; None for the first by name. in_place: end the old version before the
-    new one starts. watch: load a newer or changed file when it has lain still for one look.
+    is_wanted: False before the first load that was asked for, and after unloading. task: the current swap.
+    waiting: later ones, oldest first. failed: reasons by version. loads: successful ones. seen, tried: newest
+    version and stamp of its file at the last look, and at the last load by --watch.
     """
 
-    def __init__(
-        self, catalogue: Catalogue, plan: Plan, default: str | None, in_place: bool, watch: bool
-    ) -> None:
-        self.front_ends: list[FrontEnd] = []
+    key: str
+    loaded_name: str = ""
+    group: Group | None = None
+    reason: str = LOADING
+    is_wanted: bool = True
+    task: Steps | None = None
+    waiting: list[Steps] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    loads: int = 0
+    seen: Stamp = ()
+    tried: Stamp = ()
+
+    @property
+    def name(self) -> str:
+        return self.key or self.loaded_name
+
+    def is_news(self, newest: int, stamp: Stamp) -> bool:
+        """Return whether the newest version is not the one that serves, or its file has changed."""
+        if self.group is None:
+            return self.task is None and self.reason != UNLOADED
+        return (newest and str(newest) != self.group.version) or stamp != self.group.content.stamp
+
+
+class Repository:
+    """All models of a service, the default model first. Only the supervisor's loop calls it.
+
+    in_place: end the old version before the new one starts. watch: load a newer or changed file when it has
+    lain still for one look.
+    """
+
+    def __init__(self, catalogue: Catalogue, plan: Plan, in_place: bool, watch: bool) -> None:
+        self.front_ends = Followers()
         self.failure: EngineStartError | None = None
         self._catalogue = catalogue
         self._plan = plan
@@ -51,21 +85,14 @@ class Repository:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="lensbox-reader")
         self._groups: list[Group] = []  # all that have processes
         self._number = 0  # of the latest group
-        self._table = Table(0, ())
-        self._files = FileWatch(self._reader, plan.counters)
-        names = catalogue.names()
-        first = default or names[0]
-        if first not in names:
-            raise EngineStartError(f"default_model must be one of {', '.join(names)}, got {first!r}")
-        self._models = {
-            name: ServedModel(name) for name in [first, *(name for name in names if name != first)]
-        }
+        self._models = {name: ServedModel(name) for name in catalogue.names()}
+        self._looking = self._look()
 
     def start(self) -> None:
         """Begin to load the newest version of each model. A failure is then in `failure`."""
         self._publish()
         for model in self._models.values():
-            model.task = self._swap(model, None, _log_only, is_first=True)
+            model.task = self._swap(model, None, is_first=True)
 
     @property
     def is_ready(self) -> bool:
@@ -83,41 +110,34 @@ class Repository:
         return any(model.task is not None for model in self._models.values())
 
     @property
-    def versions(self) -> str:
-        """The versions that serve, for the log."""
-        groups = [model.group for model in self._models.values() if model.group is not None]
-        return ", ".join(f"{group.name} version {group.version}" for group in groups)
+    def serving(self) -> list[Group]:
+        """The groups that serve."""
+        return [model.group for model in self._models.values() if model.group is not None]
 
-    def greet(self, front_end: FrontEnd) -> None:
-        """Tell a new process of a front end the current table."""
-        front_end.report = None
-        front_end.child.send(self._table)
-
-    def take(self, front_end: FrontEnd, message: Report | Order) -> None:
+    def take(self, child: Child, message: Report | Order) -> None:
         """Take a message of a front end."""
         if isinstance(message, Report):
-            front_end.report = message
+            self.front_ends.note(child, message)
             return
 
         def done(failure: str, content: Any = None) -> None:
-            front_end.child.send(Result(message.ticket, failure, content))
+            child.send(Result(message.ticket, failure, content))
 
-        if message.action == "index":
-            done("", self._index())
-        elif message.action == "unload":
-            self._unload(message.name, done)
-        else:
-            self._load(message.name, message.version, done)
-
-    def reload(self) -> None:
-        """Load what the folder or the file holds now."""
+        model = next((model for model in self._models.values() if model.name == message.name), None)
         try:
-            for key in self._catalogue.names():
-                model = self._models.setdefault(key, ServedModel(key, is_wanted=False))
-                if self._is_news(model):
-                    model.waiting.append(self._swap(model, None, _log_only))
+            if message.action == "index":
+                done("", self._index())
+            elif message.action == "load":
+                if model is None:
+                    self._catalogue.choose(message.name, message.version)
+                    model = self._models[message.name] = ServedModel(message.name, is_wanted=False)
+                model.waiting.append(self._swap(model, message.version, done))
+            elif model is None or model.group is None:
+                done(f"the model {message.name!r} must be loaded, got one that is not")
+            else:
+                model.waiting.append(self._end(model, done))
         except LensboxError as error:
-            _log.error("nothing is loaded: %s", error)
+            done(str(error))
 
     def step(self) -> None:
         """Resume all swaps, keep all engines alive, and look at the files from time to time."""
@@ -132,14 +152,7 @@ class Repository:
         for group in self._groups:
             if group.is_ready:
                 group.step()
-        served = [model.group for model in self._models.values() if model.group is not None]
-        if self._files.look(served) and self._watch:
-            self._load_news()
-
-    def kill(self) -> None:
-        """Send SIGKILL to all engines."""
-        for group in self._groups:
-            group.kill()
+        next(self._looking)
 
     def close(self) -> None:
         """End all engines, and free everything."""
@@ -147,57 +160,73 @@ class Repository:
             group.end()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    # --- orders ---
+    def load_news(self, only_still: bool = False) -> None:
+        """Load what the folder or the file holds now.
 
-    def _find(self, name: str) -> ServedModel | None:
-        """Return the model of a name in a request."""
-        for model in self._models.values():
-            if name == (model.key or model.name):
-                return model
-        return None
+        only_still: only files that have lain still since the look before, and each of them once.
+        """
+        try:
+            for key in self._catalogue.names():
+                model = self._models.setdefault(key, ServedModel(key, is_wanted=False))
+                number, path = self._catalogue.choose(key, None)
+                stamp = stamp_of(path.stat())
+                seen = number, *stamp
+                is_due = seen == model.seen and seen != model.tried and not model.waiting
+                if (is_due or not only_still) and model.is_news(number, stamp):
+                    model.tried = seen
+                    model.waiting.append(self._swap(model, None))
+                model.seen = seen
+        except (LensboxError, OSError) as error:
+            _log.log(logging.DEBUG if only_still else logging.ERROR, "nothing is loaded: %s", error)
 
-    def _load(self, name: str, version: int | None, done: Done) -> None:
-        model = self._find(name)
-        if model is None:
-            try:
-                self._catalogue.choose(name, version)
-            except LensboxError as error:
-                done(str(error), None)
-                return
-            model = self._models[name] = ServedModel(name, is_wanted=False)
-        model.waiting.append(self._swap(model, version, done))
-
-    def _unload(self, name: str, done: Done) -> None:
-        model = self._find(name)
-        if model is None or model.group is None:
-            done(f"the model {name!r} must be loaded, got one that is not", None)
-            return
-        model.waiting.append(self._end(model, done))
+    def _look(self) -> Steps:
+        """Look at the files of the versions that serve: tell of changes, once a change. Never end."""
+        while True:
+            next_look = time.monotonic() + _LOOK
+            while time.monotonic() < next_look:
+                yield
+            groups = self.serving
+            changes = yield from self._in_thread(_changes_of, groups)
+            for group, change in zip(groups, changes, strict=True):
+                self._plan.counters.file_changed(group.name, bool(change))
+                if change and change != group.change:
+                    _log.warning(
+                        "the file of %s version %s has changed or is gone: %s; the loaded bytes serve on",
+                        *(group.name, group.version, group.content.path),
+                    )
+                group.change = change
+            if self._watch:
+                self.load_news(only_still=True)
 
     def _index(self) -> list[dict[str, str]]:
         """Return all versions on the disk or in use, in the form of the protocol's repository extension."""
         rows = []
         for model in self._models.values():
             serving = model.group
-            name = model.key or model.name
             versions = {str(number) for number in self._catalogue.versions(model.key) if number}
             for version in sorted(versions | ({serving.version} if serving else set()), key=int):
                 ready = serving is not None and version == serving.version
                 reason = "" if ready else model.failed.get(version, "")
                 state = "READY" if ready else "UNAVAILABLE"
-                rows.append({"name": name, "version": version, "state": state, "reason": reason})
+                rows.append({"name": model.name, "version": version, "state": state, "reason": reason})
         return rows
 
     # --- swaps ---
 
-    def _swap(self, model: ServedModel, version: int | None, done: Done, is_first: bool = False) -> Steps:
+    def _swap(
+        self,
+        model: ServedModel,
+        version: int | None,
+        done: Done = lambda failure, content: None,  # the log has the end of a load that nobody waits for
+        is_first: bool = False,
+    ) -> Steps:
         """Let a version take over, by default the newest."""
         label, old, new, kept = model.key or str(self._catalogue.source), model.group, None, None
         begun, number = time.monotonic(), 0
         try:
             number, path = self._catalogue.choose(model.key, version)
             label = f"{label} version {number}" if number else label
-            content = yield from self._read(path)
+            content = yield from self._in_thread(read_content, path)
             if (
                 old is not None
                 and old.content.stamp == content.stamp
@@ -218,7 +247,7 @@ class Repository:
         except (LensboxError, OSError) as error:  # OSError: the disk or a table of the kernel is full
             if new is not None:
                 self._forget(new)
-            self._plan.counters.load_ended(model.key or model.name, "failed")
+            self._plan.counters.load_ended(model.name, "failed")
             model.failed[str(number)] = str(error)
             if is_first:
                 self.failure = EngineStartError(str(error))
@@ -229,14 +258,14 @@ class Repository:
                 yield from self._bring_back(model, old.version, kept)
             done(str(error), None)
             return
-        model.group, model.name, model.is_wanted, model.loads = new, new.name, True, model.loads + 1
+        model.group, model.loaded_name, model.is_wanted = new, new.name, True
+        model.loads += 1
         model.failed.pop(new.version, None)
         if kept is not None:
             kept.close()
         self._publish()
-        if not is_first:
-            while not all(front_end.has_moved_to(new.number) for front_end in self.front_ends):
-                yield
+        while not is_first and not self.front_ends.have_moved_to(new.number):
+            yield
         self._plan.counters.load_ended(new.name, "loaded")
         _log.info(
             "serves %s version %s, SHA-256 %s, loaded in %.1f s: %s",
@@ -270,9 +299,11 @@ class Repository:
             model.group = group
         self._publish()
 
-    def _read(self, path: Path) -> Generator[None, None, Content]:
-        """Read a file in a thread, because a disk of the network may hang."""
-        reading = self._reader.submit(read_content, path)
+    def _in_thread(
+        self, function: Callable[[Any], Returned], argument: Any
+    ) -> Generator[None, None, Returned]:
+        """Call a function in a thread, because a disk of the network may hang."""
+        reading = self._reader.submit(function, argument)
         while not reading.done():
             yield
         return reading.result()
@@ -286,8 +317,8 @@ class Repository:
 
     def _drain(self, group: Group) -> Steps:
         """Wait until no front end uses a group, then end it."""
-        since = self._table.number
-        while any(front_end.uses(group.number, since) for front_end in self.front_ends):
+        since = self.front_ends.table.number
+        while self.front_ends.use(group.number, since):
             yield
         self._forget(group)
 
@@ -307,50 +338,25 @@ class Repository:
         group.end()
 
     def _publish(self) -> None:
-        """Tell all front ends the new table."""
-        rows = []
+        """Tell all front ends which versions serve."""
+        rows: list[Row] = []
         for model in self._models.values():
-            group = model.group
-            if group is not None:
-                row = Row(group.name, group.version, group.number, group.addresses, "", True)
+            if (group := model.group) is not None:
+                rows.append(Row(group.name, group.version, group.number, group.addresses, "", True))
             elif model.is_wanted or model.reason != LOADING:  # else never loaded
-                row = Row(model.key or model.name, "", None, (), model.reason, model.is_wanted)
-            else:
-                continue
-            rows.append(row)
-        self._table = Table(self._table.number + 1, tuple(rows))
-        for front_end in self.front_ends:
-            front_end.child.send(self._table)
-        self._plan.counters.serve([(row.name, row.version) for row in rows if row.group is not None])
-
-    # --- files ---
-
-    def _is_news(self, model: ServedModel) -> bool:
-        """Return whether the newest version is not the one that serves, or its file has changed."""
-        if model.group is None:
-            return model.task is None and model.reason != UNLOADED
-        number, path = self._catalogue.choose(model.key, None)
-        if number and str(number) != model.group.version:
-            return True
-        try:
-            return stamp_of(path.stat()) != model.group.content.stamp
-        except OSError:
-            return False
-
-    def _load_news(self) -> None:
-        """Load what has lain still since the look before, once."""
-        try:
-            for key in self._catalogue.names():
-                model = self._models.setdefault(key, ServedModel(key, is_wanted=False))
-                number, path = self._catalogue.choose(key, None)
-                seen = number, *stamp_of(path.stat())
-                if seen == model.seen and seen != model.tried and not model.waiting and self._is_news(model):
-                    model.tried = seen
-                    model.waiting.append(self._swap(model, None, _log_only))
-                model.seen = seen
-        except (LensboxError, OSError) as error:
-            _log.debug("the models cannot be looked at: %s", error)
+                rows.append(Row(model.name, "", None, (), model.reason, model.is_wanted))
+        self.front_ends.publish(rows)
+        self._plan.counters.serve([(group.name, group.version) for group in self.serving])
 
 
-def _log_only(failure: str, content: Any) -> None:
-    """Ignore the end of a load that nobody waits for. The log has it."""
+def _changes_of(groups: Sequence[Group]) -> list[Stamp]:
+    return [_change_of(group.content) for group in groups]
+
+
+def _change_of(content: Content) -> Stamp:
+    """Return the stamp of a file that has changed since it was read; an empty one without a change."""
+    try:
+        stamp = stamp_of(content.path.stat())
+        return stamp if stamp != content.stamp and sha256_of(content.path) != content.sha256 else ()
+    except OSError:
+        return (0,)  # gone

@@ -7,16 +7,14 @@ from multiprocessing.connection import wait
 
 from lensbox.common.errors import LensboxError
 from lensbox.serve.http.api_keys import Keys
-from lensbox.serve.http.listener import url_of
-from lensbox.serve.models.catalogue import Catalogue
+from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters, join_shared_metrics, shared_metrics
 from lensbox.serve.processes.child import frontend_main
 from lensbox.serve.processes.group import Plan, Slots
-from lensbox.serve.processes.heartbeat import Heartbeat, Peers
 from lensbox.serve.processes.lifecycle import Child, fork_server
 from lensbox.serve.processes.repository import Repository
-from lensbox.serve.processes.swap_state import FrontEnd
+from lensbox.serve.processes.shared_memory import Heartbeat, Peers
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown
 
@@ -44,19 +42,19 @@ def run(
     asked: list[bool] = []
     shutdown.ask = lambda: asked.append(True)
     catalogue = Catalogue(settings.artifact, settings.models)
-    url = url_of(listener, settings.scheme)
+    url = settings.url_of(listener)
     _log.info("listening on %s, loading %s", url, catalogue.source)
     plan = Plan(settings, devices, log, context, counters, Slots())
     in_place = settings.swap == "in-place"
     try:
-        models = Repository(catalogue, plan, settings.default_model or None, in_place, settings.watch)
+        models = Repository(catalogue, plan, in_place, settings.watch)
     except LensboxError as error:
         return error
     heartbeats = [Heartbeat() for _ in range(settings.frontends or 1)]
+    frontends = models.front_ends.children
     for number, heartbeat in enumerate(heartbeats):
         arguments = log, settings, listener, keys, Peers(heartbeats, number)
-        models.front_ends.append(_front_end(models, number, heartbeat, arguments))
-    frontends = [front_end.child for front_end in models.front_ends]
+        frontends.append(_front_end(models, number, heartbeat, arguments))
     said_ready = False
     try:
         models.start()
@@ -68,9 +66,10 @@ def run(
                 return models.failure
             if not said_ready and models.is_ready:
                 said_ready = True
-                _log.info("ready: %s on %s", models.versions, url)
+                versions = [f"{group.name} version {group.version}" for group in models.serving]
+                _log.info("ready: %s on %s", ", ".join(versions), url)
             if shutdown.takes_reload():
-                models.reload()
+                models.load_news()
             waits_for = [one for child in frontends for one in child.waits_for]
             wait([*waits_for, *models.waits_for], _BUSY_TICK if models.is_busy else _TICK)
         _end_in_order(frontends, said_ready)
@@ -81,9 +80,7 @@ def run(
     return None
 
 
-def _front_end(
-    models: Repository, number: int, heartbeat: Heartbeat, arguments: tuple[object, ...]
-) -> FrontEnd:
+def _front_end(models: Repository, number: int, heartbeat: Heartbeat, arguments: tuple[object, ...]) -> Child:
     slot = f"frontend-{number}"
     child = Child(
         f"front end {number + 1}",
@@ -92,11 +89,10 @@ def _front_end(
         (slot, *arguments),
         heartbeat,
         lambda _: SILENCE,
-        lambda message: models.take(front_end, message),
-        lambda _: models.greet(front_end),
+        lambda message: models.take(child, message),
+        lambda: models.front_ends.greet(child),
     )
-    front_end = FrontEnd(child)
-    return front_end
+    return child
 
 
 def _end_in_order(frontends: Sequence[Child], is_ready: bool) -> None:

@@ -11,7 +11,7 @@ from lensbox.serve.settings import Settings, message_of, options
 
 # Under Ray the proxies listen, and each replica is one process with one engine, which serves one file.
 _PROCESSES = "frontends host port log_format log_level tls_certificate tls_key"
-_MODELS = "admin_key_file default_model models swap watch"
+_MODELS = "admin_key_file models swap watch"
 WITHOUT_MEANING = frozenset([*_PROCESSES.split(), *_MODELS.split()])
 
 

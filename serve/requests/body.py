@@ -1,12 +1,19 @@
-"""Read a request's body under a size limit and a time limit."""
+"""Read a request's body under a size limit and a time limit, and the JSON or the form in a body."""
 
 import asyncio
+import math
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, TypeVar
 
 import anyio
+import msgspec
 from fastapi import Request
+from msgspec.json import Decoder
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import File, FormParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
 from lensbox.serve.errors import ApiError, shown
@@ -14,6 +21,10 @@ from lensbox.serve.requests.futures import DEADLINE, NO_DEADLINE, Deadline
 from lensbox.serve.settings import Settings
 
 Body = bytes | bytearray
+Typed = TypeVar("Typed")
+
+JSON, FORM = "application/json", "multipart/form-data"
+_IMAGE_FIELDS = (b"image", b"file")
 
 if sys.version_info >= (3, 11):  # a tenth of anyio's time
     _time_limit = asyncio.timeout
@@ -75,3 +86,103 @@ async def _collect(request: Request, limit: int) -> Body:
 
 def _too_large(limit: int, received: str) -> ApiError:
     return ApiError(413, "body_too_large", f"the body must have at most {limit} bytes, got {received}")
+
+
+def read_json(body: Any, decoder: Decoder[Typed], status: int, code: str, name: str = "") -> Typed:
+    """Parse a JSON text without conversions between types. Skip unknown keys without building them.
+
+    name: of a text within the body, for messages.
+
+    Raises ApiError: (status, "invalid_json") if the text is not JSON, (status, code) if its type is wrong.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise ApiError(status, code, fault_message(error, decoder.type, "the body", name)) from None
+    except (ValueError, RecursionError) as error:  # malformed, not UTF-8, too deep
+        raise ApiError(status, "invalid_json", f"the body must be JSON: {error}") from None
+
+
+def fault_message(
+    error: msgspec.ValidationError, kind: Any, whole: str, name: str = "", given: Any = None
+) -> str:
+    """Return the place, the rule and what was received.
+
+    kind: the type. whole: words for the whole message. name: of the part that was read. given: all values by
+    name, if known. msgspec says "Expected `float`, got `str` - at `$.targets[0][3]`", or what a
+    `__post_init__` has raised.
+    """
+    rule, _, path = str(error).replace("`", "").partition(" - at $")
+    place = f"{name}{path}".removeprefix(".")
+    if rule.startswith("Object contains unknown field"):
+        known = ", ".join(kind.__struct_fields__) or "none"
+        return f"{place or whole} has the unknown key {shown(rule.split()[-1])} (known: {known})"
+    if rule.startswith("Object missing"):
+        return f"{rule.split()[-1]} must be given in {place or whole}"
+    if not rule.startswith(("Expected", "Invalid", "Number", "Integer")):
+        return rule
+    if given is not None and place in given:
+        rule = f"{rule.partition(', got')[0]}, got {shown(given[place])}"
+    return f"{place or whole}: {rule[0].lower()}{rule[1:]}"
+
+
+def media_type(content_type: str) -> str:
+    """Return the media type of a Content-Type in lower case, without parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def form_image(body: Body, content_type: str) -> bytes:
+    """Return the content of a form's only field, which is `image` or `file`. Ignore file names.
+
+    Call it in a worker thread. Starlette's form parser runs on the event loop, writes large parts to disk,
+    and does not notice a body that ends early.
+
+    Raises ApiError: 400 for a malformed form, 422 for other fields, several or none.
+    """
+    boundary = parse_options_header(content_type)[1].get(b"boundary")
+    if not boundary:
+        raise _malformed(f"Content-Type must name a boundary, got {shown(content_type)}")
+    content = _normalized(bytes(body), b"--" + boundary)
+    images: list[bytes] = []
+    ended: list[bool] = []
+
+    def add(part: Any) -> None:
+        """Add a `Field`, or a `File`, which stays in memory."""
+        if part.field_name not in _IMAGE_FIELDS:
+            raise _invalid(f"a field {shown(part.field_name)}; thresholds are query parameters")
+        if images:
+            raise _invalid("several; send each image in a request of its own")
+        if isinstance(part, File):
+            part.file_object.seek(0)
+        images.append(part.file_object.read() if isinstance(part, File) else part.value or b"")
+
+    in_memory = {"MAX_MEMORY_FILE_SIZE": math.inf}
+    try:
+        parser = FormParser(FORM, add, add, lambda: ended.append(True), boundary, config=in_memory)
+        parser.write(content)
+        parser.finalize()
+    except FormParserError as error:
+        raise _malformed(f"the body must be a valid multipart form: {error}") from error
+    if not ended:
+        raise _malformed(f"the form must end with its boundary, got {len(body)} bytes without one")
+    if not images:
+        raise _invalid("none")
+    return images[0]
+
+
+def _normalized(body: bytes, line: bytes) -> bytes:
+    """Remove what RFC 2046 allows and the parser does not take: a preamble, and spaces behind a boundary."""
+    if not body.startswith(line):  # the preamble ends where a line begins with the boundary
+        body = body[body.find(b"\n" + line) + 1 :]
+    if line + b" " in body or line + b"\t" in body:
+        spaces = rb"(^|\n)" + re.escape(line) + rb"[ \t]+\r\n"
+        body = re.sub(spaces, lambda found: found[1] + line + b"\r\n", body)
+    return body
+
+
+def _invalid(received: str) -> ApiError:
+    return ApiError(422, "invalid_form", f"the form must have one field, 'image' or 'file', got {received}")
+
+
+def _malformed(message: str) -> ApiError:
+    return ApiError(400, "malformed_form", message)

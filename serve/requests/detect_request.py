@@ -15,11 +15,8 @@ from msgspec.json import Decoder
 from lensbox.common.detect_options import check_thresholds, tile_spec
 from lensbox.common.fields import Orientation
 from lensbox.serve.errors import ApiError, shown
-from lensbox.serve.requests.body import Body
-from lensbox.serve.requests.form import FORM, form_image, media_type
-from lensbox.serve.requests.json_body import fault_message, read_json
+from lensbox.serve.requests.body import FORM, Body, fault_message, form_image, media_type, read_json
 
-JSON = "application/json"
 _FRACTION = {"minimum": 0, "maximum": 1}
 _DATA_URI = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")

@@ -18,8 +18,7 @@ from torch import Tensor
 from lensbox.common.detect_options import check_thresholds
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.errors import ApiError, shown
-from lensbox.serve.requests.body import Body
-from lensbox.serve.requests.json_body import read_json
+from lensbox.serve.requests.body import Body, read_json
 
 DATATYPES = {
     torch.bool: "BOOL",

@@ -14,8 +14,8 @@ import uvicorn
 from fastapi import FastAPI
 from waiting import PATIENCE, wait_until
 
+from lensbox.serve.cli import listen
 from lensbox.serve.http.app import create_app
-from lensbox.serve.http.listener import listen, url_of
 from lensbox.serve.http.server import uvicorn_config
 from lensbox.serve.http.service import Service
 from lensbox.serve.settings import Settings
@@ -106,7 +106,7 @@ def client_of(artifact: Path) -> Iterator[httpx.Client]:
 def running(app: FastAPI, settings: Settings) -> Iterator[Running]:
     """Run an app in a thread."""
     listener = listen("127.0.0.1", 0)
-    url = url_of(listener)
+    url = settings.url_of(listener)
     server = uvicorn.Server(uvicorn_config(app, settings, "critical"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

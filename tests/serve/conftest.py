@@ -16,9 +16,11 @@ import pytest
 import torch
 from engine_jobs import LOSS, Begin, Make
 from services import Encode, Running, Start, client_of, running
+from user_detectors import Landmarks, RedAndBlue
 from waiting import PATIENCE, wait_until
 
 from lensbox.common.fields import Orientation
+from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.detect.self_test import SelfTestReport
@@ -58,6 +60,18 @@ def client(artifact_path: Path) -> Iterator[httpx.Client]:
     """A client of a service over the real artifact, with small limits."""
     with client_of(artifact_path) as client:
         yield client
+
+
+@pytest.fixture(scope="session", params=[RedAndBlue, Landmarks])
+def own_detector(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Artifact, httpx.Client]]:
+    """A detector with labels, and one with further outputs: the artifact, and a client of a service of it."""
+    path = tmp_path_factory.mktemp("own") / "detector.pt"
+    save_artifact(request.param(), path)
+    artifact, settings = load_artifact(path), Settings(artifact=path)
+    with running(create_app(settings, load=lambda: artifact), settings) as service:
+        yield artifact, service.ready().client
 
 
 class FakeArtifact:

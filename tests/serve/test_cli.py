@@ -1,5 +1,6 @@
 """`lensbox serve` as a process: answers, shutdown, and start-up errors."""
 
+import asyncio
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ from waiting import PATIENCE, wait_until
 
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
-from lensbox.serve.cli import serve
+from lensbox.serve.cli import listen, serve
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +43,15 @@ def test_invalid_http_does_not_end_the_process(client: httpx.Client, process: Se
     assert "Traceback" not in process.log
 
 
+def test_answers_while_nobody_reads_the_log(client: httpx.Client, process: ServeProcess) -> None:
+    with process.unread():
+        for _ in range(100):
+            headers = {"X-Request-ID": "a" * 128}
+            assert client.get("/v1/" + "a" * 900, headers=headers).status_code == 404
+
+
 def test_sigterm_ends_the_process_in_order(client: httpx.Client, process: ServeProcess) -> None:
-    assert (
-        client.get("/healthz").status_code == 200
-    )  # leaves an idle connection, which must not delay the shutdown
+    assert client.get("/healthz").status_code == 200  # an idle connection must not delay the shutdown
     assert process.end(signal.SIGTERM) == 0
     assert "ready: " in process.log
     assert "Traceback" not in process.log
@@ -58,16 +64,6 @@ def test_exits_with_0_on_a_signal_while_loading(artifact_path: Path) -> None:
         wait_until(lambda: process.url() is not None)
         assert process.end(signal.SIGINT) == 0
         assert "Traceback" not in process.log
-
-
-def test_answers_while_nobody_reads_the_log(artifact_path: Path) -> None:
-    with ServeProcess(artifact_path) as process:
-        with httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client, process.unread():
-            for _ in range(100):
-                headers = {"X-Request-ID": "a" * 128}
-                assert client.get("/v1/" + "a" * 900, headers=headers).status_code == 404
-        assert process.end(signal.SIGTERM) == 0
-    assert "Traceback" not in process.log
 
 
 _without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -134,3 +130,32 @@ def test_wrong_options_are_usage_errors(
 ) -> None:
     assert main(["serve", *options.split()]) == ExitCode.USAGE
     assert message in capsys.readouterr().err
+
+
+def test_the_ipv6_wildcard_accepts_ipv4() -> None:
+    try:
+        listener = listen("::", 0)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with listener:
+        port = listener.getsockname()[1]
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), timeout=PATIENCE).close()
+
+
+def test_accepted_connections_have_tcp_nodelay() -> None:
+    listener = listen("127.0.0.1", 0)
+
+    async def option_of_an_accepted_connection() -> int:
+        accepted: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+
+        class Protocol(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.set_result(transport.get_extra_info("socket"))
+
+        server = await asyncio.get_running_loop().create_server(Protocol, sock=listener)
+        async with server:
+            with socket.create_connection(listener.getsockname()[:2], timeout=PATIENCE):
+                return (await accepted).getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+    assert asyncio.run(option_of_an_accepted_connection()) != 0

@@ -167,9 +167,9 @@ def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: 
     fake.gate.set()
     running.result(PATIENCE)
     found = results(*futures)
-    assert [len(part.boxes) for part in found] == [1, 2, 9, 1, 1]
-    assert torch.cat([part.boxes for part in found])[:, 0, 0].tolist() == list(range(14))
-    assert all(part.counts.tolist() == [1] * len(part.boxes) for part in found)
+    assert [len(part["boxes"]) for part in found] == [1, 2, 9, 1, 1]
+    assert torch.cat([part["boxes"] for part in found])[:, 0, 0].tolist() == list(range(14))
+    assert all(part["counts"].tolist() == [1] * len(part["boxes"]) for part in found)
     # The job of 9 has parts of 4, 4 and 1; the last one shares a batch with the jobs of 1 and 2.
     assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 2, 4, 4]
 
@@ -181,8 +181,8 @@ def test_small_jobs_run_between_the_parts_of_large_jobs(make: Make, fake: Any, b
     small: list[Future[Any]] = [instance.submit(LOSS), *(instance.submit(photo_job()) for _ in range(3))]
     fake.gate.set()
     results(first, second, *small)
-    assert first.result().boxes[:, 0, 0].tolist() == [0] * 10
-    assert second.result().boxes[:, 0, 0].tolist() == [7] * 10
+    assert first.result()["boxes"][:, 0, 0].tolist() == [0] * 10
+    assert second.result()["boxes"][:, 0, 0].tolist() == [7] * 10
     turns = ["canvases", "loss", "canvases", "detect", "detect", "canvases", "detect", *["canvases"] * 7]
     assert [name for name, _ in fake.calls] == turns
 

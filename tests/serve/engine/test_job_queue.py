@@ -110,5 +110,5 @@ def test_checks_for_jobs_again_after_dropping_jobs() -> None:
 
 
 def test_close_ends_a_waiting_take() -> None:
-    source = Source(_nothing, JobQueue.close)
+    source = Source(_nothing, lambda queue: queue.close("shutting down"))
     assert source.queue.take(4) is None

@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +13,10 @@ import tritonclient.http as triton
 from services import Start, connect, raw
 from torch import Tensor
 from tritonclient.utils import InferenceServerException
-from user_detectors import Landmarks, RedAndBlue
 from waiting import wait_until
 
-from lensbox.export.pipeline import save_artifact
-from lensbox.runtime import Artifact, load_artifact
+from lensbox.runtime import Artifact
 from lensbox.runtime.file.metadata import Canvas
-from lensbox.serve.engine.jobs import CanvasDetections
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.v2 import HEADER_LENGTH, check_answer_size, infer_answer
 from lensbox.serve.requests.v2_request import InferRequest, TensorSpec, Wanted
@@ -127,20 +123,12 @@ def test_readiness_and_index(client: httpx.Client) -> None:
         assert [one["name"] for one in server.get_model_repository_index()] == [MODEL]
 
 
-@pytest.mark.parametrize(
-    ("module", "further"),
-    [
-        (RedAndBlue, {"labels": ("INT64", ())}),
-        (Landmarks, {"corners": ("FP32", (2, 2)), "embedding": ("FP32", (4,)), "cell": ("INT64", ())}),
-    ],
-)
-def test_labels_and_further_outputs_by_name(
-    start_service: Start, tmp_path: Path, module: Any, further: dict[str, tuple[str, tuple[int, ...]]]
-) -> None:
-    save_artifact(module(), tmp_path / "detector.pt")
-    artifact = load_artifact(tmp_path / "detector.pt")
-    url, name = start_service(lambda: artifact).ready().client.base_url, artifact.metadata.name
-    canvas = artifact.metadata.canvas
+def test_labels_and_further_outputs_by_name(own_detector: tuple[Artifact, httpx.Client]) -> None:
+    artifact, client = own_detector
+    further: dict[str, tuple[str, tuple[int, ...]]] = {"labels": ("INT64", ())}
+    if not artifact.metadata.classes:
+        further = {"corners": ("FP32", (2, 2)), "embedding": ("FP32", (4,)), "cell": ("INT64", ())}
+    url, name, canvas = client.base_url, artifact.metadata.name, artifact.metadata.canvas
     pixels = torch.randint(0, 256, (3, canvas.channels, canvas.height, canvas.width), dtype=torch.uint8)
     expected = artifact.detect_named(pixels)
     images = triton.InferInput("images", list(pixels.shape), "UINT8").set_data_from_numpy(pixels.numpy())
@@ -207,7 +195,7 @@ def test_tritonclients_timeout_is_the_deadline(start: Start, fake: Any) -> None:
 
 def test_numbers_as_json() -> None:
     scores = torch.tensor([[0.5, math.nan], [math.inf, 1.0]])
-    found = CanvasDetections(torch.zeros(2, 2, 4), scores, torch.tensor([2, 1]), None, {})
+    found = {"scores": scores, "counts": torch.tensor([2, 1], dtype=torch.int32)}
     wanted = (
         Wanted(TensorSpec("scores", "FP32", (-1, -1)), False),
         Wanted(TensorSpec("counts", "INT32", (-1,)), False),

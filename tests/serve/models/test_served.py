@@ -12,9 +12,8 @@ from lensbox.serve.models.served import Models, Served
 
 
 def _served(name: str, version: str = "1") -> Served:
-    engine: Any = Absent("")
-    engine.loaded, engine.missing = True, []
-    engine.ready_artifact = lambda: SimpleNamespace(metadata=SimpleNamespace(name=name))
+    model = SimpleNamespace(metadata=SimpleNamespace(name=name))
+    engine: Any = SimpleNamespace(loaded=True, missing=[], ready_artifact=lambda: model)
     return Served(engine, "" if name == "alone" else name, version)
 
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 
 if hasattr(os, "memfd_create"):
     from lensbox.serve.processes import lifecycle
-    from lensbox.serve.processes.heartbeat import Heartbeat
+    from lensbox.serve.processes.shared_memory import Heartbeat
 
 
 def test_retries_a_failed_start_with_back_off(
@@ -37,7 +37,8 @@ def test_retries_a_failed_start_with_back_off(
     context: Any = SimpleNamespace(Process=Process, Pipe=multiprocessing.Pipe)
     started: list[Any] = []
     child = lifecycle.Child(
-        "an engine", "engine-0", print, (), Heartbeat(), lambda _: 1.0, print, started.append
+        *("an engine", "engine-0", print, (), Heartbeat(), lambda _: 1.0, print),
+        on_start=lambda: started.append(child.pipe),
     )
     counters: Any = None
     for _ in range(10):

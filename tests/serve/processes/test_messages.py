@@ -12,7 +12,6 @@ from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.jobs import (
-    CanvasDetections,
     CanvasJob,
     CodedJob,
     DetectJob,
@@ -82,9 +81,8 @@ def test_other_jobs_round_trip() -> None:
     ids=["permuted", "empty", "number", "bool"],
 )
 def test_tensors_round_trip(values: torch.Tensor) -> None:
-    canvases = CanvasDetections(values, values, values, None, {"mask": values})
-    ((_, answer, _),), _ = unpacked_answers(packed_answers([(1, canvases, None)], Told(0, 1)))
-    for found in (_round_trip(values), answer.boxes, answer.extras["mask"]):
+    ((_, answer, _),), _ = unpacked_answers(packed_answers([(1, {"mask": values}, None)], Told(0, 1)))
+    for found in (_round_trip(values), answer["mask"]):
         assert (found.dtype, found.shape) == (values.dtype, values.shape)
         assert found.is_contiguous() is values.is_contiguous()
         assert torch.equal(found, values)
@@ -107,11 +105,12 @@ def test_answers_round_trip(named: bool) -> None:
     others = [None, Loss(0.5, None)]
     tiled = sent[0].copied()
     answers: list[Answer] = [(number, result, None) for number, result in enumerate([*sent, *others])]
-    answers += [(8, tiled, None), (9, None, NotReadyError("ended"))]
+    answers += [(8, tiled, None), (9, None, NotReadyError("ended")), (10, None, KeyError("a defect"))]
     arrived, told = unpacked_answers(packed_answers(answers, Told(3, 9)))
     assert told == Told(3, 9)
     found = {number: (result, error) for number, result, error in arrived}
-    assert isinstance(found[9][1], NotReadyError)
+    errors = [(type(found[number][1]), str(found[number][1])) for number in (9, 10)]
+    assert errors == [(NotReadyError, "ended"), (RuntimeError, "KeyError: 'a defect'")]
     assert [found[number] for number in (3, 4)] == [(other, None) for other in others]
     assert torch.equal(found[8][0].boxes, tiled.boxes)
     for number, one in enumerate(sent):

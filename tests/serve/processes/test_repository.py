@@ -15,11 +15,10 @@ from lensbox.common.errors import ArtifactError
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
 if hasattr(os, "memfd_create"):
-    from lensbox.serve.models.catalogue import Catalogue
     from lensbox.serve.models.control import Order, Report
-    from lensbox.serve.processes import file_watch, repository
-    from lensbox.serve.processes.repository import EngineStartError, Repository
-    from lensbox.serve.processes.swap_state import FrontEnd
+    from lensbox.serve.models.files import Catalogue
+    from lensbox.serve.processes import repository
+    from lensbox.serve.processes.repository import Repository
 
 
 class FakeGroup:
@@ -72,13 +71,11 @@ class Service:
         self.models = Repository(
             catalogue,
             plan,
-            options.get("default"),
             options.get("in_place", False),
             options.get("watch", False),
         )
-        child: Any = SimpleNamespace(process=object(), send=self._send)
-        self.front_end = FrontEnd(child)
-        self.models.front_ends.append(self.front_end)
+        self.front_end: Any = SimpleNamespace(process=object(), send=self._send, slot="frontend-0")
+        self.models.front_ends.children.append(self.front_end)
         self.models.start()
 
     def _send(self, message: Any) -> None:
@@ -121,7 +118,7 @@ class Service:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the versions 1 and 2 of one model."""
     monkeypatch.setattr(repository, "Group", FakeGroup)
-    monkeypatch.setattr(file_watch, "_LOOK", 0.0)
+    monkeypatch.setattr(repository, "_LOOK", 0.0)
     FakeGroup.alive = []
     (tmp_path / "faces").mkdir()
     for version in (1, 2):
@@ -229,7 +226,7 @@ def test_unloading_ends_the_processes(service: Service) -> None:
     assert service.order("unload").content == {"name": "faces", "version": "2"}
     assert (service.alive, service.tables[-1].rows[0].reason) == ([], "the model is unloaded")
     assert "must be loaded" in service.order("unload").failure
-    service.models.reload()  # SIGHUP leaves an unloaded model alone
+    service.models.load_news()  # SIGHUP leaves an unloaded model alone
     service.until_idle()
     assert service.alive == []
     assert service.order("load").content == {"name": "faces", "version": "2"}
@@ -242,7 +239,7 @@ def test_a_changed_file_is_told_and_loaded_only_when_asked(
     service.until(lambda: service.changed.get("faces", False))
     assert service.alive == [("2", b"v2")]
     assert caplog.text.count("has changed or is gone") == 1
-    service.models.reload()
+    service.models.load_news()
     service.until_idle()
     assert service.alive == [("2", b"other")]
     service.until(lambda: not service.changed["faces"])
@@ -277,7 +274,5 @@ def test_the_start_fails_with_the_first_file_that_fails(folder: Path) -> None:
     service = Service(folder)
     service.until_idle()
     assert str(service.models.failure) == "a bad file"
-    with pytest.raises(EngineStartError, match="default_model must be one of faces, got 'dogs'"):
-        Service(folder, default="dogs")
     with pytest.raises(ArtifactError, match="cannot be read"):
         Service(folder / "nothing")

@@ -1,25 +1,142 @@
-"""Decoding threads: stuck images, deadlines, and decoding in the caller's thread."""
+"""Decoding of image files, and its threads: limits, stuck images, deadlines."""
 
+import contextlib
 import math
+import random
+import struct
 import threading
+import time
+import tracemalloc
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-import httpx
 import pytest
 import torch
+from damaged_files import mutated
+from picture_files import chunk, png_file
 from services import Encode, Start, problem_of
 from waiting import PATIENCE, wait_until
 
-from lensbox.runtime.images.files import DEFAULT_READING
+from lensbox.runtime.file.metadata import Canvas
+from lensbox.runtime.images.files import DEFAULT_READING, read_image
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.errors import ApiError
+from lensbox.serve.errors import ApiError, DeadlineError
 from lensbox.serve.requests import decoding
-from lensbox.serve.requests.decoding import Decoders
-from lensbox.serve.requests.image_file import photo_from_file
+from lensbox.serve.requests.decoding import Decoders, photo_from_file
 
-_LOSS = {"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]}
+_PLENTY = 1_000_000
+
+
+def _decoded(file: bytes, max_pixels: int = _PLENTY, deadline: float | None = None) -> torch.Tensor:
+    return photo_from_file(file, None, DEFAULT_READING, max_pixels, deadline).pixels
+
+
+def _run_length_bmp(width: int, height: int, runs: bytes) -> bytes:
+    """Return a BMP file with 256 colors. runs: pairs of count and color; escapes begin with 0."""
+    palette = b"".join(struct.pack("<I", 0x010305 * color) for color in range(256))
+    begin = 14 + 40 + len(palette)
+    header = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, len(runs), 0, 0, 256, 0)
+    return b"BM" + struct.pack("<IHHI", begin + len(runs), 0, 0, begin) + header + palette + runs
+
+
+def _rejection(file: bytes, max_pixels: int = _PLENTY) -> tuple[str, str]:
+    """Return code and message of the error."""
+    with pytest.raises(ApiError) as caught:
+        _decoded(file, max_pixels)
+    assert caught.value.status == (413 if caught.value.code == "too_many_pixels" else 400)
+    return caught.value.code, caught.value.message
+
+
+@pytest.mark.parametrize("format_name", ["PNG", "BMP", "WEBP", "JPEG", "GIF"])
+def test_files_of_every_format_and_their_truncations(format_name: str, encode: Encode) -> None:
+    file = encode(format_name)
+    assert _decoded(file, 24_000).equal(read_image(file))
+    message = "the image must have at most 23999 pixels, got 200 x 120 = 24000"
+    assert _rejection(file, 23_999) == ("too_many_pixels", message)
+    for length in [4, 12, 20, 30, len(file) // 2]:
+        assert _rejection(file[:length])[0] == "undecodable_image"
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP run-length", "WEBP", "JPEG", "GIF"])
+def test_random_damage_gives_a_photograph_or_an_api_error(kind: str, encode: Encode) -> None:
+    """The small canvas makes JPEG files decode at reduced size; EXIF data turns the other formats."""
+    is_turned = kind in ("PNG", "WEBP", "JPEG")
+    if kind == "BMP run-length":
+        file = _run_length_bmp(200, 120, b"\x05\x07\xc3\x01\0\0" * 120)
+    else:
+        file = encode(kind, orientation=7 if is_turned else None)
+    canvas, chance = Canvas(16, 16), random.Random(kind)
+    photo = photo_from_file(file, canvas, DEFAULT_READING, _PLENTY)
+    assert (photo.width, photo.height) == ((120, 200) if is_turned else (200, 120))
+    assert photo.is_whole is (kind != "JPEG")
+    for _ in range(100):
+        with contextlib.suppress(ApiError):
+            photo = photo_from_file(mutated(file, chance), canvas, DEFAULT_READING, _PLENTY)
+            x1, y1, x2, y2 = photo.window
+            assert photo.width * photo.height <= _PLENTY
+            assert -8 < x1 <= 0 < photo.width <= x2 < photo.width + 8
+            assert -8 < y1 <= 0 < photo.height <= y2 < photo.height + 8
+
+
+def test_limits_pixels_and_runs_of_run_length_bmp() -> None:
+    """Pillow's decoder takes a microsecond per run, whatever the number of pixels."""
+    assert _decoded(_run_length_bmp(1 << 16, 1, b"\x01\x05\0\0")).shape[2] == 1 << 16
+    code, message = _rejection(_run_length_bmp(50_000_000, 1, b"\x01\x05\0\0"), 50_000_000)
+    assert code == "too_many_pixels"
+    assert "a run-length BMP image must have at most 2097152 pixels" in message
+    code, message = _rejection(_run_length_bmp(1200, 1200, b"\x01\x05" * 1200 * 1200), 1200 * 1200)
+    assert code == "undecodable_image"
+    assert "it must be readable in at most 1148576 pieces" in message
+
+
+@pytest.mark.parametrize(("color_type", "bits", "width"), [(2, 8, 10_667), (6, 16, 4001)])
+def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int) -> None:
+    """Refuse a large PNG by its header. A PNG with one column less fails later, for its missing pixels."""
+    code, text = _rejection(png_file(width, 3750, color_type, b"", bits=bits), 60_000_000)
+    assert code == "too_many_pixels"
+    assert f"at most 120000000 bytes of pixels, got {width} x 3750" in text
+    smaller = png_file(width - 1, 3750, color_type, b"", bits=bits)
+    assert _rejection(smaller, 60_000_000)[0] == "undecodable_image"
+
+
+def _with_comments(gif: bytes) -> bytes:
+    begin = 13 + (3 << (gif[10] % 8 + 1))  # after the palette
+    return gif[:begin] + b"!\xfe" + b"\2ab" * 300_000 + b"\0" + gif[begin:]
+
+
+def _with_texts() -> bytes:
+    text = zlib.compress(bytes(1 << 20))
+    return png_file(8, 8, before=b"".join(chunk(b"zTXt", b"%d\0\0" % i + text) for i in range(60)))
+
+
+@pytest.mark.parametrize("kind", ["segments", "comments", "unknown chunks", "compressed texts"])
+def test_metadata_takes_little_memory(kind: str, encode: Encode) -> None:
+    jpeg, gif = encode("JPEG"), encode("GIF")
+    file = {
+        "segments": jpeg[:2] + b"\xff\xe5\0\2" * 10_000 + jpeg[2:],
+        "comments": _with_comments(gif),
+        "unknown chunks": png_file(8, 8, after=chunk(b"abCd") * 10_000),
+        "compressed texts": _with_texts(),
+    }[kind]
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ApiError):
+            _decoded(file)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(file) + (2 << 20)
+
+
+def test_gives_up_at_the_deadline(png: bytes) -> None:
+    assert _decoded(png, deadline=time.monotonic() + 60).shape == (3, 120, 200)
+    with pytest.raises(DeadlineError, match="the image was not decoded in time; try again later"):
+        _decoded(png, deadline=time.monotonic() - 1)
+
+
+# --- threads ---
 
 
 class StuckDecoder:
@@ -46,19 +163,16 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[StuckDecoder]:
 
 
 def test_not_ready_while_all_decoders_are_stuck(start: Start, stuck: StuckDecoder) -> None:
-    running = start(decode_threads=1, answer_timeout=0.5)
-    client: httpx.Client = running.client
+    client = start(decode_threads=1, answer_timeout=0.5).client
     response = client.post("/v1/detect", content=b"first")
     assert response.status_code == 504
     assert problem_of(response)["code"] == "deadline_exceeded"
-    assert client.post("/v1/loss", json=_LOSS).status_code == 200  # a loss does not wait for decoders
+    loss = {"predictions": [], "targets": []}
+    assert client.post("/v1/loss", json=loss).status_code == 200  # a loss does not wait for decoders
     wait_until(lambda: client.get("/readyz").status_code == 503)
     for response in (client.get("/readyz"), client.post("/v1/detect", content=b"second")):
-        assert response.status_code == 503
-        assert problem_of(response) == {
-            "code": "not_ready",
-            "message": "all decoding threads are stuck in images that take too long",
-        }
+        message = "all decoding threads are stuck in images that take too long"
+        assert problem_of(response) == {"code": "not_ready", "message": message}
     assert client.get("/healthz").status_code == 200
     stuck.gate.set()
     wait_until(lambda: client.get("/readyz").status_code == 200)
@@ -79,7 +193,7 @@ def test_stuck_once_all_decoders_are(
     stuck: StuckDecoder, encode: Encode, time_limit: float, is_stuck: bool
 ) -> None:
     """A client's deadline does not count, but the time limit."""
-    decoders = Decoders(threads=2, max_pixels=10_000_000, time_limit=time_limit)
+    decoders = Decoders(threads=2, max_pixels=_PLENTY, time_limit=time_limit)
     first = decoders.submit(b"first", None, DEFAULT_READING, 0.0, _passed)
     wait_until(lambda: stuck.bodies == [b"first"])
     assert not decoders.stuck
@@ -94,30 +208,23 @@ def test_stuck_once_all_decoders_are(
 
 
 def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode, threads = photo_from_file, set()
+    threads: list[int] = []
 
     def noted(*arguments: Any) -> Photo:
-        threads.add(threading.get_ident())
-        return decode(*arguments)
+        threads.append(threading.get_ident())
+        return photo_from_file(*arguments)
 
     monkeypatch.setattr(decoding, "photo_from_file", noted)
-    decoders = Decoders(threads=1, max_pixels=10_000_000, time_limit=PATIENCE)
-
-    def is_decoded_here(file: bytes, is_alone: bool) -> bool:
-        threads.clear()
-        decoders.submit(file, None, DEFAULT_READING, math.inf, _passed, is_alone).result(PATIENCE)
-        return threads == {threading.get_ident()}
-
+    decoders = Decoders(threads=1, max_pixels=_PLENTY + (1 << 17), time_limit=PATIENCE)
     small = encode("JPEG")
-    assert is_decoded_here(small, is_alone=True)
-    assert not is_decoded_here(small, is_alone=False)
-    for slow in (
-        encode("PNG"),
-        encode("JPEG", progressive=True),
-        encode("JPEG", size=(1024, 1024)),
-        small + bytes(1 << 18),
+    slow = encode("PNG"), encode("JPEG", progressive=True), encode("JPEG", size=(1024, 1024))
+    for file, is_alone, is_here in (
+        (small, True, True),
+        (small, False, False),
+        *((file, True, False) for file in (*slow, small + bytes(1 << 18))),
     ):
-        assert not is_decoded_here(slow, is_alone=True)
+        decoders.submit(file, None, DEFAULT_READING, math.inf, _passed, is_alone).result(PATIENCE)
+        assert (threads.pop() == threading.get_ident()) is is_here
     with pytest.raises(ApiError):
         decoders.submit(small[: len(small) // 2], None, DEFAULT_READING, math.inf, _passed, is_alone=True)
     decoders.stop()

@@ -1,4 +1,7 @@
-"""Error answers: problem documents (RFC 9457), and {"error": message} under /v2."""
+"""The middleware around all paths: error answers, and the headers of every answer.
+
+Errors are problem documents (RFC 9457), or {"error": message} under /v2.
+"""
 
 import asyncio
 import logging
@@ -6,10 +9,10 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import NoReturn
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, NotReadyError, OverloadError, shown
 from lensbox.serve.http.answers import Problem, V2Error, json_response
@@ -24,6 +27,28 @@ _OF_ENGINE = {
     NotReadyError: (503, "not_ready", RETRY_AFTER),
     DeadlineError: (504, "deadline_exceeded", None),
 }
+
+# The page loads scripts and styles only from this service. frame-ancestors: no other site may embed it.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+# FastAPI's page loads Swagger UI from these hosts, and starts it in the page itself.
+_DOCS_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' https://cdn.jsdelivr.net; "
+    "style-src 'unsafe-inline' https://cdn.jsdelivr.net; img-src data: https://fastapi.tiangolo.com; "
+    "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS, _DOCS_HEADERS = (
+    [
+        (b"x-content-type-options", b"nosniff"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
+        (b"content-security-policy", policy.encode()),
+    ]
+    for policy in (_POLICY, _DOCS_POLICY)
+)
+_CLOSE = (b"connection", b"close")
 
 
 def error_response(
@@ -69,5 +94,41 @@ def _answer_to_path(error: HTTPException, where: str, path: str) -> Response:
 
 
 async def raise_again(_: Request, error: Exception) -> NoReturn:
-    """Replace the handlers of FastAPI, so that `middleware.Edge` gets every exception."""
+    """Replace the handlers of FastAPI, so that `Edge` gets every exception."""
     raise error
+
+
+class Edge:
+    """Turn exceptions into answers, add the headers of security and of the model.
+
+    Close connections while the service drains.
+    """
+
+    def __init__(self, app: ASGIApp, state: FastAPI) -> None:
+        self._app = app
+        self._state = state.state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                headers = message["headers"]
+                headers += _DOCS_HEADERS if scope["path"] == "/docs" else _HEADERS
+                if (served := scope.get("lensbox.model")) is not None:
+                    headers += served.headers
+                if self._state.service.draining:
+                    headers.append(_CLOSE)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        except (Exception, asyncio.CancelledError) as error:
+            if begun:
+                raise
+            await answer_to(error, scope)(scope, receive, send_with_headers)

@@ -1,11 +1,12 @@
-"""The files of models."""
+"""The files of models, and the bytes of a loaded file."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from lensbox.common.errors import ArtifactError
-from lensbox.serve.models.catalogue import ONE, Catalogue
+from lensbox.serve.models.files import ONE, Catalogue, read_content, sha256_of
 
 
 @pytest.fixture
@@ -63,3 +64,33 @@ def test_one_file_is_one_model_without_versions(folder: Path) -> None:
     for missing in (Catalogue(folder / "2.pt", None), Catalogue(None, folder / "empty")):
         with pytest.raises(ArtifactError, match=r"no file 2.pt|must hold"):
             missing.check()
+
+
+needs_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+
+
+@needs_linux
+def test_keeps_the_bytes_whatever_happens_to_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "1.pt"
+    path.write_bytes(b"old" * 1_000_000)
+    (tmp_path / "1.pt.sig").write_bytes(b"s" * 64)
+    content = read_content(path)
+    assert (content.sha256, content.signature) == (sha256_of(path), b"s" * 64)
+    path.write_bytes(b"new")
+    assert content.sha256 != sha256_of(path)
+    other = content.copy()
+    content.close()
+    assert other.read() == b"old" * 1_000_000
+    for change in (lambda: os.write(other.file, b"x"), lambda: os.ftruncate(other.file, 0)):
+        with pytest.raises(PermissionError):
+            change()
+    other.close()
+
+
+@needs_linux
+def test_an_empty_or_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "empty.pt").touch()
+    assert read_content(tmp_path / "empty.pt").read() == b""
+    for name, message in (("nothing.pt", "there is no file nothing.pt"), ("", "cannot be read")):
+        with pytest.raises(ArtifactError, match=message):
+            read_content(tmp_path / name)

@@ -36,7 +36,7 @@ def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
     wait_until(lambda: running.service.models.waiting == 1)
     for response in (client.post("/v1/detect", content=png), client.post("/v1/loss", json=_LOSS)):
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
-        message = "1 jobs already wait for the model; try again later"
+        message = "the model's queue is full; try again later"
         assert problem_of(response) == {"code": "overloaded", "message": message}
     # The event loop is not blocked meanwhile.
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
