@@ -90,6 +90,16 @@ class ServeProcess:
         wait_until(is_ready)
         return self.url() or ""
 
+    def workers(self) -> dict[str, list[int]]:
+        """Return the pids of the fork server, of engines and of front ends."""
+        servers = [pid for pid in _children(self.process.pid) if "forkserver" in read_process(pid, "cmdline")]
+        found: dict[str, list[int]] = {"fork server": servers, "engines": [], "frontends": []}
+        kinds = {"lensbox-engine": "engines", "lensbox-http": "frontends"}
+        for worker in [child for server in servers for child in _children(server)]:
+            if kind := kinds.get(read_process(worker, "comm").strip()):
+                found[kind].append(worker)
+        return found
+
     def refusal(self) -> str:
         """Wait until the process has exited with 3; return the message."""
         assert self.process.wait(PATIENCE) == 3, self.log
@@ -116,6 +126,18 @@ class ServeProcess:
         self.process.kill()
         self.process.wait(PATIENCE)
         self.thread.join(PATIENCE)
+
+
+def read_process(pid: int, name: str) -> str:
+    """Return a file of a process in /proc; "" if the process has just ended."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in read_process(pid, f"task/{pid}/children").split()]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.detect.self_test import SelfTestReport
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.engine.devices import batch_sizes
 from lensbox.serve.engine.jobs import CodedJob, DetectJob
 from lensbox.serve.loading import StartupError, load_model, warm_up
 from lensbox.serve.settings import Settings
@@ -127,18 +126,3 @@ def test_warming_up_covers_every_number_of_channels_and_batch_size(artifact: Art
     assert sizes == {1, 2, 3}
     assert seen == {(channels, whole) for channels in (1, 3, 4) for whole in (True, False)}
     assert losses == {2, 3}
-
-
-@pytest.mark.parametrize(
-    ("largest", "sizes"),
-    [
-        (1, [1]),
-        (2, [1, 2]),
-        (6, [1, 2, 4, 6]),
-        (20, [1, 2, 4, 8, 16, 20]),
-        (40, [1, 2, 4, 8, 16, 24, 32, 40]),
-        (64, [1, 2, 4, 8, 16, 24, 32, 48, 64]),
-    ],
-)
-def test_batch_sizes_to_capture(largest: int, sizes: list[int]) -> None:
-    assert batch_sizes(largest) == sizes

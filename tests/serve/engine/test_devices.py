@@ -9,7 +9,14 @@ import torch
 
 from lensbox.common.errors import DeviceError
 from lensbox.serve.engine import devices
-from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places, usable_cpus
+from lensbox.serve.engine.devices import (
+    batch_sizes,
+    busy_poll,
+    device_names,
+    frontend_count,
+    places,
+    usable_cpus,
+)
 from lensbox.serve.settings import Settings
 
 _NESTED = {"pods": "400000 100000", "pods/mine": "max 100000", "others": "100000 100000"}
@@ -42,6 +49,11 @@ def test_respects_the_tightest_limit_of_a_container(
 
 def _settings(**values: Any) -> Settings:
     return Settings(Path("unused"), **values)
+
+
+def test_batch_sizes_to_capture() -> None:
+    assert [batch_sizes(largest) for largest in (1, 6, 20)] == [[1], [1, 2, 4, 6], [1, 2, 4, 8, 16, 20]]
+    assert batch_sizes(64) == [1, 2, 4, 8, 16, 24, 32, 48, 64]
 
 
 def test_names_devices() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serve_process import ServeProcess, with_limits
+from serve_process import ServeProcess, read_process, with_limits
 from services import Encode, connect, refuses
 from waiting import PATIENCE, wait_until
 
@@ -19,38 +20,12 @@ from lensbox.runtime.detect.artifact import Artifact
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
-if hasattr(os, "memfd_create"):
-    pass
-
 KEY = "alice-0123456789abcdef"
-
-
-def workers(process: ServeProcess) -> dict[str, list[int]]:
-    """Return the pids of the fork server, of engines and of front ends."""
-    servers = [pid for pid in _children(process.process.pid) if "forkserver" in _read(pid, "cmdline")]
-    found: dict[str, list[int]] = {"fork server": servers, "engines": [], "frontends": []}
-    kinds = {"lensbox-engine": "engines", "lensbox-http": "frontends"}
-    for worker in [child for server in servers for child in _children(server)]:
-        if kind := kinds.get(_read(worker, "comm").strip()):
-            found[kind].append(worker)
-    return found
-
-
-def _read(pid: int, name: str) -> str:
-    """Return a file of a process in /proc; "" if the process has just ended."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in _read(pid, f"task/{pid}/children").split()]
 
 
 def _state(pid: int) -> str:
     """Return the state of a process: "S" if it sleeps, "T" if it is stopped; "X" if it is gone."""
-    return (_read(pid, "stat").rpartition(")")[2].split() or ["X"])[0]
+    return (read_process(pid, "stat").rpartition(")")[2].split() or ["X"])[0]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +51,7 @@ def ask(url: str, method: str = "GET", **request: Any) -> httpx.Response:
 
 
 def _all_run(process: ServeProcess) -> bool:
-    return [len(pids) for pids in workers(process).values()] == [1, 2, 2]
+    return [len(pids) for pids in process.workers().values()] == [1, 2, 2]
 
 
 def _all_ended(pids: list[int]) -> bool:
@@ -123,9 +98,9 @@ def test_processes_return_the_artifacts_results(
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(detect, files * 10))
-    for engine in workers(process)["engines"]:
-        assert "OMP_WAIT_POLICY=passive" in _read(engine, "environ").split("\0")
-    assert "libtorch" not in _read(process.process.pid, "maps")  # the supervisor stays small
+    for engine in process.workers()["engines"]:
+        assert "OMP_WAIT_POLICY=passive" in read_process(engine, "environ").split("\0")
+    assert "libtorch" not in read_process(process.process.pid, "maps")  # the supervisor stays small
     assert [one["code"] for one in answers[2::4]] == ["undecodable_image"] * 10
     for index, expected in alone.items():
         for answer in answers[index::4]:
@@ -146,10 +121,10 @@ def test_processes_return_the_artifacts_results(
 def test_a_killed_process_is_replaced(kind: str, process: ServeProcess, url: str, png: bytes) -> None:
     wait_until(lambda: _all_run(process))
     with asking(url, png) as statuses:
-        killed, restarts = workers(process)[kind], _value(url, "lensbox_restarts_total")
+        killed, restarts = process.workers()[kind], _value(url, "lensbox_restarts_total")
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: _all_run(process) and not set(workers(process)[kind]) & set(killed))
+        wait_until(lambda: _all_run(process) and not set(process.workers()[kind]) & set(killed))
         process.ready()
         before = len(statuses)
         wait_until(lambda: statuses[before:].count("200") > 10)
@@ -164,11 +139,13 @@ def test_sigterm_refuses_connections_and_answers_accepted_requests(
     process: ServeProcess, url: str, png: bytes
 ) -> None:
     wait_until(lambda: _all_run(process))
-    running = [pid for pids in workers(process).values() for pid in pids]
-    head = f"POST /v1/detect HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(png)}\r\n\r\n"
+    running = [pid for pids in process.workers().values() for pid in pids]
+    head = f"POST /v1/detect HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(png)}\r\n"
     with asking(url, png) as statuses, connect(url) as client:
-        client.sendall(head.encode() + png[:100])
-        wait_until(lambda: _value(url, "lensbox_requests_in_progress") >= 1)
+        client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
+        go_on = b"HTTP/1.1 100 Continue\r\n\r\n"  # the request is admitted
+        assert client.recv(len(go_on), socket.MSG_WAITALL) == go_on
+        client.sendall(png[:100])
         process.process.send_signal(signal.SIGTERM)
         wait_until(lambda: refuses(url))
         assert process.process.poll() is None
@@ -188,7 +165,7 @@ def test_a_second_signal_or_killed_supervisor_ends_all_processes(
     options = ("--frontends", "1", "--shutdown-timeout", "36000")
     with ServeProcess(artifact_path, *options, before=with_limits(shutdown_delay=3600)) as process:
         url = process.ready()
-        running = [pid for pids in workers(process).values() for pid in pids]
+        running = [pid for pids in process.workers().values() for pid in pids]
         assert len(running) == 3
         process.process.send_signal(signal.SIGTERM)
         wait_until(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503)
@@ -201,7 +178,7 @@ def test_a_second_signal_or_killed_supervisor_ends_all_processes(
 def test_ctrl_c_while_loading_exits_with_0(artifact_path: Path, moment: str) -> None:
     """Ctrl-C reaches all processes of the terminal's job."""
     with ServeProcess(artifact_path, "--frontends", "1") as process:
-        wait_until(lambda: bool(workers(process)[moment]))
+        wait_until(lambda: bool(process.workers()[moment]))
         os.killpg(process.process.pid, signal.SIGINT)
         assert process.process.wait(PATIENCE) == 0, process.log
         process.thread.join(PATIENCE)
@@ -216,7 +193,7 @@ def test_stuck_processes_are_replaced(artifact_path: Path, png: bytes) -> None:
     with ServeProcess(artifact_path, *options, before=sooner + with_limits(engine_timeout=2)) as process:
         url = process.ready()
         for kind, name in (("frontends", "front end 1"), ("engines", "the engine on cpu")):
-            (stuck,) = workers(process)[kind]
+            (stuck,) = process.workers()[kind]
             with httpx.Client(base_url=url, timeout=PATIENCE) as client:
                 assert client.get("/healthz").status_code == 200
                 os.kill(stuck, signal.SIGSTOP)

@@ -1,6 +1,5 @@
 """Swaps of a running service: tritonclient, failures while loading, and requests meanwhile."""
 
-import contextlib
 import json
 import os
 import signal
@@ -71,14 +70,7 @@ class Swapping:
 
     def engines(self) -> set[int]:
         """Return the processes of engines."""
-        found = set()
-        for path in Path("/proc").glob("[0-9]*/comm"):
-            with contextlib.suppress(OSError):
-                parent = int(path.with_name("stat").read_text().rpartition(")")[2].split()[1])
-                grandparent = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
-                if path.read_text() == "lensbox-engine\n" and grandparent == self.process.process.pid:
-                    found.add(int(path.parent.name))
-        return found
+        return set(self.process.workers()["engines"])
 
 
 class Answer:
