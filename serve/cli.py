@@ -19,32 +19,12 @@ from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.serve.http.api_keys import ApiKeyError, read_keys
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.logs import LogStyle
-from lensbox.serve.settings import MEBIBYTE, Settings, group_of, message_of, options
+from lensbox.serve.settings import Settings, message_of, options
 from lensbox.serve.shutdown import Shutdown, end_process
 
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
-_PREFIX = "LENSBOX"
 
-_NAMES = {name: "--" + name.replace("_", "-").replace("-bytes", "-mb") for name in options()}
-
-
-class GroupedCommand(Command):
-    """A command whose help shows its options by heading. Variables LENSBOX_... stand for options."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.context_settings = {**self.context_settings, "auto_envvar_prefix": _PREFIX}
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, each group under its heading."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            heading = group_of(options()[parameter.name]) if parameter.name in options() else "Help"
-            if (record := parameter.get_help_record(ctx)) is not None:
-                groups.setdefault(heading, []).append(record)
-        for heading, rows in groups.items():
-            with formatter.section(heading):
-                formatter.write_dl(rows)
+_NAMES = {name: "--" + name.replace("_", "-") for name in options()}
 
 
 class CannotStartError(LensboxError):
@@ -61,7 +41,7 @@ def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _option_of(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a setting's option, such as --queue-size for `queue_size`; sizes in bytes are given in MiB."""
+    """Return a setting's option, such as --queue-size for `queue_size`."""
     name, known, kind = setting.name, cast(FieldInfo, setting.default), str(setting.type)
     default = known.default
     if name == "ops":
@@ -75,9 +55,6 @@ def _option_of(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable
         how["type"] = click.Choice(choices)
     elif isinstance(default, bool):
         how["is_flag"] = True
-    elif name.endswith("_bytes"):
-        # A default as text passes through `_mebibytes`, as a given value does.
-        how |= {"type": _mebibytes, "default": f"{default // MEBIBYTE}", "metavar": "MIB"}
     elif not isinstance(default, str):
         how["type"] = float if isinstance(default, float) else int
     return click.option(_NAMES[name], name, **how)
@@ -87,14 +64,6 @@ def as_typed(message: str) -> str:
     """Return a message with the options of settings in place of their names."""
     pattern = r"(?<![\w/.-])[a-z]+(_[a-z]+)+(?![\w/.-])|^[a-z]+"
     return re.sub(pattern, lambda name: _NAMES.get(name[0], name[0]), message)
-
-
-def _mebibytes(text: str) -> int:
-    """Return the number of bytes of a number of MiB. Raise BadParameter."""
-    try:
-        return int(float(text) * MEBIBYTE)
-    except (ValueError, OverflowError):
-        raise click.BadParameter(f"must be a number of MiB, got {text}") from None
 
 
 def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> Exception | None:
@@ -158,7 +127,7 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.socket(bound.family, bound.type, socket.IPPROTO_TCP, bound.detach())
 
 
-@click.command(cls=GroupedCommand)
+@click.command(cls=Command, context_settings={"auto_envvar_prefix": "LENSBOX"})
 @_with_settings
 def serve(**values: Any) -> ExitCode:
     """Answer detection requests over HTTP. docs/service.md gives the reason for each limit.

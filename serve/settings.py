@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 
 from lensbox.common.detect_options import Decode, check_device
 
@@ -27,16 +28,17 @@ Count = Annotated[int, Field(ge=1, le=1 << 20)]
 Seconds = Annotated[float, Field(gt=0, le=_DAY)]
 
 
-def _option(default: Any, summary: str, group: str, **more: Any) -> Any:
-    """Return the field of an option. group: heading of the help text. more: of pydantic's `Field`."""
-    return Field(default=default, description=summary, json_schema_extra={"group": group}, **more)
+def _option(default: Any, summary: str, **more: Any) -> Any:
+    """Return the field of an option. more: of pydantic's `Field`."""
+    return Field(default=default, description=summary, **more)
 
 
 @dataclass(frozen=True)
 class Settings:
     """A field for each option of `lensbox serve`, and for each limit that is fixed but for tests.
 
-    Sizes are in bytes, times in seconds. docs/service.md has the reason of each default.
+    Sizes are in bytes, unless their names end in _mb, and times in seconds. docs/service.md has the reason of
+    each default.
 
     The images of all requests take at most the sum of these numbers of bytes:
     `(max_requests + 4 * decode_threads) * max_body_bytes` for copies of files;
@@ -47,67 +49,58 @@ class Settings:
     Raises pydantic's ValidationError; `message_of` names the setting, its rule and the value received.
     """
 
-    artifact: Path | None = _option(None, "one model: the file that `lensbox export` wrote", "Models")
+    artifact: Path | None = _option(None, "one model: the file that `lensbox export` wrote")
     models: Path | None = _option(
         None,
         "several models: a folder with NAME/VERSION.pt, .pt2, .onnx; the first is the default",
-        "Models",
     )
-    watch: bool = _option(False, "load newer and changed files without being asked", "Models")
+    watch: bool = _option(False, "load newer and changed files without being asked")
     swap: Literal["beside", "in-place"] = _option(
-        "beside", "start a new version beside the old one, or end the old one first", "Models"
+        "beside", "start a new version beside the old one, or end the old one first"
     )
-    public_key: Path | None = _option(
-        None, "accept only artifacts signed with this key: a PEM file", "Models"
-    )
-    ops: tuple[Path, ...] = _option((), "shared libraries with operators of the detector", "Models")
+    public_key: Path | None = _option(None, "accept only artifacts signed with this key: a PEM file")
+    ops: tuple[Path, ...] = _option((), "shared libraries with operators of the detector")
     device: str = _option(
         "auto",
         "auto: cuda if torch finds a GPU, else cpu; several: cuda:0,cuda:1, or all",
-        "Models",
     )
     threads: int | None = _option(
-        None, "CPU threads of one inference; default: torch's choice", "Models", ge=1, le=1024
+        None, "CPU threads of one inference; default: torch's choice", ge=1, le=1024
     )
     decode: Decode = _option(
-        "auto", "decode JPEG files of concurrent requests on the GPU; auto: where the GPU can", "Models"
+        "auto", "decode JPEG files of concurrent requests on the GPU; auto: where the GPU can"
     )
-    host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 or :: for all networks", "Network")
-    port: int = _option(8000, "0 takes a free port and logs it", "Network", ge=0, le=65_535)
-    tls_certificate: Path | None = _option(None, "serve HTTPS with this certificate: a PEM file", "Network")
-    tls_key: Path | None = _option(None, "the key of --tls-certificate: a PEM file", "Network")
-    api_keys_file: Path | None = _option(
-        None, "require one of the API keys in this file, one a line", "Network"
-    )
+    host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 or :: for all networks")
+    port: int = _option(8000, "0 takes a free port and logs it", ge=0, le=65_535)
+    tls_certificate: Path | None = _option(None, "serve HTTPS with this certificate: a PEM file")
+    tls_key: Path | None = _option(None, "the key of --tls-certificate: a PEM file")
+    api_keys_file: Path | None = _option(None, "require one of the API keys in this file, one a line")
     admin_key_file: Path | None = _option(
-        None, "let the holder of the key in this file load and unload models", "Network"
+        None, "let the holder of the key in this file load and unload models"
     )
-    cors_origins: str = _option("", "origins whose web pages may call the service (CORS), or *", "Network")
-    no_page: bool = _option(False, "disable the web pages / and /docs", "Network")
+    cors_origins: str = _option("", "origins whose web pages may call the service (CORS), or *")
+    no_page: bool = _option(False, "disable the web pages / and /docs")
     max_batch: int | None = _option(
-        None, "most images of one inference; default: 8 on CPUs, 64 on GPUs", "Load", ge=1, le=4096
+        None, "most images of one inference; default: 8 on CPUs, 64 on GPUs", ge=1, le=4096
     )
-    max_requests: Count = _option(64, "requests in progress at a time, in each front end", "Load")
+    max_requests: Count = _option(64, "requests in progress at a time, in each front end")
     queue_size: Count | None = _option(
-        None, "jobs that may wait for a model; default: 64 on CPUs, 512 on GPUs", "Load"
+        None, "jobs that may wait for a model; default: 64 on CPUs, 512 on GPUs"
     )
-    max_body_bytes: Bytes = _option(16 * MEBIBYTE, "largest image request", "Load")
-    max_pixels: int = _option(50_400_000, "most pixels of an image", "Load", ge=1, le=PILLOW_MAX_PIXELS)
+    max_body_mb: float = _option(16.0, "largest image request, in MiB", gt=0, le=1 << 20)
+    max_pixels: int = _option(50_400_000, "most pixels of an image", ge=1, le=PILLOW_MAX_PIXELS)
     frontends: int | None = _option(
         None,
         "processes that speak HTTP; default: 3 for every 4 CPUs beside a GPU; on a CPU 0, or 1 for swaps",
-        "Load",
         ge=0,
         le=256,
     )
-    answer_timeout: Seconds = _option(30.0, "seconds from the end of a body to its answer", "Load")
-    shutdown_timeout: int = _option(
-        30, "seconds from SIGTERM until the process is killed", "Load", ge=1, le=_DAY
-    )
+    answer_timeout: Seconds = _option(30.0, "seconds from the end of a body to its answer")
+    shutdown_timeout: int = _option(30, "seconds from SIGTERM until the process is killed", ge=1, le=_DAY)
     log_level: Literal["critical", "error", "warning", "info", "debug"] = _option(
-        "info", "info logs every request", "Log"
+        "info", "info logs every request"
     )
-    log_format: Literal["text", "json"] = _option("text", "json: one object per line", "Log")
+    log_format: Literal["text", "json"] = _option("text", "json: one object per line")
 
     # No options: no operator would miss them.
     busy_poll: float = 0.0  # seconds for which an idle process busy-polls before it sleeps
@@ -127,6 +120,11 @@ class Settings:
         loading: seconds for loading and warming up every batch size. A call may always take this long.
         """
         return max(self.engine_timeout, self.answer_timeout, loading) if self.engine_timeout else math.inf
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The largest image request in bytes."""
+        return int(self.max_body_mb * MEBIBYTE)
 
     @property
     def places(self) -> int:
@@ -155,13 +153,7 @@ class Settings:
 
 def options() -> "dict[str, DataclassField[Any]]":
     """Return the fields that are options, by name."""
-    return {one.name: one for one in fields(Settings) if group_of(one)}
-
-
-def group_of(option: "DataclassField[Any]") -> str:
-    """Return the heading of an option; "" for a field that is none."""
-    extra = getattr(option.default, "json_schema_extra", None)
-    return str(extra["group"]) if extra else ""
+    return {one.name: one for one in fields(Settings) if isinstance(one.default, FieldInfo)}
 
 
 def message_of(error: ValidationError) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
@@ -75,17 +75,11 @@ class ServiceCounters:
     """The metrics of the supervisor: restarts, loads, the versions that serve, changed files."""
 
     def __init__(self) -> None:
-        registry = CollectorRegistry()
-        self._restarts = _restarts(registry)
-        self._loads = Counter(
-            "lensbox_model_loads", "Loads of models, by outcome", ["model", "outcome"], registry=registry
-        )
-        self._serving = _gauge(
-            "lensbox_model_info", "1 for each version that serves", registry, ("model", "model_version")
-        )
-        self._changed = _gauge(
-            "lensbox_model_file_changed", "1 if the file is not as it was loaded", registry, ("model",)
-        )
+        make = _Maker()
+        self._restarts = make.restarts()
+        self._loads = make.counter("model_loads", "Loads of models, by outcome", "model", "outcome")
+        self._serving = make.gauge("model_info", "1 for each version that serves", "model", "model_version")
+        self._changed = make.gauge("model_file_changed", "1 if the file is not as it was loaded", "model")
         self._served: set[tuple[str, str]] = set()
 
     def process_ended(self, slot: str) -> None:
@@ -125,45 +119,30 @@ class Metrics:
     """The metrics of one app. Any thread may report."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
+        self._make = make = _Maker()
         if _shared_folder is None:
             values.ValueClass = values.MutexValue  # ignore the environment variable
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
-                collector(registry=registry)
-        self._requests = Counter(
-            "lensbox_requests",
-            "Requests that were answered",
-            ["route", "status", "model", "model_version"],
-            registry=registry,
+                collector(registry=make.registry)
+        labels = "route", "status", "model", "model_version"
+        self._requests = make.counter("requests", "Requests that were answered", *labels)
+        self._request_seconds = make.histogram(
+            "request_seconds", "Time from the head of a request to the end of its answer", "route"
         )
-        self._request_seconds = Histogram(
-            "lensbox_request_seconds",
-            "Time from the head of a request to the end of its answer",
-            ["route"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        stage_seconds = Histogram(
-            "lensbox_stage_seconds",
+        stage_seconds = make.histogram(
+            "stage_seconds",
             "Time of each stage: decode, one image; queue, one job until its batch begins; letterbox, one "
             "batch of photographs; inference, one batch without letterbox",
-            ["stage"],
-            buckets=_SECONDS,
-            registry=registry,
+            "stage",
         )
-        self._batch_images = Histogram(
-            "lensbox_batch_images", "Images per batch", buckets=_IMAGES, registry=registry
-        )
-        _restarts(registry)
-        self._device_memory = _gauge(
-            "lensbox_device_memory_bytes",
+        self._batch_images = make.histogram("batch_images", "Images per batch", buckets=_IMAGES)
+        make.restarts()
+        self._device_memory = make.gauge(
+            "device_memory_bytes",
             "GPU memory: allocated by tensors, and reserved by the process; absent on a CPU",
-            registry,
-            labels=("device", "kind"),
+            *("device", "kind"),
         )
-        build = _gauge(
-            "lensbox_build_info", "Versions; always 1", registry, labels=("version", "torch"), mode="max"
-        )
+        build = make.gauge("build_info", "Versions; always 1", "version", "torch", mode="max")
         build.labels(version("lensbox"), version("torch")).set(1)
         self._of_requests = lru_cache(self._labelled)
         self._samplers: list[Callable[[], None]] = []
@@ -205,10 +184,10 @@ class Metrics:
 
         Call it once, in processes that answer requests.
         """
-        ready = _gauge("lensbox_ready", "1 if /readyz answers 200, else 0", self._registry, mode="livemin")
-        queue_jobs = _gauge("lensbox_queue_jobs", "Jobs that wait for the model", self._registry)
-        in_progress = _gauge(
-            "lensbox_requests_in_progress", "Admitted requests whose answer has not been sent", self._registry
+        ready = self._make.gauge("ready", "1 if /readyz answers 200, else 0", mode="livemin")
+        queue_jobs = self._make.gauge("queue_jobs", "Jobs that wait for the model")
+        in_progress = self._make.gauge(
+            "requests_in_progress", "Admitted requests whose answer has not been sent"
         )
 
         def sample() -> None:
@@ -238,7 +217,7 @@ class Metrics:
         for sample in self._samplers:
             sample()
         if _shared_folder is None:
-            return self._registry
+            return self._make.registry
         registry = CollectorRegistry()
         MultiProcessCollector(registry, _shared_folder)
         return registry
@@ -250,14 +229,25 @@ class Metrics:
             threading.Thread(target=_repeat, args=(sample,), name="lensbox-metrics", daemon=True).start()
 
 
-def _restarts(registry: CollectorRegistry) -> Counter:
-    return Counter("lensbox_restarts", "Restarts of processes of the service", registry=registry)
+class _Maker:
+    """Make metrics of one registry. Their names begin with "lensbox_"."""
 
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
 
-def _gauge(
-    name: str, text: str, registry: CollectorRegistry, labels: Iterable[str] = (), mode: str = "livesum"
-) -> Gauge:
-    return Gauge(name, text, labels, registry=registry, multiprocess_mode=mode)  # type: ignore[arg-type]
+    def counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"lensbox_{name}", text, labels, registry=self.registry)
+
+    def histogram(
+        self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
+    ) -> Histogram:
+        return Histogram(f"lensbox_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+    def gauge(self, name: str, text: str, *labels: str, mode: Any = "livesum") -> Gauge:
+        return Gauge(f"lensbox_{name}", text, labels, registry=self.registry, multiprocess_mode=mode)
+
+    def restarts(self) -> Counter:
+        return self.counter("restarts", "Restarts of processes of the service")
 
 
 def _repeat(sample: Callable[[], None]) -> None:

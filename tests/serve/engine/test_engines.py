@@ -12,14 +12,14 @@ from lensbox.serve.errors import NotReadyError, OverloadError
 class FakeEngine(Engine):
     """An engine with a name as its model and a number of jobs. Raises `failure` if set."""
 
-    waiting, room, loaded, serves_others, lost = 0, 10, False, False, ""  # type: ignore[assignment]
+    waiting, room, loaded, serves_others, lost = 0, 10, False, False, ""
 
     def __init__(self, name: str, waiting: int, failure: Exception | None = None) -> None:
-        self.name, self.waiting, self.failure = name, waiting, failure  # type: ignore[misc]
+        self.name, self.waiting, self.failure = name, waiting, failure
         self.stopped = False
 
     def start(self) -> None:
-        self.loaded = True  # type: ignore[misc]
+        self.loaded = True
 
     def ready_artifact(self) -> Any:
         if isinstance(self.failure, NotReadyError):
@@ -29,7 +29,7 @@ class FakeEngine(Engine):
     def submit(self, job: Any, deadline: float = 0.0) -> "Future[Any]":
         if self.failure is not None:
             raise self.failure
-        self.waiting += 1  # type: ignore[misc]
+        self.waiting += 1
         future: Future[Any] = Future()
         future.set_result((self.name, job))
         return future
@@ -52,11 +52,11 @@ def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
     assert engines.loaded
     assert [_job(engines) for _ in range(5)] == ["b", "b", "stuck", "b", "stuck"]
     assert (engines.waiting, engines.jobs, engines.room, engines.serves_others) == (7, 7, 20, False)
-    second.serves_others = True  # type: ignore[misc]
+    second.serves_others = True
     assert engines.serves_others
-    first.lost = "its context is ruined"  # type: ignore[misc]
+    first.lost = "its context is ruined"
     assert engines.lost == ""
-    second.lost = "gone"  # type: ignore[misc]
+    second.lost = "gone"
     assert engines.lost == "its context is ruined"
     assert not engines.stop(0.0)
     assert first.stopped

@@ -14,20 +14,15 @@ _ASK = {"Origin": _SHOP, "Access-Control-Request-Method": "POST"}
 _KEY = "alice-0123456789abcdef"
 
 
-@pytest.mark.parametrize(
-    ("forwarded", "logged"),
-    [
+def test_the_log_shows_the_forwarded_address(client: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "lensbox.serve.access")
+    for forwarded, logged in (
         ("made up, 203.0.113.7", " 203.0.113.7:0 mine"),  # a proxy appends to the client's list
         ("2001:db8::7%eth0", " 2001:db8::7%eth0:0 mine"),
         ("a GET 200 b", " invalid:0 mine"),
-    ],
-)
-def test_the_log_shows_the_forwarded_address(
-    client: httpx.Client, caplog: pytest.LogCaptureFixture, forwarded: str, logged: str
-) -> None:
-    caplog.set_level("INFO", "lensbox.serve.access")
-    client.get("/v1/model", headers={"X-Forwarded-For": forwarded, "X-Request-ID": "mine"})
-    wait_until(lambda: logged in caplog.text)
+    ):
+        client.get("/v1/model", headers={"X-Forwarded-For": forwarded, "X-Request-ID": "mine"})
+        wait_until(lambda logged=logged: logged in caplog.text)  # type: ignore[misc]
 
 
 def test_answers_close_connections_while_draining(start: Start) -> None:
@@ -50,26 +45,23 @@ def test_head_is_answered_as_get_without_a_body(client: httpx.Client) -> None:
 # --- headers ---
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
+def test_every_answer_has_an_id_and_security_headers(client: httpx.Client) -> None:
+    for method, path, status in (
         ("GET", "/healthz", 200),
         ("POST", "/v1/detect", 400),
         ("GET", "/nothing", 404),
         ("POST", "/v2/health/live", 405),
-    ],
-)
-def test_every_answer_has_an_id_and_security_headers(
-    client: httpx.Client, method: str, path: str, status: int
-) -> None:
-    response = client.request(method, path, headers={"X-Request-ID": "mine"})
-    assert (response.status_code, response.headers.get_list("x-request-id")) == (status, ["mine"])
-    assert response.headers["x-content-type-options"] == "nosniff"
-    assert response.headers["referrer-policy"] == "no-referrer"
-    policy = response.headers["content-security-policy"]
-    assert {"frame-ancestors 'none'", "script-src 'self'", "default-src 'none'"} <= set(policy.split("; "))
-    assert not any(word in policy for word in ("unsafe", "http", "data:"))
-    assert re.fullmatch("[0-9a-f]{32}", client.request(method, path).headers["x-request-id"])
+    ):
+        response = client.request(method, path, headers={"X-Request-ID": "mine"})
+        assert (response.status_code, response.headers.get_list("x-request-id")) == (status, ["mine"])
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert response.headers["referrer-policy"] == "no-referrer"
+        policy = response.headers["content-security-policy"]
+        assert {"frame-ancestors 'none'", "script-src 'self'", "default-src 'none'"} <= set(
+            policy.split("; ")
+        )
+        assert not any(word in policy for word in ("unsafe", "http", "data:"))
+        assert re.fullmatch("[0-9a-f]{32}", client.request(method, path).headers["x-request-id"])
 
 
 def test_a_defect_is_answered_with_all_headers_and_without_details(

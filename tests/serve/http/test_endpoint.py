@@ -110,16 +110,12 @@ def test_closes_the_connection_of_a_slow_body(
     wait_until(lambda: running.service.in_progress == 0)  # given back after the last byte has gone
 
 
-def test_rejects_invalid_deadlines(start: Start) -> None:
-    client = start().client
-    for text in ("", "0", "-1", "1.5", "86400001", "9" * 5000):
-        response = client.post("/v1/loss", json=_LOSS, headers={"X-Request-Timeout-Ms": text})
-        assert response.status_code == 422
-        assert problem_of(response)["message"].startswith("X-Request-Timeout-Ms must be a whole number of mi")
-
-
 def test_enforces_the_clients_deadline(start: Start, fake: Any, png: bytes) -> None:
     running = _occupied(start(), fake, png)
+    for text in ("", "0", "-1", "1.5", "86400001", "9" * 5000):
+        response = running.client.post("/v1/loss", json=_LOSS, headers={"X-Request-Timeout-Ms": text})
+        assert response.status_code == 422
+        assert problem_of(response)["message"].startswith("X-Request-Timeout-Ms must be a whole number of mi")
     for headers in ({}, {"X-Request-Timeout-Ms": "86400000"}):
         running.send("/v1/detect", content=png, headers=headers)
     wait_until(lambda: running.service.models.waiting == 2)

@@ -59,19 +59,14 @@ _DETECT = [
     (_form(_PART, _PART, b"--b--"), 422, "invalid_form", "got several"),
     (_form(b"--b--\r\n"), 422, "invalid_form", "got none"),
     (_form(_PART), 400, "malformed_form", "must end with its boundary, got 56 bytes"),
-    (_form(b"no form at all"), 400, "malformed_form", "the body must be a valid multipart form"),
     (_raw(_PART, "multipart/form-data"), 400, "malformed_form", "Content-Type must name a boundary"),
     (_text(b"not json"), 422, "invalid_json", "the body must be JSON: "),
-    (_text(json.dumps({"image": "x"}).encode("utf-16")), 422, "invalid_json", "the body must be JSON: "),
-    (_text(b'{"image": "\\ud800"}'), 422, "invalid_json", "the body must be JSON: "),
     (_text(b'{"image": "\xff"}'), 422, "invalid_json", "the body must be JSON: 'utf-8'"),
     ({"json": []}, 422, "invalid_body", "the body: expected object, got array"),
     (_json(tiles="auto"), 422, "invalid_body", "image must be given"),
-    (_json(image=[_FILE]), 422, "invalid_body", "image: expected str, got array"),
     (_json(image=_FILE, score_treshold=1), 422, "invalid_body", "'score_treshold' .known: score_threshold"),
     (_json(image=_FILE, iou_threshold=1.5), 422, "invalid_body", "iou_threshold must be .* got 1.5"),
     (_json(image="photo.jpg"), 400, "undecodable_image", "image must be a file in base64, .* 'photo.jpg'"),
-    (_json(image="=" * 1000), 400, "undecodable_image", "image must be a file in base64"),
 ]
 _LOSS = [
     (_json(predictions=[]), 422, "invalid_boxes", "targets must be given"),
@@ -79,7 +74,6 @@ _LOSS = [
     (_boxes([], [], gradient=1), 422, "invalid_boxes", "gradient: expected bool, got int"),
     (_boxes([_BOX, [1, 2, 3]], []), 422, "invalid_boxes", r"predictions\[1\]: a box has 4 numbers, got 3"),
     (_boxes([[1, 2, 3, True]], []), 422, "invalid_boxes", r"predictions\[0\]\[3\]: .* got bool"),
-    (_boxes([[_BOX]], 1), 422, "invalid_boxes", "targets: expected array, got int"),
     (_raw(b'{"predictions": [[NaN, 0, 1, 1]], "targets": []}'), 422, "invalid_json", "the body must be JSON"),
     (_raw(b'{"predictions": [[9e999,0,1,1]],"targets":[]}'), 422, "invalid_boxes", "number out of range"),
     (_boxes([_BOX], [[_BOX]]), 422, "invalid_boxes", "lists of boxes, or .* got boxes and images"),
@@ -149,13 +143,10 @@ _NAN = struct.pack("<f", float("nan"))
 _INFER: list[tuple[Any, str]] = [
     (b"{", "the body must be JSON: "),
     (b'{"x":' + b"[" * 100_000, "the body must be JSON: maximum recursion depth"),
-    (b"[]", "the body: expected object, got array"),
     ({}, "inputs must be given"),
-    ({"inputs": [], "binary": b""}, "the input 'images' must be given, got"),
     ({"inputs": [{**_BINARY, "name": "x"}]}, "an input must be named one of images, .* got 'x'"),
     ({"inputs": [_BINARY] * 2}, "the input 'images' must be given once"),
     ({"inputs": [_images([256, *_ZEROS[1:]])]}, r"data of 'images'\[0\]: expected int <= 255"),
-    ({"inputs": [_images([True, *_ZEROS[1:]])]}, "expected int, got bool"),
     ({"inputs": [_images(_ZEROS[1:])]}, r"data of 'images' must be flat, or .* got the shape \[65535\]"),
     ({"inputs": [_images([_ZEROS])]}, "data of 'images' must be flat, or nested .* got 2 arrays"),
     ({"inputs": [_images()]}, "must have data or a binary_data_size, got neither"),
@@ -165,7 +156,6 @@ _INFER: list[tuple[Any, str]] = [
     ({"inputs": [_images(shape=[10**6, 1, 256, 256], binary_data_size=6)]}, "must be 65536000000 .* got 6"),
     ({"inputs": [_BINARY, _score([0.5], datatype="FP64")]}, "'score_threshold' must be FP32, got 'FP64'"),
     ({"inputs": [_BINARY, _score([1e39])]}, "score_threshold must be between 0 and 1, got inf"),
-    ({"inputs": [_BINARY, _score(["high"])]}, "'score_threshold'.* expected float, got str"),
     ({"inputs": [_score(binary_data_size=4), _images(_ZEROS)], "binary": _NAN}, "score_thr.* 1, got nan"),
     ({"inputs": [_BINARY], "binary": b"short"}, "'images' must have 65536 bytes after the JSON, got 5"),
     ({"inputs": [_BINARY], "binary": bytes(_PIXELS + 1)}, "no more bytes after the JSON, got 1"),
@@ -175,7 +165,6 @@ _INFER: list[tuple[Any, str]] = [
         "'boxes' cannot be returned as a classification",
     ),
     ({"inputs": [_BINARY], "parameters": {"timeout": -1}}, "parameters.timeout: expected int >= 0"),
-    ({"inputs": [_BINARY], "length": "-1"}, "Content-Length must be a number of bytes .* got '-1'"),
     ({"inputs": [_BINARY], "length": "9" * 5000}, "Content-Length must be a number of bytes .* got '999"),
 ]
 
@@ -195,25 +184,18 @@ def test_rejects_inference_requests(client: httpx.Client, question: Any, words: 
     assert len(message) < 400
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
+def test_rejects_unknown_paths_and_large_json_of_v2(client: httpx.Client) -> None:
+    for method, path, status in (
         ("GET", "/v2/models", 404),
         ("GET", "/v2/models/other", 404),
         ("GET", "/v2/models/face_detector/versions/2", 404),
         ("POST", "/v2/models/other/infer", 404),
         ("POST", "/v2", 405),
         ("GET", "/v2/models/face_detector/infer", 405),
-    ],
-)
-def test_rejects_unknown_paths_of_v2(client: httpx.Client, method: str, path: str, status: int) -> None:
-    response = client.request(method, path)
-    assert (response.status_code, list(response.json())) == (status, ["error"])
-
-
-def test_limits_json_and_answers_of_v2(client: httpx.Client) -> None:
-    path = "/v2/models/face_detector/infer"
-    response = client.post(path, content=bytes((1 << 20) + 1))
+    ):
+        response = client.request(method, path)
+        assert (response.status_code, list(response.json())) == (status, ["error"]), path
+    response = client.post("/v2/models/face_detector/infer", content=bytes((1 << 20) + 1))
     assert (response.status_code, response.json()["error"][:30]) == (413, "JSON must have at most 1048576")
 
 

@@ -31,7 +31,6 @@ def folder(tmp_path: Path) -> Path:
 
 def test_finds_models_and_their_numbered_versions(folder: Path) -> None:
     catalogue = Catalogue(None, folder)
-    catalogue.check()
     assert catalogue.names() == ["cars", "faces"]
     assert list(catalogue.versions("faces")) == [2, 9, 10]
     assert catalogue.choose("faces", None) == (10, folder / "faces/10.pt")
@@ -64,6 +63,8 @@ def test_one_file_is_one_model_without_versions(folder: Path) -> None:
     for missing in (Catalogue(folder / "2.pt", None), Catalogue(None, folder / "empty")):
         with pytest.raises(ArtifactError, match=r"no file 2.pt|must hold"):
             missing.check()
+    with pytest.raises(ArtifactError, match=r"wrote, got .*cars/1.pt"):  # an empty file
+        Catalogue(None, folder).check()
 
 
 needs_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")

@@ -74,8 +74,9 @@ class Service:
             options.get("in_place", False),
             options.get("watch", False),
         )
-        self.front_end: Any = SimpleNamespace(process=object(), send=self._send, slot="frontend-0")
-        self.models.front_ends.children.append(self.front_end)
+        child: Any = SimpleNamespace(process=object(), send=self._send, slot="frontend-0")
+        self.front_end = child
+        self.models.front_ends.children.append(child)
         self.models.start()
 
     def _send(self, message: Any) -> None:

@@ -167,7 +167,7 @@ def test_not_ready_while_all_decoders_are_stuck(start: Start, stuck: StuckDecode
     response = client.post("/v1/detect", content=b"first")
     assert response.status_code == 504
     assert problem_of(response)["code"] == "deadline_exceeded"
-    loss = {"predictions": [], "targets": []}
+    loss: dict[str, list[Any]] = {"predictions": [], "targets": []}
     assert client.post("/v1/loss", json=loss).status_code == 200  # a loss does not wait for decoders
     wait_until(lambda: client.get("/readyz").status_code == 503)
     for response in (client.get("/readyz"), client.post("/v1/detect", content=b"second")):
