@@ -1,1 +1,0 @@
-"""`lensbox bench ops`: the box ops beside the implementations that a user would pick instead."""

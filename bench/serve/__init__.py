@@ -1,1 +1,0 @@
-"""`lensbox bench serve`: the HTTP service under load, beside the artifact in process and LitServe."""

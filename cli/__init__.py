@@ -1,1 +1,0 @@
-"""The commands: `lensbox detect`, `lensbox bench`, and what all commands share."""

@@ -1,1 +1,0 @@
-"""Errors, fields, files and facts of the machine that all folders share."""

@@ -1,1 +1,0 @@
-"""The verifier: reference detections, comparisons of files with their detector, self-tests."""

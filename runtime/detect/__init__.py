@@ -1,1 +1,0 @@
-"""Detection with a loaded artifact: batches, tiles, thresholds, boxes in pixels of the photograph."""

@@ -1,1 +1,0 @@
-"""The file format of artifacts: what the export writes and the runtimes read."""

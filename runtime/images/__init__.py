@@ -1,1 +1,0 @@
-"""Image files: reading, decoding and turning them upright, by the rule that all runtimes share."""

@@ -1,1 +1,0 @@
-"""Observe the service: logs, metrics, traces."""

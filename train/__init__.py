@@ -1,1 +1,0 @@
-"""Training and evaluation of detectors on photographs labelled in the WIDER FACE layout."""

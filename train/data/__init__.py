@@ -1,1 +1,0 @@
-"""Labelled photographs, from files to the tensors that views are drawn from."""

@@ -1,1 +1,0 @@
-"""Score a detector on labelled photographs."""

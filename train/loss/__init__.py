@@ -1,1 +1,0 @@
-"""Assign cells to boxes; compute the loss against labels and against teachers."""

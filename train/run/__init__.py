@@ -1,1 +1,0 @@
-"""A training run: the step, what makes it fast, and what the run writes."""

@@ -1,1 +1,0 @@
-"""Augmented views of photographs, drawn on the training device."""
