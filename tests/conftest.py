@@ -106,6 +106,7 @@ def new_gpu_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
     before = convolutions.allow_tf32, products.allow_tf32
     yield
+    torch.set_float32_matmul_precision("highest")  # of CPUs, too: later tests of this process rely on that
     convolutions.allow_tf32, products.allow_tf32 = before
 
 

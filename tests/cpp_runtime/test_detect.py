@@ -39,19 +39,19 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def detect(artifact: Path, *arguments: object, code: int = 0) -> list[Document]:
-    images: list[Document] = answer("detect", "--artifact", artifact, *arguments, code=code)["images"]
+def detect(random_path: Path, *arguments: object, code: int = 0) -> list[Document]:
+    images: list[Document] = answer("detect", "--artifact", random_path, *arguments, code=code)["images"]
     return images
 
 
-def test_bad_files_do_not_affect_the_rest_of_a_batch(artifact: Path, folder: Path) -> None:
+def test_bad_files_do_not_affect_the_rest_of_a_batch(random_path: Path, folder: Path) -> None:
     text, truncated = folder / "text.jpg", folder / "truncated.png"
     text.write_text("no image")
     truncated.write_bytes((folder / "a.png").read_bytes()[:-20])
     good = [folder / name for name in PICTURES]
     files = [text, text, good[0], folder / "absent", *good[1:3], truncated, good[3], text]
     for options in (["--batch", "3", "--decode-threads", "2"], ["--batch", "50"]):
-        done = run("detect", "--artifact", artifact, *options, "--image", *files, code=4)
+        done = run("detect", "--artifact", random_path, *options, "--image", *files, code=4)
         entries = json.loads(done.stdout)["images"]
         assert [entry["file"] for entry in entries] == [str(file) for file in files]
         assert [Path(entry["file"]) for entry in entries if "error" not in entry] == good
@@ -60,18 +60,18 @@ def test_bad_files_do_not_affect_the_rest_of_a_batch(artifact: Path, folder: Pat
         assert done.stderr.splitlines() == [f"lensbox_runner: {error}" for error in errors]
 
 
-def test_takes_the_image_files_of_a_folder(artifact: Path, folder: Path) -> None:
-    images = detect(artifact, "--image", folder)
+def test_takes_the_image_files_of_a_folder(random_path: Path, folder: Path) -> None:
+    images = detect(random_path, "--image", folder)
     assert [entry["file"] for entry in images] == [str(folder / name) for name in PICTURES]
-    below = detect(artifact, "--recursive", "--image", folder / "a.png", folder)
+    below = detect(random_path, "--recursive", "--image", folder / "a.png", folder)
     names = ["a.png", "B.JPG", "a.jpg", "a.png", *PICTURES_BELOW, "c.Jpeg"]
     assert [entry["file"] for entry in below] == [str(folder / name) for name in names]
 
 
-def test_reports_names_that_are_no_images(artifact: Path, folder: Path) -> None:
+def test_reports_names_that_are_no_images(random_path: Path, folder: Path) -> None:
     (folder / "gone.png").symlink_to(folder / "nowhere")
     os.mkfifo(folder / "pipe.png")
-    images = detect(artifact, "--image", folder, folder / "empty.png", code=4)
+    images = detect(random_path, "--image", folder, folder / "empty.png", code=4)
     errors = {Path(entry["file"]).name: entry["error"] for entry in images if "error" in entry}
     assert sorted(errors) == ["empty.png", "gone.png", "pipe.png"]
     assert "no file in it" in errors["empty.png"]
@@ -79,18 +79,18 @@ def test_reports_names_that_are_no_images(artifact: Path, folder: Path) -> None:
     assert "not a file" in errors["pipe.png"]
 
 
-def test_json_lines_are_the_entries(artifact: Path, folder: Path) -> None:
+def test_json_lines_are_the_entries(random_path: Path, folder: Path) -> None:
     arguments = ["--image", folder / "absent.jpg", folder]
-    done = run("detect", "--artifact", artifact, *arguments, "--json-lines", code=4)
+    done = run("detect", "--artifact", random_path, *arguments, "--json-lines", code=4)
     lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert lines == detect(artifact, *arguments, code=4)
+    assert lines == detect(random_path, *arguments, code=4)
 
 
-def test_json_lines_are_written_at_once(artifact: Path, tmp_path: Path) -> None:
+def test_json_lines_are_written_at_once(random_path: Path, tmp_path: Path) -> None:
     noise("RGB").save(tmp_path / "0.png")
     for number in range(1, 400):
         (tmp_path / f"{number}.png").symlink_to(tmp_path / "0.png")
-    with started("detect", "--artifact", artifact, "--json-lines", "--image", tmp_path) as process:
+    with started("detect", "--artifact", random_path, "--json-lines", "--image", tmp_path) as process:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["file"] == str(tmp_path / "0.png")
         # A closed stdout ends the program with 0, long before the last file.
@@ -98,46 +98,50 @@ def test_json_lines_are_written_at_once(artifact: Path, tmp_path: Path) -> None:
         assert process.wait(timeout=60) == 0
 
 
-def test_options_default_to_the_artifact(artifact: Path, tmp_path: Path) -> None:
+def test_options_default_to_the_artifact(random_path: Path, tmp_path: Path) -> None:
     photo, stored = tmp_path / "photo.jpg", tmp_path / "stored.pt"
     exif = PIL.Image.Exif()
     exif[ORIENTATION] = 8
     noise("RGB", 90, 50).save(photo, exif=exif)
     change = with_metadata(put("reading.orientation", "stored"))
-    stored.write_bytes(rewritten(artifact.read_bytes(), change))
-    for path, options, width in ((artifact, [], 50), (stored, [], 90), (stored, ["exif"], 50)):
+    stored.write_bytes(rewritten(random_path.read_bytes(), change))
+    for path, options, width in ((random_path, [], 50), (stored, [], 90), (stored, ["exif"], 50)):
         turn = ["--orientation", *options] if options else []
         assert detect(path, "--image", photo, *turn)[0]["width"] == width
-    (image,) = detect(artifact, "--image", photo)
-    assert [image] == detect(artifact, "--image", photo, "--score-threshold", 0.0104, "--iou-threshold", 0.5)
-    assert detect(artifact, "--image", photo, "--score-threshold", 1)[0]["detections"] == []
+    (image,) = detect(random_path, "--image", photo)
+    assert [image] == detect(
+        random_path, "--image", photo, "--score-threshold", 0.0104, "--iou-threshold", 0.5
+    )
+    assert detect(random_path, "--image", photo, "--score-threshold", 1)[0]["detections"] == []
 
 
-def test_names_that_are_not_utf8_and_files_without_permission(artifact: Path, tmp_path: Path) -> None:
+def test_names_that_are_not_utf8_and_files_without_permission(random_path: Path, tmp_path: Path) -> None:
     path = tmp_path / b"caf\xe9.png".decode(errors="surrogateescape")
     noise("RGB").save(path)
-    assert detect(artifact, "--image", path)[0]["file"].endswith("caf\ufffd.png")
+    assert detect(random_path, "--image", path)[0]["file"].endswith("caf\ufffd.png")
     photo, secret = tmp_path / "secret.png", tmp_path / "secret.pt"
-    for locked, source in ((photo, path), (secret, artifact)):
+    for locked, source in ((photo, path), (secret, random_path)):
         shutil.copy(source, locked)
         locked.chmod(0)
-    command = programs.unprivileged(built_runner(), "detect", "--artifact", artifact, "--ops", library_path())
+    command = programs.unprivileged(
+        built_runner(), "detect", "--artifact", random_path, "--ops", library_path()
+    )
     done = programs.run(*command, "--image", photo, code=4)
     assert f"image {photo}: cannot be read: Permission denied" in done.stderr
     done = programs.run(*programs.unprivileged(built_runner(), "info", "--artifact", secret), code=3)
     assert f"artifact {secret}: cannot be read: Permission denied" in done.stderr
 
 
-def test_the_decoder_must_fit_the_device(artifact: Path, folder: Path) -> None:
+def test_the_decoder_must_fit_the_device(random_path: Path, folder: Path) -> None:
     arguments = ["--batch", 40, "--image", folder]
-    assert detect(artifact, *arguments, "--decode", "auto") == detect(artifact, *arguments)
-    assert "decode" in refusal(2, "detect", "--artifact", artifact, "--decode", "gpu", "--image", folder)
+    assert detect(random_path, *arguments, "--decode", "auto") == detect(random_path, *arguments)
+    assert "decode" in refusal(2, "detect", "--artifact", random_path, "--decode", "gpu", "--image", folder)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("batch", "has_colors"), [(1, False), (5, False), (40, False), (40, True)])
 def test_a_gpu_decodes_as_the_cpu_does(
-    artifact: Path, folder: Path, batch: int, has_colors: bool, tmp_path: Path
+    random_path: Path, folder: Path, batch: int, has_colors: bool, tmp_path: Path
 ) -> None:
     """JPEG files, turned, progressive, truncated and large ones among them, and other files."""
     for turn in range(1, 9):
@@ -148,13 +152,13 @@ def test_a_gpu_decodes_as_the_cpu_does(
     noise("RGB", 1400, 1400).save(folder / "large.jpg")
     (folder / "truncated.jpg").write_bytes((folder / "a.jpg").read_bytes()[:-1000])
     if has_colors:
-        artifact = tmp_path / "colors.pt"
-        save_artifact(RedAndBlue(), artifact)
+        random_path = tmp_path / "colors.pt"
+        save_artifact(RedAndBlue(), random_path)
     arguments = ["--device", "cuda", "--batch", batch, "--decode-threads", 3, "--image", folder]
-    by_gpu, by_cpu = (detect(artifact, *arguments, "--decode", name, code=4) for name in ("gpu", "cpu"))
+    by_gpu, by_cpu = (detect(random_path, *arguments, "--decode", name, code=4) for name in ("gpu", "cpu"))
     assert by_gpu == by_cpu
 
 
 @pytest.mark.gpu
-def test_selftest_passes_on_the_gpu(artifact: Path) -> None:
-    assert answer("selftest", "--artifact", artifact, "--device", "cuda")["passed"]
+def test_selftest_passes_on_the_gpu(random_path: Path) -> None:
+    assert answer("selftest", "--artifact", random_path, "--device", "cuda")["passed"]

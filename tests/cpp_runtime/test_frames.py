@@ -30,10 +30,10 @@ FRAME = bytes(WIDTH * HEIGHT)
 Frames = npt.NDArray[np.uint8]
 
 
-def frames_program(artifact: Path, *options: str, pixels: str = "gray8", **streams: Any) -> Any:
+def frames_program(random_path: Path, *options: str, pixels: str = "gray8", **streams: Any) -> Any:
     """Start the program for frames on stdin."""
     raw = ("--raw", f"{WIDTH}x{HEIGHT}", pixels)
-    return started("detect", "--artifact", artifact, *raw, *options, **streams)
+    return started("detect", "--artifact", random_path, *raw, *options, **streams)
 
 
 def pictures(mode: str = "L") -> Frames:
@@ -47,11 +47,11 @@ def finish(process: Process) -> tuple[int, list[Any], str]:
     return process.returncode, [json.loads(line) for line in (out or b"").splitlines()], errors.decode()
 
 
-def assert_found(line: Any, number: int, image: Frames, artifact: Path) -> None:
+def assert_found(line: Any, number: int, image: Frames, random_path: Path) -> None:
     """Assert that the line says what Python finds in the image, [h, w] or RGB [h, w, 3]."""
     assert (line["frame"], line["width"], line["height"]) == (number, WIDTH, HEIGHT)
     pixels = torch.from_numpy(image.reshape(HEIGHT, WIDTH, -1).copy()).permute(2, 0, 1)
-    expected = load_artifact(artifact).detect_image(pixels)
+    expected = load_artifact(random_path).detect_image(pixels)
     assert len(expected.scores) > 0
     boxes = torch.tensor([found["box"] for found in line["detections"]])
     scores = torch.tensor([found["score"] for found in line["detections"]])
@@ -60,9 +60,9 @@ def assert_found(line: Any, number: int, image: Frames, artifact: Path) -> None:
 
 
 @pytest.mark.parametrize("pixels", ["gray8", "rgb8", "bgr8", "nv12"])
-def test_every_frame_is_answered_before_the_next(artifact: Path, pixels: str) -> None:
+def test_every_frame_is_answered_before_the_next(random_path: Path, pixels: str) -> None:
     frames = pictures("RGB" if pixels in ("rgb8", "bgr8") else "L")
-    with frames_program(artifact, pixels=pixels) as process:
+    with frames_program(random_path, pixels=pixels) as process:
         for number, frame in enumerate(frames):
             sent = frame[..., ::-1] if pixels == "bgr8" else frame
             if pixels == "nv12":
@@ -72,27 +72,27 @@ def test_every_frame_is_answered_before_the_next(artifact: Path, pixels: str) ->
             for part in np.array_split(sent, 7):
                 process.stdin.write(part.tobytes())
                 process.stdin.flush()
-            assert_found(json.loads(process.stdout.readline()), number, frame.astype(np.uint8), artifact)
+            assert_found(json.loads(process.stdout.readline()), number, frame.astype(np.uint8), random_path)
         assert finish(process) == (0, [], "")
 
 
-def test_a_truncated_last_frame_ends_a_batch(artifact: Path) -> None:
+def test_a_truncated_last_frame_ends_a_batch(random_path: Path) -> None:
     frames, size = pictures(), WIDTH * HEIGHT
-    with frames_program(artifact, "--batch", "2") as process:
+    with frames_program(random_path, "--batch", "2") as process:
         process.stdin.write(frames.tobytes()[:-1])
         code, lines, errors = finish(process)
     assert code == 4
     assert f"the last frame is truncated: got {size - 1} bytes, a frame of 90x70 gray8 has {size}" in errors
     for number, (line, frame) in enumerate(zip(lines, frames[:2], strict=True)):
-        assert_found(line, number, frame, artifact)
+        assert_found(line, number, frame, random_path)
 
 
-def test_answers_the_frames_before_a_connection_reset(artifact: Path) -> None:
+def test_answers_the_frames_before_a_connection_reset(random_path: Path) -> None:
     frames = pictures()[:2]
     with socket.create_server(("127.0.0.1", 0)) as server:
         ours = socket.create_connection(server.getsockname())
         theirs, _ = server.accept()
-    with theirs, frames_program(artifact, "--batch", "3", stdin=theirs) as process:
+    with theirs, frames_program(random_path, "--batch", "3", stdin=theirs) as process:
         ours.sendall(frames.tobytes())
         # Closed in this way the connection is reset, and reading fails after what has come.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -103,9 +103,11 @@ def test_answers_the_frames_before_a_connection_reset(artifact: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "part"), [(signal.SIGTERM, 0), (signal.SIGINT, 100)])
-def test_a_signal_ends_the_program_between_frames(artifact: Path, number: signal.Signals, part: int) -> None:
+def test_a_signal_ends_the_program_between_frames(
+    random_path: Path, number: signal.Signals, part: int
+) -> None:
     frame = pictures()[0]
-    with frames_program(artifact) as process:
+    with frames_program(random_path) as process:
         process.stdin.write(frame.tobytes())
         process.stdin.flush()
         process.stdout.readline()
@@ -117,23 +119,13 @@ def test_a_signal_ends_the_program_between_frames(artifact: Path, number: signal
 
 
 @pytest.mark.parametrize("command", ["--help", "selftest"])
-def test_a_full_disk(artifact: Path, command: str) -> None:
-    arguments = [command] if command == "--help" else [command, "--artifact", artifact]
+def test_a_full_disk(random_path: Path, command: str) -> None:
+    arguments = [command] if command == "--help" else [command, "--artifact", random_path]
     with Path("/dev/full").open("wb") as full, started(*arguments, stdout=full) as process:
         assert finish(process) == (1, [], "lensbox_runner: cannot write to stdout: No space left on device\n")
 
 
-def test_fails_if_stdout_is_closed(artifact: Path) -> None:
-    """Run with SIGPIPE ignored, as in systemd's services; otherwise that signal ends the program."""
-    reader, writer = os.pipe()
-    os.close(reader)
-    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN  # Python's own, which the program inherits
-    with started("selftest", "--artifact", artifact, stdout=writer, restore_signals=False) as process:
-        os.close(writer)
-        assert finish(process) == (1, [], "lensbox_runner: cannot write to stdout: Broken pipe\n")
-
-
-def test_waits_for_the_reader_of_a_non_blocking_stdout(artifact: Path, tmp_path: Path) -> None:
+def test_waits_for_the_reader_of_a_non_blocking_stdout(random_path: Path, tmp_path: Path) -> None:
     """Run with a non-blocking pipe, shared with a program that made it so."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -142,7 +134,7 @@ def test_waits_for_the_reader_of_a_non_blocking_stdout(artifact: Path, tmp_path:
     frames.write_bytes(os.urandom(30 * len(FRAME)))
     with (
         frames.open("rb") as stdin,
-        started("detect", "--artifact", artifact, *RAW, stdin=stdin, stdout=writer) as process,
+        started("detect", "--artifact", random_path, *RAW, stdin=stdin, stdout=writer) as process,
     ):
         os.close(writer)
         # Read once the pipe is full or the program has ended.
@@ -155,9 +147,9 @@ def test_waits_for_the_reader_of_a_non_blocking_stdout(artifact: Path, tmp_path:
     assert len(lines) == 30
 
 
-def test_a_closed_socket_for_stdout_ends_the_program(artifact: Path) -> None:
+def test_a_closed_socket_for_stdout_ends_the_program(random_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    with started("detect", "--artifact", artifact, *RAW, stdout=theirs) as process:
+    with started("detect", "--artifact", random_path, *RAW, stdout=theirs) as process:
         theirs.close()
         assert process.stdin is not None
         process.stdin.write(FRAME)
@@ -169,8 +161,8 @@ def test_a_closed_socket_for_stdout_ends_the_program(artifact: Path) -> None:
         assert process.wait(timeout=60) == 0
 
 
-def test_closed_descriptors(artifact: Path) -> None:
-    arguments = ("detect", "--artifact", artifact, *RAW)
+def test_closed_descriptors(random_path: Path) -> None:
+    arguments = ("detect", "--artifact", random_path, *RAW)
     with started(*arguments, preexec_fn=lambda: os.close(0)) as process:
         assert finish(process) == (1, [], "lensbox_runner: cannot read frames: Bad file descriptor\n")
     with started(*arguments, preexec_fn=lambda: os.close(1)) as process:

@@ -48,38 +48,40 @@ def examples(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_program_finds_what_the_runner_finds(examples: Path, artifact: Path, tmp_path: Path) -> None:
+def test_a_program_finds_what_the_runner_finds(examples: Path, random_path: Path, tmp_path: Path) -> None:
     photo, damaged = tmp_path / "photo.png", tmp_path / "damaged.pt"
     noise("RGB").save(photo)
-    lines = output(examples / "find_objects", artifact, photo).splitlines()
-    (image,) = answer("detect", "--artifact", artifact, "--image", photo)["images"]
+    lines = output(examples / "find_objects", random_path, photo).splitlines()
+    (image,) = answer("detect", "--artifact", random_path, "--image", photo)["images"]
     assert lines
     for line, detection in zip(lines, image["detections"], strict=True):
         score, *box = map(float, line.split()[-5:])
         assert [score, *box] == pytest.approx([detection["score"], *detection["box"]], rel=1e-4)
-    damaged.write_bytes(artifact.read_bytes()[:-100])
+    damaged.write_bytes(random_path.read_bytes()[:-100])
     assert "damaged" in ended(examples / "find_objects", damaged, photo, code=3).stderr
-    missing = ended(examples / "find_objects", artifact, tmp_path / "none.png", code=4)
+    missing = ended(examples / "find_objects", random_path, tmp_path / "none.png", code=4)
     assert "no such file" in missing.stderr
 
 
-def test_threads_detect_in_frames_in_memory(examples: Path, artifact: Path) -> None:
+def test_threads_detect_in_frames_in_memory(examples: Path, random_path: Path) -> None:
     frames = [np.arange(90 * 70, dtype=np.uint8) + np.uint8(number) for number in range(6)]
     sent = b"".join(frame.tobytes() for frame in frames)
     raw = ("--raw", "90x70", "gray8")
-    printed = run("detect", "--artifact", artifact, *raw, code=0, text=False, input=sent).stdout
+    printed = run("detect", "--artifact", random_path, *raw, code=0, text=False, input=sent).stdout
     documents = map(json.loads, printed.splitlines())
     expected = [f"frame {line['frame']}: {len(line['detections'])}" for line in documents]
-    lines = output(examples / "camera_frames", artifact, "90", "70", "6", "3").splitlines()
+    lines = output(examples / "camera_frames", random_path, "90", "70", "6", "3").splitlines()
     assert sorted(lines) == expected
 
 
-def test_tensors_go_in_and_out(examples: Path, artifact: Path) -> None:
-    printed = output(examples / "canvas_tensors", artifact)
+def test_tensors_go_in_and_out(examples: Path, random_path: Path) -> None:
+    printed = output(examples / "canvas_tensors", random_path)
     assert re.match(r"boxes \[2, \d+, 4\] on cpu, of which count \d+\n", printed)
 
 
-def test_the_quick_start_of_the_page_builds_and_runs(installed: Path, artifact: Path, tmp_path: Path) -> None:
+def test_the_quick_start_of_the_page_builds_and_runs(
+    installed: Path, random_path: Path, tmp_path: Path
+) -> None:
     """From the page: the program, its CMakeLists.txt, and the paths that the commands look up."""
     blocks = read_blocks("docs/cpp.md", "Quick start")
     texts = {block.language: block.text for block in blocks}
@@ -88,14 +90,14 @@ def test_the_quick_start_of_the_page_builds_and_runs(installed: Path, artifact: 
     install, build, *_ = (block.text for block in blocks if block.language == "sh")
     for lookup in re.findall(r"\$\((python .*?\))'\)", install):
         assert Path(output("sh", "-c", f"{lookup}'").strip()).exists()
-    build = build.replace("/opt/lensbox", str(installed)).replace("detector.pt", str(artifact))
+    build = build.replace("/opt/lensbox", str(installed)).replace("detector.pt", str(random_path))
     output("sh", "-ec", build, cwd=tmp_path)
     missing = ended(tmp_path / "build" / "my_program", tmp_path / "none.pt", code=3)
     assert "none.pt" in missing.stderr
 
 
-def test_the_installed_program_finds_the_op_library(installed: Path, artifact: Path) -> None:
-    report = json.loads(output(installed / "bin" / "lensbox_runner", "selftest", "--artifact", artifact))
+def test_the_installed_program_finds_the_op_library(installed: Path, random_path: Path) -> None:
+    report = json.loads(output(installed / "bin" / "lensbox_runner", "selftest", "--artifact", random_path))
     assert report["passed"]
 
 
@@ -121,19 +123,21 @@ def test_exports_only_the_interface(installed: Path) -> None:
     assert [symbol for symbol in shown if not own.match(symbol)] == []
 
 
-def test_a_program_of_ones_own_loads_an_artifact_with_the_ops_alone(artifact: Path, tmp_path: Path) -> None:
+def test_a_program_of_ones_own_loads_an_artifact_with_the_ops_alone(
+    random_path: Path, tmp_path: Path
+) -> None:
     """The program of the page names no symbol of the op library, which the linker must keep."""
     blocks = read_blocks("docs/cpp.md", "The ops alone")
     texts = {block.language: block.text for block in blocks}
     (tmp_path / "main.cpp").write_text(texts["cpp"])
     (tmp_path / "CMakeLists.txt").write_text(texts["cmake"])
-    output("sh", "-ec", texts["sh"].replace("detector.pt", str(artifact)), cwd=tmp_path)
+    output("sh", "-ec", texts["sh"].replace("detector.pt", str(random_path)), cwd=tmp_path)
     needed = output("readelf", "--dynamic", tmp_path / "build" / "plain_program")
     assert "[liblensbox_ops.so]" in needed
 
 
 @pytest.mark.exhaustive
-def test_a_folder_for_a_device_has_all_but_the_libraries_of_glibc(artifact: Path, tmp_path: Path) -> None:
+def test_a_folder_for_a_device_has_all_but_the_libraries_of_glibc(random_path: Path, tmp_path: Path) -> None:
     runner = tmp_path / "device" / "bin" / "lensbox_runner"
     output(
         "cmake", "--install", built_runner().parent, "--component", "device", "--prefix", runner.parents[1]
@@ -143,7 +147,7 @@ def test_a_folder_for_a_device_has_all_but_the_libraries_of_glibc(artifact: Path
     glibc = {"libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}
     assert {name for name in outside if not name.startswith(("/lib", "linux-vdso"))} <= glibc
     shutil.copy(library_path(), tmp_path / "device" / "lib" / "liblensbox_ops.so")
-    assert json.loads(output(runner, "selftest", "--artifact", artifact))["passed"]
+    assert json.loads(output(runner, "selftest", "--artifact", random_path))["passed"]
 
 
 @pytest.mark.exhaustive

@@ -14,52 +14,60 @@ PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [3, 4, 9, 9
 TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [0, 0, 0, 0]]
 
 
-@pytest.fixture
-def arguments(artifact: Path, tmp_path: Path) -> list[object]:
-    files = []
-    for name, boxes in (("predictions", PREDICTIONS), ("targets", TARGETS)):
-        (tmp_path / name).write_text(json.dumps(boxes))
-        files += [f"--{name}", tmp_path / name]
-    return ["loss", "--artifact", artifact, *files]
+def written(folder: Path, predictions: Any = PREDICTIONS, targets: Any = TARGETS) -> list[object]:
+    """Write boxes to files; return the options that name the files."""
+    (folder / "predictions").write_text(json.dumps(predictions))
+    (folder / "targets").write_text(json.dumps(targets))
+    return ["--predictions", folder / "predictions", "--targets", folder / "targets"]
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-@pytest.mark.parametrize("shape", [(4, 4), (2, 2, 4)])
+@pytest.mark.parametrize(
+    ("artifact", "shape", "device"),
+    [
+        ("random_path", (4, 4), "cpu"),
+        ("random_path", (2, 2, 4), "cpu"),
+        ("package_path", (4, 4), "cpu"),
+        pytest.param("onnx_path", (4, 4), "cpu", marks=pytest.mark.onnx_runner),
+        pytest.param("random_path", (2, 2, 4), "cuda", marks=pytest.mark.gpu),
+    ],
+)
 def test_loss_and_gradient_equal_python(
-    arguments: list[object], artifact: Path, tmp_path: Path, device: str, shape: tuple[int, ...]
+    artifact: str, shape: tuple[int, ...], device: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    path: Path = request.getfixturevalue(artifact)
     boxes = torch.tensor(PREDICTIONS, dtype=torch.float64).reshape(shape).requires_grad_()
     targets = torch.tensor(TARGETS, dtype=torch.float64).reshape(shape)
-    for name, values in (("predictions", boxes), ("targets", targets)):
-        (tmp_path / name).write_text(json.dumps(values.tolist()))
-    file = tmp_path / "g.json"
-    plain = answer(*arguments, "--device", device, "--gradient", file)
-    gradient = torch.tensor(json.loads(file.read_text()), dtype=torch.float64)
-    loss = load_artifact(artifact).module.loss(boxes, targets)
+    asked = [
+        "loss",
+        "--artifact",
+        path,
+        "--device",
+        device,
+        *written(tmp_path, boxes.tolist(), targets.tolist()),
+    ]
+    plain = answer(*asked, "--gradient", tmp_path / "g.json")
+    gradient = torch.tensor(json.loads((tmp_path / "g.json").read_text()), dtype=torch.float64)
+    loss = load_artifact(path).module.loss(boxes, targets)
     (expected,) = torch.autograd.grad(loss, boxes)
     assert plain == {"loss": pytest.approx(loss.item(), abs=1e-9), "slots": 3}
     assert expected.abs().max() > 0.01
     torch.testing.assert_close(gradient, expected, atol=1e-12 if device == "cpu" else 1e-9, rtol=0)
-    on_stdout = answer(*arguments, "--device", device, "--gradient", "-")
-    assert on_stdout == {**plain, "gradient": gradient.tolist()}
+    assert answer(*asked, "--gradient", "-") == {**plain, "gradient": gradient.tolist()}
 
 
 @pytest.mark.parametrize("boxes", [[], [[], []], [[0, 0, 0, 0]]])
-def test_loss_and_gradient_are_zero_without_slots(arguments: list[Any], tmp_path: Path, boxes: Any) -> None:
-    for name in ("predictions", "targets"):
-        (tmp_path / name).write_text(json.dumps(boxes))
-    assert answer(*arguments, "--gradient", "-") == {"loss": 0.0, "slots": 0, "gradient": boxes}
+def test_loss_and_gradient_are_zero_without_slots(boxes: Any, random_path: Path, tmp_path: Path) -> None:
+    asked = ["loss", "--artifact", random_path, *written(tmp_path, boxes, boxes)]
+    assert answer(*asked, "--gradient", "-") == {"loss": 0.0, "slots": 0, "gradient": boxes}
 
 
-def test_names_files_that_cannot_be_read_or_written(arguments: list[object], tmp_path: Path) -> None:
-    absent, link = tmp_path / "absent" / "g.json", tmp_path / "link"
-    assert f"gradient: cannot write the file {absent}" in refusal(4, *arguments, "--gradient", absent)
-    for name in ("predictions", "targets"):
-        link.symlink_to(tmp_path / name)
-        before = (tmp_path / name).read_text()
-        message = refusal(2, *arguments, "--gradient", link)
-        assert f"--gradient would be written over the file of --{name}" in message
-        assert (tmp_path / name).read_text() == before
-        link.unlink()
+def test_names_files_that_cannot_be_read_or_written(random_path: Path, tmp_path: Path) -> None:
+    asked = ["loss", "--artifact", random_path, *written(tmp_path)]
+    absent, link, targets = tmp_path / "absent" / "g.json", tmp_path / "link", tmp_path / "targets"
+    assert f"gradient: cannot write the file {absent}" in refusal(4, *asked, "--gradient", absent)
+    link.symlink_to(targets)
+    message = refusal(2, *asked, "--gradient", link)
+    assert "--gradient would be written over the file of --targets" in message
+    assert json.loads(targets.read_text()) == TARGETS
     (tmp_path / "predictions").unlink()
-    assert "predictions: cannot read the file" in refusal(4, *arguments)
+    assert "predictions: cannot read the file" in refusal(4, *asked)

@@ -20,10 +20,10 @@ from lensbox.runtime.torchscript import quiet_torchscript
 
 
 def test_names_missing_libraries_and_ops(
-    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    random_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LENSBOX_OPS_LIBRARY", raising=False)
-    command = (built_runner(), "selftest", "--artifact", artifact)
+    command = (built_runner(), "selftest", "--artifact", random_path)
     message = programs.run(*command, code=3).stderr
     for part in ("lensbox::geometry_of_windows", "not registered", "--ops", "LENSBOX_OPS_LIBRARY"):
         assert part in message
@@ -31,14 +31,14 @@ def test_names_missing_libraries_and_ops(
     assert "no/lib.so" in programs.run(*command, "--ops", "no/lib.so", code=3).stderr
     path = tmp_path / "newer.pt"
     change = with_metadata(lambda values: values["ops"].append("lensbox::new_op(Tensor x) -> Tensor"))
-    path.write_bytes(rewritten(artifact.read_bytes(), change))
+    path.write_bytes(rewritten(random_path.read_bytes(), change))
     assert "lensbox::new_op" in refusal(3, "selftest", "--artifact", path)
 
 
-def test_refuses_a_copy_of_the_op_library(artifact: Path, tmp_path: Path) -> None:
+def test_refuses_a_copy_of_the_op_library(random_path: Path, tmp_path: Path) -> None:
     """Registering the ops twice would throw inside the linker, with its lock held."""
     copy = shutil.copy(library_path(), tmp_path / "copy.so")
-    message = refusal(3, "selftest", "--artifact", artifact, "--ops", copy)  # before the installed one
+    message = refusal(3, "selftest", "--artifact", random_path, "--ops", copy)  # before the installed one
     assert f"op library {library_path()}: " in message
     assert "the ops of the namespace lensbox are registered already" in message
 
@@ -56,25 +56,27 @@ RECORD = "lensbox-build version=0.1.0 torch=1.4.0+cu92 backends=cpu,cuda"
     ids=["other torch", "throws", "record"],
 )
 def test_names_a_library_that_cannot_be_opened(
-    artifact: Path, tmp_path: Path, source: str, part: str
+    random_path: Path, tmp_path: Path, source: str, part: str
 ) -> None:
     (tmp_path / "library.cpp").write_text(source)
     library = tmp_path / "library.so"
     compiler = os.environ.get("CXX", "c++")
     programs.run(compiler, "-shared", "-fPIC", "-o", library, tmp_path / "library.cpp")
-    alone = programs.run(built_runner(), "selftest", "--artifact", artifact, "--ops", library, code=3).stderr
-    for message in (alone, refusal(3, "selftest", "--artifact", artifact, "--ops", library)):
+    alone = programs.run(
+        built_runner(), "selftest", "--artifact", random_path, "--ops", library, code=3
+    ).stderr
+    for message in (alone, refusal(3, "selftest", "--artifact", random_path, "--ops", library)):
         for word in (str(library), f"torch {torch.__version__[:4]}", part):
             assert word in message
 
 
 def test_finds_the_op_library_beside_the_program(
-    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    random_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("LENSBOX_OPS_LIBRARY", raising=False)
     program = shutil.copy2(built_runner(), tmp_path)
     shutil.copy2(library_path(), tmp_path / "liblensbox_ops.so")
-    programs.run(program, "selftest", "--artifact", artifact)
+    programs.run(program, "selftest", "--artifact", random_path)
 
 
 class StandIn(nn.Module):
@@ -96,11 +98,11 @@ class StandIn(nn.Module):
         return boxes
 
 
-def test_prints_of_an_artifact_go_to_stderr(artifact: Path, tmp_path: Path) -> None:
+def test_prints_of_an_artifact_go_to_stderr(random_path: Path, tmp_path: Path) -> None:
     path, photo = tmp_path / "stand_in.pt", tmp_path / "photo.png"
     PIL.Image.new("L", (8, 8)).save(photo)
     with quiet_torchscript():
-        extra_files = {METADATA_FILE: load_artifact(artifact).metadata.to_json()}
+        extra_files = {METADATA_FILE: load_artifact(random_path).metadata.to_json()}
         torch.jit.save(torch.jit.script(StandIn()), path, _extra_files=extra_files)
     seal(path)
     (image,) = answer("detect", "--artifact", path, "--image", photo)["images"]

@@ -5,7 +5,6 @@ photographs.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,48 +14,22 @@ import pytest
 import runner_answers
 import torch
 from serve_process import running_service
-from torch import Tensor
 from waiting import PATIENCE
 
 from lensbox.cli.samples import DRAWN_BOXES, save_photos
 from lensbox.model import FaceDetector, load_detector
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes
-from lensbox.runtime.detect.artifact import Artifact
+from lensbox.runtime import Artifact, Detections
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.loading import load_artifact
 
 PHOTOS = [name.split(".")[0] for name in DRAWN_BOXES]
-# Low enough that more than the one clear face is compared.
-SCORE_THRESHOLD = 0.1
-IOU_THRESHOLD = 0.5
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """The largest allowed difference between an answer and eager Python's on the CPU.
-
-    in_order: the answer must have as many boxes, in the same order. Otherwise each box must have a
-        counterpart, except boxes so close to the threshold that rounding may drop the counterpart.
-    """
-
-    pixels: float
-    scores: float
-    in_order: bool = True
-
-
-TOLERANCES = {
-    "cpu": Tolerance(pixels=0.01, scores=1e-4),
-    # A GPU sums in another order, and TorchScript fuses operators there once it has warmed up, also where it
-    # resizes the photograph: some pixels of the canvas then round to the next gray level. On an H200 that
-    # moved boxes by up to 0.09 px and scores by up to 8e-4.
-    "cuda": Tolerance(pixels=0.2, scores=2e-3, in_order=False),
-}
-
-
-@dataclass(frozen=True)
-class Answer:
-    boxes: Tensor  # [n, 4], pixels of the photograph
-    scores: Tensor  # [n]
+THRESHOLDS = {"score_threshold": 0.1, "iou_threshold": 0.5}  # more than the one clear face is compared
+# Pixels and scores by which an answer may differ from eager Python's on the CPU. A GPU sums in another order,
+# and TorchScript fuses operators there once it has warmed up, also where it resizes the photograph: some
+# pixels of the canvas then round to the next gray level. On an H200 that moved boxes by up to 0.09 px and
+# scores by up to 8e-4.
+ALLOWED = {"cpu": (0.01, 1e-4), "cuda": (0.2, 2e-3)}
 
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -79,7 +52,6 @@ class Runtimes(NamedTuple):
 
     eager: FaceDetector
     torchscript: Artifact
-    path: Path  # for the runner
     http: httpx.Client
 
 
@@ -89,64 +61,58 @@ def runtimes(device: str, shipped_path: Path) -> Iterator[Runtimes]:
         running_service(shipped_path, "--device", device) as url,
         httpx.Client(base_url=url, timeout=PATIENCE) as client,
     ):
-        yield Runtimes(load_detector().eval(), load_artifact(shipped_path, device), shipped_path, client)
+        yield Runtimes(load_detector().eval(), load_artifact(shipped_path, device), client)
 
 
-def ask_eager(detector: FaceDetector, photo: Path) -> Answer:
+def ask_eager(detector: FaceDetector, photo: Path) -> Detections:
     canvases, geometry = fit_to_canvases([read_image(photo)], None, 256, 256, 1, 0)
-    boxes, scores, counts = detector.detect(canvases, SCORE_THRESHOLD, IOU_THRESHOLD)
+    boxes, scores, counts = detector.detect(canvases, **THRESHOLDS)
     count = int(counts[0])
-    return Answer(restore_boxes(boxes, geometry)[0, :count], scores[0, :count])
+    return Detections(restore_boxes(boxes, geometry)[0, :count], scores[0, :count])
 
 
-def ask_torchscript(artifact: Artifact, photo: Path) -> Answer:
-    found = artifact.detect_image(artifact.read_photo(photo), SCORE_THRESHOLD, IOU_THRESHOLD)
-    return Answer(found.boxes, found.scores)
-
-
-def ask_runner(artifact: Path, photo: Path, device: str) -> Answer:
-    thresholds = ("--score-threshold", SCORE_THRESHOLD, "--iou-threshold", IOU_THRESHOLD)
+def ask_runner(artifact: Path, photo: Path, device: str) -> Detections:
+    thresholds = ("--score-threshold", 0.1, "--iou-threshold", 0.5)
     asked = ("--artifact", artifact, "--image", photo, "--device", device)
     (image,) = runner_answers.answer("detect", *asked, *thresholds)["images"]
-    return from_json(image["detections"])
+    return from_json(image)
 
 
-def ask_http(client: httpx.Client, photo: Path) -> Answer:
-    query = {"score_threshold": SCORE_THRESHOLD, "iou_threshold": IOU_THRESHOLD}
-    response = client.post("/v1/detect", params=query, content=photo.read_bytes())
+def ask_http(client: httpx.Client, photo: Path) -> Detections:
+    response = client.post("/v1/detect", params=THRESHOLDS, content=photo.read_bytes())
     assert response.status_code == 200, response.text
-    return from_json(response.json()["detections"])
+    return from_json(response.json())
 
 
-def from_json(detections: list[dict[str, Any]]) -> Answer:
-    boxes = torch.tensor([d["box"] for d in detections]).reshape(-1, 4)
-    return Answer(boxes, torch.tensor([d["score"] for d in detections]))
+def from_json(image: dict[str, Any]) -> Detections:
+    return Detections(runner_answers.numbers(image, "box"), runner_answers.numbers(image, "score"))
 
 
-def assert_same(answer: Answer, expected: Answer, within: Tolerance) -> None:
-    if within.in_order:
-        assert len(answer.boxes) == len(expected.boxes)
-        assert (answer.boxes - expected.boxes).abs().max() <= within.pixels
-        assert (answer.scores - expected.scores).abs().max() <= within.scores
+def assert_same(answer: Detections, expected: Detections, device: str) -> None:
+    """Compare in order on a CPU. On a GPU each box needs a counterpart, except boxes near the threshold."""
+    pixels, scores = ALLOWED[device]
+    if device == "cpu":
+        torch.testing.assert_close(answer.boxes, expected.boxes, rtol=0, atol=pixels)
+        torch.testing.assert_close(answer.scores, expected.scores, rtol=0, atol=scores)
         return
     for one, other in ((answer, expected), (expected, answer)):
-        clear = one.scores >= SCORE_THRESHOLD + within.scores
+        clear = one.scores >= THRESHOLDS["score_threshold"] + scores
         distances = (one.boxes[clear, None] - other.boxes).abs().amax(-1)
         nearest = distances.min(1)
-        assert nearest.values.max() <= within.pixels
-        assert (one.scores[clear] - other.scores[nearest.indices]).abs().max() <= within.scores
+        assert nearest.values.max() <= pixels
+        assert (one.scores[clear] - other.scores[nearest.indices]).abs().max() <= scores
 
 
 @pytest.mark.parametrize("name", PHOTOS)
 def test_the_same_boxes_everywhere(
-    name: str, device: str, photos: dict[str, Path], runtimes: Runtimes
+    name: str, device: str, photos: dict[str, Path], runtimes: Runtimes, shipped_path: Path
 ) -> None:
     photo = photos[name]
     expected = ask_eager(runtimes.eager, photo)
     assert expected.scores[0] > 0.5
     for answer in (
-        ask_torchscript(runtimes.torchscript, photo),
-        ask_runner(runtimes.path, photo, device),
+        runtimes.torchscript.detect_image(photo, 0.1, 0.5),
+        ask_runner(shipped_path, photo, device),
         ask_http(runtimes.http, photo),
     ):
-        assert_same(answer, expected, TOLERANCES[device])
+        assert_same(answer, expected, device)

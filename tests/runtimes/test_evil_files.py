@@ -367,6 +367,7 @@ REFUSED_MODELS = {
         _node(value=_SPARSE), _node(body=_graph(tensors=(_EXTERNAL,))),
         _node(bodies=[_graph(_node(value=_MARKED))]),
     ))},
+    "flipped bit": with_bit_flipped(_model(), 30),
     "other domain": _model(_node("com.microsoft")),
     "other domain in a graph": _model(_node(body=_graph(_node("ai.onnx.ml")))),
     "functions": _model(functions=[helper.make_function("d", "f", ["x"], ["y"], [_node()], [])]),

@@ -1,26 +1,47 @@
 """AOTInductor packages and ONNX files give the answers of the TorchScript file, in Python and C++.
 
-And both refuse a package for another machine.
+Both refuse a package for another machine and a changed ONNX model.
 """
 
+import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 
+import onnx
+import onnx.external_data_helper
 import PIL.Image
 import pytest
 import torch
+from built_runner import runner_onnxruntime
 from damaged_files import Change, compiled_for, rewritten, without
 from runner_answers import LOW, answer, assert_same, numbers, refusal
+from user_detectors import LosingItsOwnWay
 
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.pictures import draw_faces
 from lensbox.model import FaceDetector
+from lensbox.ops import library_path
 from lensbox.runtime import load_artifact
+from lensbox.runtime.file.seal import sealed_onnx
+
+needs_onnxruntime = pytest.mark.onnx_runner
 
 
 def no_machine_code(entries: dict[str, bytes]) -> None:
     """Replace the libraries by a text, which the linker refuses."""
     entries.update({name: b"no machine code" for name in entries if name.endswith(".so")})
+
+
+def assert_both_refuse(path: Path, code: int, python: str, cpp: str) -> None:
+    """Assert that Python and C++ refuse a file with messages that match and name the file."""
+    with pytest.raises((ArtifactError, DeviceError), match=f"(?s){python}") as caught:
+        load_artifact(path)
+    message = refusal(code, "selftest", "--artifact", path)
+    assert re.search(cpp, message, re.DOTALL), message
+    assert path.name in str(caught.value)
+    assert path.name in message
 
 
 @pytest.mark.parametrize(
@@ -30,7 +51,6 @@ def no_machine_code(entries: dict[str, bytes]) -> None:
         (compiled_for(platform="linux-riscv64"), 3, "compiled for linux-riscv64"),
         (compiled_for(cpu_features=["fpu", "fpu9"]), 3, "fpu9"),
         (compiled_for(device="cuda", gpu_architecture="sm_90"), 2, "device must be cuda"),
-        (without("/extra/lensbox.json"), 3, "holds no lensbox.json"),
         (without(".so"), 3, "cannot be loaded on cpu"),
         (no_machine_code, 3, "cannot be loaded on cpu"),
     ],
@@ -40,13 +60,109 @@ def test_both_refuse_a_package_for_another_machine(
 ) -> None:
     path = tmp_path / "changed.pt2"
     path.write_bytes(rewritten(package_path.read_bytes(), change))
-    with pytest.raises(
-        (ArtifactError, DeviceError), match=rf"changed\.pt2 [\s\S]*{reason}|{reason}.*changed"
-    ):
-        load_artifact(path)
-    message = refusal(code, "selftest", "--artifact", path)
-    assert reason in message
-    assert "changed.pt2" in message
+    assert_both_refuse(path, code, reason, reason)
+
+
+def _resealed(data: bytes, change: Callable[[onnx.ModelProto], object]) -> bytes:
+    """Return the file after a change, with a valid seal."""
+    model = onnx.load_model_from_string(data)
+    kept = {entry.key: entry.value for entry in model.metadata_props if entry.key != "lensbox.sha256"}
+    onnx.helper.set_model_props(model, kept)
+    change(model)
+    return sealed_onnx(model.SerializeToString())
+
+
+def _lower_canvas(model: onnx.ModelProto) -> None:
+    (entry,) = (entry for entry in model.metadata_props if entry.key == "lensbox.json")
+    document = json.loads(entry.value)
+    document["canvas"]["height"] = 128
+    entry.value = json.dumps(document)
+
+
+def _without_an_output(model: onnx.ModelProto) -> None:
+    del model.graph.output[2]
+
+
+def _weights_in_the_current_folder(model: onnx.ModelProto) -> None:
+    """Move the largest weights to a file in the current folder, as ONNX allows."""
+    value = max(model.graph.initializer, key=lambda value: len(value.raw_data))
+    Path("weights.bin").write_bytes(value.raw_data)
+    onnx.external_data_helper.set_external_data(value, "weights.bin", 0, len(value.raw_data))
+    value.ClearField("raw_data")
+
+
+@needs_onnxruntime
+@pytest.mark.parametrize(
+    ("change", "python", "cpp"),
+    [
+        (
+            _lower_canvas,
+            r"the input images must be uint8 \[any, 1, 128, 256\], got uint8 \[any, 1, 256, 256\]",
+            "method detect failed:.*images.* Got: 128 Expected: 256",
+        ),
+        (
+            _without_an_output,
+            "the outputs boxes, scores, counts, got boxes, scores",
+            "detect failed:.*counts",
+        ),
+        (_weights_in_the_current_folder, "has external data", "external data"),
+    ],
+)
+def test_both_refuse_a_changed_model(
+    onnx_path: Path,
+    tmp_path: Path,
+    change: Callable[[onnx.ModelProto], object],
+    python: str,
+    cpp: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a change writes weights to the current folder
+    path = tmp_path / "changed.onnx"
+    path.write_bytes(_resealed(onnx_path.read_bytes(), change))
+    assert_both_refuse(path, 3, python, cpp)
+
+
+@needs_onnxruntime
+def test_other_weights_fail_the_self_test(onnx_path: Path, tmp_path: Path) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        for value in model.graph.initializer:
+            if value.name.endswith("prediction.weight"):
+                value.raw_data = bytes(len(value.raw_data))
+
+    path = tmp_path / "changed.onnx"
+    path.write_bytes(_resealed(onnx_path.read_bytes(), change))
+    assert not load_artifact(path).self_test().passed
+    assert answer("selftest", "--artifact", path, code=3)["passed"] is False
+
+
+@needs_onnxruntime
+def test_a_loss_of_the_detector_is_not_in_an_onnx_file(tmp_path: Path) -> None:
+    path, boxes = tmp_path / "own.onnx", tmp_path / "boxes.json"
+    save_artifact(LosingItsOwnWay(), path, kind="onnx")
+    assert answer("selftest", "--artifact", path)["passed"] is True
+    boxes.write_text("[[0, 0, 8, 8]]")
+    message = refusal(3, "loss", "--artifact", path, "--predictions", boxes, "--targets", boxes)
+    assert "has no method loss" in message
+
+
+@needs_onnxruntime
+def test_an_onnx_file_on_a_gpu(onnx_path: Path) -> None:
+    message = refusal(2, "selftest", "--artifact", onnx_path, "--device", "cuda")
+    if torch.cuda.is_available():
+        assert "device must be cpu for an ONNX file, got cuda" in message
+
+
+def test_onnxruntime_is_missing_or_another_library(
+    onnx_path: Path, random_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that is built without onnxruntime says the same as one that does not find the library."""
+    monkeypatch.setenv("LENSBOX_ONNXRUNTIME", str(tmp_path / "missing.so"))
+    assert "an ONNX file, which needs onnxruntime" in refusal(3, "selftest", "--artifact", onnx_path)
+    assert answer("info", "--artifact", onnx_path)
+    assert answer("selftest", "--artifact", random_path)["passed"] is True
+    if runner_onnxruntime() is not None:
+        monkeypatch.setenv("LENSBOX_ONNXRUNTIME", str(library_path()))
+        assert "undefined symbol: OrtGetApiBase" in refusal(3, "selftest", "--artifact", onnx_path)
 
 
 @pytest.fixture(scope="module")
@@ -85,16 +201,6 @@ def test_self_test(path: Path) -> None:
     assert report["passed"] is True
     assert report["max_score_error"] < 1e-4
     assert 0 <= report["loss_error"] <= 1e-5
-
-
-def test_loss_and_its_gradient(artifact_path: Path, path: Path, tmp_path: Path) -> None:
-    predictions, targets = tmp_path / "predictions.json", tmp_path / "targets.json"
-    predictions.write_text("[[0, 0, 8, 8], [1, 2, 5, 9]]")
-    targets.write_text("[[1, 1, 9, 9], [1, 1, 6, 9]]")
-    boxes_of = ["--predictions", predictions, "--targets", targets, "--gradient", "-"]
-    script, other = (answer("loss", "--artifact", file, *boxes_of) for file in (artifact_path, path))
-    assert script == other
-    assert other["loss"] > 0
 
 
 @pytest.mark.gpu

@@ -1,9 +1,10 @@
-"""Labels and extras: Python and the C++ runner give the same answers.
+"""Labels, extras and tiles: Python and the C++ runner give the same answers, to the bit.
 
 Classes on a wide canvas in colour, key points and numbers on a gray one; `tests/export/test_custom_op.py`
 does the same for an op of its own.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -12,11 +13,12 @@ import numpy as np
 import PIL.Image
 import pytest
 from damaged_files import Values, put, rewritten, with_metadata
-from runner_answers import answer
+from runner_answers import answer, run
 from torch import nn
 from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.cli.samples import save_photos
+from lensbox.common.detect_options import TileSpec
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.detect.detection import detections_to_json
 from lensbox.runtime.loading import load_artifact
@@ -68,17 +70,13 @@ def numbers(value: Any) -> np.ndarray[Any, Any]:
     return np.array(value, np.float64)
 
 
-def assert_equal(found: list[Values], expected: list[Values]) -> None:
-    """Assert that detections are equal as float32; the runner prints numbers in their shortest form."""
-    assert [list(detection) for detection in found] == [list(detection) for detection in expected]
-    for one, other in zip(found, expected, strict=True):
-        assert one.get("label") == other.get("label")
-        pairs = [(one["box"], other["box"]), (one["score"], other["score"])]
-        assert list(one.get("extras", {})) == list(other.get("extras", {}))
-        pairs += [(one["extras"][name], value) for name, value in other.get("extras", {}).items()]
-        for left, right in pairs:
-            assert numbers(left).shape == numbers(right).shape
-            assert (numbers(left).astype(np.float32) == numbers(right).astype(np.float32)).all()
+def in_float32(value: Any) -> Any:
+    """Return detections with all numbers as float32, as the runner prints them in their shortest form."""
+    if isinstance(value, dict):
+        return {key: in_float32(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [in_float32(one) for one in value]
+    return value if isinstance(value, str) else float(np.float32(value))
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -97,8 +95,38 @@ def test_python_and_cpp_find_the_same(
         found = [artifact.detect_image(photo, *THRESHOLDS[name]) for photo in read]
     expected = [detections_to_json(image, artifact.classes) for image in found]
     assert [len(image) == 0 for image in expected] == [photo.stem == "dark" for photo in photos]
-    for image, other in zip(detect(path, photos, name, *options), expected, strict=True):
-        assert_equal(image, other)
+    assert in_float32(detect(path, photos, name, *options)) == in_float32(expected)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a photograph of many small squares."""
+    generator = np.random.default_rng(0)
+    picture = PIL.Image.new("RGB", (1501, 803), (114, 114, 114))
+    for index in range(60):
+        x, y = (int(value) for value in generator.integers(0, (1490, 790)))
+        picture.paste([(255, 0, 0), (0, 0, 255)][index % 2], (x, y, x + 24, y + 24))
+    path = tmp_path_factory.mktemp("tiles") / "large.jpg"
+    picture.save(path, quality=92)
+    return path
+
+
+@pytest.mark.parametrize(("text", "tiles"), [("auto", TileSpec()), ("333,0.4", TileSpec(333, 0.4))])
+def test_python_and_cpp_find_the_same_in_tiles(
+    text: str, tiles: TileSpec, export: Export, large: Path
+) -> None:
+    artifact = load_artifact(export("classes"))
+    python = artifact.detect_image(large, *THRESHOLDS["classes"], tiles)
+    assert len(python.boxes) > 40
+    (cpp,) = detect(export("classes"), [large], "classes", "--tiles", text)
+    assert in_float32(cpp) == in_float32(detections_to_json(python, artifact.classes))
+
+
+def test_the_largest_and_too_small_tiles(export: Export, large: Path) -> None:
+    assert detect(export("classes"), [large], "classes", "--tiles", str(2**63 - 1)) is not None
+    refused = run("detect", "--artifact", export("classes"), "--image", large, "--tiles", "2", code=4)
+    (image,) = json.loads(refused.stdout)["images"]
+    assert "tiles must be at most 4096, got more of size 2" in image["error"]
 
 
 @pytest.mark.gpu

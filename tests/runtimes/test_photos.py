@@ -136,22 +136,25 @@ def oriented(files: dict[str, bytes]) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("canvas", [GRAY, COLOR])
-def test_jpeg_of_every_kind_and_size(canvas: Canvas, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("canvas", "reading"),
+    [
+        (GRAY, Reading()),
+        (COLOR, Reading()),
+        (COLOR, Reading("stored")),
+        (COLOR, Reading(jpeg_oversampling=0)),
+        (GRAY, Reading(jpeg_oversampling=1)),
+    ],
+)
+def test_jpeg_of_every_kind_and_size(canvas: Canvas, reading: Reading, tmp_path: Path) -> None:
     corpus = dict(jpegs())
     assert len(corpus) > 80
-    assert compared(corpus, tmp_path / "1", canvas) == {}
-    assert compared(oriented(corpus), tmp_path / "2", canvas) == {}
-    assert compared(oriented(corpus), tmp_path / "3", canvas, Reading("stored")) == {}
-    assert compared(corpus, tmp_path / "4", canvas, Reading(jpeg_oversampling=0)) == {}
-    assert compared(corpus, tmp_path / "5", canvas, Reading(jpeg_oversampling=1)) == {}
+    assert compared(oriented(corpus), tmp_path / "1", canvas, reading) == {}
 
 
 @pytest.mark.parametrize("canvas", [GRAY, COLOR])
 def test_png_of_every_kind(canvas: Canvas, tmp_path: Path) -> None:
-    corpus = dict(pngs())
-    assert compared(corpus, tmp_path / "1", canvas) == {}
-    assert compared(oriented(corpus), tmp_path / "2", canvas) == {}
+    assert compared(oriented(dict(pngs())), tmp_path / "1", canvas) == {}
 
 
 def test_broken_and_unusual_exif_data(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 `tests/runtimes/test_altered.py` has bad signatures.
 """
 
-import builtins
 import io
 import logging
 import random
@@ -90,19 +89,11 @@ def test_names_the_extra_if_cryptography_is_missing(
     artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
-        monkeypatch.delitem(sys.modules, name)
-    import_module = builtins.__import__
-
-    def refuse(name: str, *arguments: object, **options: object) -> object:
-        if name.split(".")[0] == "cryptography":
-            raise ModuleNotFoundError("No module named 'cryptography'", name="cryptography")
-        return import_module(name, *arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+        monkeypatch.setitem(sys.modules, name, None)
     data = artifact_path.read_bytes()
     path, key = write_signed(tmp_path, data, signature_of(data))
     load_artifact(path)
-    with pytest.raises(ArtifactError, match=r"cannot be checked: .* 'cryptography' .*\n.*lensbox\[sign\]"):
+    with pytest.raises(ArtifactError, match=r"cannot be checked: .*cryptography.*\n.*lensbox\[sign\]"):
         load_artifact(path, public_key=key)
 
 

@@ -1,6 +1,6 @@
-"""ONNX files: threads, device, and the needed package.
+"""ONNX files: the device, and the needed package.
 
-`tests/runtimes/test_onnx.py` has changed files.
+`tests/runtimes/test_formats.py` has changed files.
 """
 
 import sys
@@ -10,12 +10,6 @@ import pytest
 
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.runtime import load_artifact
-from lensbox.runtime.formats.onnx import OnnxruntimeSession
-
-
-def test_threads(onnx_path: Path) -> None:
-    session = OnnxruntimeSession(onnx_path.read_bytes(), "a file", threads=3)
-    assert session._session.get_session_options().intra_op_num_threads == 3
 
 
 def test_another_device(onnx_path: Path) -> None:
