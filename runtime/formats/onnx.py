@@ -1,6 +1,6 @@
 """ONNX files: the model of `detect`, run by onnxruntime on the CPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +39,15 @@ class Value(NamedTuple):
     def __str__(self) -> str:
         sizes = ", ".join("any" if size is None else str(size) for size in self.shape)
         return f"{' or '.join(self.types)} [{sizes}]"
+
+    def fits(self, rule: "Value") -> bool:
+        """Return whether a rule allows the type and the sizes; its None allows any size."""
+        sizes = zip(self.shape, rule.shape, strict=False)
+        return (
+            set(self.types) <= set(rule.types)
+            and len(self.shape) == len(rule.shape)
+            and all(wanted in (None, size) for size, wanted in sizes)
+        )
 
 
 class OnnxruntimeSession:
@@ -105,26 +114,14 @@ def _check_values(name: str, session: OnnxruntimeSession, metadata: ArtifactMeta
         types = ("float",) if extra.kind == "points" else ("float", "int64")
         outputs[extra_name] = Value(types, (*slots, *extra.shape))
     for kind, actual, wanted in (("input", session.inputs, inputs), ("output", session.outputs, outputs)):
-        _check_side(name, kind, actual, wanted)
-
-
-def _check_side(name: str, kind: str, actual: Mapping[str, Value], wanted: Mapping[str, Value]) -> None:
-    if list(actual) != list(wanted):
-        raise ArtifactError(
-            f"{name} does not fit its {METADATA_FILE}: the model must have the {kind}s {', '.join(wanted)}, "
-            f"got {', '.join(actual)}"
-        )
-    for value_name, value in actual.items():
-        rule = wanted[value_name]
-        if not set(value.types) <= set(rule.types) or not _fits(value.shape, rule.shape):
+        if list(actual) != list(wanted):
             raise ArtifactError(
-                f"{name} does not fit its {METADATA_FILE}: the {kind} {value_name} must be {rule}, "
-                f"got {value}"
+                f"{name} does not fit its {METADATA_FILE}: the model must have the {kind}s "
+                f"{', '.join(wanted)}, got {', '.join(actual)}"
             )
-
-
-def _fits(shape: Sequence[int | None], rule: Sequence[int | None]) -> bool:
-    """Return whether a shape has the sizes of a rule, whose None allows any size."""
-    return len(shape) == len(rule) and all(
-        wanted is None or size == wanted for size, wanted in zip(shape, rule, strict=True)
-    )
+        for value_name, rule in wanted.items():
+            if not actual[value_name].fits(rule):
+                raise ArtifactError(
+                    f"{name} does not fit its {METADATA_FILE}: the {kind} {value_name} must be {rule}, "
+                    f"got {actual[value_name]}"
+                )

@@ -11,7 +11,6 @@ import os
 import select
 import signal
 import socket
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -85,21 +84,6 @@ def test_a_truncated_last_frame_ends_a_batch(random_path: Path) -> None:
     assert f"the last frame is truncated: got {size - 1} bytes, a frame of 90x70 gray8 has {size}" in errors
     for number, (line, frame) in enumerate(zip(lines, frames[:2], strict=True)):
         assert_found(line, number, frame, random_path)
-
-
-def test_answers_the_frames_before_a_connection_reset(random_path: Path) -> None:
-    frames = pictures()[:2]
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        ours = socket.create_connection(server.getsockname())
-        theirs, _ = server.accept()
-    with theirs, frames_program(random_path, "--batch", "3", stdin=theirs) as process:
-        ours.sendall(frames.tobytes())
-        # Closed in this way the connection is reset, and reading fails after what has come.
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        ours.close()
-        code, lines, errors = finish(process)
-    assert (code, errors) == (1, "lensbox_runner: cannot read frames: Connection reset by peer\n")
-    assert [line["frame"] for line in lines] == [0, 1]
 
 
 @pytest.mark.parametrize(("number", "part"), [(signal.SIGTERM, 0), (signal.SIGINT, 100)])

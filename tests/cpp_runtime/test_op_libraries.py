@@ -1,5 +1,6 @@
 """The op library of the program: where it is found, and the messages about unusable ones."""
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -9,14 +10,14 @@ import programs
 import pytest
 import torch
 from built_runner import built_runner
-from damaged_files import rewritten, seal, with_metadata
-from runner_answers import answer, refusal
-from torch import Tensor, nn
+from damaged_files import rewritten, with_metadata
+from runner_answers import refusal, run
+from torch import Tensor
+from user_detectors import Brightest
 
+from lensbox.export.pipeline import save_artifact
 from lensbox.ops import library_path
-from lensbox.runtime.file.metadata import METADATA_FILE
-from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.torchscript import quiet_torchscript
+from lensbox.ops.canvas import fit_to_canvases
 
 
 def test_names_missing_libraries_and_ops(
@@ -79,31 +80,19 @@ def test_finds_the_op_library_beside_the_program(
     programs.run(program, "selftest", "--artifact", random_path)
 
 
-class StandIn(nn.Module):
-    """The methods of a detector that finds nothing, and prints a line."""
+class Printing(Brightest):
+    """A detector that prints a line when it is called."""
 
-    @torch.jit.export
-    def preprocess(self, images: list[Tensor], windows: Tensor) -> tuple[Tensor, Tensor]:
+    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
         print("preprocess was called")
-        return torch.zeros([len(images), 1, 256, 256], dtype=torch.uint8), torch.ones(len(images), 6)
-
-    @torch.jit.export
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.zeros(1, 256, 4), torch.zeros(1, 256), torch.zeros(1, dtype=torch.int32)
-
-    @torch.jit.export
-    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        return boxes
+        canvases, geometry = fit_to_canvases(images, windows, 64, 64, 1, 7)
+        return canvases, geometry
 
 
-def test_prints_of_an_artifact_go_to_stderr(random_path: Path, tmp_path: Path) -> None:
-    path, photo = tmp_path / "stand_in.pt", tmp_path / "photo.png"
+def test_prints_of_an_artifact_go_to_stderr(tmp_path: Path) -> None:
+    path, photo = tmp_path / "printing.pt", tmp_path / "photo.png"
     PIL.Image.new("L", (8, 8)).save(photo)
-    with quiet_torchscript():
-        extra_files = {METADATA_FILE: load_artifact(random_path).metadata.to_json()}
-        torch.jit.save(torch.jit.script(StandIn()), path, _extra_files=extra_files)
-    seal(path)
-    (image,) = answer("detect", "--artifact", path, "--image", photo)["images"]
-    assert image == {"file": str(photo), "width": 8, "height": 8, "detections": []}
+    save_artifact(Printing(), path)
+    done = run("detect", "--artifact", path, "--image", photo, code=0)
+    assert "preprocess was called" in done.stderr
+    assert json.loads(done.stdout)["images"][0]["file"] == str(photo)

@@ -15,13 +15,13 @@ INTEGER_DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]
 BOX_DTYPES = FLOAT_DTYPES + INTEGER_DTYPES
 
 
-class Tolerance(TypedDict):
+class Rounding(TypedDict):
     rtol: float
     atol: float
 
 
 # Values of one dtype are compared with float64 arithmetic on the same rounded inputs.
-TOLERANCE: dict[torch.dtype, Tolerance] = {
+TOLERANCE: dict[torch.dtype, Rounding] = {
     torch.float64: {"rtol": 1e-9, "atol": 1e-12},
     torch.float32: {"rtol": 2e-5, "atol": 2e-6},
     torch.float16: {"rtol": 2e-3, "atol": 1e-3},

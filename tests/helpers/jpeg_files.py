@@ -1,6 +1,5 @@
 """JPEG files that a GPU may decode, and damage to them."""
 
-import io
 import itertools
 import random
 from collections.abc import Iterator
@@ -9,19 +8,25 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
+from picture_files import encoded
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
+
+
+def noisy(
+    generator: np.random.Generator, width: int, height: int, noise: int, *channels: int
+) -> PIL.Image.Image:
+    """Return a smooth, noisy picture. noise: in levels. channels: 3, or none for gray."""
+    coarse = generator.integers(0, 256, (height // 9 + 2, width // 9 + 2, *channels), np.uint8)
+    smooth = np.asarray(PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC))
+    levels = smooth + generator.integers(-noise, noise + 1, smooth.shape)
+    return PIL.Image.fromarray(np.clip(levels, 0, 255).astype(np.uint8))
 
 
 def encode(width: int, height: int, mode: str = "RGB", noise: int = 12, **options: Any) -> bytes:
     """Return a smooth, noisy picture as a JPEG file. options: of Pillow."""
     generator = np.random.default_rng(width * 7919 + height)
-    coarse = generator.integers(0, 256, (height // 9 + 2, width // 9 + 2, 3), np.uint8)
-    smooth = np.asarray(PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC))
-    noisy = np.clip(smooth + generator.integers(-noise, noise + 1, smooth.shape), 0, 255).astype(np.uint8)
-    buffer = io.BytesIO()
-    PIL.Image.fromarray(noisy).convert(mode).save(buffer, "JPEG", **options)
-    return buffer.getvalue()
+    return encoded(noisy(generator, width, height, noise, 3).convert(mode), **options)
 
 
 def sound_files(sizes: list[tuple[int, int]], noise: int = 12) -> Iterator[bytes]:
@@ -49,9 +54,7 @@ def _with_long_codes() -> bytes:
 
     Encoders give long codes to rare symbols, and such codes begin with ones; these are zeros.
     """
-    buffer = io.BytesIO()
-    PIL.Image.new("L", (16, 16), 128).save(buffer, "JPEG")
-    file = buffer.getvalue()
+    file = encoded(PIL.Image.new("L", (16, 16), 128))
     tables = b"".join(
         kind + bytes(length == bits for length in range(1, 17)) + b"\0"
         for kind, bits in ((b"\x00", 12), (b"\x10", 11))

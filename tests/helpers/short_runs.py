@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -33,24 +34,10 @@ SHORT_RUN = TrainConfig().replace(
 SIX_STEPS = SHORT_RUN.replace(steps=6, ema_decay=0.9, ema_warmup=2.0)
 
 # The same settings for the command line
-TINY = [
-    "--model",
-    "small",
-    "--steps",
-    "3",
-    "--batch-size",
-    "3",
-    "--no-compile",
-    "--no-bf16",
-    "--max-targets",
-    "8",
-    "--max-ignored",
-    "8",
-    "--workers",
-    "2",
-    "--recalibration-views",
-    "4",
-]
+TINY = shlex.split(
+    "--model small --steps 3 --batch-size 3 --no-compile --no-bf16 --max-targets 8 --max-ignored 8 "
+    "--workers 2 --recalibration-views 4"
+)
 
 
 def small_detector(seed: int | None = None) -> FaceDetector:

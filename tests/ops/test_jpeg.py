@@ -24,11 +24,11 @@ from jpeg_files import (
     encode,
     is_accepted,
     is_sound,
+    noisy,
     with_byte,
     with_flipped_bit,
 )
-from numpy.typing import NDArray
-from picture_files import exif, jpeg_with_exif
+from picture_files import encoded, exif, jpeg_with_exif
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
 
@@ -104,19 +104,6 @@ def test_walks_in_parts_find_damage() -> None:
     assert set(found) == {True, False}
 
 
-def _made(width: int, height: int, generator: np.random.Generator) -> NDArray[np.uint8]:
-    coarse = generator.integers(0, 256, (height // 5 + 2, width // 5 + 2), np.uint8)
-    smooth = np.asarray(PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC))
-    noise = generator.integers(-30, 31, smooth.shape)
-    return np.clip(smooth + noise, 0, 255).astype(np.uint8)
-
-
-def _gray_file(plane: NDArray[np.uint8]) -> bytes:
-    buffer = io.BytesIO()
-    PIL.Image.fromarray(plane).save(buffer, "JPEG", quality=90)
-    return buffer.getvalue()
-
-
 def _decoded(file: bytes) -> torch.Tensor:
     return torch.from_numpy(np.array(PIL.Image.open(io.BytesIO(file))))
 
@@ -141,7 +128,8 @@ def test_colors_are_those_of_libjpeg(across: int, down: int) -> None:
     sizes = [*itertools.product(range(1, 10), range(1, 10)), *generator.integers(1, 71, (40, 2)).tolist()]
     for width, height in sizes:
         chroma_size = -(-width // across), -(-height // down)
-        files = [_gray_file(_made(*size, generator)) for size in ((width, height), chroma_size, chroma_size)]
+        sizes_of_planes = ((width, height), chroma_size, chroma_size)
+        files = [encoded(noisy(generator, *size, 30), quality=90) for size in sizes_of_planes]
         expected = _decoded(_merged(files, width, height, across, down))
         planes = [_decoded(file) for file in files]
         found = torch.ops.lensbox_jpeg.to_rgb(*planes, across, down)
@@ -155,7 +143,7 @@ def test_every_color_is_converted_as_libjpeg_does() -> None:
     colors = torch.cartesian_prod(torch.arange(0, 256, 51, dtype=torch.uint8), levels, levels)
     wide = colors.T.reshape(3, 6, -1).repeat_interleave(8, 1).repeat_interleave(8, 2)
     planes = [wide[i].contiguous() for i in range(3)]
-    files = [_gray_file(plane.numpy()) for plane in planes]
+    files = [encoded(PIL.Image.fromarray(plane.numpy()), quality=90) for plane in planes]
     expected = _decoded(_merged(files, wide.shape[2], wide.shape[1], 1, 1))
     found = torch.ops.lensbox_jpeg.to_rgb(*(_decoded(file) for file in files), 1, 1)
     assert torch.equal(found, expected.permute(2, 0, 1))

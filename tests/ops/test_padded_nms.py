@@ -73,7 +73,7 @@ def test_selection_among_more_boxes(device: torch.device, count: int, candidates
     check(boxes, (torch.rand(2, count) * 3).round() / 4, device, 0.5, -1.0, candidates, 256)
 
 
-@pytest.mark.parametrize(("batch", "count"), [(1, 1500), (3, 2500)])
+@pytest.mark.parametrize(("batch", "count"), [(1, 2500), (2, 1500)])
 def test_more_candidates_than_a_block_holds(device: torch.device, batch: int, count: int) -> None:
     boxes = crowd(batch, count, size=400.0)
     check(boxes, torch.rand(batch, count), device, 0.4, 0.2, count, 400)

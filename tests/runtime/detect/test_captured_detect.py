@@ -13,7 +13,7 @@ from torch import Tensor
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.loading import load_artifact
 
-Found = tuple[Tensor, Tensor, Tensor]
+Outputs = tuple[Tensor, Tensor, Tensor]
 SIZES = [2, 8, 5]
 LOW, IOU = 0.05, 0.4
 
@@ -27,7 +27,7 @@ def batch(size: int, seed: int = 0) -> Tensor:
     return smooth_image(size, 256, 256, seed)[:, None].cuda()
 
 
-def assert_same(found: Found, expected: Found) -> None:
+def assert_same(found: Outputs, expected: Outputs) -> None:
     """Compare with a tolerance: kernels for other batch sizes sum in another order."""
     for one, other in zip(found, expected, strict=True):
         assert one.is_cuda
@@ -70,7 +70,7 @@ def test_graphs_are_used(artifact_path: Path) -> None:
     artifact.capture([2, 4])
     plain = artifact.module
 
-    def refuse(*_: Any) -> Found:
+    def refuse(*_: Any) -> Outputs:
         raise AssertionError("a plain call")
 
     artifact._pipeline.module = SimpleNamespace(

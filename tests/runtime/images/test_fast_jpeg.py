@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import PIL.Image
 import pytest
 from damaged_files import mutated
-from picture_files import encoded, exif, jpeg_segment, jpeg_with_exif
+from picture_files import encoded, exif, jpeg_segment, jpeg_with_exif, noise
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.file.metadata import Canvas, Reading
@@ -31,14 +30,9 @@ END = b"\xff\xd9"
 Result = tuple[Any, ...]
 
 
-def _picture(width: int, height: int) -> PIL.Image.Image:
-    coarse = np.random.default_rng(width).integers(0, 256, (height // 6 + 1, width // 6 + 1, 3), np.uint8)
-    return PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC)
-
-
 def _sound_files() -> Iterator[bytes]:
     for (width, height), progressive in itertools.product(((16, 16), (101, 67), (300, 233)), (False, True)):
-        picture = _picture(width, height)
+        picture = noise("RGB", width, height)
         yield encoded(picture.convert("L"), progressive=progressive)
         yield encoded(picture, progressive=progressive, keep_rgb=True)  # with Adobe's marker: no transform
         for sampling in ("4:4:4", "4:2:2", "4:2:0"):
@@ -49,8 +43,8 @@ def _sound_files() -> Iterator[bytes]:
 
 
 SOUND = list(_sound_files())
-BASELINE = encoded(_picture(101, 67))
-PROGRESSIVE = encoded(_picture(101, 67), progressive=True)
+BASELINE = encoded(noise("RGB", 101, 67))
+PROGRESSIVE = encoded(noise("RGB", 101, 67), progressive=True)
 
 
 def _result(photo: Photo) -> Result:
@@ -143,7 +137,7 @@ def _after_start(content: bytes) -> bytes:
 
 
 UNUSUAL = {
-    "inks": encoded(_picture(101, 67).convert("CMYK")),
+    "inks": encoded(noise("CMYK", 101, 67)),
     "arithmetic": _with_frame(1, b"\xc9"),
     "lossless": _with_frame(1, b"\xc3"),
     "12 bits": _with_frame(4, b"\x0c"),
@@ -177,7 +171,7 @@ def test_leaves_unusual_files_to_pillow(name: str) -> None:
 def test_leaves_tiny_pictures_to_pillow(side: int) -> None:
     """simplejpeg would take the scale 7/8, at which 7 pixels are still 7."""
     for size in ((side, 40), (40, side), (side, side)):
-        file = encoded(_picture(*size))
+        file = encoded(noise("RGB", *size))
         assert decode_usual_jpeg(file, None, EXIF, NO_LIMITS) is None
         assert _by_either(file, None) == _by_pillow(file, None)
 

@@ -5,11 +5,10 @@
 
 import random
 
-import numpy as np
 import PIL.Image
 import PIL.ImageDraw
 import pytest
-from picture_files import encoded, exif, jpeg_with_exif, png_with_exif
+from picture_files import encoded, exif, jpeg_with_exif, noise, png_with_exif
 
 from lensbox.runtime.file.metadata import Canvas, Reading
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
@@ -20,16 +19,10 @@ GRAY = Canvas(height=32, width=32, channels=1, fill=0)
 COLOR = Canvas(height=32, width=32, channels=3, fill=0)
 
 
-def _picture(width: int, height: int, mode: str = "RGB") -> PIL.Image.Image:
-    coarse = np.random.default_rng(1).integers(0, 256, (7, 9, 3), dtype=np.uint8)
-    picture = PIL.Image.fromarray(coarse).resize((width, height), PIL.Image.Resampling.BICUBIC)
-    return picture.convert(mode)
-
-
 def test_decodes_at_full_size_without_canvas_or_oversampling() -> None:
-    file, full = encoded(_picture(300, 260)), Reading(jpeg_oversampling=0)
+    file, full = encoded(noise("RGB", 300, 260)), Reading(jpeg_oversampling=0)
     assert read_image(file).shape == (3, 260, 300)
-    others = [encoded(_picture(300, 260), name) for name in ("PNG", "WEBP", "BMP", "GIF")]
+    others = [encoded(noise("RGB", 300, 260), name) for name in ("PNG", "WEBP", "BMP", "GIF")]
     cases = [(file, None, Reading()), (file, COLOR, full), *((other, GRAY, Reading()) for other in others)]
     for content, canvas, reading in cases:
         photo = read_photo(content, canvas, reading)
@@ -79,21 +72,21 @@ def test_the_window_is_the_position_of_the_pixels(orientation: int) -> None:
 
 
 def test_turned_png_is_a_whole_photograph() -> None:
-    photo = read_photo(png_with_exif(encoded(_picture(21, 13), "PNG"), exif(6)), GRAY)
+    photo = read_photo(png_with_exif(encoded(noise("RGB", 21, 13), "PNG"), exif(6)), GRAY)
     assert (photo.width, photo.height, photo.window) == (13, 21, (0, 0, 13, 21))
     assert photo.pixels.shape == (3, 21, 13)
 
 
 def test_the_scale_depends_on_the_upright_photograph() -> None:
     """A wide canvas needs a larger scale for a wide picture than for a high one."""
-    file = encoded(_picture(512, 256))
+    file = encoded(noise("RGB", 512, 256))
     wide = Canvas(height=64, width=128, channels=1, fill=0)
     assert read_photo(file, wide).pixels.shape == (1, 128, 256)
     assert read_photo(jpeg_with_exif(file, exif(6)), wide).pixels.shape == (1, 128, 64)
 
 
 def test_limits_apply_to_the_full_size() -> None:
-    file = encoded(_picture(505, 505))
+    file = encoded(noise("RGB", 505, 505))
     with pytest.raises(TooManyPixelsError, match="at most 255024 pixels, got 505 x 505 = 255025"):
         decode_photo(file, GRAY, DEFAULT_READING, ImageLimits(max_pixels=255_024))
     assert decode_photo(file, GRAY, DEFAULT_READING, ImageLimits(max_pixels=255_025)).width == 505
