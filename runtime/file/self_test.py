@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -84,15 +84,6 @@ class SelfTest:
             core_schema.is_instance_schema(cls),
             serialization=core_schema.plain_serializer_function_ser_schema(_to_dict),
         )
-
-
-def tolerance_failures(errors: Iterable[tuple[str, str, float, float]]) -> list[str]:
-    """Return a sentence for each (name, unit, largest error, limit) whose error is above the limit or NaN."""
-    return [
-        f"{name} differ by up to {error:.6g}{unit}, at most {limit:g}{unit} is allowed"
-        for name, unit, error, limit in errors
-        if not error <= limit  # written so that NaN fails
-    ]
 
 
 def max_error(actual: Tensor, expected: Tensor) -> float:

@@ -22,7 +22,7 @@ from lensbox.runtime.images.limits import NO_LIMITS, BoundedFile, ImageLimits
 from lensbox.runtime.images.orientation import (
     Box,
     exif_orientation,
-    orientation_of,
+    split_exif,
     upright_array,
     upright_box,
     upright_size,
@@ -53,9 +53,8 @@ def decode_photo(
     if (photo := decode_usual_jpeg(file, canvas, reading, limits)) is not None:
         return photo
     try:
-        orientation = orientation_of(file, limits.max_pieces) if reading.orientation == "exif" else 1
-        file = jpeg.without_metadata(file, limits.max_pieces)
-        file = png.without_metadata(file, limits.max_pieces)
+        file, exif = split_exif(file, limits.max_pieces)
+        orientation = exif_orientation(exif) if reading.orientation == "exif" else 1
         bounded = BoundedFile(file, limits.deadline, limits.max_pieces)
         with open_image(bounded) as image:
             _check_header(image, file, bounded, limits)

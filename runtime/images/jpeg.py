@@ -36,40 +36,27 @@ def has_signature(file: bytes | bytearray) -> bool:
     return file.startswith(b"\xff\xd8\xff")
 
 
-def without_metadata(file: bytes, max_segments: int | None = None) -> bytes:
-    """Return the file without the segments before the first scan that do not affect its pixels.
+def without_metadata(file: bytes, max_segments: int | None = None) -> tuple[bytes, bytes]:
+    """Return a JPEG file without the segments before the first scan that do not affect its pixels, and the
+    EXIF data of the first segment that has them; b"" if there is none.
 
     Decoders keep comments, EXIF, ICC profiles and thumbnails, and parse some of them; many small segments
     take ten times their size in memory. Raise InputError after `max_segments` segments.
     """
-    if not has_signature(file):
-        return file
-    view, kept, begin = memoryview(file), bytearray(), 0
+    view, kept, begin, exif = memoryview(file), bytearray(), 0, None
     for segment in _segments(file, max_segments):
         if segment.marker == START_OF_SCAN:
             break
         if segment.marker in METADATA:
             kept += view[begin : segment.begin]
             begin = segment.end
+            content = view[segment.begin + 4 : begin]
+            if exif is None and segment.marker == APP1 and content[: len(EXIF_HEADER)] == EXIF_HEADER:
+                exif = bytes(content[len(EXIF_HEADER) :])
     if begin == 0:
-        return file
+        return file, b""
     kept += view[begin:]
-    return bytes(kept)
-
-
-def exif_data(file: bytes, max_segments: int | None = None) -> bytes:
-    """Return the EXIF data of the first such APP1 segment before the pixels; b"" if there is none.
-
-    Raise InputError after `max_segments` segments.
-    """
-    for segment in _segments(file, max_segments):
-        if segment.marker == START_OF_SCAN:
-            break
-        if segment.marker == APP1:
-            content = file[segment.begin + 4 : segment.end]
-            if content.startswith(EXIF_HEADER):
-                return content[len(EXIF_HEADER) :]
-    return b""
+    return bytes(kept), exif or b""
 
 
 def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = None) -> None:

@@ -45,18 +45,24 @@ _MIRRORED_TOP_BOTTOM = (3, 4, 6, 7)
 _TRANSPOSED = (5, 6, 7, 8)
 
 
-def orientation_of(file: bytes, max_pieces: int | None = None) -> int:
-    """Return the EXIF orientation, 1 to 8, of a JPEG, PNG or WebP file; 1 if it has no EXIF data.
+def orientation_of(file: bytes) -> int:
+    """Return the EXIF orientation, 1 to 8, of a JPEG, PNG or WebP file; 1 if it has no EXIF data."""
+    return exif_orientation(split_exif(file)[1])
 
-    Raise InputError for a broken PNG file, and after `max_pieces` segments or chunks.
+
+def split_exif(file: bytes, max_pieces: int | None = None) -> tuple[bytes, bytes]:
+    """Return a JPEG or PNG file without the parts that do not affect its pixels, and its EXIF data, or b"".
+
+    Other files stay as they are; only WebP files among them have EXIF data. Raise InputError for a broken PNG
+    file, and after `max_pieces` segments or chunks.
     """
     if jpeg.has_signature(file):
-        return exif_orientation(jpeg.exif_data(file, max_pieces))
+        return jpeg.without_metadata(file, max_pieces)
     if png.has_signature(file):
-        return exif_orientation(png.exif_data(file, max_pieces))
+        return png.without_metadata(file, max_pieces)
     if file.startswith(b"RIFF") and file.startswith(b"WEBP", 8):
-        return exif_orientation(_webp_exif(file, max_pieces))
-    return 1
+        return file, _webp_exif(file, max_pieces)
+    return file, b""
 
 
 def _webp_exif(file: bytes, max_chunks: int | None = None) -> bytes:

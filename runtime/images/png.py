@@ -25,17 +25,17 @@ def has_signature(file: bytes) -> bool:
     return file.startswith(_SIGNATURE)
 
 
-def without_metadata(file: bytes, max_chunks: int | None = None) -> bytes:
-    """Return the file without its ancillary chunks, which do not affect its pixels.
+def without_metadata(file: bytes, max_chunks: int | None = None) -> tuple[bytes, bytes]:
+    """Return a PNG file without its ancillary chunks, which do not affect its pixels, and its EXIF data.
+
+    The EXIF data are those of the first chunk eXIf before the pixels; b"" if there is none.
 
     Decoders inflate color profiles and texts up to a thousand times their size, and keep unknown chunks.
     Pillow checks few checksums, and nothing behind the last row. Raise InputError for a wrong checksum, a
     truncated file, critical chunks that are unknown, repeated, out of order or malformed, as libpng does, and
     after `max_chunks` chunks.
     """
-    if not has_signature(file):
-        return file
-    view, kept, begin, order = memoryview(file), bytearray(), 0, ""
+    view, kept, begin, order, exif = memoryview(file), bytearray(), 0, "", None
     for chunk in _chunks(file, max_chunks):
         if zlib.crc32(view[chunk.begin + 4 : chunk.end - 4]) != _number(view[chunk.end - 4 : chunk.end]):
             raise InputError(f"broken PNG file (bad checksum in chunk {chunk.name!r})")
@@ -43,6 +43,8 @@ def without_metadata(file: bytes, max_chunks: int | None = None) -> bytes:
             order += "IPDE"[_CRITICAL.index(chunk.name)]
             _check_critical(chunk, file)
         elif chunk.name[0] & _ANCILLARY and chunk.name.isalpha():
+            if chunk.name == b"eXIf" and exif is None and "D" not in order:
+                exif = bytes(view[chunk.begin + 8 : chunk.end - 4])
             order += "x"
             kept += view[begin : chunk.begin]
             begin = chunk.end
@@ -51,9 +53,9 @@ def without_metadata(file: bytes, max_chunks: int | None = None) -> bytes:
     if not _ORDER.fullmatch(order):
         raise InputError("broken PNG file (a chunk is missing, repeated or out of order)")
     if begin == 0:
-        return file
+        return file, b""
     kept += view[begin:]
-    return bytes(kept)
+    return bytes(kept), exif or b""
 
 
 def _check_critical(chunk: "_Chunk", file: bytes) -> None:
@@ -101,19 +103,6 @@ def _compressed_pixels(file: bytes) -> Iterator[bytes]:
         if chunk.name == b"IDAT":
             for begin in range(chunk.begin + 8, chunk.end - 4, _READ_AT_ONCE):
                 yield file[begin : min(begin + _READ_AT_ONCE, chunk.end - 4)]
-
-
-def exif_data(file: bytes, max_chunks: int | None = None) -> bytes:
-    """Return the content of the first chunk eXIf before the pixels of a PNG file; b"" if there is none.
-
-    Raise InputError for a truncated file, and after `max_chunks` chunks.
-    """
-    for chunk in _chunks(file, max_chunks):
-        if chunk.name == b"eXIf":
-            return file[chunk.begin + 8 : chunk.end - 4]
-        if chunk.name == b"IDAT":
-            break
-    return b""
 
 
 class _Chunk(NamedTuple):

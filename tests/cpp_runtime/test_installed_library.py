@@ -24,8 +24,8 @@ def output(*command: object, **options: Any) -> str:
 
 
 def ended(*command: object, **options: Any) -> Ended:
-    """Run a command without a path of the op library."""
-    path = {"LENSBOX_OPS_LIBRARY": "", "PATH": path_with_build_tools()}
+    """Run a command without a path of the op library. Programs are compiled quickly, without optimization."""
+    path = {"LENSBOX_OPS_LIBRARY": "", "PATH": path_with_build_tools(), "CMAKE_BUILD_TYPE": "Debug"}
     return programs.run(*command, env=path, **options)
 
 
@@ -43,8 +43,7 @@ def examples(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the examples; return their folder."""
     folder = tmp_path_factory.mktemp("examples")
     source = REPOSITORY / "examples" / "cpp"
-    quick = ("-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug")
-    output("cmake", "-S", source, "-B", folder, *quick, f"-DCMAKE_PREFIX_PATH={installed}")
+    output("cmake", "-S", source, "-B", folder, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={installed}")
     output("cmake", "--build", folder)
     return folder
 

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from programs import run_lensbox
-from user_detectors import RedAndBlue
 
 from lensbox.cli.main import main
 from lensbox.common.machine import package_version
-from lensbox.export.pipeline import save_artifact
-from lensbox.ops import library_path
+from lensbox.ops import OpLibraryError, library_path
 from lensbox.runtime.info import report
 
 
@@ -28,39 +25,41 @@ def test_the_report_names_versions_library_and_devices() -> None:
     assert all("\n" not in line for line in lines.values())
 
 
-def test_reports_a_broken_op_library(tmp_path: Path) -> None:
-    library = tmp_path / "none.so"
-    library.write_bytes(b"\x7fELF")
-    printed = run_lensbox("info", env={"LENSBOX_OPS_LIBRARY": str(library)}).stdout
-    lines = dict(line.split(": ", 1) for line in printed.splitlines())
-    assert lines["op library"].startswith(f"cannot be used: {library} is not a lensbox op library")
-    assert lines["LENSBOX_OPS_LIBRARY"] == str(library)
+def test_reports_a_broken_op_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OpLibraryError(f"{path} is broken,\n  says the linker")
+
+    monkeypatch.setattr("lensbox.ops.read_build_info", fail)
+    monkeypatch.setenv("LENSBOX_OPS_LIBRARY", "none.so")
+    lines = dict(report())
+    assert lines["op library"] == f"cannot be used: {library_path()} is broken, says the linker"
+    assert lines["LENSBOX_OPS_LIBRARY"] == "none.so"
     assert lines["torch"] == torch.__version__
 
 
-@pytest.fixture(scope="module")
-def folder(colors_path: Path) -> Path:
-    save_artifact(RedAndBlue(), colors_path.with_suffix(".onnx"), kind="onnx")
-    return colors_path.parent
-
-
-@pytest.mark.parametrize(("suffix", "kind"), [("pt", "TorchScript"), ("onnx", "ONNX (only detect)")])
-def test_describes_a_file(folder: Path, capsys: pytest.CaptureFixture[str], suffix: str, kind: str) -> None:
-    path = folder / f"detector.{suffix}"
+def described(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     assert main(["info", str(path)]) == 0
     lines = dict(line.split(": ", 1) for line in capsys.readouterr().out.splitlines())
     assert lines["file"] == f"{path}, {path.stat().st_size} bytes"
-    assert lines["format"] == f"{kind}, metadata of format 2"
+    return lines
+
+
+def test_describes_a_file(colors_path: Path, onnx_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = described(colors_path, capsys)
+    assert lines["format"] == "TorchScript, metadata of format 2"
     assert lines["detector"] == "red_and_blue"
     assert lines["canvas"] == "320 x 192, RGB"
     assert lines["classes"] == "2: red, blue"
     assert lines["thresholds"] == "score 0.4, IoU 0.3"
+    assert described(onnx_path, capsys)["format"] == "ONNX (only detect), metadata of format 2"
 
 
-def test_prints_the_metadata(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_the_metadata(
+    artifact_path: Path, onnx_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = []
-    for suffix in ("pt", "onnx"):
-        assert main(["info", "--json", str(folder / f"detector.{suffix}")]) == 0
+    for path in (artifact_path, onnx_path):
+        assert main(["info", "--json", str(path)]) == 0
         found.append(json.loads(capsys.readouterr().out))
     assert found[0]["weights_sha256"] == found[1]["weights_sha256"]
     assert found[0]["self_test"]["image"] == found[1]["self_test"]["image"]
