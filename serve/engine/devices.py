@@ -10,8 +10,8 @@ from lensbox.serve.settings import PLACES_ON_GPU, Settings
 
 _MOST_FRONTENDS = 12
 _BUSY_POLL = 0.004  # seconds
-_CGROUPS = Path("/sys/fs/cgroup")
-_OWN_CGROUP = Path("/proc/self/cgroup")
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def device_names(settings: Settings) -> list[str]:
@@ -71,23 +71,26 @@ def busy_poll(frontends: int, devices: list[str]) -> float:
     return _BUSY_POLL if has_room and all(map(_uses_gpu, devices)) else 0.0
 
 
-def usable_cpus(cgroups: Path = _CGROUPS, own_cgroup: Path = _OWN_CGROUP) -> int:
+def usable_cpus(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
     """Return the number of CPUs in this process's affinity mask, or its container's CPU limit if lower.
 
-    The limit is the lowest `cpu.max` of this process's cgroup (version 2) and its parents. cgroups: mount
-    point; own_cgroup: the file that names the cgroup of this process.
+    The limit is the lowest `cpu.max` of `container_groups`, whose arguments these are.
     """
-    cpus = float(len(os.sched_getaffinity(0)))
+    limits = [_cpu_limit(group / "cpu.max") for group in container_groups(cgroups, own_cgroup)]
+    return max(1, math.ceil(min([len(os.sched_getaffinity(0)), *limits])))
+
+
+def container_groups(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> list[Path]:
+    """Return the cgroup (version 2) of this process and its parents; an empty list without one.
+
+    cgroups: mount point; own_cgroup: the file that names the cgroup of this process.
+    """
     try:
         name = next(line[3:] for line in own_cgroup.read_text().splitlines() if line.startswith("0::"))
     except (OSError, StopIteration):
-        return int(cpus)
+        return []
     folder = cgroups / name.lstrip("/")
-    for cgroup in (folder, *folder.parents):
-        cpus = min(cpus, _cpu_limit(cgroup / "cpu.max"))
-        if cgroup == cgroups:
-            break
-    return max(1, math.ceil(cpus))
+    return [group for group in (folder, *folder.parents) if group.is_relative_to(cgroups)]
 
 
 def _cpu_limit(file: Path) -> float:

@@ -44,7 +44,7 @@ class Wakes:
         self._woken = threading.Event()
 
     def receive(self, timeout: float, busy: bool = True) -> None:
-        if self._woken.wait(timeout):
+        if self._woken.is_set() or (timeout and self._woken.wait(timeout)):
             self._woken.clear()
 
     def wake(self) -> None:

@@ -121,7 +121,7 @@ class CodedJob(Job[DetectionArrays | None]):
 
 
 @dataclass(frozen=True)
-class TiledJob(Job[Detections]):
+class TiledJob(Job[DetectionArrays]):
     """Detect in the windows of a large photograph, as `Artifact.detect_image` does with tiles."""
 
     photo: Photo
@@ -138,18 +138,21 @@ class TiledJob(Job[Detections]):
         return self.photo.pixels.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[TiledJob]") -> list[Detections]:
+    def run(artifact: Artifact, jobs: "Sequence[TiledJob]") -> list[DetectionArrays]:
         return [job.joined(_WindowsJob.run(artifact, list(job.parts(job.images)))) for job in jobs]
 
     def parts(self, largest: int) -> "Iterator[_WindowsJob]":
         for start in range(0, self.images, largest):
             yield _WindowsJob(self, self.windows[start : start + largest])
 
-    def joined(self, results: Sequence[list[Detections]]) -> Detections:
-        found = [detections for part in results for detections in part]
-        counts = [len(one.boxes) for one in found]
-        width, height = self.photo.width, self.photo.height
-        return merge_tiles(concatenate(found), counts, self.windows, width, height, self.iou_threshold)
+    def joined(self, results: Sequence[list[Detections]]) -> DetectionArrays:
+        parts = [detections for part in results for detections in part]
+        counts = [len(one.boxes) for one in parts]
+        size = self.photo.width, self.photo.height
+        found = merge_tiles(concatenate(parts), counts, self.windows, *size, self.iou_threshold)
+        labels = None if found.labels is None else found.labels.numpy()
+        extras = {name: values.numpy() for name, values in found.extras.items()}
+        return DetectionArrays(found.boxes.numpy(), found.scores.numpy(), labels, extras, *size)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from fastapi import Request
 
 from lensbox.common.detect_options import tile_spec
 from lensbox.common.errors import InputError
-from lensbox.runtime import Detections, Photo
+from lensbox.runtime import Photo
 from lensbox.runtime.detect.detection import DetectionArrays, detections_to_json
 from lensbox.runtime.detect.tiles import tile_windows
 from lensbox.runtime.images.gpu_jpeg import coded_photo
@@ -18,8 +18,6 @@ from lensbox.serve.requests.body import FORM, JSON, Body, media_type, receive
 from lensbox.serve.requests.decoding import hint_of_form
 from lensbox.serve.requests.detect_request import DetectParameters, query_parameters, read_detect_request
 from lensbox.serve.requests.futures import Deadline, result_for
-
-Found = DetectionArrays | Detections
 
 
 async def detect(request: Request) -> Any:
@@ -47,7 +45,7 @@ async def detect(request: Request) -> Any:
     return {"width": found.width, "height": found.height, "detections": detections}
 
 
-async def _find(request: Request, file: Body, asked: DetectParameters, deadline: Deadline) -> Found:
+async def _find(request: Request, file: Body, asked: DetectParameters, deadline: Deadline) -> DetectionArrays:
     """Decode a file and detect. Raises NotReadyError.
 
     The engine decodes JPEG files that its GPU takes, unless the file is alone: a single file is decoded
@@ -64,7 +62,9 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
         coded = coded_photo("", file, metadata.canvas, reading)
         if coded is not None and coded.width * coded.height <= service.settings.max_pixels:
             job = CodedJob(coded, asked.score_threshold, asked.iou_threshold)
-            found: Found | None = await result_for(request, engine.submit(job, deadline.at), deadline)
+            found: DetectionArrays | None = await result_for(
+                request, engine.submit(job, deadline.at), deadline
+            )
             if found is not None:
                 return found
 
@@ -80,5 +80,5 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
         return engine.submit(TiledJob(photo, windows, asked.score_threshold, iou), deadline.at)
 
     finding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, infer, is_alone)
-    decoded: Found = await result_for(request, finding, deadline)
+    decoded: DetectionArrays = await result_for(request, finding, deadline)
     return decoded

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from lensbox.common.errors import ExitCode, LensboxError
+from lensbox.serve.engine.devices import CGROUPS, OWN_CGROUP, container_groups
 from lensbox.serve.models.control import Need
 
 _GIB = 1 << 30
@@ -43,21 +44,18 @@ def _check(owner: str, need: int, left: int) -> None:
 
 
 def host_memory_left(
-    meminfo: Path = Path("/proc/meminfo"),
-    cgroups: Path = Path("/sys/fs/cgroup"),
-    own_cgroup: Path = Path("/proc/self/cgroup"),
+    meminfo: Path = Path("/proc/meminfo"), cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP
 ) -> int:
-    """Return the bytes that processes can still take: of the machine, or of the container if fewer."""
+    """Return the bytes that processes can still take: of the machine, or of the container if fewer.
+
+    cgroups, own_cgroup: see `container_groups`.
+    """
     left = min(_values(meminfo, "MemAvailable:"), default=1 << 40) << 10
-    names = [line[3:] for line in _lines(own_cgroup) if line.startswith("0::")]
-    folder = cgroups / names[0].lstrip("/") if names else cgroups
-    for group in (folder, *folder.parents):
+    for group in container_groups(cgroups, own_cgroup):
         limit, used = _lines(group / "memory.max"), _lines(group / "memory.current")
         if limit and used and limit[0] != "max":
             cache = sum(_values(group / "memory.stat", "inactive_file"))  # the kernel gives it back
             left = min(left, int(limit[0]) - int(used[0]) + cache)
-        if group == cgroups:
-            break
     return max(0, left)
 
 

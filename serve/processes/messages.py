@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lensbox.runtime import Detections, Photo
+from lensbox.runtime import Photo
 from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, file_tensor
 from lensbox.serve.engine.jobs import (
@@ -51,7 +51,6 @@ _FIELDS: dict[Any, tuple[str, ...]] = {
     LossJob: ("predictions", "targets", "gradient"),
     Photo: ("pixels", "width", "height", "window"),
     CodedPhoto: ("source", "file", "orientation", "width", "height"),
-    Detections: ("boxes", "scores", "labels", "extras", "width", "height"),
     Loss: ("value", "gradient"),
 }
 _RECORDS = list(_FIELDS.items())

@@ -101,5 +101,3 @@ def test_cors_allows_only_configured_origins(client: httpx.Client, start: Start,
     evil = {"Origin": "https://evil.example", "Authorization": f"Bearer {_KEY}"}
     assert client.options("/v1/detect", headers={**_ASK, **evil}).status_code == 400
     assert "access-control-allow-origin" not in client.get("/v2", headers=evil).headers
-    response = start(cors_origins="*").client.get("/v2", headers={"Origin": _SHOP})
-    assert response.headers["access-control-allow-origin"] == "*"

@@ -25,24 +25,13 @@ class FakeGroup:
     """Engines that are ready, or fail, when a test says so. Files that begin with "bad" fail at once."""
 
     alive: list["FakeGroup"]
+    need, addresses, change = 5, (), ()
 
-    def __init__(
-        self, plan: Any, number: int, name: str, version: str, content: Any, need: Any = None
-    ) -> None:
-        self.number, self.name, self.version, self.content, self.need = (
-            number,
-            name or "one",
-            version,
-            content,
-            5,
-        )
-        self.asked_need = need
-        self.bytes = content.read()
+    def __init__(self, plan: Any, number: int, name: str, version: str, content: Any, need: Any) -> None:
+        self.number, self.name, self.version, self.content = number, name or "one", version, content
+        self.asked_need, self.bytes = need, content.read()
         self.failure = "a bad file" if self.bytes.startswith(b"bad") else ""
         self.is_ready = not self.bytes.startswith((b"slow", b"bad"))
-        self.addresses: Any = ()
-        self.waits_for: list[Any] = []
-        self.change: Any = ()
         self.alive.append(self)
 
     def step(self, is_first: bool = False) -> None: ...
@@ -55,7 +44,7 @@ class FakeGroup:
 class Service:
     """A repository with one front end, which adopts each table when a test lets it."""
 
-    def __init__(self, path: Path, **options: Any) -> None:
+    def __init__(self, path: Path, in_place: bool = False, watch: bool = False) -> None:
         counters = SimpleNamespace(
             load_ended=lambda model, outcome: self.loads.append((model, outcome)),
             serve=lambda versions: None,
@@ -68,12 +57,7 @@ class Service:
         self.holds = False  # the front end has requests of all groups so far
         catalogue = Catalogue(path, None) if path.is_file() else Catalogue(None, path)
         plan: Any = SimpleNamespace(counters=counters)
-        self.models = Repository(
-            catalogue,
-            plan,
-            options.get("in_place", False),
-            options.get("watch", False),
-        )
+        self.models = Repository(catalogue, plan, in_place, watch)
         child: Any = SimpleNamespace(process=object(), send=self._send, slot="frontend-0")
         self.front_end = child
         self.models.front_ends.children.append(child)

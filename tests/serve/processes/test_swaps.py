@@ -130,11 +130,8 @@ def test_tritonclient_loads_and_unloads(swapping: Swapping) -> None:
 
 def test_only_the_admin_key_may_load(swapping: Swapping) -> None:
     path = "/v2/repository/models/faces/load"
-    for headers in ({}, {"Authorization": "Bearer other-0123456789abcdef"}):
-        assert (
-            httpx.post(f"{swapping.client.base_url}{path}", headers=headers, timeout=PATIENCE).status_code
-            == 401
-        )
+    for headers in ({"Authorization": ""}, {"Authorization": "Bearer other-0123456789abcdef"}):
+        assert swapping.client.post(path, headers=headers).status_code == 401
     bodies: list[Any] = [[], *({"parameters": wrong} for wrong in (1, {"version": "x"}, {"file:1.pt": ""}))]
     for body in bodies:
         assert swapping.client.post(path, json=body).status_code == 400
@@ -142,13 +139,8 @@ def test_only_the_admin_key_may_load(swapping: Swapping) -> None:
 
 def _another_torch(content: bytes) -> bytes:
     """Return a package that was compiled for another torch."""
-    compiled = {
-        "device": "cpu",
-        "torch_version": "1.0.0",
-        "platform": "linux-x86_64",
-        "cpu_features": [],
-        "gpu_architecture": "",
-    }
+    compiled: dict[str, Any] = {"device": "cpu", "torch_version": "1.0.0", "platform": "linux-x86_64"}
+    compiled |= {"cpu_features": [], "gpu_architecture": ""}
 
     def change(entries: dict[str, bytes]) -> None:
         folder = next(iter(entries)).partition("/")[0]
