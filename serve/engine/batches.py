@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from lensbox.runtime import Artifact
-from lensbox.serve.engine.job_queue import Entry, JobQueue
+from lensbox.serve.engine.entries import Entry
+from lensbox.serve.engine.job_queue import JobQueue
 from lensbox.serve.engine.jobs import Job
 
 _PACE_WEIGHT = 0.1

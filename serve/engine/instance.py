@@ -21,7 +21,8 @@ from lensbox.runtime import Artifact
 from lensbox.runtime.device import largest_batch
 from lensbox.serve.engine.batches import Batches
 from lensbox.serve.engine.engines import Engine
-from lensbox.serve.engine.job_queue import JobQueue, Promise, Source, entries_of
+from lensbox.serve.engine.entries import Promise, entries_of
+from lensbox.serve.engine.job_queue import JobQueue, Source
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.settings import Settings

@@ -154,6 +154,14 @@ class Content:
         with mmap.mmap(self.file, self.size, access=mmap.ACCESS_READ) as memory:
             return memory[:]
 
+    def change(self) -> Stamp:
+        """Return the stamp of a file that has changed since it was read; an empty one without a change."""
+        try:
+            stamp = stamp_of(self.path.stat())
+            return stamp if stamp != self.stamp and sha256_of(self.path) != self.sha256 else ()
+        except OSError:
+            return (0,)  # gone
+
     def copy(self) -> "Content":
         """Return another holder of the same memory."""
         return replace(self, file=os.dup(self.file))

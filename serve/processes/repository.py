@@ -7,65 +7,24 @@ end its engines. Whatever fails before the front ends are told changes nothing.
 
 import logging
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from lensbox.common.errors import ExitCode, LensboxError
+from lensbox.common.errors import LensboxError
 from lensbox.serve.models.control import Order, Report, Result, Row
-from lensbox.serve.models.files import Catalogue, Content, Stamp, read_content, sha256_of, stamp_of
+from lensbox.serve.models.files import Catalogue, Content, read_content, stamp_of
 from lensbox.serve.processes.followers import Followers
 from lensbox.serve.processes.group import Group, Plan
 from lensbox.serve.processes.lifecycle import Child
+from lensbox.serve.processes.served_model import LOADING, UNLOADED, EngineStartError, ServedModel, Steps
 
 _log = logging.getLogger(__name__)
 
-LOADING, UNLOADED = "the model is still loading", "the model is unloaded"
 _LOOK = 2.0  # seconds between looks at the files
 
 Returned = TypeVar("Returned")
-Steps = Generator[None, None, None]
 Done = Callable[[str, Any], None]
-
-
-class EngineStartError(LensboxError):
-    """A model cannot be loaded; the message says why."""
-
-    exit_code = ExitCode.UNUSABLE
-
-
-@dataclass
-class ServedModel:
-    """A model. key: its name, or `files.ONE`, whose name is known once it has been loaded. group: serves;
-    None while loading and after unloading, for a `reason`.
-
-    is_wanted: False before the first load that was asked for, and after unloading. task: the current swap.
-    waiting: later ones, oldest first. failed: reasons by version. loads: successful ones. seen, tried: newest
-    version and stamp of its file at the last look, and at the last load by --watch.
-    """
-
-    key: str
-    loaded_name: str = ""
-    group: Group | None = None
-    reason: str = LOADING
-    is_wanted: bool = True
-    task: Steps | None = None
-    waiting: list[Steps] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    loads: int = 0
-    seen: Stamp = ()
-    tried: Stamp = ()
-
-    @property
-    def name(self) -> str:
-        return self.key or self.loaded_name
-
-    def is_news(self, newest: int, stamp: Stamp) -> bool:
-        """Return whether the newest version is not the one that serves, or its file has changed."""
-        if self.group is None:
-            return self.task is None and self.reason != UNLOADED
-        return (newest and str(newest) != self.group.version) or stamp != self.group.content.stamp
 
 
 class Repository:
@@ -186,7 +145,9 @@ class Repository:
             while time.monotonic() < next_look:
                 yield
             groups = self.serving
-            changes = yield from self._in_thread(_changes_of, groups)
+            changes = yield from self._in_thread(
+                lambda held: [group.content.change() for group in held], groups
+            )
             for group, change in zip(groups, changes, strict=True):
                 self._plan.counters.file_changed(group.name, bool(change))
                 if change and change != group.change:
@@ -202,13 +163,7 @@ class Repository:
         """Return all versions on the disk or in use, in the form of the protocol's repository extension."""
         rows = []
         for model in self._models.values():
-            serving = model.group
-            versions = {str(number) for number in self._catalogue.versions(model.key) if number}
-            for version in sorted(versions | ({serving.version} if serving else set()), key=int):
-                ready = serving is not None and version == serving.version
-                reason = "" if ready else model.failed.get(version, "")
-                state = "READY" if ready else "UNAVAILABLE"
-                rows.append({"name": model.name, "version": version, "state": state, "reason": reason})
+            rows += model.index(self._catalogue.versions(model.key))
         return rows
 
     # --- swaps ---
@@ -347,16 +302,3 @@ class Repository:
                 rows.append(Row(model.name, "", None, (), model.reason, model.is_wanted))
         self.front_ends.publish(rows)
         self._plan.counters.serve([(group.name, group.version) for group in self.serving])
-
-
-def _changes_of(groups: Sequence[Group]) -> list[Stamp]:
-    return [_change_of(group.content) for group in groups]
-
-
-def _change_of(content: Content) -> Stamp:
-    """Return the stamp of a file that has changed since it was read; an empty one without a change."""
-    try:
-        stamp = stamp_of(content.path.stat())
-        return stamp if stamp != content.stamp and sha256_of(content.path) != content.sha256 else ()
-    except OSError:
-        return (0,)  # gone

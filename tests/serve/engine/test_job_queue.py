@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
-from lensbox.serve.engine.job_queue import Entry, JobQueue
+from lensbox.serve.engine.entries import Entry
+from lensbox.serve.engine.job_queue import JobQueue
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob
 
 
