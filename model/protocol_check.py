@@ -92,7 +92,7 @@ def is_users(file: str) -> bool:
     lensbox = Path(__file__).resolve().parents[1]
     own = [
         Path(torch.__file__).parent,
-        *(lensbox / folder for folder in ("artifact", "common", "export", "model", "ops", "runtime")),
+        *(lensbox / folder for folder in ("common", "export", "model", "ops", "runtime")),
     ]
     path = Path(file).resolve()
     return path.is_file() and not any(path.is_relative_to(folder) for folder in own)
