@@ -75,25 +75,21 @@ def test_rejects_wrong_arguments() -> None:
     assert requests == []
 
 
-@pytest.mark.parametrize(
-    ("url", "options", "message"),
-    [
+def test_rejects_wrong_settings() -> None:
+    wrong: list[tuple[str, dict[str, Any], str]] = [
         ("127.0.0.1:8000", {}, "url must begin with http://"),
         ("http://a:8000/v1/detect", {}, "url must be .*, without /v1/detect, got 'http"),
-        ("http://", {}, "url must begin"),
         ("http://127.0.0.1:99999", {}, "url must have a port from 0 to 65535"),
-        ("http://127.0.0.1:http", {}, "url must have a port from 0 to 65535"),
         ("http://a\0b", {}, "url must be a URL: Invalid non-printable ASCII"),
         ("http://a", {"timeout": math.nan}, "timeout must be"),
         ("http://a", {"retries": -1}, "retries must be at least 0, got -1"),
         ("http://a", {"connections": 0}, "connections must be at least 1, got 0"),
         ("http://a", {"api_key": "secret\r\nHost: b"}, "api_key must consist of visible ASCII characters"),
-    ],
-)
-def test_rejects_wrong_settings(url: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as caught:
-        Client(url, **options)
-    assert "secret" not in str(caught.value)
+    ]
+    for url, options, message in wrong:
+        with pytest.raises(ValueError, match=message) as caught:
+            Client(url, **options)
+        assert "secret" not in str(caught.value)
 
 
 def test_names_the_variables_that_httpx_cannot_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,13 +156,14 @@ def test_retries_after_a_wait_with_jitter(
     assert least <= wait <= 1.25 * least
 
 
-@pytest.mark.parametrize(("retries", "seconds", "tries"), [(0, 1, 1), (4, 1, 5), (4, 3600, 1)])
-def test_limits_the_retries(waits: list[float], retries: int, seconds: int, tries: int) -> None:
-    answer, requests = in_turn(*[problem(503, "overloaded", "full", **{"Retry-After": str(seconds)})] * 9)
-    with faked(answer, retries=retries) as client, pytest.raises(ServiceError, match="full") as caught:
-        client.detect(b"file")
-    assert (len(requests), len(waits)) == (tries, tries - 1)
-    assert (caught.value.status, caught.value.is_of_one_image) == (503, False)
+def test_limits_the_retries(waits: list[float]) -> None:
+    for retries, seconds, tries in ((0, 1, 1), (4, 1, 5), (4, 3600, 1)):
+        answer, requests = in_turn(*[problem(503, "overloaded", "full", **{"Retry-After": str(seconds)})] * 9)
+        waits.clear()
+        with faked(answer, retries=retries) as client, pytest.raises(ServiceError, match="full") as caught:
+            client.detect(b"file")
+        assert (len(requests), len(waits)) == (tries, tries - 1)
+        assert (caught.value.status, caught.value.is_of_one_image) == (503, False)
 
 
 def test_raises_without_an_answer(waits: list[float]) -> None:
