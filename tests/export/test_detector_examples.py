@@ -1,6 +1,6 @@
 """Wrapped detectors of other libraries give the libraries' own results.
 
-Each test needs the packages of the extra `detectors`, with a torchvision that fits the installed torch.
+Each test needs the packages that docs/your_detector.md installs for these detectors.
 """
 
 import copy
