@@ -16,6 +16,14 @@ from lensbox.serve.http.paths import ENDPOINTS
 from lensbox.serve.ray import proxy
 from lensbox.serve.ray.settings import read_settings
 
+KSERVE_FIELDS = {
+    "annotations",
+    "labels",
+    "supportedModelFormats",
+    "protocolVersions",
+    "multiModel",
+    "disabled",
+}
 ROUTES = {endpoint.path for endpoint in ENDPOINTS}
 DEPLOYMENT, SERVICE = read_documents(DEPLOY / "kubernetes" / "lensbox.yaml")
 (RUNTIME,) = read_documents(DEPLOY / "kserve" / "runtime.yaml")
@@ -51,7 +59,9 @@ def test_kubernetes_takes_the_manifest() -> None:
 def test_kserve_takes_the_runtime() -> None:
     assert (RUNTIME["apiVersion"], RUNTIME["kind"]) == ("serving.kserve.io/v1alpha1", "ClusterServingRuntime")
     spec = RUNTIME["spec"]
-    validate_pod({key: spec[key] for key in ("containers", "volumes")})
+    # KServe's fields beside those of a pod: ServingRuntimeSpec in pkg/apis/serving/v1alpha1/servingruntime_types.go.
+    validate_pod({key: value for key, value in spec.items() if key not in KSERVE_FIELDS})
+    assert {*spec["supportedModelFormats"][0]} <= {"name", "version", "autoSelect", "priority"}
     (container,) = spec["containers"]
     assert (container["name"], container["command"]) == ("kserve-container", ["lensbox", "serve"])
     settings = settings_of(container["args"])
