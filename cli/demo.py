@@ -59,25 +59,27 @@ def run_demo(runner: Path, artifact: Path, output: Path) -> None:
     if not runner.is_file():
         raise DemoError(f"{runner} is not there: build it with `make runner`")
     photos = save_photos(output / "photos")
-    in_cpp = _found_in_cpp(runner, artifact, photos)
-    for path, found in zip(photos, in_cpp, strict=True):
-        _print_photo(path, found)
-    best = [found[0]["box"] for found in in_cpp]
     drawn: list[Box] = [list(DRAWN_BOXES[path.name]) for path in photos]
-    loss = _loss_in_cpp(runner, artifact, best, drawn)
-    print(f"\nC++:    the boxes above; GIoU loss of the best against boxes drawn by hand {loss:.4f}")
+    with _service(artifact) as service:  # starts while the runner works, and ends while Python does
+        in_cpp = _found_in_cpp(runner, artifact, photos)
+        for path, found in zip(photos, in_cpp, strict=True):
+            _print_photo(path, found)
+        best = [found[0]["box"] for found in in_cpp]
+        loss = _loss_in_cpp(runner, artifact, best, drawn)
+        print(f"\nC++:    the boxes above; GIoU loss of the best against boxes drawn by hand {loss:.4f}")
 
-    with _service(artifact) as url, Client(url) as client:
-        over_http = _found(service_source(client, {}), photos)
-        answer = client.loss(best, drawn, gradient=True)
-    worst = require_same("the service", over_http, in_cpp)
-    if abs(answer.loss - loss) > SCORES or answer.gradient is None:
-        raise DemoError(f"the service's loss must be {loss:.4f}, got {answer.loss:.4f}")
-    step = ", ".join(f"{value:+.4f}" for value in answer.gradient[0])
-    print(f"HTTP:   the same {worst}; loss {answer.loss:.4f}, its gradient for the first box ({step})")
+        with Client(_address(service)) as client:
+            over_http = _found(service_source(client, {}), photos)
+            answer = client.loss(best, drawn, gradient=True)
+        service.terminate()
+        worst = require_same("the service", over_http, in_cpp)
+        if abs(answer.loss - loss) > SCORES or answer.gradient is None:
+            raise DemoError(f"the service's loss must be {loss:.4f}, got {answer.loss:.4f}")
+        step = ", ".join(f"{value:+.4f}" for value in answer.gradient[0])
+        print(f"HTTP:   the same {worst}; loss {answer.loss:.4f}, its gradient for the first box ({step})")
 
-    worst = require_same("Python", _found(_in_python(artifact), photos), in_cpp)
-    print(f"Python: the same {worst}")
+        worst = require_same("Python", _found(_in_python(artifact), photos), in_cpp)
+        print(f"Python: the same {worst}")
     pictures = [annotate(PIL.Image.open(path), found) for path, found in zip(photos, in_cpp, strict=True)]
     side_by_side(pictures, output / "demo.png")
     print(f"\nBoth photographs with their boxes: {output / 'demo.png'}")
@@ -139,26 +141,29 @@ def _found(source: Source, photos: Sequence[Path]) -> list[Found]:
 
 
 @contextlib.contextmanager
-def _service(artifact: Path) -> Iterator[str]:
-    """Run `lensbox serve` on a free port of this machine; yield its address once it is ready."""
+def _service(artifact: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run `lensbox serve` on a free port of this machine, and end it."""
     command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(artifact)]
     command += ["--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        log, url = "", ""
         try:
-            for line in process.stderr:
-                log += line
-                if listening := re.search(r"listening on (http://[\w.:]+)", line):
-                    url = listening[1]
-                if url and "ready: " in line:
-                    break
-            else:
-                raise DemoError(f"the service did not start:\n{log}")
-            yield url
+            yield process
         finally:
             process.terminate()
-            process.stderr.read()  # until it has ended
+            process.communicate()
+
+
+def _address(service: subprocess.Popen[str]) -> str:
+    """Return the address of the service once it is ready."""
+    assert service.stderr is not None
+    log, url = "", ""
+    for line in service.stderr:
+        log += line
+        if listening := re.search(r"listening on (http://[\w.:]+)", line):
+            url = listening[1]
+        if url and "ready: " in line:
+            return url
+    raise DemoError(f"the service did not start:\n{log}")
 
 
 def require_same(door: str, found: list[Found], expected: list[Found]) -> str:
