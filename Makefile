@@ -24,7 +24,8 @@ TORCH ?= torch==2.13.0
 CUDA_ARCHITECTURES ?= 75-real;80-real;86-real;89-real;90-real;100-real;120
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip --disable-pip-version-check
+# Python compiles a module when a program first imports it: most modules of torch are never imported.
+INSTALL := $(BIN)/pip --disable-pip-version-check install --no-compile
 TORCHES ?= 2.13.0
 CUDA ?= AUTO
 WHEEL := build/wheel
@@ -56,7 +57,9 @@ endif
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
 
-demo: $(RUNNER) $(ARTIFACT)
+# The runner is compiled beside the op library: pip and the export leave a core free.
+demo: $(BIN)/.tools
+	@$(MAKE) --no-print-directory -j2 $(RUNNER) $(ARTIFACT)
 	PYTHONPATH=$(PHOTOGRAPHS) $(BIN)/python -m lensbox.cli.demo --runner $(RUNNER) --artifact $(ARTIFACT)
 
 # One worker per core. The tests of a file stay in one worker, since they share artifacts and services; tests/conftest.py
@@ -67,7 +70,7 @@ test test-all: runner $(BIN)/.test
 
 # Ray is large, and few need it: it is no part of the packages that `make test` installs.
 test-ray: $(BIN)/.test
-	$(PIP) install --quiet 'ray[serve]>=2.60'
+	$(INSTALL) --quiet 'ray[serve]>=2.60'
 	LENSBOX_REQUIRE_RAY=1 $(BIN)/pytest tests/serve/ray
 
 # Ubuntu's package of Chromium is a snap, which containers do not have: there playwright brings its own.
@@ -78,7 +81,7 @@ browser: $(BIN)/.test
 	  $(BIN)/playwright install --with-deps --only-shell chromium; }
 
 ops: $(BIN)/.ops
-runner: $(RUNNER)
+runner: $(BIN)/.ops $(RUNNER)
 	$(BIN)/cmake --build build/runner
 artifact: $(ARTIFACT)
 
@@ -94,28 +97,31 @@ $(BIN)/.torch:
 	  echo "  sudo apt-get update && sudo apt-get install -y g++"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@echo "== Installing $(TORCH), which may take minutes"
-	$(PIP) install $(TORCH) numpy
+	$(INSTALL) $(TORCH) numpy
 	@echo '$(TORCH)' > $@
+
+$(BIN)/.tools: $(BIN)/.torch
+	$(INSTALL) --quiet cmake ninja "scikit-build-core>=0.11"
+	@touch $@
 
 # Built against the installed torch, so without build isolation. The demo only reads files of two packages, so these lie
 # beside the environment, without what they depend on.
-$(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops)
+$(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops) | $(BIN)/.tools
 	@echo "== Installing Python packages and building the op library (about a minute; with CUDA, several)"
-	$(PIP) install --quiet cmake ninja "scikit-build-core>=0.11"
-	$(PIP) install --quiet --no-build-isolation --editable '.[client,serve]'
-	$(PIP) install --quiet --no-deps --no-compile --upgrade --target $(PHOTOGRAPHS) matplotlib scikit-image
+	$(INSTALL) --quiet --no-build-isolation --editable '.[client,serve]'
+	$(INSTALL) --quiet --no-deps --upgrade --target $(PHOTOGRAPHS) matplotlib scikit-image
 	@touch $@
 
 # The packages of the extra of that name. lensbox is installed already, so pip builds nothing.
 $(BIN)/.test $(BIN)/.lint $(BIN)/.docs: $(BIN)/.%: $(BIN)/.ops
 	@echo "== Installing the packages for make $*"
-	flock $(BIN)/.lock $(PIP) install --quiet 'lensbox[$*]'
+	flock $(BIN)/.lock $(INSTALL) --quiet 'lensbox[$*]'
 	@touch $@
 
 # These packages at once, as CI needs them: pip looks at what is installed once, not three times.
 dev: $(BIN)/.ops
 	@echo "== Installing the packages for make test, lint and docs"
-	flock $(BIN)/.lock $(PIP) install --quiet 'lensbox[docs,lint,test]'
+	flock $(BIN)/.lock $(INSTALL) --quiet 'lensbox[docs,lint,test]'
 	@touch $(BIN)/.test $(BIN)/.lint $(BIN)/.docs
 
 # --- C++ runner --------------------------------------------------------------------------------------------------
@@ -131,12 +137,11 @@ $(SYSTEM_HEADERS) &:
 
 # Order-only headers: one apt-get call brings them all. The runner links libtorch, not the op library. The unit tests,
 # a third of the work, are left to `make runner`.
-$(RUNNER): $(BIN)/.ops $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(wildcard ops/csrc/*.h) | \
-  $(SYSTEM_HEADERS)
+$(RUNNER): $(BIN)/.torch $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(wildcard ops/csrc/*.h) | \
+  $(BIN)/.tools $(SYSTEM_HEADERS)
 	@echo "== Building the C++ runner (about a minute)"
 	$(BIN)/cmake -S cpp_runtime -B build/runner -G Ninja -DCMAKE_BUILD_TYPE=Release $(RUNNER_OPTIONS) \
-	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
+	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/runner --target lensbox_runner
 	@touch $@
 
@@ -217,8 +222,7 @@ sanitize-ops: $(BIN)/.test
 sanitize-runtime: $(BIN)/.ops | $(SYSTEM_HEADERS)
 	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None \
 	  $(RUNNER_OPTIONS) -DLENSBOX_RUNTIME_TESTS=ON \
-	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
-	  -DCMAKE_PREFIX_PATH="$$($(BIN)/python -c 'import torch; print(torch.utils.cmake_prefix_path)')"
+	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/sanitize-runtime --target lensbox_runtime_tests
 	$(BIN)/ctest --test-dir build/sanitize-runtime --output-on-failure
 

@@ -48,10 +48,6 @@ Found find(const Detector::Parts& parts, const at::Tensor& canvases, const Thres
   return parts.module->detect(canvases, score, iou);
 }
 
-std::string shape(const at::Tensor& tensor) {
-  return c10::str(tensor.sizes());
-}
-
 void check_canvases(const at::Tensor& canvases, const Canvas& canvas) {
   const bool fits =
       canvases.dim() == 4 && canvases.numel() > 0 &&
@@ -59,16 +55,16 @@ void check_canvases(const at::Tensor& canvases, const Canvas& canvas) {
   if (fits && canvases.scalar_type() == at::kByte) return;
   throw InputError(c10::str("canvases must be uint8 [B, ", canvas.channels, ", ", canvas.height, ", ",
                             canvas.width, "] with B at least 1, got ", c10::toString(canvases.scalar_type()),
-                            " ", shape(canvases)));
+                            " ", canvases.sizes()));
 }
 
 void check_boxes(const at::Tensor& predictions, const at::Tensor& targets) {
   if (predictions.sizes() != targets.sizes()) {
-    throw InputError("predictions and targets must have the same shape, got " + shape(predictions) + " and " +
-                     shape(targets));
+    throw InputError(c10::str("predictions and targets must have the same shape, got ", predictions.sizes(),
+                              " and ", targets.sizes()));
   }
   if (predictions.dim() < 2 || predictions.size(-1) != 4) {
-    throw InputError("predictions must be [N, 4] or [B, N, 4], got " + shape(predictions));
+    throw InputError(c10::str("predictions must be [N, 4] or [B, N, 4], got ", predictions.sizes()));
   }
 }
 
