@@ -59,7 +59,7 @@ def test_kubernetes_takes_the_manifest() -> None:
 def test_kserve_takes_the_runtime() -> None:
     assert (RUNTIME["apiVersion"], RUNTIME["kind"]) == ("serving.kserve.io/v1alpha1", "ClusterServingRuntime")
     spec = RUNTIME["spec"]
-    # KServe's fields beside those of a pod: ServingRuntimeSpec in pkg/apis/serving/v1alpha1/servingruntime_types.go.
+    # KServe's own fields: ServingRuntimeSpec in its pkg/apis/serving/v1alpha1/servingruntime_types.go.
     validate_pod({key: value for key, value in spec.items() if key not in KSERVE_FIELDS})
     assert {*spec["supportedModelFormats"][0]} <= {"name", "version", "autoSelect", "priority"}
     (container,) = spec["containers"]
