@@ -26,6 +26,7 @@ class Format(NamedTuple):
 
 FORMATS = {
     "torchscript": Format(".pt", has_traces=True),
+    "program": Format(".pt2"),
     "aoti": Format(".pt2"),
     "onnx": Format(".onnx", ("onnx", "onnxruntime", "onnxscript"), has_precisions=False),
 }
@@ -42,7 +43,7 @@ class ExportOptions:
     pictures: image files, compared in addition to drawn pictures.
     carry_picture: whether the self-test uses one of `pictures`.
     trace: whether to trace `detect` for the TorchScript file; None: only if TorchScript cannot compile it.
-    batches: fixed batch sizes of the network, empty for any; ONNX and AOTInductor take one size.
+    batches: fixed batch sizes of the network, empty for any; only TorchScript takes more than one.
     runner: the program `lensbox_runner`, for a comparison in C++. ops: the detector's op libraries, for it.
     """
 
@@ -93,4 +94,7 @@ def output_paths(output: Path | None, names: Sequence[str]) -> dict[str, Path]:
     # A number, as in `v1.2`, is no suffix.
     stem = output or DEFAULT_OUTPUT
     stem = stem if stem.suffix[1:].isdecimal() else stem.with_suffix("")
-    return {name: stem.with_name(stem.name + FORMATS[name].suffix) for name in names}
+    paths = {name: stem.with_name(stem.name + FORMATS[name].suffix) for name in names}
+    if len(set(paths.values())) < len(paths):
+        raise click.UsageError(f"--format must not have two formats of one suffix, got {', '.join(names)}")
+    return paths

@@ -159,6 +159,12 @@ def onnx_path(detector: "FaceDetector", made_once: Make) -> Path:
 
 
 @pytest.fixture(scope="session")
+def program_path(detector: "FaceDetector", made_once: Make) -> Path:
+    """Export the same detector as a program."""
+    return made_once("program.pt2", lambda path: _export(detector, path, "program"))
+
+
+@pytest.fixture(scope="session")
 def package_path(detector: "FaceDetector", made_once: Make) -> Path:
     """Compile the same detector for the CPU."""
     return made_once("detector.pt2", lambda path: _export(detector, path, "aoti"))

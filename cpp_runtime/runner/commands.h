@@ -40,6 +40,12 @@ struct LossOptions {
   std::string gradient;  // empty: no; "-" for the document on stdout
 };
 
+struct RunOptions {
+  std::string graph;                           // empty: the only one, or "model"
+  std::vector<std::filesystem::path> inputs;   // .npy files
+  std::vector<std::filesystem::path> outputs;  // written as .npy
+};
+
 struct BenchOptions {
   std::vector<int64_t> batch_sizes{1};
   double seconds = 3;
@@ -56,5 +62,8 @@ ExitCode run_selftest(const ModelOptions& model);
 ExitCode run_detect(const ModelOptions& model, const DetectOptions& options);
 
 ExitCode run_loss(const ModelOptions& model, const LossOptions& options);
+
+// Run a program, whose path is model.artifact, and print the files, dtypes and shapes of the outputs.
+ExitCode run_program(const ModelOptions& model, const RunOptions& options);
 
 ExitCode run_bench(const ModelOptions& model, const BenchOptions& options);

@@ -30,6 +30,7 @@ struct Options {
   DetectOptions detect;
   LossOptions loss;
   BenchOptions bench;
+  RunOptions run;
   int threads = 1;
 };
 
@@ -63,11 +64,14 @@ lensbox::TileSpec parse_tiles(const std::string& text) {
 }
 
 CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
-                      const std::string& description) {
+                      const std::string& description, const std::string& file = "--artifact") {
   CLI::App* const command = app.add_subcommand(name, description);
   command
-      ->add_option("--artifact", options.model.artifact,
-                   "The artifact: a TorchScript file, an ONNX file, or a package of machine code")
+      ->add_option(
+          file, options.model.artifact,
+          file == "--artifact"
+              ? "The artifact: a TorchScript file, a program, an ONNX file, or a package of machine code"
+              : "The program: a .pt2 file of torch.export.save")
       ->required();
   command
       ->add_option(
@@ -80,8 +84,10 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
       ->add_option("--device", options.model.load.device,
                    "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)")
       ->capture_default_str();
-  command->add_option("--public-key", options.model.load.public_key,
-                      "A PEM file with an Ed25519 public key; accept only artifacts signed with this key");
+  if (file == "--artifact") {
+    command->add_option("--public-key", options.model.load.public_key,
+                        "A PEM file with an Ed25519 public key; accept only artifacts signed with this key");
+  }
   command->add_option("--threads", options.threads, "CPU threads")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -180,6 +186,13 @@ void add_bench(CLI::App& app, Options& options) {
   command->add_flag("--capture", options.bench.capture, "On a GPU, run the detector as a CUDA graph");
 }
 
+void add_run(CLI::App& app, Options& options) {
+  CLI::App* const command = add_command(app, options, "run", "Run any program of torch.export", "--program");
+  command->add_option("--graph", options.run.graph, "Default: the only graph of the file, or model");
+  command->add_option("--input", options.run.inputs, "The inputs in their order, as .npy files");
+  command->add_option("--output", options.run.outputs, "The .npy files to write, one for each output");
+}
+
 // Add the subcommands, which write into `options` when the command line is parsed.
 void add_commands(CLI::App& app, Options& options) {
   add_command(app, options, "info", "Print the artifact's metadata");
@@ -187,6 +200,7 @@ void add_commands(CLI::App& app, Options& options) {
   add_detect(app, options);
   add_loss(app, options);
   add_bench(app, options);
+  add_run(app, options);
 }
 
 // --- the process ---
@@ -204,6 +218,7 @@ ExitCode run(const CLI::App& app, const Options& options) {
   if (app.got_subcommand("selftest")) return run_selftest(options.model);
   if (app.got_subcommand("detect")) return run_detect(options.model, options.detect);
   if (app.got_subcommand("bench")) return run_bench(options.model, options.bench);
+  if (app.got_subcommand("run")) return run_program(options.model, options.run);
   return run_loss(options.model, options.loss);
 }
 
@@ -242,7 +257,7 @@ std::optional<std::string> unknown_subcommand(const CLI::App& app) {
   if (!app.get_subcommands().empty()) return std::nullopt;
   const std::vector<std::string> unused = app.remaining();
   if (unused.empty() || unused[0].starts_with('-')) return std::nullopt;
-  return unused[0] + ": it must be info, selftest, detect, loss or bench (--help)";
+  return unused[0] + ": it must be info, selftest, detect, loss, bench or run (--help)";
 }
 
 // Return the exit code, unless there is a command to run. Throws UsageError.

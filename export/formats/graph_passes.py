@@ -1,4 +1,4 @@
-"""Graph passes before compilation: expand depthwise convolutions, choose layouts.
+"""Graph passes: fold batch norms, expand depthwise convolutions, choose layouts.
 
 The graphs come from `trace_detect(...).module()`: ATen operators with parameters as attributes.
 """
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch.nn.functional import pad
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 _aten = torch.ops.aten
 
@@ -25,6 +26,39 @@ def lay_out(graph_module: fx.GraphModule, layout: torch.memory_format) -> None:
             if weight is not None:
                 _replace_weight(graph_module, node, weight.contiguous(memory_format=layout))
     _finish(graph_module)
+
+
+def fold_batch_norms(graph_module: fx.GraphModule) -> None:
+    """Fold each batch norm in evaluation mode into the convolution before it, in place.
+
+    Folded are two-dimensional convolutions whose result nothing else uses.
+    """
+    for norm in list(graph_module.graph.nodes):
+        if norm.target is not _aten.batch_norm.default or norm.args[5]:
+            continue
+        convolution = norm.args[0]
+        if (
+            convolution.target not in (_aten.conv2d.default, _aten.conv2d.padding)
+            or len(convolution.users) > 1
+        ):
+            continue
+        weight = _value(graph_module, convolution.args[1])
+        has_bias = len(convolution.args) > 2 and convolution.args[2] is not None
+        bias = _value(graph_module, convolution.args[2]) if has_bias else None
+        scale, shift, mean, variance = (_value(graph_module, node) for node in norm.args[1:5])
+        if weight is None or mean is None or variance is None or (has_bias and bias is None):
+            continue
+        folded = fuse_conv_bn_weights(weight, bias, mean, variance, norm.args[7], scale, shift)
+        with graph_module.graph.inserting_before(convolution):
+            values = [_buffer(graph_module, norm, value.detach()) for value in folded]
+        convolution.args = (convolution.args[0], *values, *convolution.args[3:])
+        norm.replace_all_uses_with(convolution)
+    _finish(graph_module)
+    used = {node.target for node in graph_module.graph.nodes if node.op == "get_attr"}
+    for name in [name for name, _ in (*graph_module.named_parameters(), *graph_module.named_buffers())]:
+        if name not in used:
+            owner, _, leaf = name.rpartition(".")
+            delattr(graph_module.get_submodule(owner), leaf)
 
 
 def expand_depthwise(graph_module: fx.GraphModule) -> int:
@@ -78,10 +112,15 @@ def _shifted_products(
 
 def _replace_weight(graph_module: fx.GraphModule, node: fx.Node, weight: Tensor) -> None:
     """Give a convolution another weight, which becomes a buffer."""
-    name = f"_lensbox_{node.name}_{len(graph_module._buffers)}"
-    graph_module.register_buffer(name, weight)
     with graph_module.graph.inserting_before(node):
-        node.update_arg(1, graph_module.graph.get_attr(name))
+        node.update_arg(1, _buffer(graph_module, node, weight))
+
+
+def _buffer(graph_module: fx.GraphModule, node: fx.Node, value: Tensor) -> fx.Node:
+    """Add a buffer for a node, and return the buffer's node at the graph's insertion point."""
+    name = f"_lensbox_{node.name}_{len(graph_module._buffers)}"
+    graph_module.register_buffer(name, value)
+    return graph_module.graph.get_attr(name)
 
 
 def _value(graph_module: fx.GraphModule, node: Any) -> Tensor | None:

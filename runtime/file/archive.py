@@ -15,7 +15,8 @@ from lensbox.runtime.file.metadata import MAX_METADATA_SIZE, METADATA_FILE, Arti
 from lensbox.runtime.file.seal import check_seal
 
 INPUTS = ("images", "score_threshold", "iou_threshold")  # names of the inputs of ONNX models
-MODEL = "detect"  # the name of the model in a package of machine code
+MODEL = "detect"  # the name of the model in a package of machine code, and of the graph in a program
+LOSS = "loss"  # the name of a program's other graph
 MAX_FILE_SIZE = (1 << 31) - 1  # bytes; limit of protocol buffers, and of zip archives without 64-bit fields
 
 _METADATA = f"extra/{METADATA_FILE}"

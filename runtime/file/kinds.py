@@ -3,7 +3,7 @@
 from collections.abc import Container
 from typing import Literal, NamedTuple
 
-FileKind = Literal["torchscript", "aoti", "onnx"]  # the names of `lensbox export --format`
+FileKind = Literal["torchscript", "program", "aoti", "onnx"]  # the names of `lensbox export --format`
 
 
 class Kind(NamedTuple):
@@ -17,6 +17,9 @@ class Kind(NamedTuple):
 
 # The first kind that fits is taken.
 KINDS: dict[FileKind, Kind] = {
+    "program": Kind(
+        "Exported program (detect and loss)", ("archive_format", "models/detect.json"), "program"
+    ),
     "aoti": Kind("AOTInductor package (only detect, machine code)", ("archive_format",), "aoti"),
     "torchscript": Kind("TorchScript", ("data.pkl", "constants.pkl"), "torchscript"),
     "onnx": Kind("ONNX (only detect)", (), "onnx"),

@@ -1,4 +1,4 @@
-"""Artifacts whose files hold only `detect`: ONNX models and machine code."""
+"""Artifacts whose files hold `detect`, and at most a loss: ONNX models, machine code and programs."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,6 +13,8 @@ from lensbox.runtime.file.metadata import ArtifactMetadata, Canvas
 # Compute the outputs by name. Arguments: canvases, uint8 [B, c, h, w] on the device, contiguous, with B >= 1;
 # thresholds of score and IoU.
 Run = Callable[[Tensor, float, float], Mapping[str, Tensor]]
+# Compute the loss of predictions and targets, [..., 4], with a gradient.
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 class DetectOnlyMethods:
@@ -22,14 +24,19 @@ class DetectOnlyMethods:
     """
 
     def __init__(
-        self, run: Run, canvas: Canvas, device: torch.device, has_loss: bool = True, batch: int | None = None
+        self,
+        run: Run,
+        canvas: Canvas,
+        device: torch.device,
+        loss: Loss | None = torch.ops.lensbox.masked_giou_loss,
+        batch: int | None = None,
     ) -> None:
-        """has_loss: False if the detector has its own loss, which only its TorchScript artifact holds.
+        """loss: None if the detector has its own loss, which the file does not hold.
         batch: the only batch size of `run`; None for any."""
         self._run = in_batches(run, batch)
         self._canvas = canvas
         self._device = device
-        self.loss = torch.ops.lensbox.masked_giou_loss if has_loss else None
+        self.loss = loss
 
     def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See `fit_to_canvases`."""
@@ -81,10 +88,13 @@ def in_batches(run: Run, batch: int | None) -> Run:
     return cut
 
 
-def detect_only_artifact(run: Run, metadata: ArtifactMetadata, device: torch.device) -> Artifact:
-    """Return the artifact whose `detect` is `run`."""
-    methods = DetectOnlyMethods(run, metadata.canvas, device, "loss" in metadata.methods, metadata.batch)
-    return Artifact(methods, metadata, device)
+def detect_only_artifact(
+    run: Run, metadata: ArtifactMetadata, device: torch.device, loss: Loss | None = None
+) -> Artifact:
+    """Return the artifact whose `detect` is `run`. loss: of the file; None for Lensbox's, if it has one."""
+    if loss is None and "loss" in metadata.methods:
+        loss = torch.ops.lensbox.masked_giou_loss
+    return Artifact(DetectOnlyMethods(run, metadata.canvas, device, loss, metadata.batch), metadata, device)
 
 
 def by_name(found: Sequence[Tensor], outputs: Sequence[str]) -> Mapping[str, Tensor]:

@@ -39,10 +39,13 @@ def rewritten(data: bytes, change: Change) -> bytes:
 
 
 def archive_of(entries: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return a sealed archive of (name, content) pairs, deflated."""
+    """Return a sealed archive of (name, content) pairs, deflated unless it is a program."""
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as new:
-        for name, value in entries:
+    pairs = list(entries)
+    # A program is read where its entries lie in the file.
+    is_program = any("/models/" in name for name, _ in pairs)
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED if is_program else zipfile.ZIP_DEFLATED) as new:
+        for name, value in pairs:
             new.writestr(name, value)
     return sealed_zip(content.getvalue())
 

@@ -1,6 +1,6 @@
-"""AOTInductor packages and ONNX files give the answers of the TorchScript file, in Python and C++.
+"""Programs, packages and ONNX files give the answers of the TorchScript file, in Python and C++.
 
-Both refuse a package for another machine and a changed ONNX model.
+Both refuse a package for another machine, a changed program and a changed ONNX model.
 """
 
 import json
@@ -27,6 +27,35 @@ from lensbox.runtime import load_artifact
 from lensbox.runtime.file.seal import sealed_onnx
 
 needs_onnxruntime = pytest.mark.onnx_runner
+
+
+def with_graph(old: bytes, new: bytes) -> Change:
+    """Return the change of a text in the graph of `detect`."""
+
+    def apply(entries: dict[str, bytes]) -> None:
+        (name,) = (name for name in entries if name.endswith("/models/detect.json"))
+        assert old in entries[name]
+        entries[name] = entries[name].replace(old, new)
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (with_graph(b'"schema_version": {"major": 8', b'"schema_version": {"major": 9'), "must be 8, got 9"),
+        (with_graph(b"ops.aten.sigmoid.", b"ops.aten.sigmoids."), "aten::sigmoids"),
+        (without("/models/loss.json"), "must be one of detect, got loss"),
+    ],
+)
+def test_cpp_refuses_a_program_that_it_cannot_compute(
+    change: Change, reason: str, program_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "changed.pt2"
+    path.write_bytes(rewritten(program_path.read_bytes(), change))
+    message = refusal(3, "selftest", "--artifact", path)
+    assert reason in message
+    assert "changed.pt2" in message
 
 
 def no_machine_code(entries: dict[str, bytes]) -> None:
@@ -177,7 +206,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return paths
 
 
-@pytest.fixture(params=["package_path", pytest.param("onnx_path", marks=pytest.mark.onnx_runner)])
+@pytest.fixture(
+    params=["program_path", "package_path", pytest.param("onnx_path", marks=pytest.mark.onnx_runner)]
+)
 def path(request: pytest.FixtureRequest) -> Path:
     path: Path = request.getfixturevalue(request.param)
     return path
@@ -206,10 +237,11 @@ def test_self_test(path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.usefixtures("new_gpu_float32")
 @pytest.mark.parametrize("dtype", ["float32", "tf32", "float16"])
-def test_on_a_gpu(detector: FaceDetector, tmp_path: Path, dtype: str) -> None:
-    """Compiled there, it finds the same as captured graphs, in Python and in C++."""
+@pytest.mark.parametrize("kind", ["program", "aoti"])
+def test_on_a_gpu(detector: FaceDetector, tmp_path: Path, kind: str, dtype: str) -> None:
+    """A program or package finds the same as its captured graphs, in Python and in C++."""
     path = tmp_path / "detector.pt2"
-    save_artifact(detector, path, 0.25, 0.4, kind="aoti", dtype=dtype, device="cuda")
+    save_artifact(detector, path, 0.25, 0.4, kind=kind, dtype=dtype, device="cuda")
     artifact = load_artifact(path, "cuda")
     assert artifact.self_test().passed
     canvases = torch.randint(0, 256, (5, 1, 256, 256), dtype=torch.uint8, device="cuda")

@@ -72,6 +72,7 @@ struct Compiled {
 
 enum class FileKind {
   kTorchScript,
+  kProgram,  // torch.export: detect and the loss as graphs
   kPackage,  // AOTInductor: detect as machine code
   kOnnx      // detect in operators of ONNX
 };

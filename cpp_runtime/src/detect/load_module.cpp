@@ -19,7 +19,7 @@ namespace {
 torch::jit::Module load_script(const std::filesystem::path& path, const ArtifactFile& file,
                                c10::Device device) {
   try {
-    torch::jit::Module module = torch::jit::load(reader_of(file.bytes), device);
+    torch::jit::Module module = torch::jit::load(reader_of(*file.bytes, file.bytes), device);
     module.eval();
     return module;
   } catch (const std::exception& error) {
@@ -34,6 +34,11 @@ std::shared_ptr<const Methods> load_methods(const std::filesystem::path& path, c
   const Metadata& metadata = file.metadata;
   if (metadata.file_kind == FileKind::kTorchScript) {
     return std::make_shared<ScriptMethods>(load_script(path, file, device));
+  }
+  if (metadata.file_kind == FileKind::kProgram) {
+    LossCode loss = has_loss(metadata) ? load_loss_graph(path, file.bytes, device) : LossCode();
+    return std::make_shared<DetectOnlyMethods>(load_detect_graph(path, file.bytes, device), metadata, device,
+                                               std::move(loss));
   }
   DetectCode detect = metadata.file_kind == FileKind::kOnnx
                           ? open_onnx_session(path, *file.bytes, metadata, at::get_num_threads())

@@ -32,19 +32,21 @@ constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
 
 class BytesReader : public caffe2::serialize::ReadAdapterInterface {
  public:
-  explicit BytesReader(std::shared_ptr<const std::string> bytes) : bytes_(std::move(bytes)) {}
+  BytesReader(std::string_view bytes, std::shared_ptr<const void> owner)
+      : bytes_(bytes), owner_(std::move(owner)) {}
 
-  size_t size() const override { return bytes_->size(); }
+  size_t size() const override { return bytes_.size(); }
 
   size_t read(uint64_t position, void* buffer, size_t count, const char* /*what*/) const override {
-    if (position >= bytes_->size()) return 0;
-    const size_t available = std::min<size_t>(count, bytes_->size() - position);
-    std::memcpy(buffer, bytes_->data() + position, available);
+    if (position >= bytes_.size()) return 0;
+    const size_t available = std::min<size_t>(count, bytes_.size() - position);
+    std::memcpy(buffer, bytes_.data() + position, available);
     return available;
   }
 
  private:
-  std::shared_ptr<const std::string> bytes_;
+  std::string_view bytes_;
+  std::shared_ptr<const void> owner_;
 };
 
 // Say what a file is that is neither an archive nor an ONNX model, for files that people confuse with
@@ -89,7 +91,9 @@ std::set<std::string> names_in(const fs::path& path, Archive& archive, std::stri
 }
 
 FileKind kind_of(const fs::path& path, const std::set<std::string>& names) {
-  if (names.contains(kPackageMark)) return FileKind::kPackage;
+  if (names.contains(kPackageMark)) {
+    return names.contains("models/detect.json") ? FileKind::kProgram : FileKind::kPackage;
+  }
   // torch.save writes the same kind of archive, but only TorchScript has a record of constants.
   if (names.contains("data.pkl") && names.contains("constants.pkl")) return FileKind::kTorchScript;
   fail_artifact(path, "is not a TorchScript file: it holds no code (was it written by torch.save?)");
@@ -97,7 +101,7 @@ FileKind kind_of(const fs::path& path, const std::set<std::string>& names) {
 
 void read_archive(const fs::path& path, ArtifactFile& file) {
   try {
-    Archive archive(reader_of(file.bytes));
+    Archive archive(reader_of(*file.bytes, file.bytes));
     const std::set<std::string> names = names_in(path, archive, *file.bytes);
     const FileKind kind = kind_of(path, names);
     if (!names.contains(kMetadata)) fail_artifact(path, kNoMetadata);
@@ -142,8 +146,9 @@ std::string read_bytes(const fs::path& path) {
 
 }  // namespace
 
-std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::shared_ptr<const std::string> bytes) {
-  return std::make_shared<BytesReader>(std::move(bytes));
+std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::string_view bytes,
+                                                                   std::shared_ptr<const void> owner) {
+  return std::make_shared<BytesReader>(bytes, std::move(owner));
 }
 
 ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::path>& public_key) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace caffe2::serialize {
 class ReadAdapterInterface;
@@ -25,7 +26,8 @@ struct ArtifactFile {
 ArtifactFile read_artifact_file(const std::filesystem::path& path,
                                 const std::optional<std::filesystem::path>& public_key);
 
-// Return a reader of the bytes for torch.
-std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::shared_ptr<const std::string> bytes);
+// Return a reader of the bytes for torch. owner: keeps the bytes alive.
+std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::string_view bytes,
+                                                                   std::shared_ptr<const void> owner);
 
 }  // namespace lensbox

@@ -53,8 +53,10 @@ std::vector<std::string> output_names(const Metadata& metadata) {
   return names;
 }
 
-DetectOnlyMethods::DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device)
+DetectOnlyMethods::DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device,
+                                     LossCode loss)
     : run_(std::move(run)),
+      loss_(std::move(loss)),
       device_(device),
       canvas_(metadata.reading.canvas),
       batch_(metadata.batch),
@@ -83,6 +85,7 @@ c10::IValue DetectOnlyMethods::call(const std::string& name, std::vector<c10::IV
   }
   if (name == "restore") return call_op("lensbox::restore_boxes", tensor(0), tensor(1));
   if (name == "restore_points") return call_op("lensbox::restore_points", tensor(0), tensor(1));
+  if (name == "loss" && loss_) return loss_(tensor(0), tensor(1));
   if (name == "loss") return call_op("lensbox::masked_giou_loss", tensor(0), tensor(1), c10::IValue(), 1e-7);
   const auto found = detect(tensor(0), arguments.at(1).toDouble(), arguments.at(2).toDouble());
   if (name == "detect_named") return detect_named(found);

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,7 +39,7 @@ class ScriptMethods final : public Methods {
   torch::jit::Module module_;
 };
 
-// Return whether there is a loss. TorchScript files always have one; files of the other kinds lack a loss of
+// Return whether there is a loss. TorchScript files always have one; packages and ONNX files lack a loss of
 // the detector's own.
 bool has_loss(const Metadata& metadata);
 
@@ -49,6 +50,15 @@ std::vector<std::string> output_names(const Metadata& metadata);
 // in the order of output_names. Called from several threads at once.
 using DetectCode = std::function<std::vector<at::Tensor>(const at::Tensor& canvases, double score_threshold,
                                                          double iou_threshold)>;
+
+// A loss of predictions and targets, [N, 4] or [B, N, 4], which autograd can follow.
+using LossCode = std::function<at::Tensor(const at::Tensor& predictions, const at::Tensor& targets)>;
+
+// Return the graphs of a program in the bytes of an artifact. Throws ArtifactError, naming the artifact.
+DetectCode load_detect_graph(const std::filesystem::path& artifact, std::shared_ptr<const std::string> bytes,
+                             c10::Device device);
+LossCode load_loss_graph(const std::filesystem::path& artifact, std::shared_ptr<const std::string> bytes,
+                         c10::Device device);
 
 // Return the compiled code of detect in an AOTInductor package, `bytes`, that was compiled for this machine.
 // Throws ArtifactError, naming the artifact.
@@ -64,15 +74,16 @@ DetectCode load_package(const std::filesystem::path& artifact, std::string_view 
 DetectCode open_onnx_session(const std::filesystem::path& artifact, std::string_view model,
                              const Metadata& metadata, int threads);
 
-// The methods of a file that contains only detect: a package or an ONNX file. All other methods are Lensbox's
-// own, the same that the export gives to a detector without its own. A custom loss is not available.
+// The methods of a file that contains only detect, a package or an ONNX file, or beside it a loss, a program.
+// All other methods are Lensbox's own, the same that the export gives to a detector without its own.
 //
 // The code in the file checks nothing: canvases must be uint8 [B, c, h, w] on the device, with B of at
 // least 1. If the code takes batches of one size only, batches are cut, and the last one is filled with
 // black.
 class DetectOnlyMethods final : public Methods {
  public:
-  DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device);
+  // loss: of the file; none for Lensbox's.
+  DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device, LossCode loss = {});
 
   bool has(const std::string& name) const override;
   c10::IValue call(const std::string& name, std::vector<c10::IValue> arguments) const override;
@@ -86,6 +97,7 @@ class DetectOnlyMethods final : public Methods {
   c10::IValue detect_named(const std::vector<at::Tensor>& found) const;
 
   DetectCode run_;
+  LossCode loss_;
   c10::Device device_;
   Canvas canvas_;
   int64_t batch_;

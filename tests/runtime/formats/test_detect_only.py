@@ -15,9 +15,9 @@ from lensbox.runtime import Artifact, load_artifact
 LOW = 0.05  # a score threshold at which the small detector finds something in every picture
 
 
-@pytest.fixture(scope="module", params=["onnx_path", "package_path"])
+@pytest.fixture(scope="module", params=["onnx_path", "package_path", "program_path"])
 def path(request: pytest.FixtureRequest) -> Path:
-    """An ONNX file and a package of machine code."""
+    """An ONNX file, a package of machine code, and a program."""
     path: Path = request.getfixturevalue(request.param)
     return path
 

@@ -1,0 +1,147 @@
+#include "model/program.h"
+
+#include <ATen/ATen.h>
+#include <ATen/ScalarOps.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/InferenceMode.h>
+#include <lensbox/error.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "file/errors.h"
+#include "model/machine.h"
+#include "model/op_library.h"
+
+namespace lensbox {
+namespace {
+
+using GraphValues = std::vector<c10::IValue>;
+
+// Return a value as the op takes it: a number as a tensor, or an integer as a float.
+c10::IValue as_type(const c10::Type& type, const GraphItem& item, const GraphValues& values) {
+  const c10::IValue& value = item.is_constant() ? item.constant : values[item.value];
+  if (!value.isScalar()) return value;
+  if (type.kind() == c10::TypeKind::FloatType) return value.toScalar().toDouble();
+  if (type.kind() != c10::TypeKind::TensorType) return value;
+  at::Tensor tensor = c10::scalar_to_tensor(value.toScalar());
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);  // whose dtype gives way to other tensors' dtypes
+  return tensor;
+}
+
+void call_node(const GraphNode& node, GraphValues& values) {
+  GraphValues stack = node.arguments;
+  for (const GraphArgument& argument : node.filled) {
+    stack[argument.position] = filled_argument(argument, values);
+  }
+  if (node.op) {
+    node.op->callBoxed(stack);
+  } else {
+    stack = {(*node.number_op)(stack.front(), stack.back())};
+  }
+  for (size_t i = 0; i < node.results.size(); ++i) {
+    const auto& places = node.results[i];
+    if (!node.is_list[i]) {
+      values[places[0]] = std::move(stack.at(i));
+      continue;
+    }
+    const auto list = stack.at(i).toTensorVector();
+    TORCH_CHECK(list.size() == places.size(), "must give ", places.size(), " tensors, got ", list.size());
+    std::ranges::for_each(places, [&, next = list.begin()](int place) mutable { values[place] = *next++; });
+  }
+  for (const int value : node.dropped) {
+    values[value] = {};
+  }
+}
+
+}  // namespace
+
+c10::TypePtr without_optional(const c10::TypePtr& type) {
+  const auto optional = type->cast<c10::OptionalType>();
+  return optional ? optional->getElementType() : type;
+}
+
+c10::IValue filled_argument(const GraphArgument& argument, const GraphValues& values) {
+  const c10::TypePtr type = without_optional(argument.type);
+  const auto list_type = type->cast<c10::ListType>();
+  if (!list_type) return as_type(*type, argument.items[0], values);
+  c10::impl::GenericList list(list_type->getElementType());
+  const c10::TypePtr element = without_optional(list_type->getElementType());
+  for (const GraphItem& item : argument.items) {
+    list.push_back(as_type(*element, item, values));
+  }
+  return list;
+}
+
+std::vector<at::Tensor> Program::run(const std::vector<at::Tensor>& inputs) const {
+  return graph_->run(inputs);
+}
+
+std::vector<at::Tensor> Program::Graph::run(const std::vector<at::Tensor>& given) const {
+  check(given);
+  const c10::InferenceMode inference_mode;
+  const c10::DeviceGuard on_device(device);
+  GraphValues values(given.begin(), given.end());
+  values.resize(value_count);
+  for (const GraphNode& node : nodes) {
+    try {
+      call_node(node, values);
+    } catch (c10::Error& error) {
+      error.add_context("in the node " + node.name);
+      throw;
+    }
+  }
+  std::vector<at::Tensor> results;
+  for (const GraphItem& item : outputs) {
+    results.push_back(as_type(*c10::TensorType::get(), item, values).toTensor());
+  }
+  return results;
+}
+
+void Program::Graph::check(const std::vector<at::Tensor>& given) const {
+  if (given.size() != inputs.size()) {
+    throw InputError(c10::str("inputs must be ", inputs.size(), " tensors, got ", given.size()));
+  }
+  std::vector<int64_t> chosen(free_sizes.size(), -1);  // by the first input that has the size
+  const auto fits = [&](int64_t rule, int64_t size) {
+    if (rule >= 0) return size == rule;
+    int64_t& free = chosen[-1 - rule];
+    if (free < 0) free = size;
+    return size == free && size >= free_sizes[-1 - rule].least && size <= free_sizes[-1 - rule].most;
+  };
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto& [name, dtype, sizes] = inputs[i];
+    const at::Tensor& tensor = given[i];
+    if (tensor.defined() && tensor.scalar_type() == dtype &&
+        std::ranges::equal(sizes, tensor.sizes(), fits)) {
+      continue;
+    }
+    std::vector<std::string> wanted;
+    for (const int64_t size : sizes) {
+      wanted.push_back(size >= 0 ? std::to_string(size) : free_sizes[-1 - size].name);
+    }
+    throw InputError(c10::str(
+        "inputs[", i, "] (", name, ") must be ", c10::toString(dtype), " [", joined(wanted), "], got ",
+        tensor.defined() ? c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes()) : "none"));
+  }
+}
+
+Program Program::load(const std::filesystem::path& file, const ProgramOptions& options) {
+  const c10::Device device = parse_device(options.device);
+  open_op_libraries(options.op_libraries);
+  std::error_code error;
+  const auto size = std::filesystem::file_size(file, error);
+  if (error) fail_artifact(file, error.message());
+  if (size == 0 || size > uint64_t{INT64_MAX}) fail_artifact(file, "is empty");
+  at::Tensor bytes;
+  try {
+    // Private: a write to a weight changes this process alone.
+    bytes = at::from_file(file.string(), /*shared=*/false, static_cast<int64_t>(size), at::kByte);
+  } catch (const c10::Error& reason) {
+    fail_artifact(file, "cannot be read:\n" + torch_message(reason));
+  }
+  return read_program(file, bytes, options.graph, device);
+}
+
+}  // namespace lensbox

@@ -1,0 +1,86 @@
+#pragma once
+
+// A loaded graph of torch.export: program_reader.cpp makes it, program.cpp runs it.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/Device.h>
+#include <lensbox/torch/program.h>
+
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/program_numbers.h"
+
+namespace lensbox {
+
+// A value of a run by its number (first the inputs, then the results of the nodes), or a constant, such as a
+// weight.
+struct GraphItem {
+  int value = -1;  // -1: a constant
+  c10::IValue constant;
+
+  bool is_constant() const { return value < 0; }
+};
+
+// An argument that needs values of the run.
+struct GraphArgument {
+  size_t position;
+  c10::TypePtr type;  // as the op declares it
+  std::vector<GraphItem> items;
+};
+
+// A call of an operator, or a calculation with sizes.
+struct GraphNode {
+  std::string name;
+  std::optional<c10::OperatorHandle> op;
+  const NumberOp* number_op = nullptr;
+  std::vector<c10::IValue> arguments;  // with gaps for `filled`
+  std::vector<GraphArgument> filled;
+  std::vector<std::vector<int>> results;  // values of each result: one, or those of a list
+  std::vector<bool> is_list;              // of each result
+  std::vector<int> dropped;               // values that no later node needs
+};
+
+struct GraphInput {
+  std::string name;
+  at::ScalarType dtype;
+  std::vector<int64_t> sizes;  // -1 - i: the free size i of the graph
+};
+
+struct FreeSize {
+  std::string name;
+  int64_t least = 0;
+  int64_t most = std::numeric_limits<int64_t>::max();
+};
+
+class Program::Graph {
+ public:
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& given) const;
+
+  c10::Device device = at::kCPU;
+  std::vector<GraphInput> inputs;
+  std::vector<FreeSize> free_sizes;
+  std::vector<GraphNode> nodes;
+  std::vector<GraphItem> outputs;
+  size_t value_count = 0;
+
+ private:
+  void check(const std::vector<at::Tensor>& given) const;
+};
+
+// Return a type without optional.
+c10::TypePtr without_optional(const c10::TypePtr& type);
+
+// Return an argument from the values of a run: numbers become tensors and floats where the op wants them.
+c10::IValue filled_argument(const GraphArgument& argument, const std::vector<c10::IValue>& values);
+
+// Load a graph from an archive in memory, whose operators are registered already. bytes: uint8 [n] on the
+// CPU, which the weights share. Throws ArtifactError, naming the file.
+Program read_program(const std::filesystem::path& file, const at::Tensor& bytes, const std::string& graph,
+                     c10::Device device);
+
+}  // namespace lensbox

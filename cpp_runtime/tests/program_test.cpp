@@ -1,0 +1,139 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <lensbox/torch/program.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+
+#include "helpers.h"
+#include "model/program_numbers.h"
+
+namespace {
+
+using lensbox::Program;
+
+// tests/helpers/small_program.py has the network.
+std::vector<std::filesystem::path> program_files() {
+  const std::filesystem::directory_iterator files(LENSBOX_PROGRAMS);
+  return {begin(files), end(files)};
+}
+
+std::string content_of(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::string replaced(std::string text, const std::string& old, const std::string& by) {
+  const size_t position = text.find(old);
+  EXPECT_NE(position, std::string::npos) << old;
+  EXPECT_EQ(old.size(), by.size());
+  return text.replace(position, old.size(), by);
+}
+
+at::Tensor numbered(const std::vector<int64_t>& sizes, double start) {
+  int64_t count = 1;
+  for (const int64_t size : sizes) {
+    count *= size;
+  }
+  return at::arange(count, at::kDouble).mul(0.7).add(start).sin().to(at::kFloat).reshape(sizes);
+}
+
+// Compute the small network without its file.
+std::vector<at::Tensor> expected(const at::Tensor& x) {
+  const at::Tensor y = at::relu(at::conv2d(x, numbered({4, 3, 3, 3}, 0), numbered({4}, 1)));
+  const at::Tensor scale = at::tensor({0.25, 4.0}, at::kFloat).reshape({2, 1, 1});
+  const at::Tensor mixed = y.narrow(1, 0, 2) * scale - 0.5 * y.narrow(1, 2, 2).clamp_max(1);
+  const int64_t rows = mixed.size(0) * mixed.size(2);
+  return {mixed.mean({2, 3}), mixed.transpose(1, 2).reshape({rows, -1}).sum(1) + at::arange(rows)};
+}
+
+using ProgramFile = TemporaryFolder;
+
+TEST(Program, OfEveryTorchComputesForAllSizes) {
+  ASSERT_FALSE(program_files().empty());
+  for (const auto& file : program_files()) {
+    const Program program = Program::load(file);
+    for (const auto& sizes : {std::vector<int64_t>{1, 3, 8, 9}, {2, 3, 8, 9}, {5, 3, 8, 9}}) {
+      const at::Tensor x = numbered(sizes, 3);
+      const auto found = program.run({x});
+      const auto wanted = expected(x);
+      ASSERT_EQ(found.size(), 2U);
+      EXPECT_TRUE(at::allclose(found[0], wanted[0], 1e-5, 1e-6)) << file;
+      EXPECT_TRUE(at::allclose(found[1], wanted[1], 1e-5, 1e-5)) << file;
+    }
+  }
+}
+
+TEST(Program, RefusesOtherInputs) {
+  const Program program = Program::load(program_files().at(0));
+  const auto run = [&](std::vector<at::Tensor> inputs) { return [&, inputs] { program.run(inputs); }; };
+  expect_error<lensbox::InputError>(run({}), {"must be 1 tensors, got 0"});
+  expect_error<lensbox::InputError>(run({at::zeros({1, 3, 8, 9}, at::kLong)}),
+                                    {"inputs[0] (x)", "Float", "Long"});
+  for (const auto& sizes : {std::vector<int64_t>{3, 8, 9}, {1, 4, 8, 9}, {65, 3, 8, 9}, {1, 3, 8, 8}}) {
+    expect_error<lensbox::InputError>(run({at::zeros(sizes)}), {"inputs[0] (x)", ", 3, "});
+  }
+}
+
+TEST_F(ProgramFile, IsRefusedForWhatItCannotCompute) {
+  const std::string good = content_of(program_files().at(0));
+  const auto refusal = [&](const std::string& bytes, const char* reason) {
+    const auto file = write("changed.pt2", bytes);
+    expect_error<lensbox::ArtifactError>([&] { Program::load(file); }, {"changed.pt2", reason});
+  };
+  refusal(replaced(good, "\"major\": 8", "\"major\": 9"), "must be 8, got 9");
+  refusal(replaced(good, "ops.aten.conv2d", "ops.aten.conv9d"), "aten::conv9d is not registered");
+  refusal(replaced(good, "_operator.mul", "_operator.xor"), "_operator.xor");
+  refusal(replaced(good, "torch.ops.aten.conv2d.default", "torch.ops.higher_order_cond29"), "subgraphs");
+  refusal(replaced(good, "\"as_ints\"", "\"as_what\""), "as_wha");
+  refusal(replaced(good, "user_output", "user_change"), "user_change");
+  refusal(replaced(good, "\"as_int\": 27}", "\"as_int\": 99}"), "must have");
+  refusal("PK", "cannot be run as a program");
+  refusal("", "is empty");
+  expect_error<lensbox::ArtifactError>([&] { Program::load(folder_); }, {folder_.c_str()});
+  const auto file = write("good.pt2", good);
+  expect_error<lensbox::ArtifactError>([&] { Program::load(file, {.graph = "loss"}); },
+                                       {"must be one of model"});
+}
+
+// The graph's own bytes change, so that the reader gets past the archive.
+TEST_F(ProgramFile, ThatIsDamagedNeverCrashes) {
+  const std::string good = content_of(program_files().at(0));
+  std::mt19937 random(1);
+  const at::Tensor x = numbered({2, 3, 8, 9}, 3);
+  const char* const count = std::getenv("LENSBOX_DAMAGED_PROGRAMS");
+  const int files = count == nullptr ? 100 : std::stoi(count);
+  int refused = 0;
+  for (int i = 0; i < files; ++i) {
+    std::string bytes = good;
+    for (unsigned change = 0; change <= random() % 3; ++change) {
+      char& byte = bytes[random() % bytes.size()];
+      byte = random() % 2 == 0 ? static_cast<char>(byte ^ (1 << random() % 8)) : "09[]{}\",sf"[random() % 10];
+    }
+    try {
+      Program::load(write("damaged.pt2", bytes)).run({x});
+    } catch (const std::exception&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, files / 10);
+}
+
+TEST(NumberOps, CalculateAsPythonDoes) {
+  const auto calculate = [](const char* name, c10::IValue a, c10::IValue b) {
+    return (*lensbox::find_number_op(name))(a, b);
+  };
+  EXPECT_EQ(calculate("_operator.floordiv", -7, 2).toInt(), -4);
+  EXPECT_EQ(calculate("_operator.mod", -7, 2).toInt(), 1);
+  EXPECT_EQ(calculate("_operator.truediv", 7, 2).toDouble(), 3.5);
+  EXPECT_EQ(calculate("_operator.mul", 7, 0.5).toDouble(), 3.5);
+  EXPECT_EQ(calculate("math.trunc", -3.5, -3.5).toInt(), -3);
+  EXPECT_TRUE(calculate("_operator.le", 2, 2).toBool());
+  EXPECT_THROW(calculate("_operator.floordiv", 1, 0), c10::Error);
+  EXPECT_EQ(lensbox::find_number_op("_operator.xor"), nullptr);
+}
+
+}  // namespace

@@ -1,0 +1,146 @@
+"""Exported programs: `detect` and the loss as graphs of torch.export, for any machine."""
+
+import contextlib
+import copy
+import io
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx
+from torch.export import Dim, ExportedProgram
+
+from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace, trace_detect
+from lensbox.export.detector.own_methods import methods_left_behind, needed_ops
+from lensbox.export.detector.reduced import REDUCED, in_precision
+from lensbox.export.detector.wrapper import methods_of
+from lensbox.export.formats.graph_passes import fold_batch_norms
+from lensbox.export.plan import Built, Plan
+from lensbox.export.verify.precision import OperandRounding
+from lensbox.model import Detector
+from lensbox.model.protocol_check import Answer
+from lensbox.runtime.file.archive import LOSS, MODEL
+from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata, Canvas
+from lensbox.runtime.file.seal import sealed_zip
+from lensbox.runtime.formats.detect_only import DetectOnlyMethods, in_batches
+from lensbox.runtime.formats.program import DetectProgram
+
+_logger = logging.getLogger(__name__)
+
+# Entries of nodes that hold lines and paths of this machine.
+_NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
+
+
+def build(plan: Plan) -> Built:
+    """Make the graphs of `detect` and of the loss with its gradient.
+
+    Raises ArtifactError if torch.export cannot make the graph of `detect`, or if the detector's `preprocess`
+    or `restore` differs from Lensbox's. A loss of the detector's own without a graph is left out.
+    """
+    own = methods_left_behind(plan.network, "a program")
+    options = plan.options
+    graphs = {MODEL: _detect_graph(plan)}
+    left_behind: list[str] = []
+    try:
+        graphs[LOSS] = _loss_graph(plan.network)
+    except Exception as error:  # whatever the user's code and the tracer raise
+        if not own:
+            raise
+        _logger.warning(
+            "the file holds no loss, as torch.export cannot make its graph: %s", innermost_reason(error)
+        )
+        left_behind = own
+    detect = _detect_of(plan, graphs[MODEL]) if options.dtype != "float32" else None
+    converted = None
+    if detect is not None and options.dtype in REDUCED:
+        spec = plan.detector.specification
+        canvas = Canvas(spec.height, spec.width, spec.channels, spec.fill)
+        converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
+    called = [schema for graph in graphs.values() for schema in custom_ops(graph.graph_module)]
+    return Built(
+        pack=lambda metadata: _pack(graphs, metadata),
+        methods=tuple(name for name in methods_of(plan.detector) if name not in left_behind),
+        detect=detect,
+        ops=needed_ops(called, left_behind or own),
+        devices=("cpu", "cuda"),
+        converted=converted,
+        batch=plan.batch,
+    )
+
+
+def _detect_graph(plan: Plan) -> ExportedProgram:
+    """Return the graph of `detect` with folded batch norms and, if the detector allows it, weights in
+    channels-last layout, in which oneDNN and cuDNN compute."""
+    network = in_precision(plan.network, plan.options.dtype)
+    cpu = torch.device("cpu")
+    program = trace_detect(network, plan.thresholds, cpu, plan.batch, torch.float64)
+    module = program.module(check_guards=False)  # a copy for the passes
+    assert isinstance(module, fx.GraphModule)
+    fold_batch_norms(module)
+    canvases = program.example_inputs[0][0]
+    for layout in (torch.channels_last, torch.contiguous_format):
+        module.to(memory_format=layout)  # type: ignore[call-overload]  # (torch's stub lacks this form)
+        try:
+            return trace(module, canvases, plan.thresholds, plan.batch is None, torch.float64)
+        except ArtifactError:  # the code takes views of results, for example
+            if layout is torch.contiguous_format:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _loss_graph(detector: Detector) -> ExportedProgram:
+    """Return the graph of loss and gradient. Inputs: float64 [B, N, 4] twice, of any B and N."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    loss = cast(Any, detector).loss if hasattr(detector, "loss") else torch.ops.lensbox.masked_giou_loss
+
+    def both(predictions: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        with torch.enable_grad():
+            leaf = predictions.detach().requires_grad_()
+            value = loss(leaf, targets)
+            gradients = torch.autograd.grad(value.sum(), leaf) if value.requires_grad else ()
+        return value.detach(), *gradients
+
+    boxes = torch.tensor([0.0, 1.0, 2.0, 4.0], dtype=torch.float64).repeat(2, 3, 1)
+    examples = boxes, boxes + 1.0
+    graph = make_fx(both, tracing_mode="symbolic")(*examples)
+    sizes = {0: Dim("batch"), 1: Dim("boxes")}
+    with quiet_export():
+        return torch.export.export(graph, examples, dynamic_shapes=(sizes, sizes), strict=False)
+
+
+def _pack(graphs: dict[str, ExportedProgram], metadata: ArtifactMetadata) -> bytes:
+    """Return the sealed archive, without what a run does not need: examples, and paths of this machine."""
+    from torch.export.pt2_archive._package import package_pt2
+
+    content = io.BytesIO()
+    for program in graphs.values():
+        program.example_inputs = None
+        for node in list(program.graph.nodes):
+            for note in _NOTES:
+                node.meta.pop(note, None)
+            if node.target is torch.ops.aten._assert_tensor_metadata.default:  # names the device of the trace
+                program.graph.erase_node(node)
+        program.graph_module.recompile()
+    with quiet_export():
+        # torch looks for weights that share memory, and knows contiguous ones only.
+        warnings.filterwarnings("ignore", "No complete tensor found in the group", UserWarning)
+        package_pt2(content, exported_programs=graphs, extra_files={METADATA_FILE: metadata.to_json()})
+    return sealed_zip(content.getvalue())
+
+
+def _detect_of(plan: Plan, graph: ExportedProgram) -> Callable[[Tensor, float, float], Answer]:
+    """Return `detect` in the plan's precision on its device. On the CPU, TF32 is imitated."""
+    device, is_tf32 = plan.device, plan.options.dtype == "tf32"
+    run = in_batches(DetectProgram(copy.deepcopy(graph), device, plan.outputs).run, plan.batch)
+
+    def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+        imitation = OperandRounding() if is_tf32 and device.type == "cpu" else contextlib.nullcontext()
+        with torch.inference_mode(), imitation:
+            found = run(canvases.to(device), score_threshold, iou_threshold)
+            return {name: value.cpu() for name, value in found.items()}
+
+    return detect

@@ -1,0 +1,85 @@
+"""The command `run` computes any program of torch.export, with inputs and outputs as .npy."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from runner_answers import answer, refusal
+from small_program import SmallNetwork
+from torch import Tensor, nn
+
+PROGRAMS = Path(__file__).resolve().parents[2] / "cpp_runtime" / "tests" / "programs"
+
+
+def computed(
+    program: Path, inputs: list[Tensor], count: int, tmp_path: Path, *options: str
+) -> list[np.ndarray]:
+    """Return the outputs of the runner."""
+    files = [tmp_path / f"in{index}.npy" for index in range(len(inputs))]
+    for file, value in zip(files, inputs, strict=True):
+        np.save(file, value.numpy())
+    written = [tmp_path / f"out{index}.npy" for index in range(count)]
+    document = answer("run", "--program", program, "--input", *files, "--output", *written, *options)
+    arrays = [np.load(file) for file in written]
+    assert [entry["shape"] for entry in document["outputs"]] == [list(array.shape) for array in arrays]
+    return arrays
+
+
+@pytest.mark.parametrize("program", sorted(PROGRAMS.iterdir()), ids=lambda path: path.stem)
+def test_programs_of_every_torch_compute_what_python_does(program: Path, tmp_path: Path) -> None:
+    x = torch.rand(3, 3, 8, 9, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = SmallNetwork().eval()(x)
+        loaded = torch.export.load(program).module()(x)
+    for found, python, wanted in zip(computed(program, [x], 2, tmp_path), loaded, expected, strict=True):
+        torch.testing.assert_close(torch.from_numpy(found), wanted)
+        torch.testing.assert_close(python, wanted)
+
+
+class Kinds(nn.Module):
+    """Arguments of further kinds: None in lists, strings, infinity, memory formats, numbers for tensors."""
+
+    def forward(self, x: Tensor, index: Tensor) -> tuple[Tensor, ...]:
+        picked = x[:, index]
+        filled = x.masked_fill(x < 0.5, -torch.inf).amax(-1)
+        laid = x[None].contiguous(memory_format=torch.channels_last)
+        padded = nn.functional.conv2d(laid, torch.ones(2, 2, 3, 3), padding="same")
+        return picked, filled, padded, torch.where(x > 0.5, x, 0), torch.arange(x.shape[0]) * 2, x.half()
+
+
+def test_arguments_of_many_kinds(tmp_path: Path) -> None:
+    inputs = torch.rand(2, 4, 5), torch.tensor([3, 0])
+    program = tmp_path / "kinds.pt2"
+    torch.export.save(torch.export.export(Kinds(), inputs), program)
+    expected = Kinds()(*inputs)
+    for found, wanted in zip(computed(program, list(inputs), 6, tmp_path), expected, strict=True):
+        torch.testing.assert_close(torch.from_numpy(found), wanted)
+
+
+def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
+    program, x, y = PROGRAMS / "torch-2.13.pt2", tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(x, np.zeros((1, 3, 8, 9), np.float32))
+    run = ["run", "--program", program, "--input"]
+    assert "outputs, got 1" in refusal(2, *run, x, "--output", y)
+    np.save(x, np.zeros((1, 3, 8, 9), np.int32))
+    assert "inputs[0] (x) must be Float" in refusal(4, *run, x)
+    for value in (np.zeros((2, 2), ">f4"), np.asfortranarray(np.zeros((2, 3)))):
+        np.save(x, value)
+        assert "x.npy must hold little-endian numbers in C order" in refusal(4, *run, x)
+    x.write_bytes(x.read_bytes()[:100])
+    assert "x.npy must" in refusal(4, *run, x)
+    assert "none.npy no such file" in refusal(4, *run, tmp_path / "none.npy")
+    assert "none.pt2" in refusal(3, "run", "--program", tmp_path / "none.pt2")
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(tmp_path: Path) -> None:
+    """A program that a CPU exported moves its weights and constants."""
+    x = torch.rand(2, 3, 8, 9)
+    for found, wanted in zip(
+        computed(PROGRAMS / "torch-2.13.pt2", [x], 2, tmp_path, "--device", "cuda"),
+        SmallNetwork().eval()(x),
+        strict=True,
+    ):
+        torch.testing.assert_close(torch.from_numpy(found), wanted.detach(), rtol=1e-4, atol=1e-4)

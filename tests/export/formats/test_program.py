@@ -1,0 +1,67 @@
+"""Programs hold the loss with its gradient, and nothing of the machine that made them."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from user_detectors import Brightest, LosingItsOwnWay
+
+from lensbox.export.options import output_paths
+from lensbox.export.pipeline import save_artifact
+from lensbox.runtime import load_artifact
+
+BOXES = torch.tensor([[[1.0, 2, 5, 9], [0, 0, 8, 8]], [[3, 4, 9, 9], [2, 2, 3, 3]]])
+
+
+class LosingUnseen(Brightest):
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        distance = (predictions - targets).abs()
+        return distance.mean() if float(distance.max()) > 3 else distance.sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("detector", [Brightest(), LosingItsOwnWay()])
+def test_holds_the_loss_and_its_gradient(detector: Brightest, dtype: torch.dtype, tmp_path: Path) -> None:
+    path = tmp_path / "detector.pt2"
+    save_artifact(detector, path, kind="program")
+    artifact = load_artifact(path)
+    loss = getattr(detector, "loss", torch.ops.lensbox.masked_giou_loss)
+    for boxes in (BOXES.to(dtype), BOXES[0].to(dtype), BOXES[:1, :1].to(dtype)):
+        leaf = boxes.clone().requires_grad_()
+        expected = loss(leaf, boxes + 1.5)
+        (gradient,) = torch.autograd.grad(expected, leaf)
+        value, found = artifact.loss_and_gradient(boxes, boxes + 1.5)
+        assert value == pytest.approx(expected.item(), rel=1e-6)
+        assert found is not None
+        assert found.dtype == dtype
+        torch.testing.assert_close(found, gradient, rtol=1e-5, atol=1e-7)
+        assert artifact.loss(boxes, boxes + 1.5) == pytest.approx(value, rel=1e-6)
+
+
+def test_leaves_out_a_loss_without_a_graph(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "detector.pt2"
+    metadata = save_artifact(LosingUnseen(), path, kind="program")
+    assert "loss" not in metadata.methods
+    assert "holds no loss" in caplog.text
+    with pytest.raises(ValueError, match="loss must be computed"):
+        load_artifact(path).loss(BOXES, BOXES)
+
+
+def test_names_no_file_of_this_machine_and_folds_batch_norms(program_path: Path) -> None:
+    with zipfile.ZipFile(io.BytesIO(program_path.read_bytes())) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("models/detect.json"))
+        graph = archive.read(name)
+        everything = b"".join(archive.read(entry) for entry in archive.namelist())
+    assert b"aten.conv2d" in graph
+    assert b"aten.batch_norm" not in graph
+    assert b"_assert_tensor_metadata" not in graph
+    assert str(Path(torch.__file__).parent).encode() not in everything
+    assert str(Path(__file__).parents[3]).encode() not in everything
+
+
+def test_two_formats_of_one_suffix_are_refused() -> None:
+    with pytest.raises(Exception, match="one suffix, got program, aoti"):
+        output_paths(None, ["program", "aoti"])
