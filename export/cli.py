@@ -81,9 +81,9 @@ def _pixels(text: str) -> float:
     default=("torchscript",),
     callback=_formats,
     metavar="NAME",
-    help="torchscript: all methods, for every runtime of Lensbox. aoti: only detect, compiled for this "
-    "machine and --device. onnx: only detect, in standard operators. Separate several formats with commas, "
-    "or repeat the option (docs/formats.md).",
+    help="torchscript: all methods, for every runtime of Lensbox. program: detect and the loss as "
+    "graphs, for any device. aoti: only detect, compiled for this machine and --device. onnx: only detect, "
+    "in standard operators. Separate several formats with commas, or repeat the option (docs/formats.md).",
 )
 @click.option(
     "--trace/--no-trace",

@@ -52,7 +52,7 @@ def save_artifact(
 ) -> ArtifactMetadata:
     """Write a detector as an artifact, a file with metadata and a self-test; return the metadata.
 
-    kind: the format: "torchscript", "aoti" or "onnx". options: fields of `ExportOptions`. The file is written
+    kind: the format: a name in `options.FORMATS`. options: fields of `ExportOptions`. The file is written
     only after it was loaded, passed its self-test and found the same as the detector. Raises ArtifactError if
     the detector breaks the protocol, the format cannot express the detector, or the file finds other things;
     InputError for weights that are not finite, OSError if the file cannot be written, and ValueError for

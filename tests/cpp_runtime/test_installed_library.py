@@ -79,6 +79,24 @@ def test_tensors_go_in_and_out(examples: Path, random_path: Path) -> None:
     assert re.match(r"boxes \[2, \d+, 4\] on cpu, of which count \d+\n", printed)
 
 
+def test_a_network_of_torch_export_runs(examples: Path, tmp_path: Path) -> None:
+    """The program of docs/programs.md, which is the example."""
+    (block,) = (
+        block
+        for block in read_blocks("docs/programs.md", "A network of torchvision in C++")
+        if block.language == "cpp"
+    )
+    assert block.text.strip() == (REPOSITORY / "examples/cpp/run_program.cpp").read_text().strip()
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, 32), torch.nn.Flatten(), torch.nn.LazyLinear(5))
+    picture = torch.zeros(2, 3, 224, 224)
+    network(picture)
+    sizes = ({0: torch.export.Dim("batch")},)
+    torch.export.save(torch.export.export(network, (picture,), dynamic_shapes=sizes), tmp_path / "net.pt2")
+    printed = output(examples / "run_program", tmp_path / "net.pt2")
+    assert re.match(r"CPUFloatType \[1, 5\], the largest is number [0-4]\n", printed)
+    assert "none.pt2" in ended(examples / "run_program", tmp_path / "none.pt2", code=3).stderr
+
+
 def test_the_quick_start_of_the_page_builds_and_runs(
     installed: Path, random_path: Path, tmp_path: Path
 ) -> None:
