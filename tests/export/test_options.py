@@ -12,7 +12,7 @@ from lensbox.export.options import FORMATS, output_paths
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--format onnx,tflite", "must be of torchscript, aoti, onnx, got 'tflite'"),
+        ("--format onnx,tflite", "must be of torchscript, program, aoti, onnx, got 'tflite'"),
         ("--format onnx --dtype float16", "--dtype must be float32 for --format onnx"),
         ("--format torchscript,onnx --trace", "--trace is not for --format onnx"),
         ("--format aoti --batch 1,8", "--batch must be one size for --format aoti, got 1,8"),
