@@ -13,7 +13,8 @@ from lensbox.ops.boxes import (  # noqa: E402
     padded_nms,
     pairwise_giou,
 )
-from lensbox.ops.images import LetterboxedImages, letterbox  # noqa: E402
+from lensbox.ops.images import FittedImages, LetterboxedImages, fit, letterbox, resize  # noqa: E402
+from lensbox.ops.jpeg_files import DecodedFiles, decode_jpeg  # noqa: E402
 from lensbox.ops.packed_targets import PackedTargets, collate_packed  # noqa: E402
 from lensbox.ops.torchvision_api import (  # noqa: E402
     batched_nms,
@@ -25,6 +26,8 @@ from lensbox.ops.torchvision_api import (  # noqa: E402
 
 __all__ = [
     "BuildInfo",
+    "DecodedFiles",
+    "FittedImages",
     "LetterboxedImages",
     "OpLibraryError",
     "PackedTargets",
@@ -32,6 +35,8 @@ __all__ = [
     "batched_nms",
     "box_iou",
     "collate_packed",
+    "decode_jpeg",
+    "fit",
     "generalized_box_iou",
     "generalized_box_iou_loss",
     "giou",
@@ -44,4 +49,5 @@ __all__ = [
     "padded_nms",
     "pairwise_giou",
     "read_build_info",
+    "resize",
 ]

@@ -1,10 +1,14 @@
-"""Python function of the image op: names, types and documentation."""
+"""Python functions of the image ops: names, types and documentation."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+
+Fit = Literal["letterbox", "stretch", "crop"]
+Filter = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
+Order = Literal["gray", "rgb", "bgr"]
 
 
 class LetterboxedImages(NamedTuple):
@@ -41,3 +45,70 @@ def letterbox(
         RuntimeError, TypeError, ValueError: an argument out of its rule, named in the message.
     """
     return LetterboxedImages(*torch.ops.lensbox.letterbox(list(images), height, width, channels, fill))
+
+
+class FittedImages(NamedTuple):
+    """The result of `fit`: a canvas and its geometry for each image."""
+
+    canvases: Tensor
+    geometry: Tensor
+
+
+def fit(
+    images: Sequence[Tensor],
+    height: int,
+    width: int,
+    fit: Fit = "letterbox",
+    filter: Filter = "bilinear",  # noqa: A002 (the name of the op's argument)
+    order: Order = "rgb",
+    fill: int = 0,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    dtype: torch.dtype | None = None,
+) -> FittedImages:
+    """Scale images of any sizes to canvases of one size, with Pillow's pixels.
+
+    The pixels equal those of Pillow 13 to the byte, on CPU and CUDA: `convert("L")` for gray, then
+    `resize(..., FILTER)`. `fit="letterbox", filter="bilinear"` is `letterbox`.
+
+    Args:
+        images: at least one, uint8 `[C, H, W]` with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), sides
+            from 1 to 2^24 pixels, of any strides.
+        height, width: of the canvases in pixels, 1 to 16384.
+        fit: "letterbox" keeps the aspect and pads (see `letterbox`); "stretch" makes each side fit; "crop"
+            keeps the aspect, covers the canvas and shows the centre: torchvision's `Resize` of the shorter
+            side and `CenterCrop` for a square canvas.
+        filter: of Pillow's `Resampling`.
+        order: of the canvas's channels: "gray" for one channel, "rgb", or "bgr".
+        fill: level of the padding of a letterbox, 0 to 255.
+        mean, std: one number for each channel of the canvas, in its order, for levels from 0 to 1; std above
+            0. By default 0 and 1.
+        dtype: uint8 for levels; float32, float16 or bfloat16 for (level / 255 - mean) / std, each step
+            rounded to float32, the result to the dtype. By default uint8, or float32 with a mean or std.
+
+    Returns:
+        canvases, `[B, C, height, width]` of the dtype, and geometry, float32 `[B, 6]`:
+        (scale_x, scale_y, offset_x, offset_y, width, height) with canvas = image * scale + offset, in pixels.
+        There is no gradient.
+
+    Raises:
+        RuntimeError, TypeError, ValueError: an argument out of its rule, named in the message.
+    """
+    return FittedImages(
+        *torch.ops.lensbox.fit(list(images), height, width, fit, filter, order, fill, mean, std, dtype)
+    )
+
+
+def resize(
+    images: Sequence[Tensor],
+    height: int,
+    width: int,
+    filter: Filter = "bicubic",  # noqa: A002 (as in `fit`)
+    order: Order = "rgb",
+) -> Tensor:
+    """Return images of any sizes as one batch, resized as Pillow's `resize((width, height), FILTER)` does.
+
+    images, height, width, filter, order: as for `fit`. Returns uint8 `[B, C, height, width]`. Raises what
+    `fit` raises.
+    """
+    return fit(images, height, width, "stretch", filter, order).canvases

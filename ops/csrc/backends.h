@@ -30,7 +30,8 @@ struct Cpu {
   static constexpr auto jagged_giou_loss_forward = lensbox_cpu_jagged_giou_loss_forward;
   static constexpr auto jagged_giou_loss_backward = lensbox_cpu_jagged_giou_loss_backward;
   static constexpr auto padded_nms = lensbox_cpu_padded_nms;
-  static constexpr auto letterbox = lensbox_cpu_letterbox;
+  static constexpr auto fit = lensbox_cpu_fit;
+  static constexpr auto look_up = lensbox_cpu_look_up;
 
   explicit Cpu(const at::Tensor& /*tensor*/) {}
 
@@ -62,7 +63,8 @@ struct Cuda {
   static constexpr auto jagged_giou_loss_forward = lensbox_cuda_jagged_giou_loss_forward;
   static constexpr auto jagged_giou_loss_backward = lensbox_cuda_jagged_giou_loss_backward;
   static constexpr auto padded_nms = lensbox_cuda_padded_nms;
-  static constexpr auto letterbox = lensbox_cuda_letterbox;
+  static constexpr auto fit = lensbox_cuda_fit;
+  static constexpr auto look_up = lensbox_cuda_look_up;
   static constexpr auto loss_workspace = lensbox_cuda_loss_workspace;
   static constexpr auto padded_nms_workspace = lensbox_cuda_padded_nms_workspace;
 

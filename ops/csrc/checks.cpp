@@ -139,9 +139,10 @@ void check_threshold_tensor(const char* name, const Tensor& threshold) {
   TORCH_CHECK_VALUE(threshold.dim() == 0, op, ": ", name, " must have shape [], got ", threshold.sym_sizes());
 }
 
-void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
-                               int64_t fill) {
-  constexpr const char* op = "lensbox::letterbox";
+namespace {
+
+void check_canvas_arguments(const char* op, at::TensorList images, int64_t height, int64_t width,
+                            int64_t fill) {
   // float32 holds all positions of pixels exactly up to this side.
   constexpr int64_t kLongestSide = int64_t{1} << 24;
   TORCH_CHECK_VALUE(!images.empty(), op, ": images must hold at least one image, got none");
@@ -164,8 +165,75 @@ void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t wi
                     kLongestCanvas, ", got ", height);
   TORCH_CHECK_VALUE(width >= 1 && width <= kLongestCanvas, op, ": width must be between 1 and ",
                     kLongestCanvas, ", got ", width);
-  TORCH_CHECK_VALUE(channels == 1 || channels == 3, op, ": channels must be 1 or 3, got ", channels);
   TORCH_CHECK_VALUE(fill >= 0 && fill <= 255, op, ": fill must be between 0 and 255, got ", fill);
+}
+
+// Return the value that belongs to a word of `fit`.
+template <typename Value, size_t kCount>
+Value value_of(const char* name, std::string_view word,
+               const std::pair<std::string_view, Value> (&words)[kCount]) {
+  std::string known;
+  for (const auto& [candidate, value] : words) {
+    if (candidate == word) return value;
+    known += (known.empty() ? "" : ", ") + std::string(candidate);
+  }
+  TORCH_CHECK_VALUE(false, "lensbox::fit: ", name, " must be one of ", known, ", got ", word);
+}
+
+// Return one number for each channel; `other` if none are given.
+std::array<float, 3> numbers_of_channels(const char* name, std::optional<at::ArrayRef<double>> numbers,
+                                         int64_t channels, float other) {
+  std::array<float, 3> found = {other, other, other};
+  if (!numbers.has_value()) return found;
+  TORCH_CHECK_VALUE(static_cast<int64_t>(numbers->size()) == channels, "lensbox::fit: ", name, " must hold ",
+                    channels, " numbers, one for each channel, got ", *numbers);
+  for (size_t i = 0; i < numbers->size(); ++i)
+    found[i] = static_cast<float>((*numbers)[i]);
+  return found;
+}
+
+}  // namespace
+
+FitOptions check_fit_arguments(at::TensorList images, int64_t height, int64_t width, std::string_view fit,
+                               std::string_view filter, std::string_view order, int64_t fill,
+                               std::optional<at::ArrayRef<double>> mean,
+                               std::optional<at::ArrayRef<double>> deviation,
+                               std::optional<ScalarType> dtype) {
+  constexpr const char* op = "lensbox::fit";
+  check_canvas_arguments(op, images, height, width, fill);
+  FitOptions options = {};
+  options.mode = value_of<FitMode>(
+      "fit", fit,
+      {{"letterbox", FitMode::kLetterbox}, {"stretch", FitMode::kStretch}, {"crop", FitMode::kCrop}});
+  options.filter = value_of<Filter>("filter", filter,
+                                    {{"nearest", Filter::kNearest},
+                                     {"box", Filter::kBox},
+                                     {"bilinear", Filter::kBilinear},
+                                     {"hamming", Filter::kHamming},
+                                     {"bicubic", Filter::kBicubic},
+                                     {"lanczos", Filter::kLanczos}});
+  options.channels = value_of<int64_t>("order", order, {{"gray", 1}, {"rgb", 3}, {"bgr", 3}});
+  options.is_bgr = order == "bgr";
+  const bool is_scaled = mean.has_value() || deviation.has_value();
+  options.dtype = dtype.value_or(is_scaled ? ScalarType::Float : ScalarType::Byte);
+  TORCH_CHECK_TYPE(options.dtype == ScalarType::Byte || options.dtype == ScalarType::Float ||
+                       options.dtype == ScalarType::Half || options.dtype == ScalarType::BFloat16,
+                   op, ": dtype must be uint8, float32, float16 or bfloat16, got ", options.dtype);
+  TORCH_CHECK_VALUE(options.dtype != ScalarType::Byte || !is_scaled, op,
+                    ": dtype must be floating-point where mean or std is given, got ", options.dtype);
+  options.mean = numbers_of_channels("mean", mean, options.channels, 0.0f);
+  options.deviation = numbers_of_channels("std", deviation, options.channels, 1.0f);
+  for (float number : options.deviation)
+    TORCH_CHECK_VALUE(number > 0.0f, op, ": std must be above 0, got ", number);
+  return options;
+}
+
+FitOptions check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
+                                     int64_t fill) {
+  constexpr const char* op = "lensbox::letterbox";
+  check_canvas_arguments(op, images, height, width, fill);
+  TORCH_CHECK_VALUE(channels == 1 || channels == 3, op, ": channels must be 1 or 3, got ", channels);
+  return {channels, FitMode::kLetterbox, Filter::kBilinear, false, ScalarType::Byte, {}, {}};
 }
 
 const uint8_t* bytes_of_file(const Tensor& file) {

@@ -4,7 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <optional>
+#include <string_view>
+
+#include "letterbox_math.h"
 
 namespace lensbox {
 
@@ -33,8 +37,24 @@ void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_t
 // Check a threshold of `padded_nms` that is a tensor.
 void check_threshold_tensor(const char* name, const Tensor& threshold);
 
-void check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
-                               int64_t fill);
+// How `fit` makes canvases.
+struct FitOptions {
+  int64_t channels;
+  FitMode mode;
+  Filter filter;
+  bool is_bgr;
+  at::ScalarType dtype;
+  std::array<float, 3> mean, deviation;  // of the canvas's channels
+};
+
+FitOptions check_fit_arguments(at::TensorList images, int64_t height, int64_t width, std::string_view fit,
+                               std::string_view filter, std::string_view order, int64_t fill,
+                               std::optional<at::ArrayRef<double>> mean,
+                               std::optional<at::ArrayRef<double>> deviation,
+                               std::optional<at::ScalarType> dtype);
+
+FitOptions check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
+                                     int64_t fill);
 
 // Return the bytes of a JPEG file, contiguous uint8 [N] on the CPU.
 const uint8_t* bytes_of_file(const Tensor& file);

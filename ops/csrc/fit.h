@@ -7,31 +7,58 @@
 
 namespace lensbox {
 
-// The rectangle of an image in a canvas, in canvas pixels.
+// How an image is scaled to a canvas.
+//
+//   kLetterbox  the image fits into the canvas: aspect kept, centred, with padding
+//   kStretch    each side fills the canvas
+//   kCrop       the image covers the canvas: aspect kept, and the canvas shows its centre
+enum class FitMode : int32_t { kLetterbox, kStretch, kCrop };
+
+// The rectangle of a scaled image in a canvas, in canvas pixels; left and top are not above 0 where the
+// rectangle is larger than the canvas.
 struct Fit {
   int64_t width, height, left, top;
 };
+
+// The outputs [begin, begin + count) of an axis, which the canvas shows from `offset` on.
+struct Shown {
+  int64_t begin, count, offset;
+};
+
+// Return the part of an axis of `whole` outputs that a canvas shows. An odd pixel of padding lies below or to
+// the right. What a canvas cuts off is halved, and rounded half to even, as torchvision's CenterCrop does.
+LENSBOX_HOST_DEVICE Shown shown_part(int64_t whole, int64_t canvas) {
+  if (whole <= canvas) return {0, whole, (canvas - whole) / 2};
+  const int64_t beyond = whole - canvas;
+  return {(beyond + (beyond / 2) % 2) / 2, canvas, 0};
+}
 
 // Return a / b, rounded half up; both are positive.
 LENSBOX_HOST_DEVICE int64_t rounded_quotient(int64_t a, int64_t b) {
   return (2 * a + b) / (2 * b);
 }
 
-// Fit an image to a canvas. The limiting side fills the canvas. The other side is rounded in integers, so
-// that every runtime agrees, and a very thin image keeps one pixel. An odd pixel of padding lies below or to
-// the right. Sides of the image are at most 2^24 pixels, sides of the canvas at most 2^14.
+// Fit an image to a canvas. The side that decides fills the canvas. The other side is computed in integers,
+// so that every runtime agrees: rounded half up, and at least 1, for a letterbox; rounded down for a crop, as
+// torchvision's Resize does. Sides of the image are at most 2^24 pixels, sides of the canvas at most 2^14.
 LENSBOX_HOST_DEVICE Fit fit_to_canvas(int64_t width, int64_t height, int64_t canvas_width,
-                                      int64_t canvas_height) {
+                                      int64_t canvas_height, FitMode mode = FitMode::kLetterbox) {
   Fit fit = {canvas_width, canvas_height, 0, 0};
-  if (width * canvas_height >= height * canvas_width) {
+  if (mode == FitMode::kStretch) return fit;
+  const bool is_wide = width * canvas_height >= height * canvas_width;
+  if (mode == FitMode::kCrop) {
+    (is_wide ? fit.width : fit.height) =
+        is_wide ? width * canvas_height / height : height * canvas_width / width;
+  } else if (is_wide) {
     const int64_t rows = rounded_quotient(height * canvas_width, width);
     fit.height = rows < 1 ? 1 : rows;
   } else {
     const int64_t columns = rounded_quotient(width * canvas_height, height);
     fit.width = columns < 1 ? 1 : columns;
   }
-  fit.left = (canvas_width - fit.width) / 2;
-  fit.top = (canvas_height - fit.height) / 2;
+  const Shown columns = shown_part(fit.width, canvas_width), rows = shown_part(fit.height, canvas_height);
+  fit.left = columns.offset - columns.begin;
+  fit.top = rows.offset - rows.begin;
   return fit;
 }
 

@@ -138,15 +138,32 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxe
           at::empty_symint({batch}, boxes.options().dtype(at::kInt))};
 }
 
-std::tuple<Tensor, Tensor> letterbox_outputs(at::TensorList images, int64_t height, int64_t width,
-                                             int64_t channels, int64_t fill) {
-  check_letterbox_arguments(images, height, width, channels, fill);
+std::tuple<Tensor, Tensor> fit_outputs(at::TensorList images, int64_t height, int64_t width,
+                                       const FitOptions& options) {
   const auto batch = static_cast<int64_t>(images.size());
-  const auto options = at::TensorOptions().device(images[0].device());
-  return {at::empty({batch, channels, height, width}, options.dtype(at::kByte)),
-          at::empty({batch, 6}, options.dtype(at::kFloat))};
+  const auto tensors = at::TensorOptions().device(images[0].device());
+  return {at::empty({batch, options.channels, height, width}, tensors.dtype(options.dtype)),
+          at::empty({batch, 6}, tensors.dtype(at::kFloat))};
 }
 
+namespace {
+
+std::tuple<Tensor, Tensor> meta_fit(at::TensorList images, int64_t height, int64_t width,
+                                    std::string_view fit, std::string_view filter, std::string_view order,
+                                    int64_t fill, std::optional<at::ArrayRef<double>> mean,
+                                    std::optional<at::ArrayRef<double>> deviation,
+                                    std::optional<at::ScalarType> dtype) {
+  return fit_outputs(
+      images, height, width,
+      check_fit_arguments(images, height, width, fit, filter, order, fill, mean, deviation, dtype));
+}
+
+std::tuple<Tensor, Tensor> meta_letterbox(at::TensorList images, int64_t height, int64_t width,
+                                          int64_t channels, int64_t fill) {
+  return fit_outputs(images, height, width, check_letterbox_arguments(images, height, width, channels, fill));
+}
+
+}  // namespace
 }  // namespace lensbox
 
 TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
@@ -160,5 +177,6 @@ TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
   m.impl("_jagged_giou_loss_forward", lensbox::jagged_giou_loss_forward_outputs);
   m.impl("_jagged_giou_loss_backward", lensbox::jagged_giou_loss_backward_outputs);
   m.impl("padded_nms", lensbox::padded_nms_outputs);
-  m.impl("letterbox", lensbox::letterbox_outputs);
+  m.impl("fit", lensbox::meta_fit);
+  m.impl("letterbox", lensbox::meta_letterbox);
 }

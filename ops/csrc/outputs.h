@@ -8,6 +8,8 @@
 #include <optional>
 #include <tuple>
 
+#include "checks.h"
+
 namespace lensbox {
 
 using at::Tensor;
@@ -48,7 +50,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> padded_nms_outputs(const Tensor& boxe
                                                               c10::SymInt max_detections,
                                                               const std::optional<Tensor>& categories);
 
-std::tuple<Tensor, Tensor> letterbox_outputs(at::TensorList images, int64_t height, int64_t width,
-                                             int64_t channels, int64_t fill);
+std::tuple<Tensor, Tensor> fit_outputs(at::TensorList images, int64_t height, int64_t width,
+                                       const FitOptions& options);
 
 }  // namespace lensbox

@@ -55,6 +55,11 @@ TORCH_LIBRARY(lensbox, m) {
       {at::Tag::pt2_compliant_tag, at::Tag::cudagraph_unsafe});
 
   m.def(
+      "fit(Tensor[] images, int height, int width, str fit='letterbox', str filter='bilinear',"
+      " str order='rgb', int fill=0, float[]? mean=None, float[]? std=None, ScalarType? dtype=None)"
+      " -> (Tensor canvases, Tensor geometry)",
+      compliant);
+  m.def(
       "letterbox(Tensor[] images, int height, int width, int channels=1, int fill=0)"
       " -> (Tensor canvases, Tensor geometry)",
       compliant);

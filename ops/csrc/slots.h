@@ -35,6 +35,4 @@ PairwiseProblem pairwise_problem(const at::Tensor& boxes1, const at::Tensor& box
 
 ImageView image_view(const at::Tensor& image);
 
-Canvases canvases_view(const at::Tensor& canvases, const at::Tensor& geometry, int64_t fill);
-
 }  // namespace lensbox

@@ -1,4 +1,4 @@
-"""Images in every memory layout, and canvases computed with Pillow, for the tests of `letterbox`."""
+"""Images in every memory layout, and canvases computed with Pillow, for the tests of `fit`."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -63,35 +63,69 @@ def random_cases(count: int, seed: int) -> Iterator[Case]:
         )
 
 
-def fit(height: int, width: int, canvas_height: int, canvas_width: int) -> tuple[int, int, int, int]:
-    """Return (width, height, left, top) of the image in the canvas, computed in fractions."""
-    scale = min(Fraction(canvas_height, height), Fraction(canvas_width, width))
-    new_height, new_width = (max(1, int(side * scale + Fraction(1, 2))) for side in (height, width))
-    return new_width, new_height, (canvas_width - new_width) // 2, (canvas_height - new_height) // 2
+def scaled_size(height: int, width: int, canvas_height: int, canvas_width: int, fit: str) -> tuple[int, int]:
+    """Return (width, height) of an image scaled to a canvas, computed in fractions."""
+    if fit == "stretch":
+        return canvas_width, canvas_height
+    scales = Fraction(canvas_height, height), Fraction(canvas_width, width)
+    if fit == "crop":
+        return int(width * max(scales)), int(height * max(scales))
+    new_height, new_width = (max(1, int(side * min(scales) + Fraction(1, 2))) for side in (height, width))
+    return new_width, new_height
+
+
+def pillow_resize(
+    picture: PIL.Image.Image, size: tuple[int, int], resampling: PIL.Image.Resampling, at_once: bool = False
+) -> PIL.Image.Image:
+    """Return a resized picture. at_once: resize in one call; needs Pillow 13.
+
+    Pillow 13 resizes rows before columns if that is less work; earlier versions never do. Values are rounded
+    in between. So each direction takes its own call, in the order of Pillow 13.
+    """
+    fewer_rows = picture.height - size[1]
+    rows_first = fewer_rows > 0 and fewer_rows > 2 * (picture.width - size[0])
+    one_direction = (picture.width, size[1]) if rows_first else (size[0], picture.height)
+    for sides in (size,) if at_once else (one_direction, size):
+        picture = picture.resize(sides, resampling)
+    return picture
+
+
+def pillow_fit(
+    image: Tensor,
+    height: int,
+    width: int,
+    fit: str = "letterbox",
+    filter_name: str = "bilinear",
+    order: str = "rgb",
+    fill: int = 0,
+    at_once: bool = False,
+) -> Tensor:
+    """Return the canvas, uint8 [C, height, width]. at_once: see `pillow_resize`."""
+    pixels = image[:3].permute(1, 2, 0).contiguous().numpy()  # without alpha: Pillow would multiply with it
+    picture = PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    size = scaled_size(picture.height, picture.width, height, width, fit)
+    picture = picture.convert("L" if order == "gray" else "RGB")
+    picture = pillow_resize(picture, size, PIL.Image.Resampling[filter_name.upper()], at_once)
+    if fit == "crop":
+        left, top = (round((side - shown) / 2) for side, shown in zip(size, (width, height), strict=True))
+        picture = picture.crop((left, top, left + width, top + height))
+    levels = np.array(picture).reshape(picture.height, picture.width, -1)
+    if order == "bgr":
+        levels = levels[..., ::-1].copy()
+    canvas = torch.full((levels.shape[2], height, width), fill, dtype=torch.uint8)
+    left, top = (width - picture.width) // 2, (height - picture.height) // 2
+    canvas[:, top : top + picture.height, left : left + picture.width] = torch.from_numpy(levels).permute(
+        2, 0, 1
+    )
+    return canvas
 
 
 def pillow_letterbox(
     image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0, at_once: bool = False
 ) -> Tensor:
-    """Return the canvas, uint8 [channels, height, width]. at_once: resize in one call; needs Pillow 13.
-
-    Pillow 13 resizes rows before columns if that is less work; earlier versions never do. Values are rounded
-    in between. So each direction takes its own call, in the order of Pillow 13.
-    """
-    new_width, new_height, left, top = fit(image.shape[1], image.shape[2], height, width)
-    pixels = image[:3].permute(1, 2, 0).contiguous().numpy()  # without alpha: Pillow would multiply with it
-    picture = PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    if channels == 1:
-        picture = picture.convert("L")
-    fewer_rows = picture.height - new_height
-    rows_first = fewer_rows > 0 and fewer_rows > 2 * (picture.width - new_width)
-    one_direction = (picture.width, new_height) if rows_first else (new_width, picture.height)
-    for size in ((new_width, new_height),) if at_once else (one_direction, (new_width, new_height)):
-        picture = picture.resize(size, PIL.Image.Resampling.BILINEAR)
-    canvas = torch.full((channels, height, width), fill, dtype=torch.uint8)
-    resized = torch.from_numpy(np.array(picture)).reshape(new_height, new_width, -1).permute(2, 0, 1)
-    canvas[:, top : top + new_height, left : left + new_width] = resized
-    return canvas
+    """Return the canvas of `letterbox`, uint8 [channels, height, width]. at_once: see `pillow_resize`."""
+    order = "gray" if channels == 1 else "rgb"
+    return pillow_fit(image, height, width, order=order, fill=fill, at_once=at_once)
 
 
 def noise_like(image: Tensor, *shape: int) -> Tensor:

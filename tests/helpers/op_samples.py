@@ -13,7 +13,7 @@ import lensbox.ops  # noqa: F401 registers the ops
 EPS = 1e-7
 Arguments = tuple[Any, ...]  # tensors, lists of tensors, numbers, lists of flags, None
 # The same output to the bit on CPU and CUDA. Other ops sum in another order.
-EXACT = ("giou", "pairwise_giou", "padded_nms", "letterbox")
+EXACT = ("giou", "pairwise_giou", "padded_nms", "fit", "letterbox")
 
 
 @dataclass(frozen=True)
@@ -216,6 +216,19 @@ SAMPLES = [
     ),
     Sample("letterbox", "letterbox", lambda i: (list(i.photographs), 32, 48, 1, 0)),
     Sample("letterbox in colour", "letterbox", lambda i: (list(i.photographs), 300, 64, 3, 114)),
+    Sample(
+        "images fitted as numbers",
+        "fit",
+        lambda i: (
+            *(list(i.photographs), 31, 64, "crop", "lanczos", "bgr", 9),
+            *([0.5, 0.4, 0.3], [0.1, 0.2, 0.3], torch.float16),
+        ),
+    ),
+    Sample(
+        "nearest pixels",
+        "fit",
+        lambda i: (list(i.photographs), 30, 64, "stretch", "nearest", "rgb", 0, None, None, None),
+    ),
     Sample("restored boxes", "restore_boxes", lambda i: (i.pred, _geometry(i)), trains=(0,)),
     Sample("restored points", "restore_points", lambda i: (i.pred[..., :2], _geometry(i)), trains=(0, 1)),
     Sample("windows", "geometry_of_windows", lambda i: (_geometry(i), _geometry(i).cumsum(1)), trains=(0,)),

@@ -7,31 +7,54 @@
 
 namespace lensbox {
 
-FilterTable::FilterTable(int32_t input, int32_t output)
-    : input_(input), firsts_(output), begins_(output + 1) {
-  std::vector<FilterWindow> windows(output);
-  for (int32_t i = 0; i < output; ++i) {
-    windows[i] = filter_window(i, input, output);
-    firsts_[i] = windows[i].first;
+namespace {
+
+// Fill in the weights of windows. A constant kFilter lets compilers vectorise the loops.
+template <Filter kFilter>
+[[gnu::always_inline]] inline void write_weights(const FilterWindow* windows, int32_t count,
+                                                 const int64_t* begins, double* heights, int32_t* weights) {
+  for (int32_t i = 0; i < count; ++i) {
+    const FilterWindow window = windows[i];
+    for (int32_t j = 0; j < window.count; ++j) {
+      heights[j] = filter_height(kFilter, window, j);
+    }
+    double area = 0.0;  // added in the order of filter_area()
+    for (int32_t j = 0; j < window.count; ++j) {
+      area += heights[j];
+    }
+    for (int32_t j = 0; j < window.count; ++j) {
+      weights[begins[i] + j] = fixed_weight(heights[j], area);
+    }
+  }
+}
+
+}  // namespace
+
+FilterTable::FilterTable(Filter filter, int32_t input, int32_t whole, int32_t begin, int32_t count)
+    : firsts_(count), begins_(count + 1) {
+  std::vector<FilterWindow> windows(count);
+  for (int32_t i = 0; i < count; ++i) {
+    windows[i] = filter_window(filter, begin + i, input, whole);
+    if (i == 0) origin_ = windows[0].first;
+    firsts_[i] = windows[i].first - origin_;
     begins_[i + 1] = begins_[i] + windows[i].count;
     longest_ = std::max(longest_, windows[i].count);
   }
-  weights_.resize(begins_[output]);
+  weights_.resize(begins_[count]);
   std::vector<double> heights(longest_);
   with_widest_vectors([=, windows = windows.data(), begins = begins_.data(), heights = heights.data(),
                        weights = weights_.data()] {
-    for (int32_t i = 0; i < output; ++i) {
-      const FilterWindow window = windows[i];
-      for (int32_t j = 0; j < window.count; ++j) {
-        heights[j] = filter_height(window, j);
-      }
-      double area = 0.0;  // added in the order of filter_area()
-      for (int32_t j = 0; j < window.count; ++j) {
-        area += heights[j];
-      }
-      for (int32_t j = 0; j < window.count; ++j) {
-        weights[begins[i] + j] = fixed_weight(heights[j], area);
-      }
+    switch (filter) {
+      case Filter::kBilinear:
+        return write_weights<Filter::kBilinear>(windows, count, begins, heights, weights);
+      case Filter::kBicubic:
+        return write_weights<Filter::kBicubic>(windows, count, begins, heights, weights);
+      case Filter::kLanczos:
+        return write_weights<Filter::kLanczos>(windows, count, begins, heights, weights);
+      case Filter::kHamming:
+        return write_weights<Filter::kHamming>(windows, count, begins, heights, weights);
+      default:
+        return write_weights<Filter::kBox>(windows, count, begins, heights, weights);
     }
   });
 }

@@ -5,27 +5,26 @@
 namespace lensbox {
 namespace {
 
-// Sums of weight * byte fit int32: a weight is the whole part of w + 1/2, so at most 2 w, and the w of a
-// window add up to 2^22, so its weights to at most 2^23; 255 * 2^23 + 2^21 < 2^31. No weight is negative, so
-// this holds on the way to the sum too, in any order.
+// Sums of weight * byte fit int32: the weights of a window add up to 2^22, and those of a window of any
+// filter without their signs to less than 2^23. Sums on the way may wrap around; the total does not.
 
 // Loops that compilers vectorise. A block fits into registers.
 template <int kWidth>
 [[gnu::always_inline]] inline void filter_block(const int32_t* weights, int32_t count, const uint8_t* rows,
                                                 int64_t pitch, uint8_t* out) {
-  int32_t sums[kWidth];
+  uint32_t sums[kWidth];
   for (int lane = 0; lane < kWidth; ++lane) {
     sums[lane] = kHalfWeight;
   }
   for (int32_t i = 0; i < count; ++i) {
-    const int32_t weight = weights[i];
+    const auto weight = static_cast<uint32_t>(weights[i]);
     const uint8_t* const row = rows + i * pitch;
     for (int lane = 0; lane < kWidth; ++lane) {
       sums[lane] += weight * row[lane];
     }
   }
   for (int lane = 0; lane < kWidth; ++lane) {
-    out[lane] = filtered_byte(sums[lane]);
+    out[lane] = filtered_byte(static_cast<int32_t>(sums[lane]));
   }
 }
 
@@ -107,7 +106,8 @@ struct Avx512Row {
       }
     }
     for (int v = 0; v < kVectors; ++v) {
-      const __m128i bytes = _mm512_cvtusepi32_epi8(_mm512_srai_epi32(sums[v], kWeightBits));
+      const __m128i bytes = _mm512_cvtusepi32_epi8(
+          _mm512_max_epi32(_mm512_srai_epi32(sums[v], kWeightBits), _mm512_setzero_si512()));
       _mm_mask_storeu_epi8(out + 16 * v, lanes, bytes);
     }
   }

@@ -1,4 +1,4 @@
-// The two passes of `letterbox`, and their weights. One pass combines rows with the rows above and below. The
+// The two passes of `fit`, and their weights. One pass combines rows with the rows above and below. The
 // other pass combines columns, after a transposition that makes them rows.
 #pragma once
 
@@ -8,18 +8,23 @@
 #include <memory>
 #include <vector>
 
+#include "../letterbox_math.h"
+
 namespace lensbox {
 
 class FilterTable {
  public:
-  // Compute the filter that turns `input` pixels into `output`.
-  FilterTable(int32_t input, int32_t output);
+  // Compute the outputs [begin, begin + count) of the filter that turns `input` pixels into `whole`.
+  FilterTable(Filter filter, int32_t input, int32_t whole, int32_t begin, int32_t count);
 
-  int32_t input() const { return input_; }
   int32_t output() const { return static_cast<int32_t>(firsts_.size()); }
 
+  // The first input pixel of all outputs, from which the others are counted, and the number of pixels.
+  int32_t origin() const { return origin_; }
+  int32_t input() const { return end(output() - 1); }
+
   // Output pixel i is the sum of the inputs [first(i), end(i)) times weights(i). Neither bound ever
-  // decreases, and each window begins within or right behind the previous window.
+  // decreases.
   int32_t first(int32_t i) const { return firsts_[i]; }
   int32_t end(int32_t i) const { return firsts_[i] + count(i); }
   int32_t count(int32_t i) const { return static_cast<int32_t>(begins_[i + 1] - begins_[i]); }
@@ -38,7 +43,7 @@ class FilterTable {
   int32_t longest() const { return longest_; }
 
  private:
-  int32_t input_, longest_ = 0;
+  int32_t origin_ = 0, longest_ = 0;
   std::vector<int32_t> firsts_;
   std::vector<int64_t> begins_;  // of the windows' weights, and where the last ends
   std::vector<int32_t> weights_;

@@ -42,7 +42,11 @@ LENSBOX_KERNEL void lensbox_cpu_jagged_giou_loss_backward(const JaggedProblem& p
 
 LENSBOX_KERNEL void lensbox_cpu_padded_nms(const NmsProblem& problem);
 
-LENSBOX_KERNEL void lensbox_cpu_letterbox(const ImageView* images, int64_t count, const Canvases& out);
+LENSBOX_KERNEL void lensbox_cpu_fit(const ImageView* images, int64_t count, const Canvases& out);
+
+// Write the number of each level of `planes` planes of `plane_size` pixels.
+LENSBOX_KERNEL void lensbox_cpu_look_up(const LevelTable& table, const uint8_t* pixels, int64_t planes,
+                                        int64_t plane_size, void* out);
 
 // Read the header of a JPEG file and copy the file to `out`, which holds `size` bytes or is nullptr, without
 // comments, application data and what follows its end. Return the bytes of the copy, to which `scan` refers,

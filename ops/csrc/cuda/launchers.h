@@ -84,8 +84,13 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_padded_nms(const NmsProblem& problem, vo
 
 // Write canvas and geometry of each of `count` images, whose memory is on the current device. Use one
 // launch for every 63 images.
-LENSBOX_KERNEL cudaError_t lensbox_cuda_letterbox(const ImageView* images, int64_t count, const Canvases& out,
-                                                  cudaStream_t stream);
+LENSBOX_KERNEL cudaError_t lensbox_cuda_fit(const ImageView* images, int64_t count, const Canvases& out,
+                                            cudaStream_t stream);
+
+// Write the number of each level of `planes` planes of `plane_size` pixels.
+LENSBOX_KERNEL cudaError_t lensbox_cuda_look_up(const LevelTable& table, const uint8_t* pixels,
+                                                int64_t planes, int64_t plane_size, void* out,
+                                                cudaStream_t stream);
 
 // A JPEG file that lensbox_cpu_read_jpeg copied, on the host, and the planes for its components on the
 // device, whose rows follow each other; without chroma, nullptr and 0.

@@ -1,4 +1,4 @@
-// How the threads of `letterbox` divide two nested loops, and how a block writes padding and geometry.
+// How the threads of `fit` divide two nested loops, and how a block writes padding and geometry.
 #pragma once
 
 #include "letterbox_plan.h"
@@ -24,12 +24,13 @@ static_assert(1 << kBlockBits == kLetterboxThreads);
 // An axis of the canvas, columns or rows, independent of the order of the passes. (A reference to one of the
 // task's two axes, chosen at run time, would put both axes into local memory.)
 struct CanvasAxis {
-  int32_t input, output, offset;
+  int32_t input, whole, begin, output, offset;
 };
 
 __device__ __forceinline__ CanvasAxis canvas_axis(const ImageTask& task, bool columns) {
   const bool first = task.first_is_columns == columns;
-  return {first ? task.first.input : task.second.input, first ? task.first.output : task.second.output,
+  return {first ? task.first.input : task.second.input, first ? task.first.whole : task.second.whole,
+          first ? task.first.begin : task.second.begin, first ? task.first.output : task.second.output,
           first ? task.first.offset : task.second.offset};
 }
 
@@ -82,7 +83,8 @@ __device__ __forceinline__ void write_geometry_of(const ImageTask& task, float* 
   ImageView image = {};
   image.width = across.input;
   image.height = down.input;
-  write_geometry(image, Fit{across.output, down.output, across.offset, down.offset}, geometry);
+  write_geometry(image, Fit{across.whole, down.whole, across.offset - across.begin, down.offset - down.begin},
+                 geometry);
 }
 
 }  // namespace lensbox

@@ -86,15 +86,22 @@ __device__ __forceinline__ uint4 transposed(const uint4& rows) {
                     pick_bytes(xy_high, zw_high, 0x5410), pick_bytes(xy_high, zw_high, 0x7632));
 }
 
+// Return sum + four pixels, as unsigned bytes, times four signed bytes.
+__device__ __forceinline__ uint32_t add_signed(uint32_t pixels, uint32_t weights, uint32_t sum) {
+  uint32_t total;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(total) : "r"(pixels), "r"(weights), "r"(sum));
+  return total;
+}
+
 // The sum of a window, as three sums for the low, middle and high bytes of the weights. `weights` holds these
-// bytes for four pixels. Each sum may wrap around; the total does not.
+// bytes for four pixels; the high byte has the sign. Each sum may wrap around; the total does not.
 struct WindowSum {
   uint32_t low = kHalfWeight, middle = 0, high = 0;
 
   __device__ __forceinline__ void add(uint32_t pixels, const uint4& weights) {
     low = __dp4a(pixels, weights.x, low);
     middle = __dp4a(pixels, weights.y, middle);
-    high = __dp4a(pixels, weights.z, high);
+    high = add_signed(pixels, weights.z, high);
   }
 
   __device__ __forceinline__ uint32_t byte() const {

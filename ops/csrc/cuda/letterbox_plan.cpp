@@ -26,13 +26,12 @@ PixelLayout layout_along(const ImageView& image, int64_t stride) {
 }
 
 ImageTask oriented_task(const ImageView& image, const Canvases& out) {
-  const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height);
-  const PassAxis columns = {image.column_stride, image.width, static_cast<int16_t>(fit.width),
-                            static_cast<int16_t>(fit.left)};
-  const PassAxis rows = {image.row_stride, image.height, static_cast<int16_t>(fit.height),
-                         static_cast<int16_t>(fit.top)};
+  const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
+  const PassAxis columns = pass_axis(image.column_stride, image.width, fit.width, out.width);
+  const PassAxis rows = pass_axis(image.row_stride, image.height, fit.height, out.height);
   ImageTask task = {};
   task.data = image.data;
+  task.filter = out.filter;
   task.channel_stride = image.channel_stride;
   task.channels = static_cast<uint8_t>(image.channels);
   task.planes = out.channels == 3 && image.channels > 1 ? 3 : 1;
@@ -59,7 +58,7 @@ int16_t chunk_of(const ImageTask& task) {
   if (!task.first_is_fast) {
     return static_cast<int16_t>(task.layout == PixelLayout::kPlanar ? 8 : pixel == 1 ? 16 : 24 / pixel);
   }
-  const double scale = static_cast<double>(task.first.input) / task.first.output;
+  const double scale = static_cast<double>(task.first.input) / task.first.whole;
   const double quad_bytes =
       4 * pixel * (task.tile * scale + 16) * (task.layout == PixelLayout::kPlanar ? 3 : 1);
   return static_cast<int16_t>(std::clamp<double>(kChunkBytes / quad_bytes, 1, 8));
@@ -94,7 +93,7 @@ void choose_tile(ImageTask& task, int32_t parts) {
   }
   const int32_t left = kLetterboxShared - tile_memory(task).bytes;
   const int32_t line =
-      ((window_quads(task.second) | 1) * kWeightBytes) + static_cast<int32_t>(sizeof(QuadSpan));
+      ((window_quads(task.filter, task.second) | 1) * kWeightBytes) + static_cast<int32_t>(sizeof(QuadSpan));
   const int16_t reserved = task.band;
   for (const int32_t bytes : {line, line + static_cast<int32_t>(sizeof(MeasuredWindow))}) {
     task.band = static_cast<int16_t>(std::min<int32_t>(task.second.output, reserved + left / bytes));
@@ -104,8 +103,9 @@ void choose_tile(ImageTask& task, int32_t parts) {
 
 // Return the cost of an image in bytes: the bytes to move, plus the other work as bytes that take as long.
 double cost_of(const ImageTask& task) {
-  return static_cast<double>(task.first.input) * task.second.input * task.channels +
-         8.0 * task.first.output * task.second.output * task.planes;
+  const double first = static_cast<double>(task.first.input) * task.first.output / task.first.whole;
+  const double second = static_cast<double>(task.second.input) * task.second.output / task.second.whole;
+  return first * second * task.channels + 8.0 * task.first.output * task.second.output * task.planes;
 }
 
 // Estimate the time of an image that has `share` of the blocks that run at the same time. The estimate counts
@@ -139,8 +139,9 @@ double choose_band(ImageTask& task, double share) {
 
 // Load a band in as few chunks as shared memory allows, all of about the same size.
 void enlarge_chunks(ImageTask& task) {
-  const double scale = static_cast<double>(task.second.input) / task.second.output;
-  const int32_t quads = static_cast<int32_t>(scale * (task.band - 1)) / 4 + window_quads(task.second);
+  const double scale = static_cast<double>(task.second.input) / task.second.whole;
+  const int32_t quads =
+      static_cast<int32_t>(scale * (task.band - 1)) / 4 + window_quads(task.filter, task.second);
   ImageTask larger = task;
   while (larger.chunk < quads && (++larger.chunk, tile_memory(larger).bytes <= kLetterboxShared)) {
     task.chunk = larger.chunk;
@@ -195,6 +196,8 @@ int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& o
       const uint8_t* const data = task.data;
       task = tasks[i - 1];
       task.data = data;
+    } else if (out.filter == Filter::kNearest) {
+      image_blocks = pieces(out.height, kNearestRows);
     } else {
       const double share = at_once * cost_of(task) / cost;
       cut_image(task, share);

@@ -1,4 +1,4 @@
-// The plan of `letterbox`: which block of threads computes which part of an image. The host makes the plan
+// The plan of `fit`: which block of threads computes which part of an image. The host makes the plan
 // and needs no CUDA.
 //
 // The first axis is the axis that the first pass reduces; the second axis is the other one. rows_first()
@@ -31,6 +31,7 @@ enum class PixelLayout : uint8_t {
 struct PassAxis {
   int64_t stride;          // bytes between pixels of the image
   int32_t input;           // pixels of the image
+  int32_t whole, begin;    // outputs of the scaled image, and the first one that the canvas shows
   int16_t output, offset;  // pixels of the canvas that it fills, and where they begin
 };
 
@@ -38,6 +39,7 @@ struct ImageTask {
   const uint8_t* data;
   int64_t channel_stride;
   PassAxis first, second;
+  Filter filter;
   int32_t first_block;
   int16_t tile, band;  // tile is 0 where not even one output's window fits shared memory
   int16_t chunk;       // quads of the second axis that are loaded at once
@@ -48,12 +50,61 @@ struct ImageTask {
   bool first_is_columns;  // else the second axis is
 };
 
+// A task without what its canvas tells too.
+struct PackedTask {
+  const uint8_t* data;
+  int64_t channel_stride, first_stride, second_stride;
+  int32_t first_input, second_input, first_whole, second_whole;
+  int32_t first_block;
+  int16_t tile, band, chunk;
+  PixelLayout layout;
+  uint8_t channels, planes;
+  bool first_is_fast, first_is_columns;
+};
+
+// Return the axis of an image whose `input` pixels become `whole`, for a canvas of `side` pixels.
+LENSBOX_HOST_DEVICE PassAxis pass_axis(int64_t stride, int32_t input, int64_t whole, int32_t side) {
+  const Shown shown = shown_part(whole, int64_t{side});
+  return {stride,
+          input,
+          static_cast<int32_t>(whole),
+          static_cast<int32_t>(shown.begin),
+          static_cast<int16_t>(shown.count),
+          static_cast<int16_t>(shown.offset)};
+}
+
+LENSBOX_HOST_DEVICE PackedTask packed(const ImageTask& task) {
+  return {task.data,          task.channel_stride,  task.first.stride, task.second.stride, task.first.input,
+          task.second.input,  task.first.whole,     task.second.whole, task.first_block,   task.tile,
+          task.band,          task.chunk,           task.layout,       task.channels,      task.planes,
+          task.first_is_fast, task.first_is_columns};
+}
+
+LENSBOX_HOST_DEVICE ImageTask unpacked(const PackedTask& task, const Canvases& out, Filter filter) {
+  const int32_t first_side = task.first_is_columns ? out.width : out.height;
+  const int32_t second_side = task.first_is_columns ? out.height : out.width;
+  return {task.data,
+          task.channel_stride,
+          pass_axis(task.first_stride, task.first_input, task.first_whole, first_side),
+          pass_axis(task.second_stride, task.second_input, task.second_whole, second_side),
+          filter,
+          task.first_block,
+          task.tile,
+          task.band,
+          task.chunk,
+          task.layout,
+          task.channels,
+          task.planes,
+          task.first_is_fast,
+          task.first_is_columns};
+}
+
 // The images of one launch. A large capacity is a large kernel parameter: at most 4,096 bytes.
 template <int kCapacity>
 struct LetterboxBatch {
   Canvases out;
   int32_t first_image, images;
-  ImageTask tasks[kCapacity];
+  PackedTask tasks[kCapacity];
 };
 
 // The layout of a tile in shared memory, as byte offsets. Four pixels along an axis are a quad, one word.
@@ -76,9 +127,9 @@ struct WideMemory {
 
 // Return the number of quads that a window of this axis may touch, wherever the window begins. Its width is
 // rounded up, and one more pixel may come from the rounding of doubles.
-LENSBOX_HOST_DEVICE int32_t window_quads(const PassAxis& axis) {
-  const double scale = static_cast<double>(axis.input) / axis.output;
-  const double width = 2.0 * (scale < 1.0 ? 1.0 : scale);
+LENSBOX_HOST_DEVICE int32_t window_quads(Filter filter, const PassAxis& axis) {
+  const double scale = static_cast<double>(axis.input) / axis.whole;
+  const double width = 2.0 * filter_support(filter) * (scale < 1.0 ? 1.0 : scale);
   const int32_t whole = static_cast<int32_t>(width);
   const int32_t pixels = whole + (whole < width ? 2 : 1);
   return (pixels + 6) / 4;
@@ -106,9 +157,9 @@ constexpr int32_t kWeightBytes = 16;
 
 LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task) {
   TileMemory memory = {};
-  memory.first_quads = window_quads(task.first);
-  memory.second_quads = window_quads(task.second);
-  const double scale = static_cast<double>(task.first.input) / task.first.output;
+  memory.first_quads = window_quads(task.filter, task.first);
+  memory.second_quads = window_quads(task.filter, task.second);
+  const double scale = static_cast<double>(task.first.input) / task.first.whole;
   memory.quads = (static_cast<int32_t>((task.tile - 1) * scale) + 5) / 4 + 1 + memory.first_quads;
   // This limit is far more than fits; it keeps the sums below within 32 bits.
   constexpr int32_t kMostQuads = 1 << 16;
@@ -146,6 +197,9 @@ LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task) {
 LENSBOX_HOST_DEVICE int32_t pieces(int32_t whole, int32_t piece) {
   return (whole + piece - 1) / piece;
 }
+
+// The rows of the canvas that one block fills where the filter is kNearest.
+constexpr int32_t kNearestRows = 16;
 
 // Fill in the tasks of `count` images and return their number of blocks. at_once: number of blocks that the
 // device runs at the same time. shared_bytes: receives the shared memory that the largest block needs.

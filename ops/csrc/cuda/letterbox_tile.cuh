@@ -1,4 +1,4 @@
-// Compute one tile of `letterbox` with one block. The block streams the tile's pixels through shared memory
+// Compute one tile of `fit` with one block. The block streams the tile's pixels through shared memory
 // once, chunk by chunk along the second axis, and runs both passes on each chunk:
 //
 //   global memory -> stage       bytes as stored, 16 bytes a thread, asynchronously, one chunk ahead
@@ -22,11 +22,11 @@ struct AxisRange {
 
 // `align`: begin at a multiple of four pixels, so that quads along the fast axis lie in memory like the
 // first.
-__device__ __forceinline__ AxisRange axis_range(const PassAxis& axis, int32_t begin, int32_t size,
-                                                bool align) {
+__device__ __forceinline__ AxisRange axis_range(Filter filter, const PassAxis& axis, int32_t begin,
+                                                int32_t size, bool align) {
   const int32_t count = min(size, axis.output - begin);
-  const FilterWindow front = filter_window(begin, axis.input, axis.output);
-  const FilterWindow back = filter_window(begin + count - 1, axis.input, axis.output);
+  const FilterWindow front = filter_window(filter, axis.begin + begin, axis.input, axis.whole);
+  const FilterWindow back = filter_window(filter, axis.begin + begin + count - 1, axis.input, axis.whole);
   return {begin, count, align ? front.first & ~3 : front.first, back.first + back.count};
 }
 
@@ -272,19 +272,19 @@ __device__ __forceinline__ void unpack_layout(const Tile& tile, const Chunk& chu
 // --- weights ---
 
 // Each thread computes the area of a window, added up in order, as Pillow does.
-__device__ __forceinline__ void measure_windows(const PassAxis& axis, const AxisRange& range,
+__device__ __forceinline__ void measure_windows(Filter filter, const PassAxis& axis, const AxisRange& range,
                                                 MeasuredWindow* windows, QuadSpan* spans) {
   for (int32_t i = static_cast<int32_t>(threadIdx.x); i < range.count; i += kLetterboxThreads) {
-    const FilterWindow window = filter_window(range.begin + i, axis.input, axis.output);
-    windows[i] = {window, filter_area(window)};
+    const FilterWindow window = filter_window(filter, axis.begin + range.begin + i, axis.input, axis.whole);
+    windows[i] = {window, filter_area(filter, window)};
     const int32_t begin = window.first - range.first;
     spans[i] = {begin / 4, pieces(begin + window.count, 4) - begin / 4};
   }
 }
 
 // Each thread computes four weights of a window; the weights of a window are adjacent.
-__device__ __forceinline__ void write_weights(const MeasuredWindow* windows, const AxisRange& range,
-                                              int32_t quads, uint4* weights) {
+__device__ __forceinline__ void write_weights(Filter filter, const MeasuredWindow* windows,
+                                              const AxisRange& range, int32_t quads, uint4* weights) {
   const int32_t pitch = quads | 1;
   for (int32_t item = static_cast<int32_t>(threadIdx.x); item < quads * range.count;
        item += kLetterboxThreads) {
@@ -297,7 +297,8 @@ __device__ __forceinline__ void write_weights(const MeasuredWindow* windows, con
       const int32_t at = 4 * (begin / 4 + quad) + i - begin;
       values[i] = 0;
       if (at >= 0 && at < measured.window.count) {
-        values[i] = fixed_weight(filter_height(measured.window, at), measured.area);
+        values[i] =
+            static_cast<uint32_t>(fixed_weight(filter_height(filter, measured.window, at), measured.area));
       }
     }
     weights[of * pitch + quad] = transposed(make_uint4(values[0], values[1], values[2], values[3]));
@@ -367,6 +368,7 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
   const int32_t weights_pitch = tile.memory.second_quads | 1;
   const int32_t first_step = task.first_is_columns ? 1 : out.width;
   const int32_t second_step = task.first_is_columns ? out.width : 1;
+  const int32_t plane_size = out.height * out.width, plane_step = out.is_bgr ? -plane_size : plane_size;
   const int32_t groups = pieces(tile.first.count, 4);
   const ThreadRows threads = thread_rows(groups, kBlockBits);
   for (int32_t line = begin + threads.outer; line < end; line += threads.outer_step) {
@@ -374,7 +376,8 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
     for (int32_t group = threads.inner; group < groups; group += threads.inner_step) {
       // A canvas is less than 2^30 bytes.
       int32_t offset = (task.first.offset + tile.first.begin + 4 * group) * first_step +
-                       (task.second.offset + tile.second.begin + line) * second_step;
+                       (task.second.offset + tile.second.begin + line) * second_step +
+                       out.plane_of(0) * plane_size;
       for (int32_t plane = 0; plane < task.planes; ++plane) {
         const uint32_t* const from =
             between + plane * tile.memory.ring * tile.memory.between_pitch + 4 * group;
@@ -386,7 +389,7 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
         }
         const uint32_t bytes = bytes_of_four(sums);
         const int32_t copies = task.planes == 1 ? out.channels : 1;
-        for (int32_t copy = 0; copy < copies; ++copy, offset += out.height * out.width) {
+        for (int32_t copy = 0; copy < copies; ++copy, offset += plane_step) {
           store_bytes(canvas + offset, bytes, tile.first.count - 4 * group, first_step);
         }
       }
@@ -404,8 +407,9 @@ __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canv
   tile.memory = tile_memory(task);
   const int32_t tiles = pieces(task.first.output, task.tile);
   const int32_t band = block / tiles;
-  tile.first = axis_range(task.first, (block - band * tiles) * task.tile, task.tile, task.first_is_fast);
-  tile.second = axis_range(task.second, band * task.band, task.band, !task.first_is_fast);
+  tile.first =
+      axis_range(task.filter, task.first, (block - band * tiles) * task.tile, task.tile, task.first_is_fast);
+  tile.second = axis_range(task.filter, task.second, band * task.band, task.band, !task.first_is_fast);
   uint8_t* const stage = shared;
   uint4* const pixels = reinterpret_cast<uint4*>(shared + tile.memory.pixels);
   uint32_t* const between = reinterpret_cast<uint32_t*>(shared + tile.memory.between);
@@ -423,11 +427,11 @@ __device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canv
   fill_padding(task, out, canvas, block, blocks);
   MeasuredWindow* const first_windows = reinterpret_cast<MeasuredWindow*>(shared + tile.memory.pixels);
   MeasuredWindow* const second_windows = first_windows + tile.first.count;
-  measure_windows(task.first, tile.first, first_windows, first_spans);
-  measure_windows(task.second, tile.second, second_windows, second_spans);
+  measure_windows(task.filter, task.first, tile.first, first_windows, first_spans);
+  measure_windows(task.filter, task.second, tile.second, second_windows, second_spans);
   __syncthreads();
-  write_weights(first_windows, tile.first, tile.memory.first_quads, first_weights);
-  write_weights(second_windows, tile.second, tile.memory.second_quads, second_weights);
+  write_weights(task.filter, first_windows, tile.first, tile.memory.first_quads, first_weights);
+  write_weights(task.filter, second_windows, tile.second, tile.memory.second_quads, second_weights);
 
   int32_t done = 0;  // outputs of the second axis that are written
   const auto finish = [&](int32_t ready) {

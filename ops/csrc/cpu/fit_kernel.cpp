@@ -1,0 +1,289 @@
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "../letterbox_math.h"
+#include "filters.h"
+#include "image_rows.h"
+#include "launchers.h"
+
+namespace lensbox {
+
+namespace {
+
+// An image and all values that its canvas depends on.
+struct FittedImage {
+  ImageView image;  // the part that the canvas shows
+  Shown columns, rows;
+  const FilterTable* across;  // from the image's columns to those of the canvas
+  const FilterTable* down;    // the same for rows
+  bool rows_first;
+};
+
+// Return the plane of canvas `index` that shows an image's channel.
+uint8_t* plane(const Canvases& out, int64_t index, int32_t channel) {
+  return out.pixels + (index * out.channels + out.plane_of(channel)) * out.height * out.width;
+}
+
+// The bytes read from one row before the next row. Sequential reads are fastest, and a band of segments of
+// this size stays in the L2 cache.
+constexpr int32_t kSegmentBytes = 8192;
+
+// Both passes over an image, for one plane of the canvas or for three planes of interleaved colours. The
+// passes take the image's rows in order, so each row is read once and little memory is kept between the
+// passes.
+class Resampling {
+ public:
+  // Writes `channels` planes of canvas `index` from the plane of `first_channel` on.
+  Resampling(const FittedImage& fitted, const Canvases& out, int64_t index, int32_t first_channel,
+             int32_t channels)
+      : fitted_(fitted),
+        out_(out),
+        index_(index),
+        first_channel_(first_channel),
+        channels_(channels),
+        rows_(fitted.image, channels),
+        columns_(*fitted.across, rows_.pixel_bytes(), channels),
+        segment_(fitted.rows_first ? rows_.width()
+                                   : std::min(rows_.width(), kSegmentBytes / rows_.pixel_bytes() / 16 * 16)),
+        band_pitch_((segment_ * rows_.pixel_bytes() + 63) / 64 * 64 | 64),
+        // Clear the memory: columns of rows below the image are combined too.
+        band_(std::make_unique<uint8_t[]>(ColumnFilter::kRows * band_pitch_)) {}
+
+  // Write the fitted image.
+  void run() { fitted_.rows_first ? rows_then_columns() : columns_then_rows(); }
+
+ private:
+  // Return the address of row y of the fitted image in a plane of the canvas.
+  uint8_t* canvas_row(int32_t y, int32_t channel) const {
+    return plane(out_, index_, first_channel_ + channel) + (fitted_.rows.offset + y) * out_.width +
+           fitted_.columns.offset;
+  }
+
+  // Combine the columns of the image's rows [begin, end), at most a band. Write a band.
+  void filter_columns(int64_t begin, int64_t end, uint8_t* out) {
+    for (int64_t column = 0; column < rows_.width(); column += segment_) {
+      const int64_t count = std::min<int64_t>(segment_, rows_.width() - column);
+      for (int64_t row = begin; row < end; ++row) {
+        rows_.write(row, column, count, band_.get() + (row - begin) * band_pitch_);
+      }
+      columns_.add(band_.get(), band_pitch_, count);
+    }
+    columns_.finish(out);
+  }
+
+  void columns_then_rows() {
+    const FilterTable& down = *fitted_.down;
+    constexpr int64_t kBand = ColumnFilter::kRows;
+    const int32_t end = down.output();
+    int32_t begin = 0;
+    SlidingRows between(down.first(begin), down.longest() + 2 * kBand, columns_.out_pitch());
+    while (begin < end) {
+      uint8_t* const below = between.below(kBand, down.first(begin));
+      const int64_t count = std::min<int64_t>(kBand, down.end(end - 1) - between.end());
+      filter_columns(between.end(), between.end() + count, below);
+      between.append(count);
+      const int32_t ready = std::min(end, down.ready(begin, between.end()));
+      if (ready == begin) continue;
+      for (int32_t channel = 0; channel < channels_; ++channel) {
+        filter_rows(down, begin, ready, between.row(down.first(begin)) + channel * fitted_.columns.count,
+                    between.pitch(), fitted_.columns.count, canvas_row(begin, channel), out_.width);
+      }
+      begin = ready;
+    }
+  }
+
+  // Combine the image's rows to rows [begin, end) of the fitted image. If the image's memory does not hold
+  // the rows as they are, `converted` keeps the rows that later outputs need.
+  void filter_image_rows(int32_t begin, int32_t end, SlidingRows& converted, uint8_t* out,
+                         int64_t out_pitch) {
+    const FilterTable& down = *fitted_.down;
+    if (rows_.are_in_memory()) {
+      filter_rows(down, begin, end, rows_.pixel(down.first(begin), 0), rows_.pitch(),
+                  rows_.bytes(rows_.width()), out, out_pitch);
+      return;
+    }
+    for (int32_t y = begin; y < end; ++y) {
+      while (converted.end() < down.end(y)) {
+        uint8_t* const below = converted.below(1, down.first(y));
+        rows_.write(converted.end(), 0, rows_.width(), below);
+        converted.append(1);
+      }
+      filter_rows(down, y, y + 1, converted.row(down.first(y)), converted.pitch(), converted.pitch(),
+                  out + (y - begin) * out_pitch, out_pitch);
+    }
+  }
+
+  void rows_then_columns() {
+    constexpr int32_t kBand = ColumnFilter::kRows;
+    const FilterTable& down = *fitted_.down;
+    const int32_t end = down.output();
+    SlidingRows converted(down.first(0), rows_.are_in_memory() ? 0 : 2 * int64_t{down.longest()},
+                          int64_t{rows_.width()} * rows_.pixel_bytes());
+    const auto filtered = std::make_unique_for_overwrite<uint8_t[]>(kBand * columns_.out_pitch());
+    for (int32_t begin = 0; begin < end; begin += kBand) {
+      const int32_t count = std::min(kBand, end - begin);
+      filter_image_rows(begin, begin + count, converted, band_.get(), band_pitch_);
+      columns_.add(band_.get(), band_pitch_, rows_.width());
+      columns_.finish(filtered.get());
+      for (int32_t i = 0; i < count; ++i) {
+        for (int32_t channel = 0; channel < channels_; ++channel) {
+          std::memcpy(canvas_row(begin + i, channel),
+                      filtered.get() + i * columns_.out_pitch() + channel * fitted_.columns.count,
+                      fitted_.columns.count);
+        }
+      }
+    }
+  }
+
+  const FittedImage& fitted_;
+  const Canvases& out_;
+  int64_t index_;
+  int32_t first_channel_, channels_;
+  ImageRows rows_;
+  ColumnFilter columns_;
+  int64_t segment_;     // pixels of a row in the band at once
+  int64_t band_pitch_;  // an odd number of cache lines, so that rows do not push each other out
+  std::unique_ptr<uint8_t[]> band_;
+};
+
+// Write the fitted image to canvas `index`.
+void resample(const FittedImage& fitted, const Canvases& out, int64_t index) {
+  const ImageView& image = fitted.image;
+  if (image.channels == 1 || out.channels == 1 || ImageRows::holds_colours(image)) {
+    Resampling(fitted, out, index, 0, image.channels == 1 ? 1 : out.channels).run();
+    return;
+  }
+  // Colours that are not interleaved are three gray images.
+  for (int32_t channel = 0; channel < out.channels; ++channel) {
+    FittedImage of_channel = fitted;
+    of_channel.image.data += channel * image.channel_stride;
+    of_channel.image.channels = 1;
+    Resampling(of_channel, out, index, channel, 1).run();
+  }
+}
+
+// Return the pixels that the shown outputs of an axis take.
+std::vector<int32_t> nearest_pixels(int32_t input, int64_t whole, const Shown& shown) {
+  NearestPixels walk(input, static_cast<int32_t>(whole));
+  for (int64_t i = 0; i < shown.begin; ++i) {
+    walk.next();
+  }
+  std::vector<int32_t> pixels(shown.count);
+  for (int32_t& pixel : pixels) {
+    pixel = walk.next();
+  }
+  return pixels;
+}
+
+// Write to canvas `index` the pixels that kNearest takes.
+void take_nearest(const ImageView& image, const Fit& fit, const Shown& columns, const Shown& rows,
+                  const Canvases& out, int64_t index) {
+  const std::vector<int32_t> across = nearest_pixels(image.width, fit.width, columns);
+  const std::vector<int32_t> down = nearest_pixels(image.height, fit.height, rows);
+  const int64_t green = image.channel_stride, blue = 2 * green;
+  const int64_t step = (out.is_bgr ? -1 : 1) * int64_t{out.height} * out.width;
+  for (int64_t y = 0; y < rows.count; ++y) {
+    const uint8_t* const from = image.data + down[y] * image.row_stride;
+    uint8_t* const to = plane(out, index, 0) + (rows.offset + y) * out.width + columns.offset;
+    for (int64_t x = 0; x < columns.count; ++x) {
+      const uint8_t* const pixel = from + across[x] * image.column_stride;
+      if (image.channels == 1) {
+        to[x] = pixel[0];
+      } else if (out.channels == 1) {
+        to[x] = luma(pixel[0], pixel[green], pixel[blue]);
+      } else {
+        to[x] = pixel[0];
+        to[x + step] = pixel[green];
+        to[x + 2 * step] = pixel[blue];
+      }
+    }
+  }
+}
+
+// Write the padding of canvas `index`, and the further channels of a gray image.
+void pad(int32_t image_channels, const Shown& columns, const Shown& rows, const Canvases& out,
+         int64_t index) {
+  const int64_t right = columns.offset + columns.count, below = rows.offset + rows.count;
+  for (int32_t channel = 0; channel < out.channels; ++channel) {
+    uint8_t* const canvas = plane(out, index, channel);
+    std::memset(canvas, out.fill, rows.offset * out.width);
+    std::memset(canvas + below * out.width, out.fill, (out.height - below) * out.width);
+    for (int64_t y = rows.offset; y < below; ++y) {
+      uint8_t* const row = canvas + y * out.width;
+      if (channel > 0 && image_channels == 1) {  // the same gray three times
+        std::memcpy(row, plane(out, index, 0) + y * out.width, out.width);
+        continue;
+      }
+      std::memset(row, out.fill, columns.offset);
+      std::memset(row + right, out.fill, out.width - right);
+    }
+  }
+}
+
+// The filter tables of a call, one for each pair of sides. References to tables stay valid.
+class FilterTables {
+ public:
+  const FilterTable* find(Filter filter, int32_t input, int64_t whole, const Shown& shown) {
+    const auto sides = std::make_pair(input, static_cast<int32_t>(whole));
+    return &tables_
+                .try_emplace(sides, filter, input, sides.second, static_cast<int32_t>(shown.begin),
+                             static_cast<int32_t>(shown.count))
+                .first->second;
+  }
+
+ private:
+  // The shown part depends on the canvas too: columns and rows have tables of their own.
+  std::map<std::pair<int32_t, int32_t>, FilterTable> tables_;
+};
+
+}  // namespace
+
+void lensbox_cpu_fit(const ImageView* images, int64_t image_count, const Canvases& out) {
+  FilterTables across, down;
+  for (int64_t index = 0; index < image_count; ++index) {
+    const ImageView& image = images[index];
+    const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
+    const Shown columns = shown_part(fit.width, out.width), rows = shown_part(fit.height, out.height);
+    write_geometry(image, fit, out.geometry + 6 * index);
+    if (out.filter == Filter::kNearest) {
+      take_nearest(image, fit, columns, rows, out, index);
+    } else {
+      FittedImage fitted = {image,
+                            columns,
+                            rows,
+                            across.find(out.filter, image.width, fit.width, columns),
+                            down.find(out.filter, image.height, fit.height, rows),
+                            rows_first(image.width, image.height, fit)};
+      fitted.image.data += fitted.across->origin() * image.column_stride;
+      fitted.image.data += fitted.down->origin() * image.row_stride;
+      fitted.image.width = fitted.across->input();
+      fitted.image.height = fitted.down->input();
+      resample(fitted, out, index);
+    }
+    pad(image.channels, columns, rows, out, index);
+  }
+}
+
+void lensbox_cpu_look_up(const LevelTable& table, const uint8_t* pixels, int64_t planes, int64_t plane_size,
+                         void* out) {
+  const auto write = [&](auto* to, const auto* levels) {
+    for (int64_t plane = 0; plane < planes; ++plane) {
+      const auto* const of_channel = levels + 256 * (plane % table.channels);
+      for (int64_t i = 0; i < plane_size; ++i) {
+        *to++ = of_channel[*pixels++];
+      }
+    }
+  };
+  if (table.is_float32) {
+    write(static_cast<float*>(out), table.float32);
+  } else {
+    write(static_cast<uint16_t*>(out), table.bits16);
+  }
+}
+
+}  // namespace lensbox
