@@ -1,0 +1,1 @@
+"""The file format of artifacts: what the export writes and the runtimes read."""
