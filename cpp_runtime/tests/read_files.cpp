@@ -3,7 +3,7 @@
 //   read_files artifacts {<file> <public key, or "">}...
 //   read_files <folder> exif|stored <canvas width> <height> <channels> <oversampling> <image file>...
 //
-// Prints an array with an object for each file: {"error"}, or for artifacts {"kind": 0..2, "name"}, for
+// Prints an array with an object for each file: {"error"}, or for artifacts {"kind": 0..3, "name"}, for
 // images
 // {"shape": [h, w, C], "size": [width, height], "window"}, whose pixels are written to <folder>/<index>.
 

@@ -229,7 +229,8 @@ def _compared(files: Mapping[str, bytes], folder: Path, python_may_refuse: bool 
         ours: dict[str, Any] = {}
         with contextlib.suppress(ArtifactError):
             found = open_file(file, name)
-            ours = {"kind": ("torchscript", "aoti", "onnx").index(found.kind), "name": found.metadata.name}
+            kind = ("torchscript", "program", "aoti", "onnx").index(found.kind)
+            ours = {"kind": kind, "name": found.metadata.name}
         if not ours or "archive of torch" in theirs.get("error", ""):
             refused.add(name)
             assert "error" in theirs or python_may_refuse, (name, theirs)
