@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from lensbox.serve.http.api_keys import Keys
-    from lensbox.serve.processes.shared_memory import Peers
+    from lensbox.serve.processes.heartbeat import Peers
 
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 _MOST_BYTES_PER_PIXEL = 4

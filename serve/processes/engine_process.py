@@ -26,6 +26,7 @@ from lensbox.serve.models.control import EngineAddress, Loaded, Need
 from lensbox.serve.models.files import Content
 from lensbox.serve.models.memory import check_memory, used_by_this_process
 from lensbox.serve.observability.metrics import Metrics
+from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.link import BusyWait, Link
 from lensbox.serve.processes.messages import (
     Answer,
@@ -35,7 +36,6 @@ from lensbox.serve.processes.messages import (
     read_request,
     rebuilt,
 )
-from lensbox.serve.processes.shared_memory import Heartbeat
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import end_process
 

@@ -11,8 +11,8 @@ from lensbox.serve.models.files import Content, Stamp
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters
 from lensbox.serve.processes.child import engine_main
+from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.lifecycle import Child, described
-from lensbox.serve.processes.shared_memory import Heartbeat
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)

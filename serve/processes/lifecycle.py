@@ -17,7 +17,7 @@ from typing import Any
 
 from lensbox.serve.observability.metrics import ServiceCounters
 from lensbox.serve.processes.child import PRELOADED
-from lensbox.serve.processes.shared_memory import Heartbeat
+from lensbox.serve.processes.heartbeat import Heartbeat
 
 _log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What the supervisor knows of one model."""
+"""One model as the supervisor sees it: the group that serves it, its swaps, its failed loads."""
 
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field

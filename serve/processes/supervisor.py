@@ -12,9 +12,9 @@ from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters, join_shared_metrics, shared_metrics
 from lensbox.serve.processes.child import frontend_main
 from lensbox.serve.processes.group import Plan, Slots
+from lensbox.serve.processes.heartbeat import Heartbeat, Peers
 from lensbox.serve.processes.lifecycle import Child, fork_server
 from lensbox.serve.processes.repository import Repository
-from lensbox.serve.processes.shared_memory import Heartbeat, Peers
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown
 

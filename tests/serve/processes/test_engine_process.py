@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 
 if hasattr(os, "memfd_create"):
     from lensbox.serve.processes.engine_process import until_given_up
-    from lensbox.serve.processes.shared_memory import Heartbeat
+    from lensbox.serve.processes.heartbeat import Heartbeat
 
 _SOON = Settings(Path("unused"), answer_timeout=0.1, engine_timeout=0.2)
 

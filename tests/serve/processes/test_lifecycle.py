@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 
 if hasattr(os, "memfd_create"):
     from lensbox.serve.processes import lifecycle
-    from lensbox.serve.processes.shared_memory import Heartbeat
+    from lensbox.serve.processes.heartbeat import Heartbeat
 
 
 def test_retries_a_failed_start_with_back_off(
