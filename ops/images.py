@@ -68,8 +68,8 @@ def fit(
 ) -> FittedImages:
     """Scale images of any sizes to canvases of one size, with Pillow's pixels.
 
-    The pixels equal those of Pillow 13 to the byte, on CPU and CUDA: `convert("L")` for gray, then
-    `resize(..., FILTER)`. `fit="letterbox", filter="bilinear"` is `letterbox`.
+    On CPU and CUDA, every byte is that of Pillow 13's `resize(..., FILTER)`, after `convert("L")` for gray.
+    `fit="letterbox", filter="bilinear"` is `letterbox`.
 
     Args:
         images: at least one, uint8 `[C, H, W]` with C = 1 (gray), 3 (RGB) or 4 (RGBA, alpha ignored), sides

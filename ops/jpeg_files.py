@@ -1,4 +1,4 @@
-"""Decode JPEG files to tensors, with a GPU's decoder where its pixels are those of libjpeg-turbo."""
+"""Decode JPEG files to tensors: on a GPU the files that it decodes exactly, else on the CPU."""
 
 import io
 from collections.abc import Sequence
@@ -45,7 +45,8 @@ def decode_jpeg(
         one batch of the images.
 
     Raises:
-        InputError: a file is no JPEG file or is damaged; the message has its index or path.
+        InputError: a file is no JPEG file, is damaged, is larger than Pillow allows, or is another tensor.
+            The message has its index or path.
         ValueError: another mode.
     """
     if mode not in ("gray", "rgb"):
@@ -76,7 +77,10 @@ def _name(file: bytes | str | Path | Tensor, index: int) -> str:
 def _content(file: bytes | str | Path | Tensor, index: int) -> Tensor:
     """Return the bytes of a file, uint8 [N] on the CPU."""
     if isinstance(file, Tensor):
-        return file
+        if file.dtype != torch.uint8 or file.dim() != 1 or file.device.type != "cpu":
+            got = f"{file.dtype} {list(file.shape)} on {file.device}"
+            raise InputError(f"{_name(file, index)} must be uint8 [N] on the CPU, got {got}")
+        return file.contiguous()
     try:
         content = file if isinstance(file, bytes) else Path(file).read_bytes()
     except OSError as error:
@@ -96,7 +100,7 @@ def _decoded(content: Tensor, mode: str, name: str) -> Tensor:
             if mode == "gray":
                 image.draft("L", image.size)
             pixels = np.array(image.convert("L" if mode == "gray" else "RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
+    except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
         raise InputError(f"{name} must be a sound JPEG file: {error}") from error
     found = torch.from_numpy(pixels)
     return found.unsqueeze(0) if mode == "gray" else found.permute(2, 0, 1)

@@ -2,6 +2,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <cmath>
 #include <string>
 
 namespace lensbox {
@@ -187,8 +188,11 @@ std::array<float, 3> numbers_of_channels(const char* name, std::optional<at::Arr
   if (!numbers.has_value()) return found;
   TORCH_CHECK_VALUE(static_cast<int64_t>(numbers->size()) == channels, "lensbox::fit: ", name, " must hold ",
                     channels, " numbers, one for each channel, got ", *numbers);
-  for (size_t i = 0; i < numbers->size(); ++i)
+  for (size_t i = 0; i < numbers->size(); ++i) {
     found[i] = static_cast<float>((*numbers)[i]);
+    TORCH_CHECK_VALUE(std::isfinite(found[i]), "lensbox::fit: ", name, " must be finite in float32, got ",
+                      *numbers);
+  }
   return found;
 }
 

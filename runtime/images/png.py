@@ -28,7 +28,7 @@ def has_signature(file: bytes) -> bool:
 def without_metadata(file: bytes, max_chunks: int | None = None) -> tuple[bytes, bytes]:
     """Return a PNG file without its ancillary chunks, which do not affect its pixels, and its EXIF data.
 
-    The EXIF data are those of the first chunk eXIf before the pixels; b"" if there is none.
+    The EXIF data are the content of the first chunk eXIf before the pixels, or b"".
 
     Decoders inflate color profiles and texts up to a thousand times their size, and keep unknown chunks.
     Pillow checks few checksums, and nothing behind the last row. Raise InputError for a wrong checksum, a

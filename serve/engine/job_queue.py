@@ -15,7 +15,7 @@ _LOOK = 1.0  # seconds between checks for a closed queue while a source waits
 
 
 class Source(Protocol):
-    """What the thread that takes jobs waits for."""
+    """Ends the wait of the thread that takes jobs, and may bring jobs of other processes."""
 
     def receive(self, timeout: float, busy: bool = True) -> None:
         """Wait up to `timeout` seconds. Put in the jobs of other processes. busy: may busy-poll."""

@@ -4,6 +4,7 @@
 all ops.
 """
 
+import math
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -161,7 +162,9 @@ def test_a_mean_alone_gives_float32(device: torch.device) -> None:
         ({"filter": "cubic"}, ValueError, "filter must be one of nearest.*, got cubic"),
         ({"order": "RGB"}, ValueError, "order must be one of gray, rgb, bgr, got RGB"),
         ({"mean": [0.5]}, ValueError, r"mean must hold 3 numbers, one for each channel, got \[0.5\]"),
+        ({"mean": [0.5, math.nan, 0.5]}, ValueError, r"mean must be finite in float32, got .*nan"),
         ({"std": [1.0, 0.0, 1.0]}, ValueError, "std must be above 0, got 0"),
+        ({"std": [1.0, 1e39, 1.0]}, ValueError, "std must be finite in float32"),
         (
             {"dtype": torch.float64},
             TypeError,

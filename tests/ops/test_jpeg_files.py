@@ -51,6 +51,25 @@ def test_names_the_damaged_file(device: torch.device, file: bytes, got: str) -> 
         decode_jpeg([BASELINE, file], device)
 
 
+@pytest.mark.parametrize(
+    ("tensor", "got"),
+    [
+        (torch.zeros(9), r"torch.float32 \[9\] on cpu"),
+        (torch.zeros(3, 3, dtype=torch.uint8), r"torch.uint8 \[3, 3\]"),
+    ],
+)
+def test_a_tensor_must_hold_the_bytes_of_a_file(device: torch.device, tensor: Tensor, got: str) -> None:
+    with pytest.raises(InputError, match=rf"files\[1\] must be uint8 \[N\] on the CPU, got {got}"):
+        decode_jpeg([BASELINE, tensor], device)
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_names_a_file_that_pillow_finds_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(InputError, match=r"files\[0\] must be a sound JPEG file: Image size .* exceeds"):
+        decode_jpeg([BASELINE])
+
+
 def test_names_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.jpg: No such file"):
         decode_jpeg([tmp_path / "none.jpg"])

@@ -35,7 +35,7 @@ void check_scaled_sides(const ImageView& image, const Canvases& out) {
   const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
   TORCH_CHECK_VALUE(fit.width <= kLongest && fit.height <= kLongest, "lensbox::fit: an image of ",
                     image.width, " x ", image.height,
-                    " pixels, scaled to cover the canvas, must have sides of", " at most ", kLongest,
+                    " pixels, scaled to cover the canvas, must have sides of at most ", kLongest,
                     " pixels, got ", fit.width, " x ", fit.height);
 }
 
