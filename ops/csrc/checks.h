@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "letterbox_math.h"
+#include "fit_math.h"
 
 namespace lensbox {
 

@@ -5,7 +5,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 
-#include "letterbox_math.h"
+#include "fit_math.h"
 #include "problems.h"
 
 namespace lensbox {

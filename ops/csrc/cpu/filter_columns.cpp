@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../letterbox_math.h"
+#include "../fit_math.h"
 #include "filters.h"
 #include "vectors.h"
 

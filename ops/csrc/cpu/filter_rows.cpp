@@ -1,4 +1,4 @@
-#include "../letterbox_math.h"
+#include "../fit_math.h"
 #include "filters.h"
 #include "vectors.h"
 

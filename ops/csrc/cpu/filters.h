@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "../letterbox_math.h"
+#include "../fit_math.h"
 
 namespace lensbox {
 

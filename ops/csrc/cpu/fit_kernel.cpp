@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "../letterbox_math.h"
+#include "../fit_math.h"
 #include "filters.h"
 #include "image_rows.h"
 #include "launchers.h"

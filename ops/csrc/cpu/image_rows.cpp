@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "../letterbox_math.h"
+#include "../fit_math.h"
 #include "vectors.h"
 
 namespace lensbox {

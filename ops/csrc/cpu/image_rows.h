@@ -1,9 +1,9 @@
-// The rows of an image as `letterbox` filters them, whatever its strides.
+// The rows of an image as `fit` filters them, whatever its strides.
 #pragma once
 
 #include <cstdint>
 
-#include "../letterbox_math.h"
+#include "../fit_math.h"
 
 namespace lensbox {
 

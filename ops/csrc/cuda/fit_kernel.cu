@@ -1,7 +1,7 @@
 #include "device.cuh"
+#include "fit_tile.cuh"
 #include "launch.h"
 #include "launchers.h"
-#include "letterbox_tile.cuh"
 
 namespace lensbox {
 namespace {
@@ -11,8 +11,8 @@ namespace {
 // A block computes one output at a time, every `blocks`-th output of the image. The warps of the block share
 // the window's pixels along the second axis; the lanes of a warp share the pixels along the first axis.
 // Nothing is cached: each thread computes the weights that it uses.
-__device__ __forceinline__ void letterbox_wide(const ImageTask& task, const Canvases& out, uint8_t* canvas,
-                                               int32_t block, int32_t blocks, uint8_t* shared) {
+__device__ __forceinline__ void fit_wide(const ImageTask& task, const Canvases& out, uint8_t* canvas,
+                                         int32_t block, int32_t blocks, uint8_t* shared) {
   fill_padding(task, out, canvas, block, blocks);
   WideMemory& memory = *reinterpret_cast<WideMemory*>(shared);
   const int32_t lane = static_cast<int32_t>(threadIdx.x % 32), warp = static_cast<int32_t>(threadIdx.x / 32);
@@ -34,7 +34,7 @@ __device__ __forceinline__ void letterbox_wide(const ImageTask& task, const Canv
       if (threadIdx.x == 0) memory.total = kHalfWeight;
       __syncthreads();
       uint32_t sum = 0;
-      for (int32_t row = warp; row < down.count; row += kLetterboxThreads / 32) {
+      for (int32_t row = warp; row < down.count; row += kFitThreads / 32) {
         uint32_t part = 0;
         for (int32_t i = lane; i < across.count; i += 32) {
           part +=
@@ -61,7 +61,7 @@ __device__ __forceinline__ void letterbox_wide(const ImageTask& task, const Canv
 }
 
 // Fill the block's share of the canvas with the pixels that kNearest takes. The rows of the share are found
-// by one thread; each thread walks the columns, and takes every kLetterboxThreads-th.
+// by one thread; each thread walks the columns, and takes every kFitThreads-th.
 __device__ __forceinline__ void take_nearest(const ImageTask& task, const Canvases& out, uint8_t* canvas,
                                              int32_t block, int32_t blocks) {
   __shared__ int32_t taken_rows[kNearestRows];
@@ -79,8 +79,7 @@ __device__ __forceinline__ void take_nearest(const ImageTask& task, const Canvas
   const int64_t plane_bytes = int64_t{out.height} * out.width;
   NearestPixels walk(across.input, across.whole);
   int32_t walked = 0;
-  for (int32_t column = static_cast<int32_t>(threadIdx.x); column < across.output;
-       column += kLetterboxThreads) {
+  for (int32_t column = static_cast<int32_t>(threadIdx.x); column < across.output; column += kFitThreads) {
     for (; walked < across.begin + column; ++walked)
       walk.next();
     const int32_t pixel = walk.next();
@@ -104,8 +103,8 @@ enum class Kind { kNearest, kBilinear, kAnyFilter };
 // The blocks of an image, from first_block on, compute one tile each; the first block also writes the
 // geometry.
 template <int kCapacity, Kind kKind>
-__global__ void __launch_bounds__(kLetterboxThreads, kLetterboxBlocksPerSm)
-    fit_kernel(const __grid_constant__ LetterboxBatch<kCapacity> batch) {
+__global__ void __launch_bounds__(kFitThreads, kFitBlocksPerSm)
+    fit_kernel(const __grid_constant__ FitBatch<kCapacity> batch) {
   extern __shared__ __align__(16) uint8_t memory[];
   const int32_t at = static_cast<int32_t>(blockIdx.x);
   int32_t image = 0;
@@ -126,31 +125,30 @@ __global__ void __launch_bounds__(kLetterboxThreads, kLetterboxBlocksPerSm)
   if constexpr (kKind == Kind::kNearest) {
     take_nearest(task, out, canvas, block, blocks);
   } else if (task.tile > 0) {
-    letterbox_tile(task, out, canvas, block, blocks, memory);
+    fit_tile(task, out, canvas, block, blocks, memory);
   } else {
-    letterbox_wide(task, out, canvas, block, blocks, memory);
+    fit_wide(task, out, canvas, block, blocks, memory);
   }
 }
 
 template <int kCapacity>
 cudaError_t launch(const ImageView* images, int32_t first, int32_t count, const Canvases& out,
                    cudaStream_t stream) {
-  LetterboxBatch<kCapacity> batch;
+  FitBatch<kCapacity> batch;
   batch.out = out;
   batch.first_image = first;
   batch.images = count;
-  const int32_t per_sm =
-      device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / (kLetterboxShared + 1024);
-  const int32_t at_once = multiprocessors() * std::clamp(per_sm, 1, kLetterboxBlocksPerSm);
+  const int32_t per_sm = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor) / (kFitShared + 1024);
+  const int32_t at_once = multiprocessors() * std::clamp(per_sm, 1, kFitBlocksPerSm);
   int32_t shared_bytes = 0;
   ImageTask tasks[kCapacity];
-  const int32_t blocks = plan_letterbox(images + first, count, out, at_once, tasks, &shared_bytes);
+  const int32_t blocks = plan_fit(images + first, count, out, at_once, tasks, &shared_bytes);
   for (int32_t i = 0; i < count; ++i)
     batch.tasks[i] = packed(tasks[i]);
   auto* const kernel = out.filter == Filter::kNearest    ? fit_kernel<kCapacity, Kind::kNearest>
                        : out.filter == Filter::kBilinear ? fit_kernel<kCapacity, Kind::kBilinear>
                                                          : fit_kernel<kCapacity, Kind::kAnyFilter>;
-  kernel<<<blocks, kLetterboxThreads, shared_bytes, stream>>>(batch);
+  kernel<<<blocks, kFitThreads, shared_bytes, stream>>>(batch);
   return cudaGetLastError();
 }
 
@@ -158,7 +156,7 @@ cudaError_t launch(const ImageView* images, int32_t first, int32_t count, const 
 // parameters describe, the limit that every driver accepts.
 constexpr int kFewImages = 4;
 constexpr int kMostImages = 63;
-static_assert(sizeof(LetterboxBatch<kMostImages>) <= 4096);
+static_assert(sizeof(FitBatch<kMostImages>) <= 4096);
 
 constexpr int kLookUpThreads = 256;
 

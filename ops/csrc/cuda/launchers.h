@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../fit_math.h"
 #include "../jpeg_color.h"
 #include "../jpeg_data.h"
-#include "../letterbox_math.h"
 #include "../problems.h"
 
 namespace lensbox {

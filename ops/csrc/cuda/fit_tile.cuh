@@ -9,9 +9,9 @@
 
 #include <cuda_pipeline.h>
 
-#include "letterbox_canvas.cuh"
-#include "letterbox_pixels.cuh"
-#include "letterbox_plan.h"
+#include "fit_canvas.cuh"
+#include "fit_pixels.cuh"
+#include "fit_plan.h"
 
 namespace lensbox {
 
@@ -274,7 +274,7 @@ __device__ __forceinline__ void unpack_layout(const Tile& tile, const Chunk& chu
 // Each thread computes the area of a window, added up in order, as Pillow does.
 __device__ __forceinline__ void measure_windows(Filter filter, const PassAxis& axis, const AxisRange& range,
                                                 MeasuredWindow* windows, QuadSpan* spans) {
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < range.count; i += kLetterboxThreads) {
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < range.count; i += kFitThreads) {
     const FilterWindow window = filter_window(filter, axis.begin + range.begin + i, axis.input, axis.whole);
     windows[i] = {window, filter_area(filter, window)};
     const int32_t begin = window.first - range.first;
@@ -286,8 +286,7 @@ __device__ __forceinline__ void measure_windows(Filter filter, const PassAxis& a
 __device__ __forceinline__ void write_weights(Filter filter, const MeasuredWindow* windows,
                                               const AxisRange& range, int32_t quads, uint4* weights) {
   const int32_t pitch = quads | 1;
-  for (int32_t item = static_cast<int32_t>(threadIdx.x); item < quads * range.count;
-       item += kLetterboxThreads) {
+  for (int32_t item = static_cast<int32_t>(threadIdx.x); item < quads * range.count; item += kFitThreads) {
     const int32_t of = item / quads, quad = item - of * quads;
     const MeasuredWindow& measured = windows[of];
     const int32_t begin = measured.window.first - range.first;
@@ -400,8 +399,8 @@ __device__ __forceinline__ void second_pass(const Tile& tile, const Canvases& ou
 // --- the tile ---
 
 // Compute tile `block` of the image's `blocks` tiles. `canvas` is the image's canvas.
-__device__ __forceinline__ void letterbox_tile(const ImageTask& task, const Canvases& out, uint8_t* canvas,
-                                               int32_t block, int32_t blocks, uint8_t* shared) {
+__device__ __forceinline__ void fit_tile(const ImageTask& task, const Canvases& out, uint8_t* canvas,
+                                         int32_t block, int32_t blocks, uint8_t* shared) {
   Tile tile;
   tile.task = task;
   tile.memory = tile_memory(task);

@@ -1,7 +1,7 @@
 // How the threads of `fit` divide two nested loops, and how a block writes padding and geometry.
 #pragma once
 
-#include "letterbox_plan.h"
+#include "fit_plan.h"
 
 namespace lensbox {
 
@@ -14,12 +14,12 @@ struct ThreadRows {
 __device__ __forceinline__ ThreadRows thread_rows(int32_t items, int32_t longest_bits) {
   const int32_t bits = min(32 - __clz(items - 1), longest_bits);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  return {thread & ((1 << bits) - 1), 1 << bits, thread >> bits, kLetterboxThreads >> bits};
+  return {thread & ((1 << bits) - 1), 1 << bits, thread >> bits, kFitThreads >> bits};
 }
 
 constexpr int32_t kWarpBits = 5;
 constexpr int32_t kBlockBits = 7;
-static_assert(1 << kBlockBits == kLetterboxThreads);
+static_assert(1 << kBlockBits == kFitThreads);
 
 // An axis of the canvas, columns or rows, independent of the order of the passes. (A reference to one of the
 // task's two axes, chosen at run time, would put both axes into local memory.)

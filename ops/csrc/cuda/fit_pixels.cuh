@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "../letterbox_math.h"
+#include "../fit_math.h"
 
 namespace lensbox {
 

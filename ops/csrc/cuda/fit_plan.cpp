@@ -1,4 +1,4 @@
-#include "letterbox_plan.h"
+#include "fit_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@ namespace {
 
 // Limits of a tile's outputs along the first axis: at most the threads of a block, and at least half a warp
 // unless shared memory is too small.
-constexpr int32_t kWidestTile = kLetterboxThreads;
+constexpr int32_t kWidestTile = kFitThreads;
 constexpr int32_t kNarrowestTile = 16;
 
 // The preferred number of bytes to load at once: enough to hide the latency of a load.
@@ -68,7 +68,7 @@ int16_t chunk_of(const ImageTask& task) {
 // the tile could shrink instead, accept a chunk of half the lines, but not of shorter pieces of lines.
 bool fits(ImageTask& task) {
   const int32_t least = task.tile == 1 ? 1 : task.first_is_fast ? (task.chunk + 1) / 2 : task.chunk;
-  while (tile_memory(task).bytes > kLetterboxShared) {
+  while (tile_memory(task).bytes > kFitShared) {
     if (task.chunk == least) return false;
     --task.chunk;
   }
@@ -91,13 +91,13 @@ void choose_tile(ImageTask& task, int32_t parts) {
     parts = std::max(parts + 1 + parts / 8, pieces(task.first.output, task.tile - 1));
     parts = std::min<int32_t>(parts, task.first.output);
   }
-  const int32_t left = kLetterboxShared - tile_memory(task).bytes;
+  const int32_t left = kFitShared - tile_memory(task).bytes;
   const int32_t line =
       ((window_quads(task.filter, task.second) | 1) * kWeightBytes) + static_cast<int32_t>(sizeof(QuadSpan));
   const int16_t reserved = task.band;
   for (const int32_t bytes : {line, line + static_cast<int32_t>(sizeof(MeasuredWindow))}) {
     task.band = static_cast<int16_t>(std::min<int32_t>(task.second.output, reserved + left / bytes));
-    if (tile_memory(task).bytes <= kLetterboxShared) return;
+    if (tile_memory(task).bytes <= kFitShared) return;
   }
 }
 
@@ -143,7 +143,7 @@ void enlarge_chunks(ImageTask& task) {
   const int32_t quads =
       static_cast<int32_t>(scale * (task.band - 1)) / 4 + window_quads(task.filter, task.second);
   ImageTask larger = task;
-  while (larger.chunk < quads && (++larger.chunk, tile_memory(larger).bytes <= kLetterboxShared)) {
+  while (larger.chunk < quads && (++larger.chunk, tile_memory(larger).bytes <= kFitShared)) {
     task.chunk = larger.chunk;
   }
   task.chunk = static_cast<int16_t>(pieces(quads, pieces(quads, task.chunk)));
@@ -176,8 +176,8 @@ bool same_shape(const ImageView& a, const ImageView& b) {
 
 }  // namespace
 
-int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& out, int32_t at_once,
-                       ImageTask* tasks, int32_t* shared_bytes) {
+int32_t plan_fit(const ImageView* images, int32_t count, const Canvases& out, int32_t at_once,
+                 ImageTask* tasks, int32_t* shared_bytes) {
   double cost = 0;
   for (int32_t i = 0; i < count; ++i) {
     if (i > 0 && same_shape(images[i], images[i - 1])) {

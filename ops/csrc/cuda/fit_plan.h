@@ -8,16 +8,16 @@
 
 #include <cstdint>
 
-#include "../letterbox_math.h"
+#include "../fit_math.h"
 
 namespace lensbox {
 
-constexpr int kLetterboxThreads = 128;
+constexpr int kFitThreads = 128;
 
-// The shared memory of a tile. kLetterboxBlocksPerSm blocks with this much each, and 1 KiB each of CUDA's
+// The shared memory of a tile. kFitBlocksPerSm blocks with this much each, and 1 KiB each of CUDA's
 // own, fill a multiprocessor of compute capability 9.0.
-constexpr int kLetterboxBlocksPerSm = 6;
-constexpr int kLetterboxShared = 37888;
+constexpr int kFitBlocksPerSm = 6;
+constexpr int kFitShared = 37888;
 
 // The layout of a pixel's bytes along the fast axis, whose pixels are adjacent in memory.
 enum class PixelLayout : uint8_t {
@@ -101,7 +101,7 @@ LENSBOX_HOST_DEVICE ImageTask unpacked(const PackedTask& task, const Canvases& o
 
 // The images of one launch. A large capacity is a large kernel parameter: at most 4,096 bytes.
 template <int kCapacity>
-struct LetterboxBatch {
+struct FitBatch {
   Canvases out;
   int32_t first_image, images;
   PackedTask tasks[kCapacity];
@@ -203,7 +203,7 @@ constexpr int32_t kNearestRows = 16;
 
 // Fill in the tasks of `count` images and return their number of blocks. at_once: number of blocks that the
 // device runs at the same time. shared_bytes: receives the shared memory that the largest block needs.
-int32_t plan_letterbox(const ImageView* images, int32_t count, const Canvases& out, int32_t at_once,
-                       ImageTask* tasks, int32_t* shared_bytes);
+int32_t plan_fit(const ImageView* images, int32_t count, const Canvases& out, int32_t at_once,
+                 ImageTask* tasks, int32_t* shared_bytes);
 
 }  // namespace lensbox
