@@ -1,24 +1,35 @@
-"""The answers of all endpoints as types, for JSON and for the OpenAPI document.
+"""The answers of all endpoints as types, for JSON and for the OpenAPI document, and the answers to errors.
 
-`ImageDetections` of `common` describes the answer of /v1/detect.
+`ImageDetections` of `common` describes the answer of /v1/detect. Errors are problem documents (RFC 9457), or
+{"error": message} under /v2.
 """
 
+import asyncio
+import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import Response
+from fastapi import Request, Response
 from msgspec import UNSET, Meta, Struct, UnsetType
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import Scope
 
+from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, NotReadyError, OverloadError, shown
 from lensbox.serve.requests.body import JSON
 from lensbox.serve.requests.v2_request import TensorSpec
 
+_log = logging.getLogger(__name__)
 
-def json_response(
-    content: Any, status: int = 200, headers: Mapping[str, str] | None = None, media_type: str = JSON
-) -> Response:
-    """Return a response with JSON. NaN and infinity become null."""
-    return Response(msgspec.json.encode(content), status, headers, media_type)
+CLIENT_GONE = 499  # nginx's status for a client that closed the connection; only logs and metrics show it
+RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
+_OF_ENGINE = {
+    OverloadError: (503, "overloaded", RETRY_AFTER),
+    NotReadyError: (503, "not_ready", RETRY_AFTER),
+    DeadlineError: (504, "deadline_exceeded", None),
+}
 
 
 class Problem(Struct):
@@ -29,6 +40,12 @@ class Problem(Struct):
     status: int
     detail: Annotated[str, Meta(description="names the argument, the rule and the value received")]
     code: Annotated[str, Meta(description="a stable word for programs")]
+
+
+class V2Error(Struct):
+    """The body of every error answer under /v2."""
+
+    error: Annotated[str, Meta(description="names the argument, the rule and the value received")]
 
 
 class LossAnswer(Struct):
@@ -43,27 +60,11 @@ class LossAnswer(Struct):
     gradient: list[Any] | UnsetType = UNSET
 
 
-class Limits(Struct):
-    max_body_bytes: int
-    max_json_bytes: int
-    max_pixels: int
-    max_boxes: int
-
-
-class ServiceInfo(Struct):
-    model: str
-    model_version: str
-    version: str
-    torch: str
-    device: str
-    limits: Limits
-
-
 class ModelAnswer(Struct):
     """The artifact's metadata, and the service's versions, device and limits."""
 
     name: str
-    service: ServiceInfo
+    service: dict[str, Any]
 
 
 class Health(Struct, omit_defaults=True):
@@ -73,12 +74,6 @@ class Health(Struct, omit_defaults=True):
     status: Literal["alive", "ready"]
     models: dict[str, str] = {}
     missing: list[str] = []
-
-
-class V2Error(Struct):
-    """The body of every error answer under /v2."""
-
-    error: Annotated[str, Meta(description="names the argument, the rule and the value received")]
 
 
 class ModelMetadata(Struct):
@@ -104,3 +99,53 @@ class InferAnswer(Struct):
     model_version: str
     outputs: list[InferTensor]
     id: str | UnsetType = UNSET
+
+
+def json_response(
+    content: Any, status: int = 200, headers: Mapping[str, str] | None = None, media_type: str = JSON
+) -> Response:
+    """Return a response with JSON. NaN and infinity become null."""
+    return Response(msgspec.json.encode(content), status, headers, media_type)
+
+
+def error_response(
+    path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return an error answer in the form of the protocol that `path` belongs to."""
+    if is_v2(path):
+        return json_response(V2Error(message), status, headers)
+    problem = Problem("about:blank", HTTPStatus(status).phrase, status, message, code)
+    return json_response(problem, status, headers, "application/problem+json")
+
+
+def is_v2(path: str) -> bool:
+    """Return whether a path belongs to protocol v2."""
+    return f"{path}/".startswith("/v2/")
+
+
+def answer_to(error: BaseException, scope: Scope) -> Response:
+    """Return the answer to an exception of any kind. Log a defect with its traceback."""
+    path = scope["path"]
+    if isinstance(error, asyncio.CancelledError):  # uvicorn cancels requests at shutdown
+        error = NotReadyError("the service is shutting down")
+    if isinstance(error, ApiError):
+        return error_response(path, error.status, error.code, error.message, error.headers)
+    if isinstance(error, HangUpError | ClientDisconnect):
+        return Response(status_code=CLIENT_GONE)
+    for kind, (status, code, headers) in _OF_ENGINE.items():
+        if isinstance(error, kind):
+            return error_response(path, status, code, str(error), headers)
+    _log.error("a request failed: %s %s", scope["method"], shown(path), exc_info=error)
+    message = "the service failed on this request; its log has the cause"
+    return error_response(path, 500, "internal_error", message, {"Connection": "close"})
+
+
+async def no_endpoint(request: Request, error: HTTPException) -> Response:
+    """Answer a request for a path or a method that no endpoint has."""
+    path = request.scope["path"]
+    where = f"{request.method} {shown(path)}"
+    if error.status_code == 405:
+        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+        message = f"the endpoint takes {allowed}, got {where}"
+        return error_response(path, 405, "method_not_allowed", message, {"Allow": allowed})
+    return error_response(path, error.status_code, "not_found", f"there is no endpoint {where}")

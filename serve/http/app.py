@@ -13,16 +13,16 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from lensbox.runtime import Artifact
+from lensbox.serve.http.answers import no_endpoint
 from lensbox.serve.http.api_keys import Keys, read_keys
 from lensbox.serve.http.connections import Connections
-from lensbox.serve.http.edge import Edge, raise_again
+from lensbox.serve.http.edge import Edge
 from lensbox.serve.http.openapi import describe
 from lensbox.serve.http.paths import ENDPOINTS, PAGES
 from lensbox.serve.http.service import Peers, Service
 from lensbox.serve.loading import load_model, observed_instance
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.observability.middleware import Observed
 from lensbox.serve.observability.tracing import start_tracing
 from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.settings import Settings
@@ -113,7 +113,7 @@ def create_app(
         version=version("lensbox"),
         summary="Runs one detector on photographs, and computes the GIoU loss of boxes.",
         lifespan=lifespan,
-        exception_handlers={HTTPException: raise_again},
+        exception_handlers={HTTPException: no_endpoint},
         docs_url=None if settings.no_page else "/docs",
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
@@ -129,7 +129,6 @@ def create_app(
         app.add_route(one.path, one, [one.method])  # type: ignore[arg-type]  # Starlette takes ASGI apps, too
     describe(app, endpoints, needs_key=bool(keys.api))
     # The middleware added last is the outermost.
-    app.add_middleware(Edge, state=app)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -140,7 +139,7 @@ def create_app(
         )
     probes = [one.path for one in endpoints if one.is_probe]
     stop_tracing = start_tracing(app, probes)
-    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(Edge, state=app)
     return app
 
 

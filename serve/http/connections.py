@@ -12,7 +12,7 @@ from typing import Any, cast
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from lensbox.serve.http.edge import error_response
+from lensbox.serve.http.answers import error_response
 
 _log = logging.getLogger(__name__)
 

@@ -1,23 +1,90 @@
-"""POST /v1/detect."""
+"""POST /v1/detect: the parameters and the image of a request, decoding, and the job."""
 
+import base64
+import binascii
+import re
 from concurrent.futures import Future
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import Request
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
 
-from lensbox.common.detect_options import tile_spec
+from lensbox.common.detect_options import check_thresholds, tile_spec
 from lensbox.common.errors import InputError
+from lensbox.common.fields import Orientation
 from lensbox.runtime import Photo
 from lensbox.runtime.detect.detection import DetectionArrays, detections_to_json
 from lensbox.runtime.detect.tiles import tile_windows
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, TiledJob
-from lensbox.serve.errors import ApiError
+from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.service import model_of, service_of
-from lensbox.serve.requests.body import FORM, JSON, Body, media_type, receive
+from lensbox.serve.requests.body import (
+    FORM,
+    JSON,
+    Body,
+    form_image,
+    invalid_parameter,
+    media_type,
+    query_parameters,
+    read_json,
+    receive,
+)
 from lensbox.serve.requests.decoding import hint_of_form
-from lensbox.serve.requests.detect_request import DetectParameters, query_parameters, read_detect_request
 from lensbox.serve.requests.futures import Deadline, result_for
+
+_FRACTION = {"minimum": 0, "maximum": 1}
+_DATA_URI = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
+_STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
+
+
+class DetectParameters(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Query parameters of /v1/detect. A misspelled name is an error, not a default."""
+
+    score_threshold: Annotated[
+        float | None,
+        Meta(
+            description="Return detections with a score above this. Default: the artifact's.",
+            extra_json_schema=_FRACTION,
+        ),
+    ] = None
+    iou_threshold: Annotated[
+        float | None,
+        Meta(
+            description="If two detections overlap by more than this, keep only the higher score.",
+            extra_json_schema=_FRACTION,
+        ),
+    ] = None
+    orientation: Annotated[
+        Orientation | None,
+        Meta(
+            description="exif: rotate the photograph by its EXIF data. stored: do not rotate. "
+            "Default: the artifact's."
+        ),
+    ] = None
+    tiles: Annotated[
+        str | None,
+        Meta(
+            description="Detect small objects in overlapping tiles of a large photograph: auto (tiles of "
+            "the canvas's size), SIZE or SIZE,OVERLAP (pixels of the longer side; 0 to below 1). Default: no "
+            "tiles."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_thresholds(score_threshold=self.score_threshold, iou_threshold=self.iou_threshold)
+        if self.tiles is not None:
+            tile_spec(self.tiles)
+
+
+class DetectQuestion(DetectParameters, frozen=True, kw_only=True):
+    """A JSON body of /v1/detect."""
+
+    image: Annotated[str, Meta(description="an image file in base64, or a data: URI of one")]
+
+
+_QUESTION = Decoder(DetectQuestion)
 
 
 async def detect(request: Request) -> Any:
@@ -82,3 +149,35 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
     finding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, infer, is_alone)
     decoded: DetectionArrays = await result_for(request, finding, deadline)
     return decoded
+
+
+def read_detect_request(
+    body: Body, content_type: str, parameters: DetectParameters
+) -> tuple[Body, DetectParameters]:
+    """Return the image file in a form or in JSON, and all parameters.
+
+    A form has one field `image` or `file`. JSON is {"image": base64}, with parameters that are not in the
+    query. Raises ApiError: 400 for a malformed form or base64; 422 for other fields, other JSON, and a
+    parameter in both query and body.
+    """
+    if media_type(content_type) == FORM:
+        return form_image(body, content_type), parameters
+    question = read_json(body, _QUESTION, 422, "invalid_body")
+    both: dict[str, Any] = {}
+    for name in DetectParameters.__struct_fields__:
+        of_query, of_body = getattr(parameters, name), getattr(question, name)
+        if of_query is not None and of_body is not None:
+            raise invalid_parameter(f"{name} must be in the query or in the body, got both")
+        both[name] = of_body if of_query is None else of_query
+    return _from_base64(question.image), DetectParameters(**both)
+
+
+def _from_base64(text: str) -> bytes:
+    """Decode base64 of either alphabet, with or without a data: URI, line breaks and padding."""
+    prefix = _DATA_URI.match(text)
+    try:
+        letters = text[prefix.end() if prefix else 0 :].encode("ascii").translate(_STANDARD_ALPHABET, b"\r\n")
+        return base64.b64decode(letters + b"=" * (-len(letters) % 4), validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        rule = "image must be a file in base64, or a data: URI of base64"
+        raise ApiError(400, "undecodable_image", f"{rule}, got {shown(text)}: {error}") from None

@@ -1,32 +1,21 @@
-"""The middleware around all paths: error answers, and the headers of every answer.
+"""The outermost middleware: IDs and headers of every answer, and the count and log line of each request."""
 
-Errors are problem documents (RFC 9457), or {"error": message} under /v2.
-"""
-
-import asyncio
 import logging
-from collections.abc import Mapping
-from http import HTTPStatus
-from typing import NoReturn
+import re
+import time
+from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, NotReadyError, OverloadError, shown
-from lensbox.serve.http.answers import Problem, V2Error, json_response
-from lensbox.serve.observability.middleware import CLIENT_GONE
+from lensbox.serve.http.answers import CLIENT_GONE
+from lensbox.serve.observability.logs import CURRENT, HEADER, RequestIds, request_ids
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("lensbox.serve.access")
 
-RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
-
-_OF_ENGINE = {
-    OverloadError: (503, "overloaded", RETRY_AFTER),
-    NotReadyError: (503, "not_ready", RETRY_AFTER),
-    DeadlineError: (504, "deadline_exceeded", None),
-}
+_NO_ENDPOINT = "none"  # the route of a request that matches no endpoint
+_LONGEST_PATH = 1000
+_ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(%[0-9A-Za-z]{1,16})?")
 
 # The page loads scripts and styles only from this service. frame-ancestors: no other site may embed it.
 _POLICY = (
@@ -51,58 +40,8 @@ _HEADERS, _DOCS_HEADERS = (
 _CLOSE = (b"connection", b"close")
 
 
-def error_response(
-    path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return an error answer in the form of the protocol that `path` belongs to."""
-    if is_v2(path):
-        return json_response(V2Error(message), status, headers)
-    problem = Problem("about:blank", HTTPStatus(status).phrase, status, message, code)
-    return json_response(problem, status, headers, "application/problem+json")
-
-
-def is_v2(path: str) -> bool:
-    """Return whether a path belongs to protocol v2."""
-    return f"{path}/".startswith("/v2/")
-
-
-def answer_to(error: BaseException, scope: Scope) -> Response:
-    """Return the answer to an exception of any kind. Log a defect with its traceback."""
-    path = scope["path"]
-    if isinstance(error, asyncio.CancelledError):  # uvicorn cancels requests at shutdown
-        error = NotReadyError("the service is shutting down")
-    if isinstance(error, ApiError):
-        return error_response(path, error.status, error.code, error.message, error.headers)
-    if isinstance(error, HangUpError | ClientDisconnect):
-        return Response(status_code=CLIENT_GONE)
-    if isinstance(error, HTTPException):
-        return _answer_to_path(error, f"{scope['method']} {shown(path)}", path)
-    for kind, (status, code, headers) in _OF_ENGINE.items():
-        if isinstance(error, kind):
-            return error_response(path, status, code, str(error), headers)
-    _log.error("a request failed: %s %s", scope["method"], shown(path), exc_info=error)
-    message = "the service failed on this request; its log has the cause"
-    return error_response(path, 500, "internal_error", message, {"Connection": "close"})
-
-
-def _answer_to_path(error: HTTPException, where: str, path: str) -> Response:
-    if error.status_code == 405:
-        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-        message = f"the endpoint takes {allowed}, got {where}"
-        return error_response(path, 405, "method_not_allowed", message, {"Allow": allowed})
-    return error_response(path, error.status_code, "not_found", f"there is no endpoint {where}")
-
-
-async def raise_again(_: Request, error: Exception) -> NoReturn:
-    """Replace the handlers of FastAPI, so that `Edge` gets every exception."""
-    raise error
-
-
 class Edge:
-    """Turn exceptions into answers, add the headers of security and of the model.
-
-    Close connections while the service drains.
-    """
+    """Wrap an ASGI application. Close connections while the service drains."""
 
     def __init__(self, app: ASGIApp, state: FastAPI) -> None:
         self._app = app
@@ -112,23 +51,61 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        ids = request_ids(scope["headers"])
+        CURRENT.set(ids)  # never reset: uvicorn runs each request in a separate context
+        start = time.perf_counter()
+        status = CLIENT_GONE
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal begun
+            nonlocal status
             if message["type"] == "http.response.start":
-                begun = True
-                headers = message["headers"]
+                status = message["status"]
+                headers = [*message.get("headers", ()), (HEADER, ids.request_id.encode())]
                 headers += _DOCS_HEADERS if scope["path"] == "/docs" else _HEADERS
                 if (served := scope.get("lensbox.model")) is not None:
                     headers += served.headers
                 if self._state.service.draining:
                     headers.append(_CLOSE)
+                message["headers"] = headers
             await send(message)
 
         try:
             await self._app(scope, receive, send_with_headers)
-        except (Exception, asyncio.CancelledError) as error:
-            if begun:
-                raise
-            await answer_to(error, scope)(scope, receive, send_with_headers)
+        finally:
+            self._report(scope, status, time.perf_counter() - start, CURRENT.get() or ids)
+
+    def _report(self, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
+        """Count and log an answered request. The endpoint stores itself and the model in the scope."""
+        endpoint, served = scope.get("route"), scope.get("lensbox.model")
+        route = getattr(endpoint, "path", _NO_ENDPOINT)  # as declared
+        model = (served.name, served.version) if served is not None else ()
+        self._state.metrics.request_answered(route, status, seconds, *model)
+        is_probe = getattr(endpoint, "is_probe", False)  # every few seconds
+        level = logging.DEBUG if is_probe else logging.INFO
+        if _log.isEnabledFor(level):
+            _log_request(level, scope, route, status, seconds, ids, "/".join(model))
+
+
+def _log_request(
+    level: int, scope: Scope, route: str, status: int, seconds: float, ids: RequestIds, model: str
+) -> None:
+    # The raw path has its line breaks percent-encoded, so a path cannot forge a log line.
+    path = scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace")
+    host, port = scope.get("client") or ("", 0)
+    if host and not _ADDRESS.fullmatch(host):  # X-Forwarded-For may hold any text
+        host = "invalid"
+    fields: dict[str, Any] = {
+        "method": scope["method"],
+        "path": path,
+        "route": route,
+        "status": status,
+        "milliseconds": round(1000 * seconds, 3),
+        "client": f"{host}:{port}",
+        **({"model": model} if model else {}),
+    }
+    _log.log(
+        level,
+        "%(method)s %(path)s %(status)d %(milliseconds).1f ms %(client)s %(request_id)s%(model)s",
+        {**fields, "request_id": ids.request_id, "model": model and f" {model}"},
+        extra={"fields": fields},
+    )

@@ -9,14 +9,15 @@ import torch
 from fastapi import Request, Response
 from fastapi.responses import FileResponse
 from prometheus_client.exposition import choose_encoder
-from starlette.exceptions import HTTPException
 
-from lensbox.serve.http.answers import Health, Limits, ServiceInfo
+from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.http.answers import Health
 from lensbox.serve.http.service import model_of, service_of
 
 _PAGE = {path.name: path for path in (Path(__file__).parents[1] / "page").iterdir()}
 # The browser asks each time, so that a new version of the service shows at once.
 _CACHING = {"Cache-Control": "no-cache"}
+_LIMITS = ("max_body_bytes", "max_json_bytes", "max_pixels", "max_boxes")
 
 
 async def livez(request: Request) -> Any:
@@ -49,10 +50,15 @@ async def model(request: Request) -> Any:
     artifact = served.model
     metadata = json.loads(artifact.metadata.to_json())
     metadata["self_test"]["image"].pop("pixels", None)
-    limits = Limits(*(getattr(service.settings, name) for name in Limits.__struct_fields__))
-    versions = request.app.version, str(torch.__version__)
-    info = ServiceInfo(served.name, served.version, *versions, str(artifact.device), limits)
-    return {**metadata, "service": info}
+    metadata["service"] = {
+        "model": served.name,
+        "model_version": served.version,
+        "version": request.app.version,
+        "torch": str(torch.__version__),
+        "device": str(artifact.device),
+        "limits": {name: getattr(service.settings, name) for name in _LIMITS},
+    }
+    return metadata
 
 
 async def page(_: Request) -> Response:
@@ -64,5 +70,5 @@ async def page_file(request: Request) -> Response:
     """A script, style or icon of the page."""
     name = request.path_params["name"]
     if name not in _PAGE:
-        raise HTTPException(404)
+        raise ApiError(404, "not_found", f"the page has no file {shown(name)}")
     return FileResponse(_PAGE[name], headers=_CACHING)

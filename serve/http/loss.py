@@ -15,8 +15,7 @@ from lensbox.serve.engine.jobs import Loss, LossJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import LossAnswer
 from lensbox.serve.http.service import model_of, service_of
-from lensbox.serve.requests.body import Body, read_json, receive
-from lensbox.serve.requests.detect_request import NoParameters, query_parameters
+from lensbox.serve.requests.body import Body, NoParameters, query_parameters, read_json, receive
 from lensbox.serve.requests.futures import result_for
 
 

@@ -10,12 +10,11 @@ from fastapi import FastAPI
 from msgspec import Struct
 from msgspec.json import schema_components
 
-from lensbox.serve.http.answers import Problem, V2Error
-from lensbox.serve.http.edge import is_v2
-from lensbox.serve.http.endpoint import Endpoint
+from lensbox.serve.http.answers import Problem, V2Error, is_v2
+from lensbox.serve.http.detect import DetectQuestion
 from lensbox.serve.http.loss import LossQuestion
+from lensbox.serve.http.service import Endpoint
 from lensbox.serve.requests.body import FORM, JSON
-from lensbox.serve.requests.detect_request import DetectQuestion
 
 _SCHEMAS = "#/components/schemas/"
 _BINARY = {"type": "string", "format": "binary"}

@@ -5,8 +5,7 @@ from typing import Any
 from lensbox.common.detections import ImageDetections
 from lensbox.serve.http import detect, info, loss, repository, v2
 from lensbox.serve.http.answers import Health, InferAnswer, LossAnswer, ModelAnswer, ModelMetadata
-from lensbox.serve.http.endpoint import Endpoint
-from lensbox.serve.requests.detect_request import DetectParameters
+from lensbox.serve.http.service import Endpoint
 
 _POSTED = (400, 408, 413, 415, 422, 503, 504)
 
@@ -41,7 +40,7 @@ def _of_model(
 ENDPOINTS = (
     Endpoint(
         *("POST", "/v1/detect", detect.detect, "detect", ImageDetections, _POSTED),
-        query=DetectParameters,
+        query=detect.DetectParameters,
         is_admitted=True,
     ),
     *_of_model("POST", "/infer", v2.infer, InferAnswer, (*_POSTED, 404), is_admitted=True),

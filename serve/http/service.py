@@ -1,16 +1,22 @@
-"""The state that all requests of one app share."""
+"""The state that all requests of one app share, and the endpoints, which admit requests."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from fastapi import Request
+from fastapi import Request, Response
+from msgspec import Struct
+from starlette.types import Receive, Scope, Send
 
-from lensbox.serve.errors import NotReadyError
+from lensbox.serve.errors import ApiError, NotReadyError, OverloadError
+from lensbox.serve.http.answers import RETRY_AFTER, answer_to, json_response
 from lensbox.serve.http.connections import Connections
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics, ServiceState
 from lensbox.serve.requests.decoding import Decoders
+from lensbox.serve.requests.futures import DEADLINE, DEADLINE_HEADER, deadline_of
 from lensbox.serve.settings import Settings
 
 
@@ -114,3 +120,69 @@ def model_of(request: Request) -> Served:
         return admitted
     models, names = service_of(request).models, request.path_params
     return models.find(names["name"], names.get("version")) if "name" in names else models.default
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One method of one path: an ASGI application with the rules for its requests, and admission control.
+
+    answer: returns a response or what becomes JSON, or raises an exception (see `answers.answer_to`).
+    is_open: requests need no API key. is_probe: requests are logged at debug level and not traced.
+    is_admitted: requests pass admission control.
+
+    For the OpenAPI document, beside the docstring of `answer`: tag ("" leaves the path out), answers (type of
+    the answer), errors (their statuses), query (its parameters).
+    """
+
+    method: str
+    path: str
+    answer: Callable[[Request], Awaitable[Any]]
+    tag: str = ""
+    answers: type[Any] | None = None
+    errors: tuple[int, ...] = ()
+    query: type[Struct] | None = None
+    is_open: bool = False
+    is_probe: bool = False
+    is_admitted: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self  # for metrics and logs
+        request = Request(scope, receive, send)
+        service, served = service_of(request), None
+        try:
+            try:
+                if not self.is_open:
+                    request.app.state.keys.check(request.headers)
+                if self.is_admitted:
+                    served = admit(service, request)
+                answer = await self.answer(request)
+                response = answer if isinstance(answer, Response) else json_response(answer)
+            except (Exception, asyncio.CancelledError) as error:
+                response = answer_to(error, scope)
+            await response(scope, receive, send)
+        finally:
+            if served is not None:
+                service.end_request(served)
+
+
+def admit(service: Service, request: Request) -> Served:
+    """Shed load: admit or refuse a request, before its body is read. Return the version of its model.
+
+    The request holds this version to its end. Store it and the client's deadline in the scope, for
+    `model_of`, for the headers of the answer, and for metrics. Raises NotReadyError; ApiError (404, 422; 503
+    above `max_connections`); OverloadError at `max_requests`, or if the model has no room for the admitted
+    requests whose jobs are still to come and for this one.
+    """
+    served = model_of(request)
+    served.engine.ready_artifact()
+    request.scope["lensbox.model"] = served
+    request.scope[DEADLINE] = deadline_of(request.headers.get(DEADLINE_HEADER))
+    if service.connections.open > service.settings.max_connections:
+        message = f"{service.connections.open} connections are open; try again later"
+        raise ApiError(503, "overloaded", message, {**RETRY_AFTER, "Connection": "close"})
+    if service.in_progress >= service.settings.max_requests:
+        raise OverloadError(f"{service.in_progress} requests are already in progress; try again later")
+    if max(0, served.in_progress - served.engine.jobs) >= served.engine.room:
+        raise OverloadError("the model's queue is full; try again later")
+    service.begin_request(served)
+    return served

@@ -8,7 +8,7 @@ By default the proxies answer 500, which tells clients not to retry. Set this va
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lensbox.serve.http.edge import RETRY_AFTER, error_response
+from lensbox.serve.http.answers import RETRY_AFTER, error_response
 
 
 def middlewares() -> list[Middleware]:

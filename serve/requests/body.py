@@ -6,11 +6,14 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl
 
 import anyio
 import msgspec
 from fastapi import Request
+from msgspec import Struct
 from msgspec.json import Decoder
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File, FormParser, parse_options_header
@@ -124,6 +127,33 @@ def fault_message(
     if given is not None and place in given:
         rule = f"{rule.partition(', got')[0]}, got {shown(given[place])}"
     return f"{place or whole}: {rule[0].lower()}{rule[1:]}"
+
+
+class NoParameters(Struct, forbid_unknown_fields=True, frozen=True):
+    """The parameters of an endpoint without query parameters."""
+
+
+def query_parameters(request: Request, kind: Any) -> Any:
+    """Return the query parameters of a request. Raises ApiError (422) for an unknown or repeated name."""
+    return _read_query(request.scope["query_string"], kind)
+
+
+@lru_cache(maxsize=64)  # clients repeat their queries, of at most 64 KiB
+def _read_query(query: bytes, kind: Any) -> Any:
+    given: dict[str, str] = {}
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name in given:
+            raise invalid_parameter(f"the query parameter {shown(name)} must be given once, got it twice")
+        given[name] = value
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid_parameter(fault_message(error, kind, "the query", given=given)) from None
+
+
+def invalid_parameter(message: str) -> ApiError:
+    """Return the error of a parameter in the query or beside it."""
+    return ApiError(422, "invalid_parameter", message)
 
 
 def media_type(content_type: str) -> str:
