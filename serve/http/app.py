@@ -19,7 +19,7 @@ from lensbox.serve.http.connections import Connections
 from lensbox.serve.http.edge import Edge
 from lensbox.serve.http.openapi import describe
 from lensbox.serve.http.paths import ENDPOINTS, PAGES
-from lensbox.serve.http.service import Peers, Service
+from lensbox.serve.http.service import Service
 from lensbox.serve.loading import load_model, observed_instance
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics
@@ -30,7 +30,6 @@ from lensbox.serve.settings import Settings
 _log = logging.getLogger(__name__)
 
 _STOP_TIMEOUT = 0.2  # seconds; an idle model stops at once
-_TICK = 0.1  # seconds
 _MAY_BE_SENT = (
     "Authorization",
     "Content-Encoding",
@@ -55,7 +54,6 @@ def create_app(
     on_started: Callable[[Exception | None], None] | None = None,
     models: Models | None = None,
     keys: Keys | None = None,
-    peers: Peers | None = None,
 ) -> FastAPI:
     """Return the ASGI application. The model loads in the background; /readyz answers 200 once it is ready.
 
@@ -65,7 +63,6 @@ def create_app(
         default: log the exception.
     models: models in other processes, which replace `load`.
     keys: default: see `read_keys`. Raises ApiKeyError.
-    peers: other front ends of the same socket. /readyz waits for them.
     """
     metrics = Metrics()
     if keys is None:
@@ -89,16 +86,14 @@ def create_app(
         # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
         app.state.service = service = Service(
-            settings, running, decoders, json_parser, metrics, app.state.connections, peers
+            settings, running, decoders, json_parser, metrics, app.state.connections
         )
         metrics.watch(service.state)
-        running.on_change = functools.partial(_beat, service)
+        running.is_ready = lambda: service.is_ready
         await running.start()
-        beating = asyncio.create_task(_keep_beating(service))
         try:
             yield
         finally:
-            beating.cancel()
             if stop_tracing is not None:
                 await asyncio.to_thread(stop_tracing)
             # uvicorn has waited for requests, so no client waits for the work that still runs.
@@ -141,18 +136,6 @@ def create_app(
     stop_tracing = start_tracing(app, probes)
     app.add_middleware(Edge, state=app)
     return app
-
-
-async def _keep_beating(service: Service) -> None:
-    """Ten times a second, send the heartbeat of this front end."""
-    while service.peers is not None:
-        _beat(service)
-        await asyncio.sleep(_TICK)
-
-
-def _beat(service: Service) -> None:
-    if service.peers is not None:
-        service.peers.beat(service.is_ready)
 
 
 def _log_start(failure: Exception | None) -> None:

@@ -16,7 +16,6 @@ from fastapi import FastAPI
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.connections import ExhaustionLog, counted
-from lensbox.serve.http.service import Peers
 from lensbox.serve.models.served import Models
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import Settings
@@ -37,11 +36,10 @@ def run(
     shutdown: Shutdown,
     keys: Keys,
     models: Models | None = None,
-    peers: Peers | None = None,
 ) -> Exception | None:
     """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error if the model cannot start.
 
-    models: models in other processes. peers: other front ends on the same socket.
+    models: models in other processes; then other front ends may accept from the same socket.
 
     uvicorn runs in a thread, because in the main thread it would handle signals itself. Do not wait for
     threads that are stuck in a decoder or in the model.
@@ -76,8 +74,8 @@ def run(
         timer.daemon = True
         timer.start()
 
-    app = create_app(settings, on_started=on_started, models=models, keys=keys, peers=peers)
-    several = peers is not None
+    app = create_app(settings, on_started=on_started, models=models, keys=keys)
+    several = models is not None
     server = uvicorn.Server(
         uvicorn_config(app, settings, log.level, _ACCEPTED_AT_ONCE if several else _BACKLOG)
     )

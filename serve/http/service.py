@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from fastapi import Request, Response
 from msgspec import Struct
@@ -20,19 +20,11 @@ from lensbox.serve.requests.futures import DEADLINE, DEADLINE_HEADER, deadline_o
 from lensbox.serve.settings import Settings
 
 
-class Peers(Protocol):
-    """The other front ends of a service. See `processes.shared_memory.Peers`."""
-
-    def beat(self, is_ready: bool) -> None: ...
-
-    def check_ready(self) -> None: ...
-
-
 @dataclass
 class Service:
     """Settings, models, threads and state of one app.
 
-    peers: the other front ends, or None. in_progress: number of admitted requests. lone: number of admitted
+    in_progress: number of admitted requests. lone: number of admitted
     requests since two overlapped. draining: True once the service is shutting down.
     """
 
@@ -42,7 +34,6 @@ class Service:
     json_parser: ThreadPoolExecutor
     metrics: Metrics
     connections: Connections
-    peers: Peers | None = None
     in_progress: int = 0
     lone: int = 1
     draining: bool = False
@@ -87,8 +78,7 @@ class Service:
         if self.draining:
             raise NotReadyError("the service is shutting down")
         self.check_ready()
-        if self.peers is not None:
-            self.peers.check_ready()
+        self.models.check_peers()
 
     @property
     def is_ready(self) -> bool:

@@ -3,12 +3,14 @@
 This module does not import torch, and the supervisor unpickles nothing else.
 
 The supervisor sends a `Table` at each change, and a `Result` for each `Order`. A front end sends a `Report`
-at each change of what it uses. Tables and reports are whole states, so a front end that starts needs only
-the latest table.
+at each change of what it uses, and each `BEAT` seconds; an engine that is ready sends None then. Tables and
+reports are whole states, so a front end that starts needs only the latest table.
 """
 
 import secrets
 from typing import Any, NamedTuple
+
+BEAT = 0.5  # seconds between heartbeats
 
 
 class EngineAddress(NamedTuple):
@@ -39,18 +41,26 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """All models, the default model first. Later tables have higher numbers."""
+    """All models, the default model first. Later tables have higher numbers.
+
+    unready: slots of the front ends that accept requests and are not ready.
+    """
 
     number: int
     rows: tuple[Row, ...]
+    unready: frozenset[str] = frozenset()
 
 
 class Report(NamedTuple):
-    """The groups that a front end uses after a table, and those among them that get its new requests."""
+    """The groups that a front end uses after a table, and those among them that get its new requests.
+
+    is_ready: whether the front end can take images.
+    """
 
     number: int
     serving: frozenset[int]
     used: frozenset[int]
+    is_ready: bool = True
 
 
 class Order(NamedTuple):

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from lensbox.serve.http.api_keys import Keys
-    from lensbox.serve.processes.heartbeat import Peers
 
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 _MOST_BYTES_PER_PIXEL = 4
@@ -47,7 +46,6 @@ def frontend_main(
     settings: Settings,
     listener: socket.socket,
     keys: "Keys",
-    peers: "Peers",
     control: "Connection[Any, Any]",
 ) -> None:
     """Run a front end until SIGTERM. The process exits with 0."""
@@ -57,9 +55,9 @@ def frontend_main(
 
     shutdown = Shutdown(settings.shutdown_timeout)
     share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
-    models = Follower(control, arena_size(settings), settings.busy_poll)
+    models = Follower(slot, control, arena_size(settings), settings.busy_poll)
     with listener:
-        run(share, listener, log, shutdown, keys, models, peers)
+        run(share, listener, log, shutdown, keys, models)
     end_process(0)
 
 

@@ -22,11 +22,10 @@ from lensbox.runtime import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.loading import load_model, observed_instance
-from lensbox.serve.models.control import EngineAddress, Loaded, Need
+from lensbox.serve.models.control import BEAT, EngineAddress, Loaded, Need
 from lensbox.serve.models.files import Content
 from lensbox.serve.models.memory import check_memory, used_by_this_process
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.link import BusyWait, Link
 from lensbox.serve.processes.messages import (
     Answer,
@@ -42,7 +41,6 @@ from lensbox.serve.shutdown import end_process
 _log = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT = 2.0  # seconds
-_BEAT = 0.5  # seconds
 _STUCK_CHECKS = 5  # in a row: after the whole process was suspended, the call may still return
 _PAUSE = 0.1  # seconds before a retry after a lack of file descriptors or memory
 
@@ -50,7 +48,6 @@ _PAUSE = 0.1  # seconds before a retry after a lack of file descriptors or memor
 def main(
     settings: Settings,
     address: EngineAddress,
-    heartbeat: Heartbeat,
     content: Content,
     need: tuple[Need, int] | None,
     folder: str,
@@ -58,9 +55,8 @@ def main(
 ) -> None:
     """Run until the supervisor ends the process or the model is out of use; then exit with 1.
 
-    heartbeat: starts to beat when the engine is ready. content: of the artifact. need: see `check_memory`;
-    None to check nothing. folder: for temporary files. status: receives `Loaded` when the engine is ready, or
-    the reason why the engine cannot start.
+    content: of the artifact. need: see `check_memory`; None to check nothing. folder: for temporary files.
+    status: receives `Loaded` when the engine is ready, and then heartbeats; or else the reason why not.
     """
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     settings = replace(settings, device=address.device)
@@ -86,21 +82,20 @@ def main(
     # Bind before telling the supervisor. The previous process has ended, so the name is free.
     listener = Listener(address.path, "AF_UNIX", backlog=64)
     threading.Thread(target=accept, args=(listener, address.key, engine, front_ends), daemon=True).start()
-    heartbeat.beat()
     artifact = engine.ready_artifact()
     used = used_by_this_process(artifact.device)
     status.send(Loaded(artifact.metadata.name, used, time.monotonic() - begun))
-    reason = until_given_up(engine, heartbeat)
+    reason = until_given_up(engine, lambda: status.send(None))
     _log.error("the engine on %s ends: %s", address.device, reason)
     front_ends.end(_FLUSH_TIMEOUT)
     end_process(1)
 
 
-def until_given_up(engine: Instance, heartbeat: Heartbeat) -> str:
+def until_given_up(engine: Instance, beat: Callable[[], None]) -> str:
     """Beat while the model is in use. Return the reason when the model is out of use."""
     checks = 0
-    while not engine.join(_BEAT):
-        heartbeat.beat()
+    while not engine.join(BEAT):
+        beat()
         stuck = engine.stuck
         checks = checks + 1 if stuck else 0
         if checks == _STUCK_CHECKS:

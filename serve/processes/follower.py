@@ -8,17 +8,19 @@ import asyncio
 import contextlib
 import itertools
 import secrets
+import select
+import time
 from multiprocessing.connection import Connection
 from typing import Any
 
 from lensbox.serve.engine.engines import Absent, Engines
 from lensbox.serve.errors import NotReadyError
-from lensbox.serve.models.control import Order, Report, Result, Row, Table
+from lensbox.serve.models.control import BEAT, Order, Report, Result, Row, Table
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.processes.remote_engine import RemoteEngine
 from lensbox.serve.processes.shared_memory import Arena
 
-_TICK = 0.01  # seconds between looks at connections that come and requests that end
+_TICK, _IDLE_TICK = 0.01, 0.1  # seconds between looks: at connections and requests; at the readiness
 _FIRST = 5.0  # seconds in which the first connections should be there; they take milliseconds
 _STOP_TIMEOUT = 1.0  # seconds
 
@@ -26,11 +28,13 @@ _STOP_TIMEOUT = 1.0  # seconds
 class Follower(Models):
     """The models of a front end.
 
-    control: the pipe to the supervisor. arena_size: bytes of shared memory. busy_poll: see `RemoteEngine`.
+    slot: name of this front end. control: the pipe to the supervisor. arena_size: bytes of shared memory.
+    busy_poll: see `RemoteEngine`.
     """
 
-    def __init__(self, control: "Connection[Any, Any]", arena_size: int, busy_poll: float) -> None:
+    def __init__(self, slot: str, control: "Connection[Any, Any]", arena_size: int, busy_poll: float) -> None:
         super().__init__(Served(Absent("the model is still loading")))
+        self._slot = slot
         self._control = control
         self._arena = Arena(arena_size)
         self._busy_poll = busy_poll
@@ -39,7 +43,8 @@ class Follower(Models):
         self._coming: dict[int, Served] = {}  # by group: connecting
         self._serving: dict[int, Served] = {}
         self._leaving: dict[int, Served] = {}  # has requests that began before the table
-        self._report = Report(0, frozenset(), frozenset())
+        self._report: Report | None = None
+        self._next_beat = 0.0  # of `time.monotonic`
         self._orders: dict[int, asyncio.Future[Result]] = {}
         # Random, because the supervisor may still answer orders of the process before.
         self._tickets = itertools.count(secrets.randbits(48))
@@ -94,11 +99,9 @@ class Follower(Models):
     async def _follow(self) -> None:
         """Adopt each table, and report."""
         while True:
-            if not (self._coming or self._leaving):
-                await self._changed.wait()
-            else:
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), _TICK)
+            with contextlib.suppress(asyncio.TimeoutError):
+                is_moving = self._coming or self._leaving
+                await asyncio.wait_for(self._changed.wait(), _TICK if is_moving else _IDLE_TICK)
             self._changed.clear()
             table = self._table
             self._connect(table)
@@ -108,14 +111,21 @@ class Follower(Models):
             ]:
                 await asyncio.to_thread(served.engine.stop, _STOP_TIMEOUT)
                 del self._leaving[group]
-            used = frozenset([*self._coming, *self._serving, *self._leaving])
-            report = Report(table.number, frozenset(self._serving), used)
-            if report != self._report:
-                self._report = report
-                self.on_change()
-                self._control.send(report)
+            self._tell(table.number)
             if table.rows and not self._coming:
                 self._settled.set()
+
+    def _tell(self, number: int) -> None:
+        """Report changes, and send heartbeats: unless nobody reads, as sending would then block."""
+        used = frozenset([*self._coming, *self._serving, *self._leaving])
+        report = Report(number, frozenset(self._serving), used, self.is_ready())
+        now = time.monotonic()
+        if report == self._report and now < self._next_beat:
+            return
+        if select.select([], [self._control], [], 0)[1]:
+            with contextlib.suppress(OSError):  # the supervisor has ended; the kernel ends this process
+                self._control.send(report)
+            self._report, self._next_beat = report, now + BEAT
 
     def _connect(self, table: Table) -> None:
         """Begin to connect to the groups of a table that are new, and forget those that have left it."""
@@ -159,3 +169,8 @@ class Follower(Models):
         if not self._table.rows:
             raise NotReadyError("the model is still loading")
         super().check_loaded()
+
+    def check_peers(self) -> None:
+        """See `Models.check_peers`."""
+        if self._table.unready - {self._slot}:
+            raise NotReadyError("another front end cannot take images yet")

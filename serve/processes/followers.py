@@ -17,21 +17,31 @@ class Followers:
     def greet(self, child: Child) -> None:
         """Tell a new process the current table."""
         self._reports.pop(child.slot, None)
-        child.send(self.table)
+        if child.slot in self.table.unready:
+            self.publish()
+        else:
+            child.send(self.table)
 
-    def publish(self, rows: Sequence[Row]) -> None:
-        """Tell all front ends the next table."""
-        self.table = Table(self.table.number + 1, tuple(rows))
+    def publish(self, rows: Sequence[Row] | None = None) -> None:
+        """Tell all front ends the next table. rows: None for those of the table before."""
+        unready = frozenset(slot for slot, report in self._reports.items() if not report.is_ready)
+        self.table = Table(self.table.number + 1, self.table.rows if rows is None else tuple(rows), unready)
         for child in self.children:
             child.send(self.table)
 
     def note(self, child: Child, report: Report) -> None:
-        """Note what a front end uses."""
+        """Note what a front end uses. Tell the others if it is ready now, or no longer."""
         self._reports[child.slot] = report
+        if report.is_ready is (child.slot in self.table.unready):
+            self.publish()
 
     def have_moved_to(self, group: int) -> bool:
-        """Return whether all front ends give their new requests to a group."""
-        return all(report is not None and group in report.serving for report in self._running)
+        """Return whether all front ends give their new requests to a group, and know that of the others."""
+        number = self.table.number
+        return all(
+            report is not None and report.number == number and group in report.serving
+            for report in self._running
+        )
 
     def use(self, group: int, since: int) -> bool:
         """Return whether a front end may use a group that left with table `since`."""

@@ -11,7 +11,6 @@ from lensbox.serve.models.files import Content, Stamp
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters
 from lensbox.serve.processes.child import engine_main
-from lensbox.serve.processes.heartbeat import Heartbeat
 from lensbox.serve.processes.lifecycle import Child, described
 from lensbox.serve.settings import Settings
 
@@ -112,14 +111,13 @@ class Group:
         self.content.close()
 
     def _child(self, address: EngineAddress, need: Any) -> Child:
-        slot, heartbeat, settings = self._plan.slots.take(), Heartbeat(), self._plan.settings
-        arguments = slot, self._plan.log, settings, address, heartbeat, self.content, need, self._folder
+        slot, settings = self._plan.slots.take(), self._plan.settings
+        arguments = slot, self._plan.log, settings, address, self.content, need, self._folder
         child = Child(
             f"the engine on {address.device}",
             slot,
             engine_main,
             arguments,
-            heartbeat,
             lambda loading: settings.call_limit(loading) + ENGINE_SILENCE,
             lambda message: self._take(child, message),
         )
@@ -134,7 +132,7 @@ class Group:
                 _log.error("%s cannot start: %s", child.name, message)
             return
         # A restarted engine has no need to fit beside an old version.
-        child.arguments = (*child.arguments[:6], None, child.arguments[7])
+        child.arguments = (*child.arguments[:5], None, child.arguments[6])
         child.loading = message.seconds
         self.loaded[child.slot] = message
         self.name = self.name or message.name

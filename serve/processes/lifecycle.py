@@ -17,29 +17,29 @@ from typing import Any
 
 from lensbox.serve.observability.metrics import ServiceCounters
 from lensbox.serve.processes.child import PRELOADED
-from lensbox.serve.processes.heartbeat import Heartbeat
 
 _log = logging.getLogger(__name__)
 
 _STABLE = 30.0  # seconds of running after which earlier failures of a process do not count
 _LONGEST_PAUSE = 10.0  # maximum seconds between restarts of a crashing process
+_LONGEST_STEP = 0.5  # seconds of silence counted per check at most: this process may have been suspended
 
 
 @dataclass
 class Child:
     """A process and how to start it. Its last argument is its end of a pipe.
 
-    slot: the process's name in the shared metrics. patience: returns the maximum seconds without a heartbeat,
-    given the seconds that loading took. take: called with each message of the process. on_start: called for
-    each new process. loading: seconds from the start to the readiness. failures: failed starts
-    and early exits in a row.
+    slot: the process's name in the shared metrics. patience: returns the maximum seconds without a message,
+    given the seconds that loading took. take: called with each message of the process, but for None, a mere
+    heartbeat. on_start: called for each new process. loading: seconds from the start to the readiness.
+    silence: seconds since the latest message; None before the first one. failures: failed starts and early
+    exits in a row.
     """
 
     name: str
     slot: str
     target: Callable[..., None]
     arguments: tuple[Any, ...]
-    heartbeat: Heartbeat
     patience: Callable[[float], float]
     take: Callable[[Any], None]
     on_start: Callable[[], None] = lambda: None
@@ -48,6 +48,8 @@ class Child:
     failures: int = 0
     started: float = -math.inf
     loading: float = 0.0
+    silence: float | None = None
+    checked: float = 0.0
     restart_at: float = -math.inf
 
     @property
@@ -87,7 +89,6 @@ class Child:
         """Start the process. Raise an error if the fork server has ended or ends meanwhile."""
         ensure_fork_server()
         own, other = context.Pipe()
-        self.heartbeat.reset()
         process = context.Process(target=self.target, args=(*self.arguments, other), daemon=True)
         try:
             process.start()
@@ -97,7 +98,7 @@ class Child:
         finally:
             other.close()
         self._close_pipe()
-        self.process, self.pipe, self.started = process, own, time.monotonic()
+        self.process, self.pipe, self.silence, self.started = process, own, None, time.monotonic()
         self.on_start()
 
     def receive(self) -> None:
@@ -110,7 +111,9 @@ class Child:
             except (EOFError, OSError):
                 self._close_pipe()
                 return
-            self.take(message)
+            self.silence = 0.0
+            if message is not None:
+                self.take(message)
 
     def send(self, message: Any) -> None:
         """Send a message, unless the process is gone."""
@@ -133,7 +136,6 @@ class Child:
             self.process.close()
             self.process = None
         self._close_pipe()
-        self.heartbeat.close()
 
     def _retry_later(self) -> None:
         """Set the time of the next start, with exponential back-off."""
@@ -144,10 +146,15 @@ class Child:
 
     def _check_heartbeat(self) -> None:
         """Kill a process without a heartbeat, so that its clients see closed connections."""
+        now = time.monotonic()
+        step, self.checked = min(now - self.checked, _LONGEST_STEP), now
+        if self.silence is None:
+            return
+        self.silence += step
         patience = self.patience(self.loading)
-        if self.heartbeat.silence() > patience:
+        if self.silence > patience:
             _log.error("%s had no heartbeat for %g s and is killed", self.name, patience)
-            self.heartbeat.reset()  # log the kill once, even if the process takes time to end
+            self.silence = None  # log the kill once, even if the process takes time to end
             self.process.kill()
 
     def _close_pipe(self) -> None:

@@ -12,7 +12,6 @@ from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters, join_shared_metrics, shared_metrics
 from lensbox.serve.processes.child import frontend_main
 from lensbox.serve.processes.group import Plan, Slots
-from lensbox.serve.processes.heartbeat import Heartbeat, Peers
 from lensbox.serve.processes.lifecycle import Child, fork_server
 from lensbox.serve.processes.repository import Repository
 from lensbox.serve.settings import Settings
@@ -50,11 +49,9 @@ def run(
         models = Repository(catalogue, plan, in_place, settings.watch)
     except LensboxError as error:
         return error
-    heartbeats = [Heartbeat() for _ in range(settings.frontends or 1)]
     frontends = models.front_ends.children
-    for number, heartbeat in enumerate(heartbeats):
-        arguments = log, settings, listener, keys, Peers(heartbeats, number)
-        frontends.append(_front_end(models, number, heartbeat, arguments))
+    for number in range(settings.frontends or 1):
+        frontends.append(_front_end(models, number, (log, settings, listener, keys)))
     said_ready = False
     try:
         models.start()
@@ -80,14 +77,13 @@ def run(
     return None
 
 
-def _front_end(models: Repository, number: int, heartbeat: Heartbeat, arguments: tuple[object, ...]) -> Child:
+def _front_end(models: Repository, number: int, arguments: tuple[object, ...]) -> Child:
     slot = f"frontend-{number}"
     child = Child(
         f"front end {number + 1}",
         slot,
         frontend_main,
         (slot, *arguments),
-        heartbeat,
         lambda _: SILENCE,
         lambda message: models.take(child, message),
         lambda: models.front_ends.greet(child),

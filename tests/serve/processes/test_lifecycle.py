@@ -1,4 +1,4 @@
-"""One child process: starts, restarts with back-off, and messages."""
+"""One child process: starts, restarts with back-off, and silence."""
 
 import multiprocessing
 import os
@@ -11,7 +11,6 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 
 if hasattr(os, "memfd_create"):
     from lensbox.serve.processes import lifecycle
-    from lensbox.serve.processes.heartbeat import Heartbeat
 
 
 def test_retries_a_failed_start_with_back_off(
@@ -37,7 +36,7 @@ def test_retries_a_failed_start_with_back_off(
     context: Any = SimpleNamespace(Process=Process, Pipe=multiprocessing.Pipe)
     started: list[Any] = []
     child = lifecycle.Child(
-        *("an engine", "engine-0", print, (), Heartbeat(), lambda _: 1.0, print),
+        *("an engine", "engine-0", print, (), lambda _: 1.0, print),
         on_start=lambda: started.append(child.pipe),
     )
     counters: Any = None
@@ -47,3 +46,33 @@ def test_retries_a_failed_start_with_back_off(
     assert len(starts) == 4  # at 0, 0.2, 0.8 and 1.8 seconds
     assert started == [child.pipe]
     assert caplog.text.count("an engine cannot be started; retrying: ") == 3
+
+
+def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, killed = 100.0, list[float]()
+    monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now))
+    child = lifecycle.Child("an engine", "engine-0", print, (), lambda _: 3.0, print)
+    child.process = SimpleNamespace(exitcode=None, kill=lambda: killed.append(now))
+    child.pipe, other = multiprocessing.Pipe()
+
+    def look(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        child.keep_alive(None, None)  # type: ignore[arg-type]
+
+    for _ in range(100):  # before the first heartbeat
+        look(0.4)
+    other.send(None)
+    for _ in range(6):
+        look(0.4)
+    look(1000.0)  # the checking process was suspended
+    assert killed == []
+    other.send(None)  # a further heartbeat
+    for _ in range(6):
+        look(0.4)
+    assert killed == []
+    for _ in range(20):
+        look(0.4)
+    assert len(killed) == 1
+    child.pipe.close()
+    other.close()
