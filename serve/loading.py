@@ -1,7 +1,7 @@
-"""Load an artifact, run its self-test, warm it up, and make an engine of it."""
+"""Load an artifact, run its self-test, and warm it up."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import PIL.Image
@@ -10,16 +10,13 @@ import torch
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, Photo, load_artifact
-from lensbox.runtime.device import DeviceTimer, choose_device, largest_batch
+from lensbox.runtime.device import choose_device, largest_batch
 from lensbox.runtime.file.seal import check_signature
 from lensbox.runtime.images.gpu_jpeg import coded_photo, gpu_jpeg_decoder
 from lensbox.runtime.loading import load_artifact_bytes
 from lensbox.runtime.op_library import load_op_libraries
 from lensbox.serve.engine.devices import batch_sizes
-from lensbox.serve.engine.instance import Instance
-from lensbox.serve.engine.job_queue import Source
 from lensbox.serve.engine.jobs import CodedJob
-from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 if TYPE_CHECKING:  # Linux only
@@ -109,34 +106,3 @@ def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
         photo = coded_photo("", file.getvalue(), artifact.metadata.canvas, artifact.reading(full_size=True))
         if photo is not None:
             CodedJob.run(artifact, [CodedJob(photo, None, None)] * sizes[-1])
-
-
-def observed_instance(
-    load: Callable[[], Artifact],
-    settings: Settings,
-    on_started: Callable[[Exception | None], None],
-    metrics: Metrics,
-    source: Source | None = None,
-) -> Instance:
-    """Make an `Instance` that reports batches and device memory to `metrics`."""
-    letterbox: list[DeviceTimer] = []  # timers of the current batch; used only by the engine's thread
-
-    def load_observed() -> Artifact:
-        artifact = load()
-        artifact.on_letterbox = letterbox.append
-        return artifact
-
-    def on_batch(images: int, seconds: float, waited: list[float]) -> None:
-        metrics.batch_computed(images, seconds, waited, sum(map(_seconds, letterbox)))
-        letterbox.clear()
-
-    instance = Instance(load_observed, settings, on_started, on_batch, source)
-    metrics.watch_device(lambda: instance.device)
-    return instance
-
-
-def _seconds(timer: DeviceTimer) -> float:
-    try:
-        return timer.seconds()
-    except RuntimeError:  # another job of the batch has ruined the CUDA context
-        return 0.0

@@ -54,10 +54,10 @@ FLOORS: dict[str, set[str]] = {
     "serve/settings.py": set(),
     "serve/errors.py": set(),
     "serve/shutdown.py": set(),
-    "serve/engine": {"serve/settings.py", "serve/errors.py"},
+    "serve/observability": {"serve/settings.py", "serve/errors.py"},
+    "serve/engine": {"serve/settings.py", "serve/errors.py", "serve/observability"},
     "serve/requests": _SERVE,
-    "serve/observability": _SERVE,
-    "serve/loading.py": _SERVE | {"serve/observability", "serve/models"},
+    "serve/loading.py": _SERVE | {"serve/models"},
     "serve/models": {"serve/errors.py", "serve/engine"},
     "serve/http": _SERVE
     | {"serve/shutdown.py", "serve/requests", "serve/observability", "serve/loading.py", "serve/models"},

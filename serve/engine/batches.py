@@ -15,9 +15,11 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from lensbox.runtime import Artifact
+from lensbox.runtime.device import DeviceTimer
 from lensbox.serve.engine.entries import Entry
 from lensbox.serve.engine.job_queue import JobQueue
 from lensbox.serve.engine.jobs import Job
+from lensbox.serve.observability.metrics import Metrics
 
 _PACE_WEIGHT = 0.1
 
@@ -39,25 +41,26 @@ class _Batch(NamedTuple):
 class Batches:
     """The batches of one model, computed in one thread.
 
-    on_batch: see `Instance`. call: a context for
-    each call of the model. check: called after a failure; returns whether the model can still be used.
+    call: a context for each call of the model. check: called after a failure; returns whether the model can
+    still be used.
     """
 
     def __init__(
         self,
         queue: JobQueue,
-        on_batch: Callable[[int, float, list[float]], None],
+        metrics: Metrics | None,
         call: Callable[[], AbstractContextManager[None]],
         check: Callable[[Artifact], bool],
     ) -> None:
         self._queue = queue
-        self._on_batch = on_batch
+        self._metrics = metrics
         self._call = call
         self._check = check
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="lensbox-prepare")
         self._lock = threading.Lock()  # of the next one
         self._unfinished: list[_Batch] = []  # at most two, the first to be computed first
         self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
+        self.letterbox: list[DeviceTimer] = []  # of the current batch; used only by the thread that computes
         self.largest = 1  # images per call; set it once the model is loaded
         self.seconds_per_image = 0.0  # exponential moving average over about ten batches
 
@@ -138,7 +141,10 @@ class Batches:
         now = time.monotonic()
         seconds = now - max(batch.taken, self._finished)
         self._finished = now
-        self._on_batch(batch.images, seconds, batch.waited)
+        if self._metrics is not None:
+            letterbox = sum(map(_seconds, self.letterbox))
+            self._metrics.batch_computed(batch.images, seconds, batch.waited, letterbox)
+        self.letterbox.clear()
         weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
         self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
 
@@ -174,3 +180,10 @@ class Batches:
         if len(results) != len(jobs):
             raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
         return results
+
+
+def _seconds(timer: DeviceTimer) -> float:
+    try:
+        return timer.seconds()
+    except RuntimeError:  # another job of the batch has ruined the CUDA context
+        return 0.0

@@ -1,36 +1,21 @@
-"""The interface of an engine, several engines as one, and an engine that is not there."""
+"""The interface of an engine, and several engines as one."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, TypeVar
+from typing import TypeVar
 
 import torch
 
 from lensbox.common.fields import Orientation
+from lensbox.runtime import Artifact
 from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 
 Result = TypeVar("Result")
 Returned = TypeVar("Returned")
-
-
-class Model(Protocol):
-    """The description of a model: an `Artifact`, or a `DescribedModel` of an artifact in another process."""
-
-    @property
-    def metadata(self) -> ArtifactMetadata: ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def decodes_jpeg(self) -> bool: ...
-
-    def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading: ...
 
 
 @dataclass(frozen=True)
@@ -46,20 +31,29 @@ class DescribedModel:
         return self.metadata.reading.asked(orientation, full_size)
 
 
-class Engine(ABC):
-    """Computes jobs: an `Instance` in this process, a `RemoteEngine`, several of these, or `Absent`."""
+Model = Artifact | DescribedModel
 
-    @abstractmethod
+
+class Engine:
+    """Computes jobs: an `Instance` in this process, a `RemoteEngine`, or several of these.
+
+    An object of this class itself is an engine that is not there, for a reason: its model is loading, or was
+    unloaded.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
     def start(self) -> None:
         """Begin to load the model, or to connect to its process."""
 
-    @abstractmethod
     def ready_artifact(self) -> Model:
         """Return the model. Raise NotReadyError with the reason if there is none."""
+        raise NotReadyError(self._reason)
 
-    @abstractmethod
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """Queue a job. Raise OverloadError or NotReadyError."""
+        raise NotReadyError(self._reason)
 
     def stop(self, timeout: float) -> bool:
         """Stop. Return False if the engine has not stopped after `timeout` seconds."""
@@ -103,21 +97,6 @@ class Engine(ABC):
     def lost(self) -> str:
         """The reason if only a restart of this process can help; "" otherwise."""
         return ""
-
-
-class Absent(Engine):
-    """An engine that is not there, for a reason: its model is loading, or was unloaded."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def start(self) -> None: ...
-
-    def ready_artifact(self) -> NoReturn:
-        raise NotReadyError(self._reason)
-
-    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
-        self.ready_artifact()
 
 
 class Engines(Engine):

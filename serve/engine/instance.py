@@ -25,6 +25,7 @@ from lensbox.serve.engine.entries import Promise, entries_of
 from lensbox.serve.engine.job_queue import JobQueue, Source
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -49,9 +50,7 @@ class Instance(Engine):
     load: called once, in the thread; returns the artifact, warmed up, or raises. settings: limits of the
         queue and of batches.
     on_started: called once, in the thread, with None when the model is ready or with load's exception.
-    on_batch: called in the thread after each batch, with its number of images, its duration in seconds, and
-        the seconds that each of its jobs was queued.
-    source: see `JobQueue`.
+    metrics: gets batches and device memory. source: see `JobQueue`.
     """
 
     def __init__(
@@ -59,14 +58,16 @@ class Instance(Engine):
         load: Callable[[], Artifact],
         settings: Settings,
         on_started: Callable[[Exception | None], None],
-        on_batch: Callable[[int, float, list[float]], None] = lambda images, seconds, waited: None,
+        metrics: Metrics | None = None,
         source: Source | None = None,
     ) -> None:
         self._load = load
         self._on_started = on_started
         self._settings = settings
         self._queue = JobQueue(settings.places, settings.queue_bytes, source)
-        self.batches = Batches(self._queue, on_batch, self._call, self._check_model)
+        self.batches = Batches(self._queue, metrics, self._call, self._check_model)
+        if metrics is not None:
+            metrics.watch_device(lambda: self.device)
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._state = State.LOADING
@@ -204,6 +205,7 @@ class Instance(Engine):
             self._fail(str(error) or type(error).__name__)
             self._on_started(error)
             return None
+        self._artifact.on_letterbox = self.batches.letterbox.append
         self.batches.largest = self._settings.max_batch or largest_batch(self._artifact.device)
         self._call_limit = self._settings.call_limit(time.monotonic() - begun)
         self._advance(State.READY)

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from lensbox.runtime import Artifact
+from lensbox.serve.engine.instance import Instance
 from lensbox.serve.http.answers import no_endpoint
 from lensbox.serve.http.api_keys import Keys, read_keys
 from lensbox.serve.http.connections import Connections
@@ -20,7 +21,7 @@ from lensbox.serve.http.edge import Edge
 from lensbox.serve.http.openapi import describe
 from lensbox.serve.http.paths import ENDPOINTS, PAGES
 from lensbox.serve.http.service import Service
-from lensbox.serve.loading import load_model, observed_instance
+from lensbox.serve.loading import load_model
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.tracing import start_tracing
@@ -72,7 +73,7 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         running = models or Models(
             Served(
-                observed_instance(
+                Instance(
                     load or functools.partial(load_model, settings),
                     settings,
                     on_started or _log_start,

@@ -37,6 +37,8 @@ _SAMPLING_INTERVAL = 1.0  # seconds
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _IMAGES = tuple(1 << exponent for exponent in range(10))
 
+_RESTARTS = "restarts", "Restarts of processes of the service"
+
 _shared_folder: str | None = None
 
 
@@ -75,11 +77,11 @@ class ServiceCounters:
     """The metrics of the supervisor: restarts, loads, the versions that serve, changed files."""
 
     def __init__(self) -> None:
-        make = _Maker()
-        self._restarts = make.restarts()
-        self._loads = make.counter("model_loads", "Loads of models, by outcome", "model", "outcome")
-        self._serving = make.gauge("model_info", "1 for each version that serves", "model", "model_version")
-        self._changed = make.gauge("model_file_changed", "1 if the file is not as it was loaded", "model")
+        make = _maker(CollectorRegistry())
+        self._restarts = make(Counter, *_RESTARTS)
+        self._loads = make(Counter, "model_loads", "Loads of models, by outcome", "model", "outcome")
+        self._serving = make(Gauge, "model_info", "1 for each version that serves", "model", "model_version")
+        self._changed = make(Gauge, "model_file_changed", "1 if the file is not as it was loaded", "model")
         self._served: set[tuple[str, str]] = set()
 
     def process_ended(self, slot: str) -> None:
@@ -119,30 +121,33 @@ class Metrics:
     """The metrics of one app. Any thread may report."""
 
     def __init__(self) -> None:
-        self._make = make = _Maker()
+        self._registry = CollectorRegistry()
+        self._make = make = _maker(self._registry)
         if _shared_folder is None:
             values.ValueClass = values.MutexValue  # ignore the environment variable
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
-                collector(registry=make.registry)
+                collector(registry=self._registry)
         labels = "route", "status", "model", "model_version"
-        self._requests = make.counter("requests", "Requests that were answered", *labels)
-        self._request_seconds = make.histogram(
-            "request_seconds", "Time from the head of a request to the end of its answer", "route"
+        self._requests = make(Counter, "requests", "Requests that were answered", *labels)
+        self._request_seconds = make(
+            Histogram, "request_seconds", "Time from the head of a request to the end of its answer", "route"
         )
-        stage_seconds = make.histogram(
+        stage_seconds = make(
+            Histogram,
             "stage_seconds",
             "Time of each stage: decode, one image; queue, one job until its batch begins; letterbox, one "
             "batch of photographs; inference, one batch without letterbox",
             "stage",
         )
-        self._batch_images = make.histogram("batch_images", "Images per batch", buckets=_IMAGES)
-        make.restarts()
-        self._device_memory = make.gauge(
+        self._batch_images = make(Histogram, "batch_images", "Images per batch", buckets=_IMAGES)
+        make(Counter, *_RESTARTS)
+        self._device_memory = make(
+            Gauge,
             "device_memory_bytes",
             "GPU memory: allocated by tensors, and reserved by the process; absent on a CPU",
             *("device", "kind"),
         )
-        build = make.gauge("build_info", "Versions; always 1", "version", "torch", mode="max")
+        build = make(Gauge, "build_info", "Versions; always 1", "version", "torch", multiprocess_mode="max")
         build.labels(version("lensbox"), version("torch")).set(1)
         self._of_requests = lru_cache(self._labelled)
         self._samplers: list[Callable[[], None]] = []
@@ -184,10 +189,10 @@ class Metrics:
 
         Call it once, in processes that answer requests.
         """
-        ready = self._make.gauge("ready", "1 if /readyz answers 200, else 0", mode="livemin")
-        queue_jobs = self._make.gauge("queue_jobs", "Jobs that wait for the model")
-        in_progress = self._make.gauge(
-            "requests_in_progress", "Admitted requests whose answer has not been sent"
+        ready = self._make(Gauge, "ready", "1 if /readyz answers 200, else 0", multiprocess_mode="livemin")
+        queue_jobs = self._make(Gauge, "queue_jobs", "Jobs that wait for the model")
+        in_progress = self._make(
+            Gauge, "requests_in_progress", "Admitted requests whose answer has not been sent"
         )
 
         def sample() -> None:
@@ -217,7 +222,7 @@ class Metrics:
         for sample in self._samplers:
             sample()
         if _shared_folder is None:
-            return self._make.registry
+            return self._registry
         registry = CollectorRegistry()
         MultiProcessCollector(registry, _shared_folder)
         return registry
@@ -229,25 +234,17 @@ class Metrics:
             threading.Thread(target=_repeat, args=(sample,), name="lensbox-metrics", daemon=True).start()
 
 
-class _Maker:
-    """Make metrics of one registry. Their names begin with "lensbox_"."""
+def _maker(registry: CollectorRegistry) -> Callable[..., Any]:
+    """Return a function that makes metrics of a registry: of a kind, with a name behind "lensbox_"."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+    def make(kind: Any, name: str, text: str, *labels: str, **more: Any) -> Any:
+        if kind is Gauge:
+            more.setdefault("multiprocess_mode", "livesum")
+        if kind is Histogram:
+            more.setdefault("buckets", _SECONDS)
+        return kind(f"lensbox_{name}", text, labels, registry=registry, **more)
 
-    def counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"lensbox_{name}", text, labels, registry=self.registry)
-
-    def histogram(
-        self, name: str, text: str, *labels: str, buckets: tuple[float, ...] = _SECONDS
-    ) -> Histogram:
-        return Histogram(f"lensbox_{name}", text, labels, buckets=buckets, registry=self.registry)
-
-    def gauge(self, name: str, text: str, *labels: str, mode: Any = "livesum") -> Gauge:
-        return Gauge(f"lensbox_{name}", text, labels, registry=self.registry, multiprocess_mode=mode)
-
-    def restarts(self) -> Counter:
-        return self.counter("restarts", "Restarts of processes of the service")
+    return make
 
 
 def _repeat(sample: Callable[[], None]) -> None:

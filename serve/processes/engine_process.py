@@ -21,7 +21,7 @@ from typing import Any
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.serve.engine.instance import Instance
-from lensbox.serve.loading import load_model, observed_instance
+from lensbox.serve.loading import load_model
 from lensbox.serve.models.control import BEAT, EngineAddress, Loaded, Need
 from lensbox.serve.models.files import Content
 from lensbox.serve.models.memory import check_memory, used_by_this_process
@@ -73,7 +73,7 @@ def main(
         started.set()
 
     front_ends = FrontEnds(settings.busy_poll)
-    engine = observed_instance(load, settings, on_started, Metrics(), front_ends)
+    engine = Instance(load, settings, on_started, Metrics(), front_ends)
     engine.start()
     started.wait()
     if failures:

@@ -13,7 +13,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lensbox.serve.engine.engines import Absent, Engines
+from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import BEAT, Order, Report, Result, Row, Table
 from lensbox.serve.models.served import Models, Served
@@ -33,7 +33,7 @@ class Follower(Models):
     """
 
     def __init__(self, slot: str, control: "Connection[Any, Any]", arena_size: int, busy_poll: float) -> None:
-        super().__init__(Served(Absent("the model is still loading")))
+        super().__init__(Served(Engine("the model is still loading")))
         self._slot = slot
         self._control = control
         self._arena = Arena(arena_size)
@@ -147,7 +147,7 @@ class Follower(Models):
         serving: dict[int, Served] = {}
         for row in table.rows:
             if row.group is None:
-                now.append(Served(Absent(row.reason), row.name, row.version, row.is_wanted))
+                now.append(Served(Engine(row.reason), row.name, row.version, row.is_wanted))
                 continue
             served = self._serving.get(row.group) or self._coming[row.group]
             if served.engine.missing and row.group in self._coming:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lensbox.serve.engine.engines import Absent, Engine, Engines
+from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.errors import NotReadyError, OverloadError
 
 
@@ -81,7 +81,7 @@ def test_skips_engines_that_are_full_or_down() -> None:
 
 
 def test_an_absent_engine_says_why() -> None:
-    engine: Any = Absent("the model is unloaded")
+    engine: Any = Engine("the model is unloaded")
     assert (engine.loaded, engine.missing, engine.stop(0.0)) == (False, ["the model is unloaded"], True)
     for refused in (engine.ready_artifact, lambda: engine.submit(0)):
         with pytest.raises(NotReadyError, match="the model is unloaded"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lensbox.serve.engine.engines import Absent
+from lensbox.serve.engine.engines import Engine
 from lensbox.serve.errors import ApiError, NotReadyError
 from lensbox.serve.models.served import Models, Served
 
@@ -19,7 +19,7 @@ def _served(name: str, version: str = "1") -> Served:
 
 def test_finds_a_model_by_name_and_version() -> None:
     cars, faces = _served("cars"), _served("faces", "7")
-    models = Models(cars, [faces, Served(Absent("the model is unloaded"), "dogs", is_wanted=False)])
+    models = Models(cars, [faces, Served(Engine("the model is unloaded"), "dogs", is_wanted=False)])
     assert models.default is cars
     assert models.find("faces") is models.find("faces", "7") is faces
     assert models.versions == {"cars": "1", "faces": "7"}
@@ -39,9 +39,9 @@ def test_finds_a_model_by_name_and_version() -> None:
 
 def test_no_model_is_found_while_one_loads() -> None:
     with pytest.raises(NotReadyError, match="still loading"):
-        Models(Served(Absent("the model is still loading"))).find("faces")
+        Models(Served(Engine("the model is still loading"))).find("faces")
     with pytest.raises(NotReadyError, match="all models are unloaded"):
-        Models(Served(Absent("the model is unloaded"), "a", is_wanted=False)).check_loaded()
+        Models(Served(Engine("the model is unloaded"), "a", is_wanted=False)).check_loaded()
 
 
 def test_a_service_of_one_process_has_an_index_and_no_swaps() -> None:
