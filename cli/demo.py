@@ -60,7 +60,7 @@ def run_demo(runner: Path, artifact: Path, output: Path) -> None:
         raise DemoError(f"{runner} is not there: build it with `make runner`")
     photos = save_photos(output / "photos")
     drawn: list[Box] = [list(DRAWN_BOXES[path.name]) for path in photos]
-    with _service(artifact) as service:  # starts while the runner works, and ends while Python does
+    with _service(artifact) as service:  # starts while the runner and Python work
         in_cpp = _found_in_cpp(runner, artifact, photos)
         for path, found in zip(photos, in_cpp, strict=True):
             _print_photo(path, found)
@@ -68,20 +68,20 @@ def run_demo(runner: Path, artifact: Path, output: Path) -> None:
         loss = _loss_in_cpp(runner, artifact, best, drawn)
         print(f"\nC++:    the boxes above; GIoU loss of the best against boxes drawn by hand {loss:.4f}")
 
+        in_python = _found(_in_python(artifact), photos)
         with Client(_address(service)) as client:
             over_http = _found(service_source(client, {}), photos)
             answer = client.loss(best, drawn, gradient=True)
-        service.terminate()
+        service.terminate()  # drains during what follows
         worst = require_same("the service", over_http, in_cpp)
         if abs(answer.loss - loss) > SCORES or answer.gradient is None:
             raise DemoError(f"the service's loss must be {loss:.4f}, got {answer.loss:.4f}")
         step = ", ".join(f"{value:+.4f}" for value in answer.gradient[0])
         print(f"HTTP:   the same {worst}; loss {answer.loss:.4f}, its gradient for the first box ({step})")
 
-        worst = require_same("Python", _found(_in_python(artifact), photos), in_cpp)
-        print(f"Python: the same {worst}")
-    pictures = [annotate(PIL.Image.open(path), found) for path, found in zip(photos, in_cpp, strict=True)]
-    side_by_side(pictures, output / "demo.png")
+        print(f"Python: the same {require_same('Python', in_python, in_cpp)}")
+        pictures = [annotate(PIL.Image.open(path), found) for path, found in zip(photos, in_cpp, strict=True)]
+        side_by_side(pictures, output / "demo.png")
     print(f"\nBoth photographs with their boxes: {output / 'demo.png'}")
 
 
