@@ -24,7 +24,9 @@ TORCH ?= torch==2.13.0
 CUDA_ARCHITECTURES ?= 75-real;80-real;86-real;89-real;90-real;100-real;120
 
 BIN := $(VENV)/bin
-# Python compiles a module when a program first imports it: most modules of torch are never imported.
+# Python compiles a module when a program first imports it: most modules of torch are never imported. It must be let keep
+# what it compiled, which some containers forbid: each process would compile torch and its compiler anew, for 4 to 12 s.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/pip --disable-pip-version-check install --no-compile
 TORCHES ?= 2.13.0
 CUDA ?= AUTO
