@@ -66,8 +66,6 @@ class Instance(Engine):
         self._settings = settings
         self._queue = JobQueue(settings.places, settings.queue_bytes, source)
         self.batches = Batches(self._queue, metrics, self._call, self._check_model)
-        if metrics is not None:
-            metrics.watch_device(lambda: self.device)
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._state = State.LOADING
@@ -77,6 +75,8 @@ class Instance(Engine):
         self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
         self._logged_call = math.inf  # start of the last call that was logged as stuck
         self._artifact: Artifact | None = None
+        if metrics is not None:
+            metrics.watch_device(lambda: self.device)
 
     def start(self) -> None:
         """Start the thread, which loads the model."""
