@@ -19,7 +19,6 @@ from starlette.types import Scope
 
 from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, NotReadyError, OverloadError, shown
 from lensbox.serve.requests.body import JSON
-from lensbox.serve.requests.v2_request import TensorSpec
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +73,14 @@ class Health(Struct, omit_defaults=True):
     status: Literal["alive", "ready"]
     models: dict[str, str] = {}
     missing: list[str] = []
+
+
+class TensorSpec(Struct, frozen=True):
+    """Name, datatype and shape of an input or output; -1 marks a side that varies."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
 
 
 class ModelMetadata(Struct):

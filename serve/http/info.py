@@ -1,4 +1,4 @@
-"""GET /livez, /healthz, /readyz, /metrics and /v1/model; / with the page whose files are in `serve/page/`."""
+"""Health, metrics, models and versions for GET requests; / with the page whose files are in `serve/page/`."""
 
 import asyncio
 import json
@@ -11,8 +11,9 @@ from fastapi.responses import FileResponse
 from prometheus_client.exposition import choose_encoder
 
 from lensbox.serve.errors import ApiError, shown
-from lensbox.serve.http.answers import Health
+from lensbox.serve.http.answers import Health, ModelMetadata
 from lensbox.serve.http.service import model_of, service_of
+from lensbox.serve.http.v2 import model_tensors
 
 _PAGE = {path.name: path for path in (Path(__file__).parents[1] / "page").iterdir()}
 # The browser asks each time, so that a new version of the service shows at once.
@@ -59,6 +60,51 @@ async def model(request: Request) -> Any:
         "limits": {name: getattr(service.settings, name) for name in _LIMITS},
     }
     return metadata
+
+
+async def models(request: Request) -> Any:
+    """The models that are served, with the versions that serve. The default model is the first."""
+    models = service_of(request).models
+    models.check_loaded()
+    rows = [
+        {"name": served.name, "version": served.version, "default": served is models.default}
+        for served in models.all
+        if served.is_wanted
+    ]
+    return {"models": rows}
+
+
+async def server_metadata(request: Request) -> Any:
+    """Name, version and extensions of this server."""
+    extensions = ["binary_tensor_data", "model_repository"]
+    return {"name": "lensbox", "version": request.app.version, "extensions": extensions}
+
+
+async def server_live(request: Request) -> Any:
+    """The same as /livez."""
+    service_of(request).check_alive()
+    return {"live": True}
+
+
+async def server_ready(request: Request) -> Any:
+    """The same as /readyz."""
+    service_of(request).check_available()
+    return {"ready": True}
+
+
+async def model_ready(request: Request) -> Any:
+    """200 while /readyz answers 200."""
+    served = model_of(request)
+    served.engine.ready_artifact()
+    service_of(request).check_available()
+    return {"name": served.name, "ready": True}
+
+
+async def model_metadata(request: Request) -> Any:
+    """Inputs and outputs of the model. All inputs but `images` may be left out."""
+    served = model_of(request)
+    tensors = model_tensors(served.model.metadata)
+    return ModelMetadata(served.name, [served.version], "lensbox", *tensors)
 
 
 async def page(_: Request) -> Response:

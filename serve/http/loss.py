@@ -1,13 +1,12 @@
 """POST /v1/loss, with boxes in JSON."""
 
-import re
 from concurrent.futures import Future
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from fastapi import Request
-from msgspec import Meta, Raw, Struct
+from msgspec import Struct
 from msgspec.json import Decoder
 from torch import Tensor
 
@@ -57,10 +56,7 @@ def _nested(gradient: Tensor, sizes: tuple[int, ...] | None) -> list[Any]:
 
 
 _Box = list[float]
-_Boxes = Annotated[Raw, Meta(extra_json_schema={"type": "array", "items": {"type": "array"}})]
-_BOXES = Decoder(list[_Box])
-_IMAGES = Decoder(list[list[_Box]])
-_IS_NESTED = re.compile(rb"\s*\[\s*\[\s*[\[\]]")
+_Numbers = list[float | list[float]]
 
 
 class LossQuestion(Struct, forbid_unknown_fields=True):
@@ -71,8 +67,8 @@ class LossQuestion(Struct, forbid_unknown_fields=True):
     y2 = 0 marks a prediction without a target. gradient: true to return d loss / d predictions, too.
     """
 
-    predictions: _Boxes
-    targets: _Boxes
+    predictions: list[_Numbers]
+    targets: list[_Numbers]
     gradient: bool = False
 
 
@@ -102,8 +98,8 @@ def read_loss_request(body: Body, max_boxes: int) -> LossRequest:
     if (arrays := body.count(b"[")) > (most := 2 * (1 + 2 * max_boxes)):
         raise _too_many(f"the body must have at most {most} arrays", arrays)
     question = read_json(body, _QUESTION, 422, "invalid_boxes")
-    predictions, is_nested = _boxes(bytes(question.predictions), "predictions")
-    targets, targets_are_nested = _boxes(bytes(question.targets), "targets")
+    predictions, is_nested = _images(question.predictions, "predictions")
+    targets, targets_are_nested = _images(question.targets, "targets")
     if is_nested != targets_are_nested:
         forms = "images and boxes" if is_nested else "boxes and images"
         raise _invalid(f"predictions and targets must be lists of boxes, or lists of images, got {forms}")
@@ -120,17 +116,16 @@ def read_loss_request(body: Body, max_boxes: int) -> LossRequest:
     return LossRequest(ours[0], theirs[0], None, question.gradient)
 
 
-def _boxes(text: bytes, name: str) -> tuple[list[list[_Box]], bool]:
-    """Return the boxes of each image, and whether the text has images; boxes without images are one image."""
-    is_nested = _IS_NESTED.match(text) is not None
-    if is_nested:
-        images = read_json(text, _IMAGES, 422, "invalid_boxes", name)
-    else:
-        images = [read_json(text, _BOXES, 422, "invalid_boxes", name)]
+def _images(given: Any, name: str) -> tuple[list[list[_Box]], bool]:
+    """Return the boxes of each image, and whether there are images; boxes without images are one image."""
+    is_nested = bool(given) and (not given[0] or isinstance(given[0][0], list))
+    images = given if is_nested else [given]
     for image, boxes in enumerate(images):
         for index, box in enumerate(boxes):
+            place = f"{name}[{image}][{index}]" if is_nested else f"{name}[{index}]"
+            if not isinstance(box, list) or any(isinstance(number, list) for number in box):
+                raise _invalid(f"{place}: expected a box of 4 numbers, got another depth of lists")
             if len(box) != 4:
-                place = f"{name}[{image}][{index}]" if is_nested else f"{name}[{index}]"
                 raise _invalid(f"{place}: a box has 4 numbers, got {len(box)}")
     return images, is_nested
 

@@ -1,36 +1,36 @@
-"""GET /v1/models; the repository extension of protocol v2: index, load and unload models."""
+"""The repository extension of protocol v2: index, load and unload models."""
 
 import json
 from typing import Any
 
 from fastapi import Request
+from msgspec import Struct
+from msgspec.json import Decoder
 
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.service import service_of
-from lensbox.serve.requests.body import receive
+from lensbox.serve.requests.body import read_json, receive
 
 _LARGEST = 1 << 16  # bytes of a body
 
 
-async def models(request: Request) -> Any:
-    """The models that are served, with the versions that serve. The default model is the first."""
-    models = service_of(request).models
-    models.check_loaded()
-    rows = [
-        {"name": served.name, "version": served.version, "default": served is models.default}
-        for served in models.all
-        if served.is_wanted
-    ]
-    return {"models": rows}
+class _Question(Struct):
+    """A body. parameters: version; or config, in which tritonclient sends a version. ready: of the index."""
+
+    parameters: dict[str, Any] | None = None
+    ready: bool | None = None
+
+
+_QUESTION = Decoder(_Question)
 
 
 async def index(request: Request) -> Any:
     """All models and versions that lie in the folder or are served, with their states."""
-    asked = await _body(request)
+    asked = await _read(request)
     result = await service_of(request).models.order("index")
     if result.failure:
         raise ApiError(503, "not_ready", result.failure)
-    return [row for row in result.content if row["state"] == "READY" or asked.get("ready") is not True]
+    return [row for row in result.content if row["state"] == "READY" or not asked.ready]
 
 
 async def load(request: Request) -> Any:
@@ -48,28 +48,23 @@ async def unload(request: Request) -> Any:
 
 async def _change(request: Request, action: str) -> dict[str, str]:
     request.app.state.keys.check_admin(request.headers)
-    asked = await _body(request)
-    version = _version(asked.get("parameters") or {}) if action == "load" else None
+    asked = await _read(request)
+    version = _version(asked.parameters or {}) if action == "load" else None
     result = await service_of(request).models.order(action, request.path_params["name"], version)
     if result.failure:
         raise ApiError(409, f"not_{action}ed", result.failure)
     return {"model_name": result.content["name"], "model_version": result.content["version"]}
 
 
-async def _body(request: Request) -> dict[str, Any]:
-    """Return the object in a body; an empty one for an empty body. Raises what `receive` raises."""
+async def _read(request: Request) -> _Question:
+    """Return the question in a body, which may be empty. Raises what `receive` and `read_json` raise."""
     try:
         content, _ = await receive(request, _LARGEST, service_of(request).settings)
-        parsed = json.loads(content)
     except ApiError as error:
         if error.code != "empty_body":
             raise
-        return {}
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, dict) or not isinstance(parsed.get("parameters") or {}, dict):
-        raise _invalid("the body must be a JSON object, with an object as `parameters`, got another one")
-    return parsed
+        return _Question()
+    return read_json(content, _QUESTION, 400, "invalid_parameter")
 
 
 def _version(parameters: dict[str, Any]) -> int | None:

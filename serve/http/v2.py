@@ -1,85 +1,132 @@
-"""The Open Inference Protocol v2, as tritonclient's HTTP client speaks it."""
+"""POST /v2/models/<name>/infer: the Open Inference Protocol v2, as tritonclient's HTTP client speaks it.
+
+The body is JSON. With the header Inference-Header-Content-Length, that many bytes are JSON, followed by the
+content of each tensor with a `binary_data_size`, little-endian, in their order.
+"""
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from itertools import accumulate
+from operator import mul
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
+import torch
 from fastapi import Request, Response
-from msgspec import UNSET
+from msgspec import UNSET, Meta, Raw, Struct
+from msgspec.json import Decoder
+from torch import Tensor
 
+from lensbox.common.detect_options import check_thresholds
+from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.engine.jobs import CanvasJob, Outputs
-from lensbox.serve.errors import ApiError
-from lensbox.serve.http.answers import InferAnswer, InferTensor, ModelMetadata, json_response
-from lensbox.serve.http.service import Service, model_of, service_of
+from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.http.answers import InferAnswer, InferTensor, TensorSpec, json_response
+from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.models.served import Served
-from lensbox.serve.requests.body import receive
-from lensbox.serve.requests.futures import Deadline, result_for
-from lensbox.serve.requests.v2_request import (
-    DATATYPES,
-    InferRequest,
-    Wanted,
-    header_length,
-    model_tensors,
-    read_infer_request,
-)
+from lensbox.serve.requests.body import Body, read_json, receive
+from lensbox.serve.requests.futures import result_for
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
 # In binary answers, and in JSON (up to 25 bytes each; writing JSON holds the GIL for 20 ms).
 _MOST_NUMBERS = {True: 1 << 24, False: 1 << 18}
+DATATYPES = {
+    torch.bool: "BOOL",
+    torch.uint8: "UINT8",
+    torch.int32: "INT32",
+    torch.int64: "INT64",
+    torch.float16: "FP16",
+    torch.float32: "FP32",
+    torch.float64: "FP64",
+}
+_BY_NAME = {str(dtype).removeprefix("torch."): datatype for dtype, datatype in DATATYPES.items()}
+THRESHOLDS = ("score_threshold", "iou_threshold")
+_DTYPES = {"UINT8": torch.uint8, "FP32": torch.float32}  # of inputs
+Specs = tuple[TensorSpec, ...]
+_Byte = Annotated[int, Meta(ge=0, le=255)]
+_Side = Annotated[int, Meta(ge=1)]
+# Decoders of a tensor's numbers, by datatype and depth of nesting.
+_NUMBERS: dict[tuple[str, int], Decoder[Any]] = {
+    ("FP32", 1): Decoder(list[float]),
+    ("UINT8", 1): Decoder(list[_Byte]),
+    ("UINT8", 4): Decoder(list[list[list[list[_Byte]]]]),
+}
 
 
-async def server_metadata(request: Request) -> Any:
-    """Name, version and extensions of this server."""
-    extensions = ["binary_tensor_data", "model_repository"]
-    return {"name": "lensbox", "version": request.app.version, "extensions": extensions}
+def model_tensors(metadata: ArtifactMetadata) -> tuple[Specs, Specs]:
+    """Return the inputs (all but `images` are optional) and the outputs of an artifact, in order."""
+    canvas, outputs = metadata.canvas, list[TensorSpec]()
+    inputs = (
+        TensorSpec("images", "UINT8", (-1, canvas.channels, canvas.height, canvas.width)),
+        *(TensorSpec(name, "FP32", (1,)) for name in THRESHOLDS),
+    )
+    for name in metadata.outputs:
+        described = metadata.output[name]
+        # B and K are sides that vary.
+        shape = tuple(side if isinstance(side, int) else -1 for side in described["shape"])
+        datatype = "INT32" if name == "counts" else _BY_NAME[described["dtype"]]
+        outputs.append(TensorSpec(name, datatype, shape))
+    return inputs, tuple(outputs)
 
 
-async def server_live(request: Request) -> Any:
-    """The same as /livez."""
-    service_of(request).check_alive()
-    return {"live": True}
+class _Parameters(Struct):
+    """The parameters of a request, an input or an output. The protocol says to ignore unknown ones.
+
+    timeout: microseconds; 0: none.
+    """
+
+    binary_data_size: int | None = None
+    binary_data: bool | None = None
+    binary_data_output: bool = False
+    classification: int = 0
+    timeout: Annotated[int, Meta(ge=0)] = 0
 
 
-async def server_ready(request: Request) -> Any:
-    """The same as /readyz."""
-    service_of(request).check_available()
-    return {"ready": True}
+class _Input(Struct):
+    name: str
+    datatype: str
+    shape: list[_Side]
+    parameters: _Parameters | None = None
+    data: Raw = Raw()
 
 
-async def model_ready(request: Request) -> Any:
-    """200 while /readyz answers 200."""
-    served = _loaded(request)
-    service_of(request).check_available()
-    return {"name": served.name, "ready": True}
+class _Output(Struct):
+    name: str
+    parameters: _Parameters | None = None
 
 
-async def model_metadata(request: Request) -> Any:
-    """Inputs and outputs of the model. All inputs but `images` may be left out."""
-    served = _loaded(request)
-    tensors = model_tensors(served.model.metadata)
-    return ModelMetadata(served.name, [served.version], "lensbox", tensors.inputs, tensors.outputs)
+class _Question(Struct):
+    inputs: list[_Input]
+    outputs: list[_Output] | None = None
+    id: str | None = None
+    parameters: _Parameters | None = None
+
+
+_QUESTION = Decoder(_Question)
+
+
+class Wanted(NamedTuple):
+    """A requested output. binary: True to send it as binary."""
+
+    output: TensorSpec
+    binary: bool
+
+
+class InferRequest(NamedTuple):
+    """wanted: outputs, in order. timeout: seconds, or None."""
+
+    id: str | None
+    job: CanvasJob
+    wanted: tuple[Wanted, ...]
+    timeout: float | None = None
 
 
 async def infer(request: Request) -> Any:
     """Detections on canvases."""
     service, served = service_of(request), model_of(request)
-    question, deadline = await _read(request, service, served)
-    check_answer_size(len(question.canvases), question.wanted)
-    job = CanvasJob(question.canvases, question.score_threshold, question.iou_threshold)
-    found = await result_for(request, served.engine.submit(job, deadline.at), deadline)
-    if sum(values.nbytes for values in found.values()) <= _INLINE:
-        return infer_answer(question, served, found)
-    writing = service.json_parser.submit(infer_answer, question, served, found)
-    return await result_for(request, writing, deadline)
-
-
-async def _read(request: Request, service: Service, served: Served) -> tuple[InferRequest, Deadline]:
-    """Read and parse a request. Return the request and its deadline."""
-    settings = service.settings
-    tensors = model_tensors(served.model.metadata)
+    settings, tensors = service.settings, model_tensors(served.model.metadata)
     content, deadline = await receive(request, settings.max_body_bytes, settings)
     json_length = header_length(request.headers.get(HEADER_LENGTH), len(content), settings.max_json_bytes)
     if json_length <= _INLINE:  # binary tensors are not touched
@@ -87,14 +134,137 @@ async def _read(request: Request, service: Service, served: Served) -> tuple[Inf
     else:
         reading = service.json_parser.submit(read_infer_request, content, json_length, tensors)
         question = await result_for(request, reading, deadline)
-    return question, deadline if question.timeout is None else deadline.or_sooner(question.timeout)
+    if question.timeout is not None:
+        deadline = deadline.or_sooner(question.timeout)
+    check_answer_size(question.job.images, question.wanted)
+    found = await result_for(request, served.engine.submit(question.job, deadline.at), deadline)
+    if sum(values.nbytes for values in found.values()) <= _INLINE:
+        return infer_answer(question, served, found)
+    writing = service.json_parser.submit(infer_answer, question, served, found)
+    return await result_for(request, writing, deadline)
 
 
-def _loaded(request: Request) -> Served:
-    """Return the model that the path names. Raises NotReadyError, ApiError (404)."""
-    served = model_of(request)
-    served.engine.ready_artifact()
-    return served
+def header_length(value: str | None, body_length: int, most: int) -> int:
+    """Return how many bytes of a body are JSON. value: the header Inference-Header-Content-Length, or None.
+
+    Raises ApiError: 400 unless the length is a number from 0 to `body_length`, 413 for more than `most`.
+    """
+    # Fewer than 20 digits, because int() raises ValueError for thousands of digits.
+    is_number = value is None or (value.isascii() and value.isdigit() and len(value) < 20)
+    length = body_length if value is None or not is_number else int(value)
+    if not is_number or length > body_length:
+        rule = f"must be a number of bytes of the body, from 0 to {body_length}"
+        raise _invalid(f"Inference-Header-Content-Length {rule}, got {shown(value)}")
+    if length > most:
+        message = f"JSON must have at most {most} bytes, got {length}; send large tensors as binary"
+        raise ApiError(413, "body_too_large", message)
+    return length
+
+
+def read_infer_request(body: Body, json_length: int, tensors: tuple[Specs, Specs]) -> InferRequest:
+    """Return the request in a body. Canvases of a binary tensor share the memory of a bytearray.
+
+    json_length: from `header_length`. Raises ApiError (400).
+    """
+    content = memoryview(body if isinstance(body, bytearray) else bytearray(body))
+    question = read_json(content[:json_length], _QUESTION, 400, "invalid_inference")
+    parameters = question.parameters or _Parameters()
+    given = _inputs(question.inputs, tensors[0], content[json_length:])
+    if "images" not in given:
+        raise _invalid(f"the input 'images' must be given, got {shown(sorted(given))}")
+    thresholds = {name: float(given[name]) for name in THRESHOLDS if name in given}
+    try:
+        check_thresholds(**thresholds)
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+    wanted = _wanted(question.outputs or [], tensors[1], parameters.binary_data_output)
+    # Triton omits an empty id from its answer.
+    job = CanvasJob(given["images"], **thresholds)
+    return InferRequest(question.id or None, job, wanted, parameters.timeout / 1e6 or None)
+
+
+def _inputs(inputs: Sequence[_Input], specs: Sequence[TensorSpec], binary: memoryview) -> dict[str, Tensor]:
+    """Return the tensors by name. binary: the bytes after the JSON."""
+    by_name = {spec.name: spec for spec in specs}
+    tensors: dict[str, Tensor] = {}
+    for given in inputs:
+        name, shape = given.name, given.shape
+        if name not in by_name:
+            raise _invalid(f"an input must be named one of {', '.join(by_name)}, got {shown(name)}")
+        if name in tensors:
+            raise _invalid(f"the input {name!r} must be given once, got it twice")
+        _check_tensor(given, by_name[name])
+        declared = None if given.parameters is None else given.parameters.binary_data_size
+        text = bytes(given.data)
+        if (declared is None) == (not text):
+            got = "neither" if declared is None else "both"
+            raise _invalid(f"the input {name!r} must have data or a binary_data_size, got {got}")
+        if declared is None:
+            tensors[name] = _from_json(given, text)
+            continue
+        dtype = _DTYPES[given.datatype]
+        size = math.prod(shape) * dtype.itemsize
+        if declared != size:
+            raise _invalid(
+                f"binary_data_size of {name!r} must be {shown(size)} for its shape, got {declared}"
+            )
+        if size > len(binary):
+            raise _invalid(f"the input {name!r} must have {size} bytes after the JSON, got {len(binary)}")
+        tensors[name] = torch.frombuffer(binary[:size], dtype=dtype).view(shape)
+        binary = binary[size:]
+    if binary:
+        raise _invalid(f"the inputs must have no more bytes after the JSON, got {len(binary)}")
+    return tensors
+
+
+def _check_tensor(given: _Input, spec: TensorSpec) -> None:
+    """Raise ApiError unless `spec` allows datatype and shape."""
+    name, shape = spec.name, given.shape
+    if given.datatype != spec.datatype:
+        raise _invalid(f"the datatype of {name!r} must be {spec.datatype}, got {shown(given.datatype)}")
+    if len(shape) != len(spec.shape) or any(b not in (-1, a) for a, b in zip(shape, spec.shape, strict=True)):
+        most = " of at least 1 image" if -1 in spec.shape else ""
+        raise _invalid(f"the shape of {name!r} must be {list(spec.shape)}{most}, got {shown(shape)}")
+
+
+def _from_json(given: _Input, text: bytes) -> Tensor:
+    """Return the tensor in `data`, which is flat in row-major order or nested."""
+    shape, name = given.shape, f"data of {given.name!r}"
+    # Count arrays before parsing, which holds the GIL: a megabyte of empty lists takes 0.1 s.
+    arrays, nested = text.count(b"["), 1 + sum(accumulate(shape[:-1], mul))
+    if arrays not in (1, nested):
+        raise _invalid(f"{name} must be flat, or nested with the shape {shape}, got {arrays} arrays")
+    depth = 1 if arrays == 1 else len(shape)
+    numbers = read_json(text, _NUMBERS[given.datatype, depth], 400, "invalid_inference", name)
+    try:
+        tensor = torch.tensor(numbers, dtype=_DTYPES[given.datatype])
+    except ValueError as error:  # rows of different lengths
+        got = str(error)
+    else:
+        if list(tensor.shape) in ([math.prod(shape)], shape):
+            return tensor.view(shape)
+        got = f"got the shape {list(tensor.shape)}"
+    raise _invalid(f"{name} must be flat, or nested with the shape {shape}: {got}")
+
+
+def _wanted(outputs: Sequence[_Output], specs: Sequence[TensorSpec], binary: bool) -> tuple[Wanted, ...]:
+    """Return the requested outputs; all outputs if none is named. binary: the default of `binary_data`."""
+    names = [spec.name for spec in specs]
+    asked: dict[str, bool] = {}
+    for output in outputs:
+        name, parameters = output.name, output.parameters or _Parameters()
+        if name not in names:
+            raise _invalid(f"an output must be named one of {', '.join(names)}, got {shown(name)}")
+        if parameters.classification:
+            raise _invalid(f"the output {name!r} cannot be returned as a classification")
+        asked[name] = binary if parameters.binary_data is None else parameters.binary_data
+    if not asked:
+        return tuple(Wanted(spec, binary) for spec in specs)
+    return tuple(Wanted(spec, asked[spec.name]) for spec in specs if spec.name in asked)
+
+
+def _invalid(message: str) -> ApiError:
+    return ApiError(400, "invalid_inference", message)
 
 
 def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:

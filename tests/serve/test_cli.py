@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +20,7 @@ from waiting import PATIENCE, wait_until
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 from lensbox.serve.cli import listen
+from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import options
 
 
@@ -60,6 +62,20 @@ def test_sigterm_ends_the_process_in_order(client: httpx.Client, process: ServeP
         assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+: ", line), line
 
 
+_without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+_ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+
+
+@pytest.fixture
+def places(artifact_path: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A good artifact, a folder with files that are none, and a port that is taken."""
+    (tmp_path / "noise.pt").write_bytes(b"noise" * 100)
+    (tmp_path / "cut.pt").write_bytes(artifact_path.read_bytes()[:1000])
+    torch.save({"a": torch.zeros(1)}, tmp_path / "saved.pt")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield {"tmp": tmp_path, "port": other.getsockname()[1], "good": artifact_path}
+
+
 def test_exits_with_0_on_a_signal_while_loading(artifact_path: Path) -> None:
     with ServeProcess(artifact_path) as process:
         wait_until(lambda: process.url() is not None)
@@ -67,38 +83,42 @@ def test_exits_with_0_on_a_signal_while_loading(artifact_path: Path) -> None:
         assert "Traceback" not in process.log
 
 
-_without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-_ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ("--artifact {tmp}/nothing.pt", "there is no file nothing.pt in {tmp}; "),
         ("--artifact {tmp}", "artifact must be a file, got the folder {tmp}; --models takes"),
-        ("--api-keys-file {tmp}/nothing", "{tmp}/nothing cannot be read: No such file or directory"),
         ("--artifact {tmp}/noise.pt", "artifact must be a file that `lensbox export` wrote, got {tmp}/noise"),
         # Refused before the service listens, which would fail, too.
         ("--artifact {tmp}/saved.pt --port {port}", "{tmp}/saved.pt must be a TorchScript file"),
+        ("--artifact {good} --port {port}", "cannot listen on 127.0.0.1 port {port}: "),
+    ],
+)
+def test_refuses_what_it_sees_at_once(
+    options: str, message: str, places: dict[str, Any], monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.setattr(LogStyle, "start", lambda _: None)  # would take pytest's handlers away
+    assert main(["serve", *options.format_map(places).split()]) == ExitCode.UNUSABLE
+    assert f"cannot start: {message.format_map(places)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--api-keys-file {tmp}/nothing", "{tmp}/nothing cannot be read: No such file or directory"),
         ("--tls-certificate {tmp}/noise.pt --tls-key {tmp}/noise.pt", "--tls-key cannot be used: [SSL"),
-        ("--port {port}", "cannot listen on 127.0.0.1 port {port}: "),
         pytest.param("--device cuda:1", "got 'cuda:1' with torch", marks=_without_gpu),
         pytest.param("--frontends 1 --artifact {tmp}/cut.pt", "{tmp}/cut.pt", marks=_ONE_FRONT_END),
         ("--artifact {tmp}/cut.pt", "{tmp}/cut.pt"),
     ],
 )
 def test_refuses_to_start_with_one_message(
-    artifact_path: Path, tmp_path: Path, options: str, message: str
+    artifact_path: Path, places: dict[str, Any], options: str, message: str
 ) -> None:
-    (tmp_path / "noise.pt").write_bytes(b"noise" * 100)
-    (tmp_path / "cut.pt").write_bytes(artifact_path.read_bytes()[:1000])
-    torch.save({"a": torch.zeros(1)}, tmp_path / "saved.pt")
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        names = {"tmp": tmp_path, "port": other.getsockname()[1]}
-        given = options.format_map(names).split()
-        artifact = None if "--artifact" in given else artifact_path
-        with ServeProcess(artifact, "--log-level", "critical", *given) as process:
-            assert message.format_map(names) in process.refusal()
+    given = options.format_map(places).split()
+    artifact = None if "--artifact" in given else artifact_path
+    with ServeProcess(artifact, "--log-level", "critical", *given) as process:
+        assert message.format_map(places) in process.refusal()
     assert len(process.lines) == 1
 
 

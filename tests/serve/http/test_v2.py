@@ -17,9 +17,10 @@ from waiting import wait_until
 
 from lensbox.runtime import Artifact
 from lensbox.runtime.file.metadata import Canvas
+from lensbox.serve.engine.jobs import CanvasJob
 from lensbox.serve.errors import ApiError
-from lensbox.serve.http.v2 import HEADER_LENGTH, check_answer_size, infer_answer
-from lensbox.serve.requests.v2_request import InferRequest, TensorSpec, Wanted
+from lensbox.serve.http.answers import TensorSpec
+from lensbox.serve.http.v2 import HEADER_LENGTH, InferRequest, Wanted, check_answer_size, infer_answer
 
 MODEL = "face_detector"
 _CANVAS = (1, 2, 3)
@@ -201,7 +202,7 @@ def test_numbers_as_json() -> None:
         Wanted(TensorSpec("counts", "INT32", (-1,)), False),
     )
     served: Any = SimpleNamespace(name='a "name"', version="7")
-    answer = infer_answer(InferRequest(None, Tensor(), None, None, wanted), served, found)
+    answer = infer_answer(InferRequest(None, CanvasJob(Tensor()), wanted), served, found)
     document = json.loads(bytes(answer.body), parse_constant=lambda name: pytest.fail(name))
     assert (document["model_name"], document["model_version"]) == ('a "name"', "7")
     assert document["outputs"][0]["data"] == [0.5, None, None, 1.0]
