@@ -48,7 +48,7 @@ class Entry:
 
 def entries_of(job: Job[Any], future: Promise, deadline: float, queued: float, largest: int) -> "list[Entry]":
     """Return one entry, or one for each part of a job with more than `largest` images."""
-    if job.images <= largest:
+    if job.images <= largest and not job.is_joined:
         return [Entry(job, future, deadline, queued)]
     parts = list(job.parts(largest))
     whole = _Whole(job, future, len(parts))

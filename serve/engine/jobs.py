@@ -21,10 +21,11 @@ class Job(Protocol[Result]):
 
     group: jobs of equal groups may share a batch; None, the default: the job runs alone. images: number of
     places in a batch, by default 1. nbytes: size of its tensors. A job of several images can be split.
-    prepares: whether the engine calls `prepare`.
+    prepares: whether the engine calls `prepare`. is_joined: whether even one part needs `joined`.
     """
 
     prepares: ClassVar[bool] = False
+    is_joined: ClassVar[bool] = False
 
     @property
     def group(self) -> Hashable | None:
@@ -121,9 +122,13 @@ class CodedJob(Job[DetectionArrays | None]):
 
 
 @dataclass(frozen=True)
-class TiledJob(Job[DetectionArrays]):
-    """Detect in the windows of a large photograph, as `Artifact.detect_image` does with tiles."""
+class TiledJob(Job[Any]):
+    """Detect in the windows of a large photograph, as `Artifact.detect_image` does with tiles.
 
+    The result of a part is the detections of each of its windows; `joined` makes `DetectionArrays` of them.
+    """
+
+    is_joined: ClassVar[bool] = True
     photo: Photo
     windows: Sequence[Window]
     score_threshold: float | None
@@ -138,12 +143,15 @@ class TiledJob(Job[DetectionArrays]):
         return self.photo.pixels.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[TiledJob]") -> list[DetectionArrays]:
-        return [job.joined(_WindowsJob.run(artifact, list(job.parts(job.images)))) for job in jobs]
+    def run(artifact: Artifact, jobs: "Sequence[TiledJob]") -> list[list[Detections]]:
+        return [
+            artifact.detect_images(views_of(job.photo, job.windows), job.score_threshold, job.iou_threshold)
+            for job in jobs
+        ]
 
-    def parts(self, largest: int) -> "Iterator[_WindowsJob]":
+    def parts(self, largest: int) -> "Iterator[TiledJob]":
         for start in range(0, self.images, largest):
-            yield _WindowsJob(self, self.windows[start : start + largest])
+            yield replace(self, windows=self.windows[start : start + largest])
 
     def joined(self, results: Sequence[list[Detections]]) -> DetectionArrays:
         parts = [detections for part in results for detections in part]
@@ -153,31 +161,6 @@ class TiledJob(Job[DetectionArrays]):
         labels = None if found.labels is None else found.labels.numpy()
         extras = {name: values.numpy() for name, values in found.extras.items()}
         return DetectionArrays(found.boxes.numpy(), found.scores.numpy(), labels, extras, *size)
-
-
-@dataclass(frozen=True)
-class _WindowsJob(Job[list[Detections]]):
-    """Some windows of a job's photograph."""
-
-    whole: TiledJob
-    windows: Sequence[Window]
-
-    @property
-    def images(self) -> int:
-        return len(self.windows)
-
-    @property
-    def nbytes(self) -> int:
-        return 0  # the views share the photograph's memory
-
-    @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[_WindowsJob]") -> list[list[Detections]]:
-        return [
-            artifact.detect_images(
-                views_of(job.whole.photo, job.windows), job.whole.score_threshold, job.whole.iou_threshold
-            )
-            for job in jobs
-        ]
 
 
 Outputs = dict[str, Tensor]

@@ -14,7 +14,7 @@ from lensbox.serve.errors import ApiError, NotReadyError, OverloadError
 from lensbox.serve.http.answers import RETRY_AFTER, answer_to, json_response
 from lensbox.serve.http.connections import Connections
 from lensbox.serve.models.served import Models, Served
-from lensbox.serve.observability.metrics import Metrics, ServiceState
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.requests.futures import DEADLINE, DEADLINE_HEADER, deadline_of
 from lensbox.serve.settings import Settings
@@ -89,9 +89,9 @@ class Service:
             return False
         return True
 
-    def state(self) -> ServiceState:
-        """Return the state for metrics."""
-        return ServiceState(self.is_ready and not self.draining, self.models.waiting, self.in_progress)
+    def state(self) -> tuple[bool, int, int]:
+        """Return the state for `Metrics.watch`."""
+        return self.is_ready and not self.draining, self.models.waiting, self.in_progress
 
 
 def service_of(request: Request) -> Service:

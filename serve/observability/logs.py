@@ -25,20 +25,13 @@ _FLUSH_TIMEOUT = 1.0  # seconds
 
 # Only characters that cannot break a log line, a header or a query of a log database.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
-# W3C Trace Context: version, trace ID, span ID of the caller, flags. Later versions may have more fields.
-_TRACEPARENT = re.compile(
-    rb"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?"
-)
 
 
 class RequestIds(NamedTuple):
-    """The IDs of a request.
-
-    request_id: the client's X-Request-ID, or a random one. trace_id: from `traceparent`, if valid.
-    """
+    """request_id: the client's X-Request-ID, or a random one. trace_id: of OpenTelemetry, see `tracing`."""
 
     request_id: str
-    trace_id: str | None
+    trace_id: str | None = None
 
 
 CURRENT: ContextVar[RequestIds | None] = ContextVar("lensbox_request_ids", default=None)
@@ -46,18 +39,10 @@ CURRENT: ContextVar[RequestIds | None] = ContextVar("lensbox_request_ids", defau
 
 
 def request_ids(headers: Iterable[tuple[bytes, bytes]]) -> RequestIds:
-    """Read the IDs from a request's headers. Ignore malformed and repeated ones."""
+    """Read the ID from a request's headers. Ignore malformed and repeated ones."""
     ids = [value for name, value in headers if name == HEADER]
-    parents = [value for name, value in headers if name == b"traceparent"]
-    request_id = ids[0].decode() if len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0]) else secrets.token_hex(16)
-    return RequestIds(request_id, _trace_id(parents[0]) if len(parents) == 1 else None)
-
-
-def _trace_id(traceparent: bytes) -> str | None:
-    match = _TRACEPARENT.fullmatch(traceparent.strip())
-    if match is None or (match[1] == b"00" and match[3]):  # version 00 has four fields
-        return None
-    return match[2].decode()
+    is_valid = len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0])
+    return RequestIds(ids[0].decode() if is_valid else secrets.token_hex(16))
 
 
 class JsonFormatter(logging.Formatter):

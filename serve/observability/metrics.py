@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -109,14 +109,6 @@ class ServiceCounters:
         self._changed.labels(model).set(is_changed)
 
 
-class ServiceState(NamedTuple):
-    """ready: whether /readyz answers 200. waiting: queued jobs. in_progress: admitted requests."""
-
-    ready: bool
-    waiting: int
-    in_progress: int
-
-
 class Metrics:
     """The metrics of one app. Any thread may report."""
 
@@ -184,10 +176,11 @@ class Metrics:
         for wait in waited:
             self._stage_seconds["queue"].observe(wait)
 
-    def watch(self, state: Callable[[], ServiceState]) -> None:
+    def watch(self, state: Callable[[], tuple[bool, int, int]]) -> None:
         """Sample the state of the service at each scrape; with several processes, every second.
 
-        Call it once, in processes that answer requests.
+        Call it once, in processes that answer requests. state: returns whether /readyz answers 200, and the
+        numbers of queued jobs and of admitted requests.
         """
         ready = self._make(Gauge, "ready", "1 if /readyz answers 200, else 0", multiprocess_mode="livemin")
         queue_jobs = self._make(Gauge, "queue_jobs", "Jobs that wait for the model")
@@ -196,10 +189,8 @@ class Metrics:
         )
 
         def sample() -> None:
-            now = state()
-            ready.set(now.ready)
-            queue_jobs.set(now.waiting)
-            in_progress.set(now.in_progress)
+            for gauge, value in zip((ready, queue_jobs, in_progress), state(), strict=True):
+                gauge.set(value)
 
         self._sample_by(sample)
 

@@ -17,8 +17,8 @@ from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import BEAT, Order, Report, Result, Row, Table
 from lensbox.serve.models.served import Models, Served
+from lensbox.serve.processes.link import Arena
 from lensbox.serve.processes.remote_engine import RemoteEngine
-from lensbox.serve.processes.shared_memory import Arena
 
 _TICK, _IDLE_TICK = 0.01, 0.1  # seconds between looks: at connections and requests; at the readiness
 _FIRST = 5.0  # seconds in which the first connections should be there; they take milliseconds

@@ -21,33 +21,19 @@ ENGINE_SILENCE = (
 )
 
 
-class Slots:
-    """Names of engines in the shared metrics. A later engine takes the name of one that has ended, with its
-    files: swaps do not add files."""
-
-    def __init__(self) -> None:
-        self._taken: set[int] = set()
-
-    def take(self) -> str:
-        """Return a name that no running engine has."""
-        number = next(number for number in range(len(self._taken) + 1) if number not in self._taken)
-        self._taken.add(number)
-        return f"engine-{number}"
-
-    def give_back(self, slot: str) -> None:
-        """Free a name."""
-        self._taken.discard(int(slot.rpartition("-")[2]))
-
-
 class Plan(NamedTuple):
-    """The values that all groups of a service share."""
+    """The values that all groups of a service share.
+
+    slots: numbers of running engines in the shared metrics. A later engine takes the number of one that has
+    ended, with its files: swaps do not add files.
+    """
 
     settings: Settings
     devices: Sequence[str]
     log: LogStyle
     context: Any
     counters: ServiceCounters
-    slots: Slots
+    slots: set[int]
 
 
 class Group:
@@ -106,12 +92,15 @@ class Group:
         for child in self._children:
             child.end()
             self._plan.counters.forget(child.slot)
-            self._plan.slots.give_back(child.slot)
+            self._plan.slots.discard(int(child.slot.rpartition("-")[2]))
         shutil.rmtree(self._folder, ignore_errors=True)
         self.content.close()
 
     def _child(self, address: EngineAddress, need: Any) -> Child:
-        slot, settings = self._plan.slots.take(), self._plan.settings
+        taken, settings = self._plan.slots, self._plan.settings
+        number = next(number for number in range(len(taken) + 1) if number not in taken)
+        taken.add(number)
+        slot = f"engine-{number}"
         arguments = slot, self._plan.log, settings, address, self.content, need, self._folder
         child = Child(
             f"the engine on {address.device}",

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import Future, InvalidStateError
 from multiprocessing.connection import Client
 from multiprocessing.reduction import send_handle
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,9 +19,8 @@ from lensbox.serve.engine.engines import DescribedModel, Engine
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.models.control import EngineAddress
-from lensbox.serve.processes.link import BusyWait, Link
+from lensbox.serve.processes.link import Arena, BusyWait, Link, aligned
 from lensbox.serve.processes.messages import Told, cancellation, job_message, taken_apart, unpacked_answers
-from lensbox.serve.processes.shared_memory import Arena, aligned
 
 _log = logging.getLogger(__name__)
 
@@ -29,11 +28,6 @@ _RETRY = 0.05  # seconds between attempts to connect
 _FORGOTTEN = 1.0  # seconds after which an idle engine is taken to have all its places
 
 Result = TypeVar("Result")
-
-
-class _Pending(NamedTuple):
-    future: Future[Any]
-    offset: int | None  # of the job's block in the arena
 
 
 class RemoteEngine(Engine):
@@ -50,7 +44,8 @@ class RemoteEngine(Engine):
         self._address = address
         self._arena = arena
         self._numbers = itertools.count()
-        self._pending: dict[int, _Pending] = {}
+        # By number: the future of a job, and the offset of its block in the arena, if it has one.
+        self._pending: dict[int, tuple[Future[Any], int | None]] = {}
         self._told = Told(0, 0)
         self._told_at = 0.0  # of `time.monotonic`
         self._sent = 0  # jobs since then
@@ -120,7 +115,7 @@ class RemoteEngine(Engine):
             if link is not None:
                 if not self._pending:
                     self._told, self._sent = self._told._replace(room=self.room), 0
-                self._pending[number] = _Pending(future, offset)
+                self._pending[number] = future, offset
                 self._sent += 1
         if link is None:
             self._free(offset)
@@ -231,10 +226,11 @@ class RemoteEngine(Engine):
         if pending is None:  # do not raise: more messages may follow
             _log.error("an engine has sent the result of an unknown job")
             return
-        self._free(pending.offset)
+        future, offset = pending
+        self._free(offset)
         if jobs == 1:
             self._wait.end()
-        _settle(pending.future, result, error)
+        _settle(future, result, error)
 
     def _disconnected(self) -> None:
         with self._lock:
@@ -242,10 +238,10 @@ class RemoteEngine(Engine):
             lost, self._pending = self._pending, {}
         if lost and not self._stopped.is_set():
             _log.warning("%d requests failed because their engine ended", len(lost))
-        for pending in lost.values():
-            self._free(pending.offset)
+        for future, offset in lost.values():
+            self._free(offset)
             error = NotReadyError(f"the engine on {self._address.device} has ended; try again later")
-            _settle(pending.future, None, error)
+            _settle(future, None, error)
 
 
 def _settle(future: "Future[Any]", result: Any, error: BaseException | None) -> None:

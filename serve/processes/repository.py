@@ -14,10 +14,16 @@ from typing import Any, TypeVar
 from lensbox.common.errors import LensboxError
 from lensbox.serve.models.control import Order, Report, Result, Row
 from lensbox.serve.models.files import Catalogue, Content, read_content, stamp_of
-from lensbox.serve.processes.followers import Followers
 from lensbox.serve.processes.group import Group, Plan
 from lensbox.serve.processes.lifecycle import Child
-from lensbox.serve.processes.served_model import LOADING, UNLOADED, EngineStartError, ServedModel, Steps
+from lensbox.serve.processes.state import (
+    LOADING,
+    UNLOADED,
+    EngineStartError,
+    Followers,
+    ServedModel,
+    Steps,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters, join_shared_metrics, shared_metrics
 from lensbox.serve.processes.child import frontend_main
-from lensbox.serve.processes.group import Plan, Slots
+from lensbox.serve.processes.group import Plan
 from lensbox.serve.processes.lifecycle import Child, fork_server
 from lensbox.serve.processes.repository import Repository
 from lensbox.serve.settings import Settings
@@ -43,7 +43,7 @@ def run(
     catalogue = Catalogue(settings.artifact, settings.models)
     url = settings.url_of(listener)
     _log.info("listening on %s, loading %s", url, catalogue.source)
-    plan = Plan(settings, devices, log, context, counters, Slots())
+    plan = Plan(settings, devices, log, context, counters, set())
     in_place = settings.swap == "in-place"
     try:
         models = Repository(catalogue, plan, in_place, settings.watch)

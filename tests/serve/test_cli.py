@@ -15,7 +15,7 @@ import torch
 from deployed import settings_of
 from serve_process import ServeProcess
 from services import connect
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE
 
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
@@ -74,13 +74,6 @@ def places(artifact_path: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
     torch.save({"a": torch.zeros(1)}, tmp_path / "saved.pt")
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield {"tmp": tmp_path, "port": other.getsockname()[1], "good": artifact_path}
-
-
-def test_exits_with_0_on_a_signal_while_loading(artifact_path: Path) -> None:
-    with ServeProcess(artifact_path) as process:
-        wait_until(lambda: process.url() is not None)
-        assert process.end(signal.SIGINT) == 0
-        assert "Traceback" not in process.log
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Request IDs from X-Request-ID and traceparent, and the log lines that show them."""
+"""Request IDs from X-Request-ID, and the log lines that show them."""
 
 import json
 import logging
@@ -14,8 +14,6 @@ from waiting import wait_until
 
 from lensbox.serve.observability.logs import CURRENT, JsonFormatter, PatientHandler, request_ids
 
-_TRACE = "0af7651916cd43dd8448eb211c80319c"
-_PARENT = f"00-{_TRACE}-b7ad6b7169203331-01"
 _MADE = re.compile("[0-9a-f]{32}")
 
 Lines = Callable[[], list[dict[str, Any]]]
@@ -32,23 +30,6 @@ def test_replaces_invalid_ids_by_random_ones(value: str) -> None:
         assert request_ids([(b"x-request-id", value.encode())]).request_id == value
 
 
-@pytest.mark.parametrize(
-    ("value", "is_valid"),
-    [
-        (_PARENT, True),
-        (f"cc-{_TRACE}-b7ad6b7169203331-01-more", True),
-        ("", False),
-        (_PARENT.upper(), False),
-        (f"ff-{_TRACE}-b7ad6b7169203331-01", False),
-        (f"00-{'0' * 32}-b7ad6b7169203331-01", False),
-        (f"00-{_TRACE}-{'0' * 16}-01", False),
-        (f"{_PARENT}-more", False),
-    ],
-)
-def test_reads_valid_trace_ids_only(value: str, is_valid: bool) -> None:
-    assert request_ids([(b"traceparent", value.encode())]).trace_id == (_TRACE if is_valid else None)
-
-
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Lines:
     """Return the lines of the access log so far, as JSON."""
@@ -60,7 +41,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
 
 
 def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: Lines) -> None:
-    headers = {"X-Request-ID": "mine", "traceparent": _PARENT}
+    headers = {"X-Request-ID": "mine"}
     client.post("/v1/detect?score_threshold=2", content=b"x", headers=headers)
     for path in ("/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready"):
         client.get(path)  # probes are not logged at this level
@@ -78,7 +59,6 @@ def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: Lines) 
         "message": f"POST /v1/detect 422 {milliseconds:.1f} ms {address} mine face_detector/1",
         "model": "face_detector/1",
         "request_id": "mine",
-        "trace_id": _TRACE,
         "method": "POST",
         "path": "/v1/detect",
         "route": "/v1/detect",
@@ -86,7 +66,6 @@ def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: Lines) 
     }
     assert second["path"] == "/v2/models/other/%0Aready"
     assert second["route"] == "none"
-    assert "trace_id" not in second
 
 
 def test_an_exception_is_part_of_its_line() -> None:

@@ -1,8 +1,9 @@
-"""Connections between processes of the service, and busy-polling."""
+"""Connections between processes of the service, shared memory, and busy-polling."""
 
 import asyncio
 import multiprocessing
 import os
+import random
 import select
 import threading
 import time
@@ -12,7 +13,7 @@ from contextlib import closing
 import pytest
 from waiting import PATIENCE, wait_until
 
-from lensbox.serve.processes.link import BusyWait, Link
+from lensbox.serve.processes.link import Arena, BusyWait, Link
 
 Pair = tuple[Link, Link]
 
@@ -36,22 +37,12 @@ def _read(link: Link, count: int) -> list[bytes]:
     return found
 
 
-def test_send_does_not_block(pair: Pair) -> None:
+def test_send_does_not_block_and_mixes_nothing(pair: Pair) -> None:
     first, second = pair
     large = [bytes([number]) * (1 << 20) for number in range(20)]  # far more than a socket holds
     for message in large:
         first.send(message)
-    first.send(b"the last")
     first.flush(0.05)  # returns at the timeout, because nobody reads
-    assert _read(second, 21) == [*large, b"the last"]
-    first.flush(PATIENCE)
-    for link, other in ((first, second), (second, first)):
-        link.send(b"one more")  # sent without the thread
-        assert _read(other, 1) == [b"one more"]
-
-
-def test_messages_of_threads_are_not_mixed(pair: Pair) -> None:
-    first, second = pair
 
     def send(letter: bytes) -> None:
         for size in range(1, 40):
@@ -60,12 +51,17 @@ def test_messages_of_threads_are_not_mixed(pair: Pair) -> None:
     threads = [threading.Thread(target=send, args=(letter,)) for letter in (b"a", b"b", b"c")]
     for thread in threads:
         thread.start()
-    found = _read(second, 3 * 39)
+    found = _read(second, 20 + 3 * 39)
     for thread in threads:
         thread.join()
+    assert [message for message in found if message[0] < 20] == large
     for letter in (b"a", b"b", b"c"):
         mine = [message for message in found if message[:1] == letter]
         assert mine == [letter * (size * 9973) for size in range(1, 40)]
+    first.flush(PATIENCE)
+    for link, other in ((first, second), (second, first)):
+        link.send(b"one more")  # sent without the thread
+        assert _read(other, 1) == [b"one more"]
 
 
 def test_received_does_not_block() -> None:
@@ -136,3 +132,31 @@ def test_poll_busy_polls_after_a_short_wait_only(
     for timeout in timeouts:
         wait.poll(poll, timeout)
     assert calls == polls
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
+def test_blocks_never_overlap() -> None:
+    arena = Arena(1 << 16)
+    blocks: dict[int, int] = {}
+    draw = random.Random(0)
+    refused = 0
+    for _ in range(3000):
+        if blocks and draw.random() < 0.5:
+            offset = draw.choice(sorted(blocks))
+            arena.free(offset)
+            del blocks[offset]
+        else:
+            size = draw.randrange(1, 8000)
+            block = arena.allocate(size)
+            if block is None:
+                refused += 1
+                continue
+            assert block % 64 == 0
+            assert block + size <= arena.size
+            assert all(block + size <= begin or block >= begin + taken for begin, taken in blocks.items())
+            blocks[block] = size
+    assert refused > 0
+    for offset in blocks:
+        arena.free(offset)
+    assert arena.is_empty
+    assert arena.allocate(1 << 16) == 0  # freed blocks are merged

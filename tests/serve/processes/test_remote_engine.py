@@ -29,10 +29,9 @@ if hasattr(os, "memfd_create"):
     from multiprocessing.reduction import send_handle
 
     from lensbox.serve.processes.engine_process import FrontEnds, Reply, accept
-    from lensbox.serve.processes.link import Link
+    from lensbox.serve.processes.link import Arena, Link
     from lensbox.serve.processes.messages import Told
     from lensbox.serve.processes.remote_engine import RemoteEngine
-    from lensbox.serve.processes.shared_memory import Arena
 
 
 PLAIN = DetectJob(Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8)), None, None)

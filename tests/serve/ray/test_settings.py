@@ -9,33 +9,12 @@ from lensbox.serve.settings import Settings, options
 
 
 def test_text_and_values_give_the_same_settings() -> None:
-    text = {
-        "artifact": "a.pt",
-        "threads": "2",
-        "answer_timeout": "1.5",
-        "no_page": "true",
-        "ops": "a.so,b.so",
-    }
-    values = {
-        "artifact": "a.pt",
-        "threads": 2,
-        "answer_timeout": 1.5,
-        "no_page": True,
-        "ops": ["a.so", "b.so"],
-    }
+    text = {"artifact": "a.pt", "threads": "2", "answer_timeout": "1.5", "ops": "a.so,b.so"}
+    values = {**text, "threads": 2, "answer_timeout": 1.5, "ops": ["a.so", "b.so"]}
     here = Path.cwd()  # paths become absolute
-    assert (
-        read_settings(text)
-        == read_settings(values)
-        == Settings(
-            artifact=here / "a.pt",
-            threads=2,
-            answer_timeout=1.5,
-            no_page=True,
-            ops=(here / "a.so", here / "b.so"),
-            frontends=0,
-        )
-    )
+    ops = (here / "a.so", here / "b.so")
+    expected = Settings(here / "a.pt", threads=2, answer_timeout=1.5, ops=ops, frontends=0)
+    assert read_settings(text) == read_settings(values) == expected
 
 
 @pytest.mark.parametrize(

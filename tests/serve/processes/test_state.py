@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 
 if hasattr(os, "memfd_create"):
     from lensbox.serve.processes.follower import Follower
-    from lensbox.serve.processes.followers import Followers
+    from lensbox.serve.processes.state import Followers
 
 _NONE = frozenset[int]()
 
