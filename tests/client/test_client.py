@@ -13,6 +13,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from fake_transport import NOTHING, faked, in_turn, problem
+from waiting import wait_until
 
 from lensbox.client import Client, Detection, ImageDetections, ServiceError, connection
 from lensbox.common.errors import InputError
@@ -278,7 +279,7 @@ def test_sends_concurrent_requests_and_reads_images_as_needed() -> None:
         assert taken <= 5 + 2 * 3
         results.close()
     assert taken <= 5 + 2 * 3
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("lensbox-client")]
+    wait_until(lambda: not any(thread.name.startswith("lensbox-client") for thread in threading.enumerate()))
 
 
 def test_close_does_not_wait_for_retries(monkeypatch: pytest.MonkeyPatch) -> None:

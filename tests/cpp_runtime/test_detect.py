@@ -16,6 +16,7 @@ from damaged_files import put, rewritten, with_metadata
 from picture_files import noise
 from runner_answers import Document, answer, refusal, run, started
 from user_detectors import RedAndBlue
+from waiting import PATIENCE
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.ops import library_path
@@ -95,7 +96,7 @@ def test_json_lines_are_written_at_once(random_path: Path, tmp_path: Path) -> No
         assert json.loads(process.stdout.readline())["file"] == str(tmp_path / "0.png")
         # A closed stdout ends the program with 0, long before the last file.
         process.stdout.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_options_default_to_the_artifact(random_path: Path, tmp_path: Path) -> None:

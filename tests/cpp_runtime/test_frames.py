@@ -20,6 +20,7 @@ import pytest
 import torch
 from picture_files import noise
 from runner_answers import Process, started
+from waiting import PATIENCE
 
 from lensbox.runtime.loading import load_artifact
 
@@ -42,7 +43,7 @@ def pictures(mode: str = "L") -> Frames:
 
 def finish(process: Process) -> tuple[int, list[Any], str]:
     """Return the exit code, the lines that are left if stdout is a pipe, and stderr."""
-    out, errors = process.communicate(timeout=60)
+    out, errors = process.communicate(timeout=PATIENCE)
     return process.returncode, [json.loads(line) for line in (out or b"").splitlines()], errors.decode()
 
 
@@ -98,7 +99,7 @@ def test_a_signal_ends_the_program_between_frames(
         process.stdin.write(frame.tobytes()[:part])  # stdin stays open
         process.stdin.flush()
         process.send_signal(number)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(PATIENCE) == 0
         assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
 
 
@@ -142,7 +143,7 @@ def test_a_closed_socket_for_stdout_ends_the_program(random_path: Path) -> None:
             assert lines.readline()
         ours.close()
         # stdin stays open, and silent.
-        assert process.wait(timeout=60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_closed_descriptors(random_path: Path) -> None:
@@ -153,6 +154,6 @@ def test_closed_descriptors(random_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write(FRAME)
         process.stdin.flush()  # and stays open
-        assert process.wait(timeout=60) == 1
+        assert process.wait(PATIENCE) == 1
         assert process.stderr is not None
         assert process.stderr.read() == b"lensbox_runner: cannot write to stdout: Bad file descriptor\n"

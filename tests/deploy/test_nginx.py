@@ -19,6 +19,7 @@ from waiting import PATIENCE, wait_until
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 HOST = "lensbox.example"
+ADDRESS = "127.0.0.2"  # on 127.0.0.1, any program may take a port that was free a moment ago
 
 pytestmark = pytest.mark.skipif(
     NGINX is None and "LENSBOX_REQUIRE_NGINX" not in os.environ, reason="there is no nginx (apt: nginx-light)"
@@ -51,8 +52,8 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     text = (DEPLOY / "nginx" / "lensbox.conf").read_text(encoding="utf-8")
     temporary = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     for old, new in (
-        ("listen 80", f"listen 127.0.0.1:{plain}"),
-        ("listen 443", f"listen 127.0.0.1:{tls}"),
+        ("listen 80", f"listen {ADDRESS}:{plain}"),
+        ("listen 443", f"listen {ADDRESS}:{tls}"),
         ("127.0.0.1:8000;", f"127.0.0.1:{upstream.server_port};"),
         ("/etc/nginx/tls", str(folder)),
         ("client_header_timeout 10s", "client_header_timeout 1s"),
@@ -65,7 +66,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     (folder / "nginx.conf").write_text(f"daemon off; pid {folder}/pid; error_log stderr;\n{text}")
     process = subprocess.Popen([str(NGINX), "-c", str(folder / "nginx.conf"), "-e", "stderr"])
     try:
-        wait_until(lambda: not refuses(f"http://127.0.0.1:{plain}"))
+        wait_until(lambda: not refuses(f"http://{ADDRESS}:{plain}"))
         yield tls
     finally:
         process.terminate()
@@ -77,7 +78,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 def connected(port: int) -> ssl.SSLSocket:
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), PATIENCE), server_hostname=HOST)
+    return context.wrap_socket(socket.create_connection((ADDRESS, port), PATIENCE), server_hostname=HOST)
 
 
 def ask(port: int, head: str, path: str = "/v1/model") -> tuple[int, str]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from programs import run_python
 from small_detectors import TINY, varied_detector
+from waiting import PATIENCE
 
 import lensbox.export.cli
 from lensbox.cli.main import main
@@ -87,5 +88,5 @@ def test_sigterm_leaves_no_file(line: str, weights: Path) -> None:
             if text.startswith(line):
                 break
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
     assert list(weights.parent.iterdir()) == [weights]

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from programs import CHROMIUM_OPTIONS, chromium_path
 from services import Start, client_of, problem_of
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 import lensbox.serve
 from lensbox.cli.samples import save_photos
@@ -78,7 +78,7 @@ def service(shipped_path: Path) -> Iterator[httpx.Client]:
 def browser() -> Iterator["Browser"]:
     from playwright.sync_api import sync_playwright
 
-    expect.set_options(timeout=30_000)
+    expect.set_options(timeout=1000 * PATIENCE)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=chromium_path(), args=CHROMIUM_OPTIONS)
         yield chromium

@@ -60,8 +60,9 @@ def test_requests_stages_and_batches_are_measured(start: Start, fake: Any, png: 
     assert client.post("/v1/loss", json=_LOSS).status_code == 200
     for path in ("/v2/models/any/ready", "/v2/models/other/ready", "/a", "/b", "/c"):
         client.get(path)
-    # A batch is measured after its answer.
+    # Batches and requests are counted after their answers.
     wait_until(lambda: _value(_samples(client), "lensbox_batch_images_count") == 4)
+    wait_until(lambda: _value(_samples(client), "lensbox_requests_total", route="none", status="404") == 3)
     samples = _samples(client)
     for route, status, count in (
         ("/v1/detect", "200", 3),

@@ -130,7 +130,7 @@ def test_a_killed_process_is_replaced(kind: str, process: ServeProcess, url: str
         wait_until(lambda: statuses[before:].count("200") > 10)
     # Nothing hangs: a request whose engine died gets 503, and one whose front end died a closed connection.
     assert set(statuses) <= {"200", "503", *(() if kind == "engines" else ("broken",))}
-    assert "ended with SIGKILL and is restarted" in process.log
+    wait_until(lambda: "ended with SIGKILL and is restarted" in process.log)
     assert "Traceback" not in process.log
     wait_until(lambda: _value(url, "lensbox_restarts_total") >= restarts + 2)
 
@@ -188,9 +188,10 @@ def test_ctrl_c_while_loading_exits_with_0(artifact_path: Path, moment: str) -> 
 @pytest.mark.exhaustive
 def test_stuck_processes_are_replaced(artifact_path: Path, png: bytes) -> None:
     sooner = "from lensbox.serve.processes import group\nfrom lensbox.serve.processes import supervisor\n"
-    sooner += "supervisor.SILENCE, group.ENGINE_SILENCE = 3.0, 1.0\n"
+    # Long enough for a busy machine: what only waits for its turn is not replaced.
+    sooner += "supervisor.SILENCE, group.ENGINE_SILENCE = 10.0, 5.0\n"
     options = ("--frontends", "1", "--answer-timeout", "2")
-    with ServeProcess(artifact_path, *options, before=sooner + with_limits(engine_timeout=2)) as process:
+    with ServeProcess(artifact_path, *options, before=sooner + with_limits(engine_timeout=10)) as process:
         url = process.ready()
         for kind, name in (("frontends", "front end 1"), ("engines", "the engine on cpu")):
             (stuck,) = process.workers()[kind]
@@ -203,7 +204,7 @@ def test_stuck_processes_are_replaced(artifact_path: Path, png: bytes) -> None:
                     assert client.post("/v1/detect", content=png).status_code in (503, 504)
             wait_until(lambda pid=stuck: _state(pid) in "ZX")  # type: ignore[misc]
             process.ready()
-            assert process.log.count(f"{name} had no heartbeat for") == 1
-            assert f"{name} ended with SIGKILL and is restarted" in process.log
+            for event in ("had no heartbeat for", "ended with SIGKILL and is restarted"):
+                wait_until(lambda said=f"{name} {event}": said in process.log)  # type: ignore[misc]
         assert ask(f"{url}/v1/detect", "POST", content=png).status_code == 200
         assert process.end(signal.SIGTERM) == 0
