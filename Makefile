@@ -171,7 +171,8 @@ docs: $(BIN)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo "The site: build/docs/index.html"
 
-cuda-check: $(BIN)/.ops
+# Headers of torch are all that it and the runtime's tests need, so both compile while pip installs.
+cuda-check: $(BIN)/.tools
 	$(BIN)/cmake -S . -B build/cuda-check -G Ninja -DLENSBOX_CUDA_COMPILE_CHECK=ON -DLENSBOX_WARNINGS_AS_ERRORS=ON \
 	  -DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)" -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
@@ -210,18 +211,19 @@ sanitize: sanitize-ops sanitize-runtime
 
 # The CPU tests of the ops in a process with the sanitizers' run-time. Leaks are not looked for: Python's interpreter
 # keeps memory to its end. torch's compilers and tracers are left out: they would call the same kernels, or build C++ code
-# without the sanitizers. Output is not captured, since a report ends the process.
+# without the sanitizers. So are exhaustive tests, which call the same kernels with more numbers. Output is not captured,
+# since a report ends the process.
 sanitize-ops: $(BIN)/.test
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF -DCMAKE_UNITY_BUILD=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BIN)/cmake --build build/sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 LENSBOX_OPS_LIBRARY=build/sanitize/ops/liblensbox_ops.so \
-	  $(BIN)/pytest -n auto tests/ops --deselect tests/ops/test_loader.py -q -s \
+	  $(BIN)/pytest -n auto tests/ops --deselect tests/ops/test_loader.py -q -s -m "not exhaustive" \
 	  -k "not compile and not opcheck and not export and not torchscript"
 
 # The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
-sanitize-runtime: $(BIN)/.ops | $(SYSTEM_HEADERS)
+sanitize-runtime: $(BIN)/.tools | $(SYSTEM_HEADERS)
 	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None \
 	  $(RUNNER_OPTIONS) -DLENSBOX_RUNTIME_TESTS=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
