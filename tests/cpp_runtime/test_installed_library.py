@@ -97,6 +97,7 @@ def test_a_network_of_torch_export_runs(examples: Path, tmp_path: Path) -> None:
     assert "none.pt2" in ended(examples / "run_program", tmp_path / "none.pt2", code=3).stderr
 
 
+@pytest.mark.exhaustive
 def test_the_quick_start_of_the_page_builds_and_runs(
     installed: Path, random_path: Path, tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ def test_exports_only_the_interface(installed: Path) -> None:
     assert [symbol for symbol in shown if not own.match(symbol)] == []
 
 
+@pytest.mark.exhaustive
 def test_a_program_of_ones_own_loads_an_artifact_with_the_ops_alone(
     random_path: Path, tmp_path: Path
 ) -> None:

@@ -62,15 +62,20 @@ def test_rejects_weights_that_overflow(weights: Path, capfd: pytest.CaptureFixtu
     assert list(weights.parent.iterdir()) == [weights]
 
 
-def test_full_disk_leaves_the_old_artifact(weights: Path, tmp_path: Path) -> None:
+def test_full_disk_leaves_the_old_artifact(
+    weights: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     save_detector(varied_detector(0.4, TINY), weights)
     output = tmp_path / "a.pt"
     output.write_bytes(b"old")
     # Limit the size of files, so that writing fails half-way as on a full disk.
-    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))}
-    result = run_python(SCRIPT, "--weights", weights, "--output", output, code=3, **limit)
-    assert f"{output}: cannot be written: File too large" in result.stderr
-    assert "Traceback" not in result.stderr
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        assert main(["export", "--weights", str(weights), "--output", str(output)]) == ExitCode.UNUSABLE
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"{output}: cannot be written: File too large" in capfd.readouterr().err
     assert output.read_bytes() == b"old"
     assert sorted(tmp_path.iterdir()) == [output, weights]
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from box_reference import BOX_DTYPES, random_boxes
 from torch import Tensor
-from torch._dynamo.testing import CompileCounter
 
 from lensbox.ops import batched_nms, box_iou, generalized_box_iou, generalized_box_iou_loss, nms
 from lensbox.runtime.torchscript import quiet_torchscript
@@ -158,6 +157,8 @@ def suppression_inputs(function: object, count: int, device: torch.device) -> tu
 
 @both_suppressions
 def test_one_graph_for_ten_numbers_of_boxes(device: torch.device, function: Callable[..., Tensor]) -> None:
+    from torch._dynamo.testing import CompileCounter  # imports torch's compiler, which takes seconds
+
     torch.compiler.reset()
     counter = CompileCounter()
     compiled = torch.compile(function, dynamic=True, fullgraph=True, backend=counter)
