@@ -66,7 +66,7 @@ def test_traces_detectors_that_cannot_be_compiled(tmp_path: Path, caplog: pytest
     [
         ("torchscript", (2, 8)),
         pytest.param("torchscript", (8,), marks=pytest.mark.exhaustive),
-        ("onnx", (2,)),
+        pytest.param("onnx", (2,), marks=pytest.mark.exhaustive),
         pytest.param("aoti", (8,), marks=pytest.mark.exhaustive),
     ],
 )
