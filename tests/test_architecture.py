@@ -41,7 +41,7 @@ FLOORS: dict[str, set[str]] = {
     "train/data": set(),
     "train/views": {"train/settings.py", "train/data"},
     "train/loss": {"train/settings.py", "train/data"},
-    "train/evaluation": {"train/data"},
+    "train/evaluation": {"train/settings.py", "train/data"},
     "train/run": {"train/settings.py", "train/data", "train/views", "train/loss", "train/evaluation"},
     "train": {"train/settings.py", "train/data", "train/loss", "train/evaluation", "train/run"},
     "export/options.py": set(),

@@ -98,6 +98,6 @@ def evaluate(**options: Any) -> None:
     summary for the detections in FILE.
     """
     require_at_most_one(options, "detections", "weights", "artifact")
-    from lensbox.train.evaluate import run_evaluate
+    from lensbox.train.evaluation.evaluate import run_evaluate
 
     run_evaluate(EvaluateInputs(**options))

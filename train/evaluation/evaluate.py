@@ -1,7 +1,8 @@
-"""Score a detector, in PyTorch or as an artifact, on labelled photographs."""
+"""Score a detector, in PyTorch or as an artifact, on labelled photographs; the command `lensbox evaluate`."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,19 +11,60 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import InputError
+from lensbox.common.files import atomic_write, require_writable_file
+from lensbox.model import load_detector
 from lensbox.model.protocol_check import named
 from lensbox.ops import letterbox
 from lensbox.ops.canvas import place_boxes
-from lensbox.runtime import Artifact, Canvas
+from lensbox.runtime import Artifact, Canvas, load_artifact
+from lensbox.runtime.device import choose_device
 from lensbox.runtime.torchscript import torchscript_call
-from lensbox.train.data.labels import LabelledImage
+from lensbox.train.data.coco import annotation_file
+from lensbox.train.data.labels import LabelledImage, read_labels, report_problems
 from lensbox.train.evaluation.average_precision import SCORE_THRESHOLD
 from lensbox.train.evaluation.boxes import Array, ImageDetections
+from lensbox.train.evaluation.coco_precision import read_results, results_of, summary
 from lensbox.train.evaluation.evaluation_set import EvaluationSet, load_evaluation_set
 from lensbox.train.evaluation.figures import Figures, score
+from lensbox.train.settings import ConfigError, EvaluateInputs
 
 NMS_IOU = 0.5
 BATCH = 64
+
+
+def run_evaluate(inputs: EvaluateInputs) -> None:
+    """Run `lensbox evaluate`. Raise one of `lensbox.common.errors`, with its exit code, or OSError."""
+    data = inputs.data
+    coco_file = annotation_file(data[0]) if len(data) == 1 else None
+    if inputs.detections is not None:
+        if coco_file is None:
+            raise ConfigError("--detections needs one COCO file: --data instances.json")
+        print("\n".join(summary(coco_file, read_results(inputs.detections))))
+        return
+    if inputs.artifact is None and (inputs.public_key is not None or inputs.ops):
+        raise ConfigError(f"{'--ops' if inputs.ops else '--public-key'} is for --artifact, got none")
+    if inputs.json is not None:
+        require_writable_file("--json", inputs.json)
+    detector = _detector(inputs)
+    stored = detector.metadata.reading.orientation if isinstance(detector, Artifact) else "exif"
+    labelled = read_labels(data, inputs.strict, "val", inputs.orientation or stored)
+    canvas, classes = canvas_and_classes(detector)
+    photographs = load_evaluation_set(labelled[0], canvas=canvas, classes=classes)
+    report_problems(labelled[1] + photographs.problems, inputs.strict)
+    found = detect_all(detector, photographs)
+    figures = score(found, photographs, inputs.coco)
+    print("\n".join(figures.lines()))
+    if inputs.coco and coco_file is not None:
+        print("\n".join(summary(coco_file, results_of(found, photographs, coco_file))))
+    if inputs.json is not None:
+        atomic_write(inputs.json, (json.dumps(figures.to_json(), indent=2) + "\n").encode())
+
+
+def _detector(inputs: EvaluateInputs) -> nn.Module | Artifact:
+    device = choose_device(inputs.device)
+    if inputs.artifact is not None:
+        return load_artifact(inputs.artifact, device, public_key=inputs.public_key, ops=inputs.ops)
+    return load_detector(inputs.weights).to(device)
 
 
 def evaluate(
