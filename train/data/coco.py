@@ -19,7 +19,6 @@ from lensbox.train.data.labels import (
     read_text,
     spellings,
 )
-from lensbox.train.data.segmentation import enclosing_box
 
 Rows = list[dict[str, Any]]
 
@@ -127,7 +126,7 @@ def _sound(row: dict[str, Any], images: dict[Any, Any], categories: dict[Any, An
     if not is_number(category) or category not in categories:
         raise ValueError(f"category_id must be the id of a category, got {category!r}")
     if not box and row.get("segmentation"):
-        box = enclosing_box(row["segmentation"])
+        box = _enclosing_box(row["segmentation"])
     if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
         raise ValueError(f"bbox must be [x, y, width, height], all finite numbers, got {box!r}")
     if crowd not in (0, 1):
@@ -135,6 +134,42 @@ def _sound(row: dict[str, Any], images: dict[Any, Any], categories: dict[Any, An
     if area is not None and not (is_number(area) and area >= 0):
         raise ValueError(f"area must be a number of at least 0, got {area!r}")
     return {**row, "bbox": list(map(float, box)), "iscrowd": int(crowd)}
+
+
+def _enclosing_box(segmentation: Any) -> list[float]:
+    """Return [x, y, width, height] of the box around polygons, or around a run-length encoding (RLE).
+
+    Raise ValueError with the rule that the segmentation breaks.
+    """
+    if isinstance(segmentation, dict):
+        return _box_of_runs(segmentation.get("size"), segmentation.get("counts"))
+    polygons = segmentation if isinstance(segmentation[0], list) else [segmentation]
+    points = [value for polygon in polygons for value in polygon]
+    if not all(len(one) >= 6 and len(one) % 2 == 0 for one in polygons) or not all(map(is_number, points)):
+        raise ValueError("polygons must be lists [x1, y1, x2, y2, x3, y3, …]")
+    x, y = points[::2], points[1::2]
+    return [min(x), min(y), max(x) - min(x), max(y) - min(y)]
+
+
+def _box_of_runs(size: Any, counts: Any) -> list[float]:
+    from pycocotools import mask  # type: ignore[import, unused-ignore]
+
+    # pycocotools divides by the height, and takes any numbers for runs.
+    if not (_are_lengths(size) and len(size) == 2 and min(size) > 0):
+        raise ValueError(f"segmentation must have size [height, width], got {size!r}")
+    runs = {"size": size, "counts": counts.encode() if isinstance(counts, str) else counts}
+    if not isinstance(counts, str):
+        if not (_are_lengths(counts) and sum(counts) == size[0] * size[1]):
+            raise ValueError("counts must be the lengths of runs that fill the size of the segmentation")
+        runs = mask.frPyObjects(runs, *size)
+    x, y, width, height = mask.toBbox(runs).tolist()
+    if not (width > 0 < height and x + width <= size[1] and y + height <= size[0]):
+        raise ValueError("the segmentation must cover pixels of the photograph")
+    return [x, y, width, height]
+
+
+def _are_lengths(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 31 for value in values)
 
 
 def load_json(file: Path) -> Any:

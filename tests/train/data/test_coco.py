@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
+from pycocotools import mask  # type: ignore[import, unused-ignore]
 
 from lensbox.train.data.labels import DataError, read_labels
 
@@ -59,6 +61,10 @@ def test_crowds_are_ignored(tmp_path: Path) -> None:
         ({"category_id": 0}, "category_id must be the id of a category, got 0"),
         ({"bbox": None}, "bbox must be .*, got None"),
         ({"bbox": None, "segmentation": [[1, 2, 3, 4]]}, "polygons must be lists"),
+        ({"bbox": None, "segmentation": {"size": [0, 9], "counts": []}}, "must have size"),
+        ({"bbox": None, "segmentation": {"size": [2, 2], "counts": [3, 9]}}, "fill the size"),
+        ({"bbox": None, "segmentation": {"size": [2, 2], "counts": [4]}}, "must cover pixels"),
+        ({"bbox": None, "segmentation": {"size": [2, 2], "counts": "PPPPo"}}, "must cover pixels"),
         ({"bbox": [1, 2, float("nan"), 4]}, "bbox must be"),
         ({"iscrowd": "0"}, "iscrowd must be 0 or 1, got '0'"),
         ({"area": -1}, "area must be a number of at least 0, got -1"),
@@ -71,6 +77,21 @@ def test_bad_annotations_are_named_by_id(tmp_path: Path, change: dict[str, Any],
     assert problem.origin == f"{file}: annotation 41"
     with pytest.raises(DataError, match=rule):
         read_labels([file], strict=True)
+
+
+def test_annotations_without_a_box_have_that_of_their_segmentation(tmp_path: Path) -> None:
+    pixels = np.zeros((60, 80), np.uint8, order="F")
+    pixels[5:9, 20:31] = pixels[30:33, 25] = 1
+    flat = pixels.flatten(order="F")
+    runs = np.diff([0, *(np.flatnonzero(np.diff(flat)) + 1), flat.size]).tolist()
+    for segmentation, expected in (
+        ([[10.5, 20, 40, 22, 71, 40], [1, 2, 5, 2, 5, 7]], [1, 2, 71, 40]),
+        ({"size": [60, 80], "counts": mask.encode(pixels)["counts"].decode()}, [20, 5, 31, 33]),
+        ({"size": [60, 80], "counts": runs}, [20, 5, 31, 33]),
+    ):
+        row = ROW | {"bbox": None, "segmentation": segmentation}
+        (image,), _ = read_labels([write(tmp_path, "a.png", annotations=[row])])
+        assert image.boxes.tolist() == [expected]
 
 
 @pytest.mark.parametrize(
