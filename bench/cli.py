@@ -1,14 +1,12 @@
 """`lensbox bench` in a checkout: FILE as everywhere, and the project's own benchmarks."""
 
-import importlib
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lensbox.bench import OPS_GROUPS
+from lensbox.bench import OPS_GROUPS, article_module
 from lensbox.cli.bench import bench as bench_file
 from lensbox.cli.command import FILE, Command
 from lensbox.cli.reporting import start_reporting
@@ -51,12 +49,12 @@ _threads = click.option("--threads", type=click.IntRange(1), default=1, metavar=
 @click.option(
     "--only", type=click.Choice(OPS_GROUPS), multiple=True, metavar="NAME...", help=", ".join(OPS_GROUPS)
 )
-@click.option("--quick", is_flag=True, help="Fewer sizes and samples, no torch.compile.")
+@click.option("--quick", is_flag=True, help="Fewer samples, no torch.compile.")
 @_device
 @_threads
 def ops(device: str, quick: bool, threads: int, only: tuple[str, ...]) -> ExitCode:
     """Time the box ops beside the implementations that a user would pick instead."""
-    from lensbox.bench.ops.benchmark import run_ops
+    from lensbox.bench.ops.cases import run_ops
     from lensbox.runtime.device import choose_device
 
     is_good = run_ops(choose_device(device), quick, threads, only, _say)
@@ -79,8 +77,7 @@ def article(device: str, **options: Any) -> ExitCode:
     for name, require in (("chart", require_writable_file), ("trace", require_writable_folder)):
         if options[name] is not None:
             require(f"--{name}", options[name])
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "article"))
-    run = importlib.import_module("experiment").run
+    run = article_module("experiment").run
     return ExitCode.GOOD if run(choose_device(device), **options) else ExitCode.DEFECT
 
 

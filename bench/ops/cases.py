@@ -1,27 +1,27 @@
 """The groups of `lensbox bench ops`: sizes, dtypes and directions, in the order in which they run."""
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor
 
-from lensbox.bench.measure import Case, UnavailableError, Way
-from lensbox.bench.ops.inputs import LossBatch, make_loss_batch, make_nms_batch, make_pairs
+from lensbox.bench.measure import Case, UnavailableError, Way, describe_machine, run_case
+from lensbox.bench.ops.inputs import LossBatch, make_loss_batch, make_nms_batch
 from lensbox.bench.ops.letterbox import letterbox_cases
 from lensbox.bench.ops.peers import (
     BOTH,
     FORWARD,
     LOSS_PEERS,
     NMS_PEERS,
-    PAIRWISE_PEERS,
     WEIGHTED_LOSS_PEERS,
     Function,
     Peer,
     loss_and_gradient,
 )
-from lensbox.bench.ops.reference import check_loss, check_nms, giou_reference, require_close
+from lensbox.bench.ops.reference import check_loss, check_nms
 from lensbox.cli.timing import Call
+from lensbox.common.machine import keep_freed_memory
 
 Cases = Callable[[torch.device, bool], Iterator[Case]]  # of a device; whether the run is a quick one
 
@@ -29,14 +29,31 @@ BATCH, SLOTS = 1024, 256  # a batch of the article
 # The box loss of a training step: 256 images of up to 160 targets, 7 cells a target, a weight for each cell.
 TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL = 256, 160 * 7, 0.1
 NMS_SHAPES = {"cpu": ((1, 1000),), "cuda": ((128, 1024), (256, 256), (1, 1024))}
-PAIRS = ((1024, 1024), (300, 100), (8192, 4096))
-# Batch, slots and share of valid slots; None is floor(|N(0, 3)|) boxes per sample.
-SIZES: list[tuple[int, int, float | None]] = [
-    *((batch, SLOTS, None) for batch in (1, 16, 128, 4096)),
-    *((BATCH, slots, None) for slots in (16, 64, 1024)),
-    *((BATCH, SLOTS, fill) for fill in (0.01, 0.1, 0.5, 1.0)),
-    (4096, 1024, 1.0),
-]
+_SECONDS, _QUICK_SECONDS = 2.0, 0.5  # for all samples of a way
+
+
+def run_ops(
+    device: torch.device, quick: bool, threads: int, groups: Sequence[str], say: Callable[[str], None]
+) -> bool:
+    """Run groups of cases, all by default. Print each table with `say` when it is complete.
+
+    Return whether every answer of Lensbox was right.
+    """
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    say(describe_machine(device.type, ("torchvision", "triton", "pillow", "opencv-python-headless")))
+    is_good = True
+    for group in groups or GROUPS:
+        for case in GROUPS[group](device, quick):
+            result = run_case(case, threads, _QUICK_SECONDS if quick else _SECONDS)
+            say(result.table().markdown())
+            is_good = is_good and not result.own_defect
+            # Captured graphs and the guards of compiled code would slow the next case down.
+            torch.compiler.reset()
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+    return is_good
 
 
 def headline_cases(device: torch.device, quick: bool) -> Iterator[Case]:
@@ -55,39 +72,23 @@ def weighted_cases(device: torch.device, quick: bool) -> Iterator[Case]:
     yield from _loss_cases("weighted loss", batch, "fill 10%", WEIGHTED_LOSS_PEERS, quick)
 
 
-def size_cases(device: torch.device, quick: bool) -> Iterator[Case]:
-    """Yield losses that differ from the article's batch in one size, and the largest one."""
-    peers = [peer for peer in LOSS_PEERS if peer.every_size]
-    for batch_size, slots, fill in () if quick else SIZES:
-        batch = make_loss_batch(batch_size, slots, fill, torch.bfloat16, torch.uint8, device)
-        what = "|N(0,3)| boxes a sample" if fill is None else f"fill {fill:.0%}"
-        yield from _loss_cases("loss", batch, what, peers, quick)
-
-
 def nms_cases(device: torch.device, quick: bool) -> Iterator[Case]:
     """Yield NMS of batches of images. All scores pass, and every box fits into the output."""
+
+    def prepare(function: Function) -> Call:
+        check_nms(function, batch)
+        return partial(function, batch)
+
     for images, boxes in NMS_SHAPES[device.type]:
         batch = make_nms_batch(images, boxes, device)
-        check = partial(check_nms, batch=batch)
-        yield _case(f"NMS, [{images}, {boxes}]", device, NMS_PEERS, quick, _prepare(check, batch))
-
-
-def pairwise_cases(device: torch.device, quick: bool) -> Iterator[Case]:
-    """Yield the GIoU of all pairs."""
-    for rows, columns in PAIRS[:1] if quick else PAIRS:
-        pairs = make_pairs(rows, columns, device)
-        check = partial(_check_pairs, pairs=pairs)
-        title = f"pairwise GIoU, [{rows}, {columns}]"
-        yield _case(title, device, PAIRWISE_PEERS, quick, _prepare(check, *pairs))
+        yield _case(f"NMS, [{images}, {boxes}]", device, NMS_PEERS, quick, prepare)
 
 
 GROUPS: dict[str, Cases] = {
     "headline": headline_cases,
     "weighted": weighted_cases,
     "nms": nms_cases,
-    "pairwise": pairwise_cases,
     "letterbox": letterbox_cases,
-    "sizes": size_cases,
 }
 
 
@@ -107,20 +108,6 @@ def _prepare_loss(batch: LossBatch, with_gradient: bool, weighted: bool, functio
     if not with_gradient:
         return partial(function, batch, batch.pred)
     return partial(loss_and_gradient, function, batch, batch.pred.clone().requires_grad_())
-
-
-def _check_pairs(function: Function, pairs: tuple[Tensor, Tensor]) -> None:
-    require_close("pairwise GIoU", function(*pairs), giou_reference(pairs[0][:, None], pairs[1][None]))
-
-
-def _prepare(check: Callable[[Function], None], *arguments: object) -> Callable[[Function], Call]:
-    """Return a function that checks a peer and returns its call with the arguments."""
-
-    def prepare(function: Function) -> Call:
-        check(function)
-        return partial(function, *arguments)
-
-    return prepare
 
 
 def _case(

@@ -28,10 +28,6 @@ class LossBatch:
     target: Tensor
     counts: tuple[int, ...]
 
-    @property
-    def valid(self) -> int:
-        return sum(self.counts)
-
     @cached_property
     def boxes(self) -> list[Tensor]:
         """Return the targets before padding, on the device: `[counts[i], 4]` of each sample."""
@@ -109,14 +105,6 @@ def make_nms_batch(batch: int, count: int, device: torch.device) -> NmsBatch:
     ranks = torch.rand(batch, count, generator=generator).argsort(1)
     boxes = torch.cat([low, low + side], -1)
     return NmsBatch(boxes.to(device, torch.float32), ((ranks + 1) / (count + 1)).to(device))
-
-
-def make_pairs(rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return boxes `[rows, 4]` and `[columns, 4]`, float32."""
-    generator = torch.Generator().manual_seed(0)
-    boxes1 = _random_corners(1, rows, generator)[0] + 1
-    boxes2 = _random_corners(1, columns, generator)[0]
-    return boxes1.to(device, torch.float32), boxes2.to(device, torch.float32)
 
 
 def _random_corners(batch: int, slots: int, generator: torch.Generator) -> Tensor:

@@ -11,27 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lensbox.bench import article_module
 from lensbox.bench.measure import UnavailableError
-from lensbox.bench.ops import pytorch_losses
-from lensbox.bench.ops.extension import load_extension
 from lensbox.bench.ops.inputs import LossBatch, NmsBatch
 from lensbox.ops import (
-    PackedTargets,
     PaddedDetections,
     jagged_giou_loss,
     library_path,
     masked_giou_loss,
     masked_giou_loss_and_grad,
     padded_nms,
-    pairwise_giou,
     read_build_info,
 )
 
 # A loss takes a LossBatch and predictions [B, M, 4] and returns the loss, or the loss and its gradient.
-# NMS takes an NmsBatch, pairwise GIoU two tensors of boxes.
+# NMS takes an NmsBatch.
 Function = Callable[..., Any]
 Load = Callable[[torch.device], Function]
-PaddedLoss = Callable[[Tensor, Tensor], Tensor]
 
 FORWARD, BOTH = "forward", "forward + backward"
 
@@ -41,7 +37,7 @@ class Peer:
     """An implementation to be timed.
 
     directions: of a loss. in_graph: whether a CUDA graph can hold the calls. compiles: whether the peer
-    compiles each shape, so that `--quick` leaves it out. every_size: whether the sweep of sizes has it.
+    compiles each shape, so that `--quick` leaves it out.
     """
 
     name: str
@@ -49,12 +45,38 @@ class Peer:
     directions: Sequence[str] = (FORWARD, BOTH)
     in_graph: bool = True
     compiles: bool = False
-    every_size: bool = True
 
     @property
     def own(self) -> bool:
         """Return whether this is an op of Lensbox."""
         return self.name.startswith("lensbox")
+
+
+def giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """Return the GIoU of xyxy boxes `[..., 4]`, as users write it: few operations on whole tensors."""
+    area1 = (boxes1[..., 2] - boxes1[..., 0]) * (boxes1[..., 3] - boxes1[..., 1])
+    area2 = (boxes2[..., 2] - boxes2[..., 0]) * (boxes2[..., 3] - boxes2[..., 1])
+    low, high = boxes1[..., :2], boxes1[..., 2:]
+    overlap = torch.minimum(high, boxes2[..., 2:]) - torch.maximum(low, boxes2[..., :2])
+    overlap = overlap.clamp(min=0)
+    intersection = overlap[..., 0] * overlap[..., 1]
+    union = area1 + area2 - intersection
+    hull = torch.maximum(high, boxes2[..., 2:]) - torch.minimum(low, boxes2[..., :2])
+    enclosing = hull[..., 0] * hull[..., 1]
+    return intersection / union.clamp(min=eps) - (enclosing - union) / enclosing.clamp(min=eps)
+
+
+def padded_loss(pred: Tensor, target: Tensor) -> Tensor:
+    """Compute every slot of `[B, M, 4]` and mask the padding afterwards."""
+    valid = target[..., 3] != 0
+    losses = 1 - giou(pred.float(), target.float())
+    return torch.where(valid, losses, 0.0).sum() / valid.sum().clamp(min=1)
+
+
+def weighted_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Return the mean loss by weights `[B, M]`, which are 0 for padding."""
+    losses = 1 - giou(pred.float(), target.float())
+    return (weight * losses).sum() / weight.sum().clamp(min=1)
 
 
 def loss_and_gradient(function: Function, batch: LossBatch, pred: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,45 +88,16 @@ def loss_and_gradient(function: Function, batch: LossBatch, pred: Tensor) -> tup
     return loss, gradient
 
 
-def lensbox_padded_loss(device: torch.device) -> PaddedLoss:
-    """Return `masked_giou_loss`."""
-    backends = read_build_info(library_path()).backends
-    if device.type not in backends:
-        raise UnavailableError(f"the op library was built for {', '.join(backends)} only")
-    return masked_giou_loss
+def ours(function: Function) -> Load:
+    """Return a loader of an op of Lensbox, which the op library must have for the device."""
 
+    def load(device: torch.device) -> Function:
+        backends = read_build_info(library_path()).backends
+        if device.type not in backends:
+            raise UnavailableError(f"the op library was built for {', '.join(backends)} only")
+        return function
 
-def lensbox_packed_loss(device: torch.device) -> Callable[[Tensor, PackedTargets], Tensor]:
-    """Return `jagged_giou_loss`, for targets that were never padded."""
-    lensbox_padded_loss(device)
-    return lambda pred, packed: jagged_giou_loss(pred, packed.values, packed.offsets)
-
-
-def article_loss(device: torch.device, skip: bool = True) -> PaddedLoss:
-    """Return the article's CUDA kernel, rewritten. skip: threads of padding compute nothing."""
-    if device.type != "cuda":
-        raise UnavailableError("a CUDA kernel")
-    load_extension()
-
-    def loss(pred: Tensor, target: Tensor) -> Tensor:
-        losses, counts = torch.ops.lensbox_bench.article_sums(pred.float(), target.float(), skip)
-        out: Tensor = losses.sum() / counts.sum().clamp(min=1)
-        return out
-
-    return loss
-
-
-def triton_loss(device: torch.device) -> PaddedLoss:
-    """Return the fused masked loss in Triton."""
-    if device.type != "cuda":
-        raise UnavailableError("Triton compiles for GPUs")
-    try:
-        import triton  # noqa: F401  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UnavailableError(f"triton cannot be imported: {error}") from error
-    from lensbox.bench.ops.triton_kernels import masked_loss
-
-    return masked_loss
+    return load
 
 
 def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -112,15 +105,9 @@ def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return torch.compile(function, dynamic=False, fullgraph=True)
 
 
-def _ours(function: Function) -> Load:
-    def load(device: torch.device) -> Function:
-        lensbox_padded_loss(device)
-        return function
+def _padded(load: Load) -> Load:
+    """Call a loss of predictions and padded targets with a batch."""
 
-    return load
-
-
-def _padded(load: Callable[[torch.device], PaddedLoss]) -> Load:
     def of_batch(device: torch.device) -> Function:
         loss = load(device)
         return lambda batch, pred: loss(pred, batch.target)
@@ -130,6 +117,16 @@ def _padded(load: Callable[[torch.device], PaddedLoss]) -> Load:
 
 def _weighted(function: Callable[..., Any]) -> Function:
     return lambda batch, pred: function(pred, batch.target, batch.weight)
+
+
+def _of_article(name: str) -> Load:
+    """Return a loader in `examples/article/losses.py`."""
+    return lambda device: getattr(article_module("losses"), name)(device)
+
+
+def _of_each_sample(name: str) -> Load:
+    """Return a loss in `examples/article/losses.py` that takes the boxes of each sample."""
+    return lambda _: lambda batch, pred: getattr(article_module("losses"), name)(pred, batch.boxes)
 
 
 def _torchvision(function_of: Callable[[ModuleType], Function]) -> Load:
@@ -174,51 +171,35 @@ def _lensbox_nms(batch: NmsBatch) -> PaddedDetections:
 
 
 LOSS_PEERS = [
-    Peer("lensbox", _padded(lensbox_padded_loss)),
+    Peer("lensbox", _padded(ours(masked_giou_loss))),
     Peer(
         "lensbox, one op for both",
-        _ours(lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target)),
+        ours(lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target)),
         directions=(BOTH,),
     ),
-    Peer("lensbox jagged", _ours(lambda batch, pred: jagged_giou_loss(pred, *batch.packed))),
-    Peer("eager", _padded(lambda _: pytorch_losses.padded_loss)),
-    Peer("torch.compile", _padded(lambda _: compiled(pytorch_losses.padded_loss)), compiles=True),
-    Peer(
-        "concatenation",
-        lambda _: lambda batch, pred: pytorch_losses.concatenated_loss(pred, batch.boxes),
-        every_size=False,
-    ),
-    Peer(
-        "per-sample loop",
-        lambda _: lambda batch, pred: pytorch_losses.looped_loss(pred, batch.boxes),
-        in_graph=False,  # thousands of launches
-        every_size=False,
-    ),
-    Peer("article's kernel", _padded(article_loss), directions=(FORWARD,)),
-    Peer("triton", _padded(triton_loss)),
+    Peer("lensbox jagged", ours(lambda batch, pred: jagged_giou_loss(pred, *batch.packed))),
+    Peer("eager", _padded(lambda _: padded_loss)),
+    Peer("torch.compile", _padded(lambda _: compiled(padded_loss)), compiles=True),
+    Peer("concatenation", _of_each_sample("concatenated_loss")),
+    Peer("per-sample loop", _of_each_sample("looped_loss"), in_graph=False),  # thousands of launches
+    Peer("article's kernel", _padded(_of_article("article_loss")), directions=(FORWARD,)),
+    Peer("triton", _padded(_of_article("triton_loss"))),
     # torchvision's loss waits for the device, which a graph cannot hold.
-    Peer("torchvision", _torchvision(_torchvision_loss), in_graph=False, every_size=False),
+    Peer("torchvision", _torchvision(_torchvision_loss), in_graph=False),
 ]
 
 WEIGHTED_LOSS_PEERS = [
-    Peer("lensbox", _ours(_weighted(masked_giou_loss))),
+    Peer("lensbox", ours(_weighted(masked_giou_loss))),
     Peer(
         "lensbox, one op for both",
-        _ours(lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target, batch.weight)),
+        ours(lambda batch, pred: masked_giou_loss_and_grad(pred.detach(), batch.target, batch.weight)),
         directions=(BOTH,),
     ),
-    Peer("eager", lambda _: _weighted(pytorch_losses.weighted_loss)),
-    Peer("torch.compile", lambda _: _weighted(compiled(pytorch_losses.weighted_loss)), compiles=True),
+    Peer("eager", lambda _: _weighted(weighted_loss)),
+    Peer("torch.compile", lambda _: _weighted(compiled(weighted_loss)), compiles=True),
 ]
 
 NMS_PEERS = [
-    Peer("lensbox", _ours(_lensbox_nms)),
+    Peer("lensbox", ours(_lensbox_nms)),
     Peer("torchvision", _torchvision(_torchvision_nms), in_graph=False),
-]
-
-PAIRWISE_PEERS = [
-    Peer("lensbox", _ours(pairwise_giou)),
-    Peer("eager", lambda _: pytorch_losses.pairwise),
-    Peer("torch.compile", lambda _: compiled(pytorch_losses.pairwise), compiles=True),
-    Peer("torchvision", _torchvision(lambda ops: ops.generalized_box_iou)),
 ]

@@ -8,22 +8,19 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL.Image
 import torch
-from torch import Tensor
 
 from lensbox.bench.measure import Table, WrongAnswerError, describe_machine, number, spread
-from lensbox.bench.serve.services import Body, Load, Service, ServiceError, running
+from lensbox.bench.serve.services import Load, Peer, ServiceError, running
 from lensbox.cli.timing import summarize
-from lensbox.client import Client
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, load_artifact
 
@@ -53,18 +50,6 @@ class LoadTest(NamedTuple):
     with_litserve: bool = True
 
 
-class Peer(NamedTuple):
-    """A program that serves the artifact: its command, which takes a port last, and its paths."""
-
-    command: list[str]
-    ready: str
-    detect: str
-    body: Body
-
-
-Settings = dict[int, tuple[str, Peer]]  # by number of connections: name and peer
-
-
 def run_load_test(test: LoadTest, say: Say) -> bool:
     """Run the loads and print each table with `say`. Return whether every answer of Lensbox was right.
 
@@ -77,21 +62,19 @@ def run_load_test(test: LoadTest, say: Say) -> bool:
     artifact.capture([1])
     photo = photo_of(artifact)
     with tempfile.TemporaryDirectory() as folder:
-        ours = _lensbox(test, Path(folder), photo)
-        best = _best_settings(test, Path(folder), artifact, photo, say) if test.with_litserve else {}
-        with running(ours.command, ours.ready) as service:
+        lensbox, *others = _peers(test, Path(folder), photo)
+        best = _best(test, others, artifact, photo, say)
+        with running(lensbox) as service:
             try:
-                require_same(LENSBOX, *_lensbox_answer(service, photo), artifact, photo)
+                require_same(LENSBOX, service.ask(), artifact, photo)
             except WrongAnswerError as error:
                 say(f"WRONG: {error}")
                 return False
             for connections in test.connections:
                 with ExitStack() as stack:
-                    loads = {LENSBOX: partial(service.load, ours.detect, ours.body, connections)}
-                    if connections in best:
-                        name, peer = best[connections]
-                        other = stack.enter_context(running(peer.command, peer.ready))
-                        loads[name] = partial(other.load, peer.detect, peer.body, connections)
+                    loads = {LENSBOX: partial(service.load, connections)}
+                    if (peer := best.get(connections)) is not None:
+                        loads[peer.name] = partial(stack.enter_context(running(peer)).load, connections)
                     if connections == 1:
                         loads["in process"] = partial(_in_process, artifact, photo)
                     lines = _lines(loads, test.seconds)
@@ -111,9 +94,11 @@ def photo_of(artifact: Artifact) -> bytes:
     return file.getvalue()
 
 
-def require_same(name: str, boxes: Tensor, scores: Tensor, artifact: Artifact, photo: bytes) -> None:
-    """Raise WrongAnswerError if boxes `[n, 4]` and scores `[n]` are not those of the artifact in process."""
+def require_same(name: str, answer: Any, artifact: Artifact, photo: bytes) -> None:
+    """Raise WrongAnswerError if an answer, as of /v1/detect, differs from the artifact in process."""
     expected = artifact.detect_image(artifact.read_photo(photo))
+    boxes = torch.tensor([one["box"] for one in answer["detections"]]).view(-1, 4)
+    scores = torch.tensor([one["score"] for one in answer["detections"]])
     least = artifact.metadata.score_threshold + _CLEAR
     for found, others in (((boxes, scores), expected.boxes), ((expected.boxes, expected.scores), boxes)):
         for box in found[0][found[1] >= least]:
@@ -122,58 +107,39 @@ def require_same(name: str, boxes: Tensor, scores: Tensor, artifact: Artifact, p
                 raise WrongAnswerError(f"{name} and the artifact in process disagree about a box at ({at})")
 
 
-def _lensbox(test: LoadTest, folder: Path, photo: bytes) -> Peer:
-    body = Body(folder / "photo.jpg", "image/jpeg")
-    body.file.write_bytes(photo)
+def _peers(test: LoadTest, folder: Path, photo: bytes) -> list[Peer]:
+    """Return the service, and LitServe in each setting if it is asked for and installed."""
+    raw, encoded = folder / "photo.jpg", folder / "photo.json"
+    raw.write_bytes(photo)
+    encoded.write_text(json.dumps({"image": base64.b64encode(photo).decode()}))
     command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(test.artifact)]
     command += ["--device", test.device, "--log-level", "error", "--threads", str(test.threads), "--port"]
-    return Peer(command, "/readyz", "/v1/detect", body)
+    peers = [Peer(LENSBOX, command, "/readyz", "/v1/detect", raw, "image/jpeg")]
+    if test.with_litserve and importlib.util.find_spec("litserve") is not None:
+        program = [sys.executable, "-m", "lensbox.bench.serve.litserve_peer", str(test.artifact), test.device]
+        for workers, batch in SETTINGS:
+            name = f"{LITSERVE}, {workers} workers, batches of {batch}"
+            command = [*program, str(workers), str(batch), str(test.threads)]
+            peers.append(Peer(name, command, "/health", "/predict", encoded, "application/json"))
+    return peers
 
 
-def _litserve(test: LoadTest, body: Body, workers: int, batch: int) -> Peer:
-    command = [sys.executable, "-m", "lensbox.bench.serve.litserve_peer", str(test.artifact), test.device]
-    command += [str(value) for value in (workers, batch, test.threads)]
-    return Peer(command, "/health", "/predict", body)
-
-
-def _best_settings(test: LoadTest, folder: Path, artifact: Artifact, photo: bytes, say: Say) -> Settings:
-    """Check and load LitServe in each setting; return the fastest one for each number of connections."""
-    if importlib.util.find_spec("litserve") is None:
-        say("LitServe is not installed: pip install litserve")
-        return {}
-    body = Body(folder / "photo.json", "application/json")
-    body.file.write_text(json.dumps({"image": base64.b64encode(photo).decode()}))
-    best: dict[int, tuple[float, str, Peer]] = {}
-    for workers, batch in SETTINGS:
-        name = f"{LITSERVE}, {workers} workers, batches of {batch}"
-        peer = _litserve(test, body, workers, batch)
+def _best(
+    test: LoadTest, peers: Sequence[Peer], artifact: Artifact, photo: bytes, say: Say
+) -> dict[int, Peer]:
+    """Check and load the peers; return the fastest one for each number of connections."""
+    best: dict[int, tuple[float, Peer]] = {}
+    for peer in peers:
         try:
-            with running(peer.command, peer.ready) as service:
-                require_same(LITSERVE, *_litserve_answer(service, peer), artifact, photo)
+            with running(peer) as service:
+                require_same(LITSERVE, service.ask(), artifact, photo)
                 for connections in test.connections:
-                    load = service.load(peer.detect, body, connections, test.seconds)
-                    say(f"{name}, {connections} connections: {number(load.rate)} images/s")
-                    best[connections] = max(best.get(connections, (0.0, "", peer)), (load.rate, name, peer))
-        except (ServiceError, WrongAnswerError) as error:
-            say(f"{name}: {error}")
-    return {connections: (name, peer) for connections, (_, name, peer) in best.items()}
-
-
-def _lensbox_answer(service: Service, photo: bytes) -> tuple[Tensor, Tensor]:
-    """Return the boxes `[n, 4]` and scores `[n]` of one request."""
-    with Client(f"http://127.0.0.1:{service.port}") as client:
-        found = client.detect(photo).detections
-    return torch.tensor([one.box for one in found]).view(-1, 4), torch.tensor([one.score for one in found])
-
-
-def _litserve_answer(service: Service, peer: Peer) -> tuple[Tensor, Tensor]:
-    """Return the boxes `[n, 4]` and scores `[n]` of one request."""
-    url = f"http://127.0.0.1:{service.port}{peer.detect}"
-    headers = {"Content-Type": peer.body.content_type}
-    request = urllib.request.Request(url, peer.body.file.read_bytes(), headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        found = json.load(answer)
-    return torch.tensor(found["boxes"]).view(-1, 4), torch.tensor(found["scores"])
+                    rate = service.load(connections, test.seconds).rate
+                    say(f"{peer.name}, {connections} connections: {number(rate)} images/s")
+                    best[connections] = max(best.get(connections, (0.0, peer)), (rate, peer))
+        except (ServiceError, WrongAnswerError, OSError) as error:
+            say(f"{peer.name}: {error}")
+    return {connections: peer for connections, (_, peer) in best.items()}
 
 
 def _in_process(artifact: Artifact, photo: bytes, seconds: int) -> Load:

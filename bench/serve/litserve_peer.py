@@ -14,6 +14,7 @@ import torch
 
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import load_artifact
+from lensbox.runtime.detect.detection import detections_to_json
 
 
 class DetectApi(litserve.LitAPI):  # type: ignore[misc]
@@ -47,18 +48,17 @@ class DetectApi(litserve.LitAPI):  # type: ignore[misc]
 
     def encode_response(self, output: Any, **_: Any) -> dict[str, Any]:
         found = output[0] if isinstance(output, list) else output
-        return {"boxes": found.boxes.tolist(), "scores": found.scores.tolist()}
-
-
-def main(artifact: str, device: str, workers: int, batch: int, threads: int, port: int) -> None:
-    """Serve until the process is ended."""
-    api = DetectApi(artifact, threads, batch)
-    accelerator = "cuda" if device == "cuda" else "cpu"
-    server = litserve.LitServer(
-        api, accelerator=accelerator, devices=1, workers_per_device=workers, fast_queue=True
-    )
-    server.run(host="127.0.0.1", port=port, log_level="warning", generate_client_file=False)
+        return {"detections": detections_to_json(found, self.artifact.classes)}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
+    path, accelerator, *numbers = sys.argv[1:]
+    workers, batch, threads, port = map(int, numbers)
+    server = litserve.LitServer(
+        DetectApi(path, threads, batch),
+        accelerator=accelerator,
+        devices=1,
+        workers_per_device=workers,
+        fast_queue=True,
+    )
+    server.run(host="127.0.0.1", port=port, log_level="warning", generate_client_file=False)

@@ -10,10 +10,10 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import Any, NamedTuple
 
 from lensbox.common.errors import ExitCode, LensboxError
 
@@ -29,10 +29,18 @@ class ServiceError(LensboxError, RuntimeError):
     exit_code = ExitCode.UNUSABLE
 
 
-class Body(NamedTuple):
-    """The body of each request: a file, and its content type."""
+class Peer(NamedTuple):
+    """A program that serves the artifact.
 
-    file: Path
+    command: without the port, its last argument. ready: path that answers 200 once it serves. detect: path
+    to POST the file `body` to, with its content type.
+    """
+
+    name: str
+    command: list[str]
+    ready: str
+    detect: str
+    body: Path
     content_type: str
 
 
@@ -54,23 +62,33 @@ class Load:
 
 @dataclass(frozen=True)
 class Service:
-    """A running service: its port, and the session of its processes."""
+    """A running peer: its port, and the session of its processes."""
 
+    peer: Peer
     port: int
     session: int
 
-    def load(self, path: str, body: Body, connections: int, seconds: int) -> Load:
-        """Send a file again and again over so many connections, with wrk. Raises ServiceError without wrk."""
+    @property
+    def _url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{self.peer.detect}"
+
+    def ask(self) -> Any:
+        """Send the file once; return the JSON of the answer."""
+        headers = {"Content-Type": self.peer.content_type}
+        request = urllib.request.Request(self._url, self.peer.body.read_bytes(), headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def load(self, connections: int, seconds: int) -> Load:
+        """Send the file again and again over so many connections, with wrk. Raise ServiceError."""
         program = shutil.which("wrk")
         if program is None:
             raise ServiceError("wrk sends the requests and is not installed: apt-get install wrk")
         threads = min(connections, _SENDER_THREADS, os.cpu_count() or 1)
         command = [program, f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s"]
-        command += ["-s", str(_SCRIPT), f"http://127.0.0.1:{self.port}{path}"]
+        command += ["-s", str(_SCRIPT), self._url, "--", str(self.peer.body), self.peer.content_type]
         before = cpu_seconds(self.session)
-        run = subprocess.run(
-            [*command, "--", str(body.file), body.content_type], capture_output=True, text=True
-        )
+        run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode != 0:
             raise ServiceError(f"wrk failed: {run.stderr.strip() or run.stdout.strip()}")
         found = json.loads(run.stdout.splitlines()[-1])
@@ -91,19 +109,21 @@ def cpu_seconds(session: int) -> float:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], ready_path: str) -> Iterator[Service]:
-    """Start the command with a free port as last argument, wait until GET `ready_path` answers 200, and end
-    it after the block. Raises ServiceError if it does not start."""
+def running(peer: Peer) -> Iterator[Service]:
+    """Start a peer on a free port, wait until it is ready, and end it after the block. Raise ServiceError."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     # A pipe without a reader would block a service that writes much.
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
-            [*command, str(port)], stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+            [*peer.command, str(port)], stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
         )
         try:
-            _wait_until_ready(process, f"http://127.0.0.1:{port}{ready_path}", said)
-            yield Service(port, process.pid)
+            if not _is_ready(process, f"http://127.0.0.1:{port}{peer.ready}"):
+                said.seek(0)
+                lines = said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+                raise ServiceError(f"the service did not start: {lines[-1]}")
+            yield Service(peer, port, process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -113,14 +133,12 @@ def running(command: Sequence[str], ready_path: str) -> Iterator[Service]:
             process.wait()
 
 
-def _wait_until_ready(process: "subprocess.Popen[bytes]", url: str, said: IO[bytes]) -> None:
-    """Wait until the service answers `url`. Raise ServiceError with the last line of `said`, its stderr."""
+def _is_ready(process: "subprocess.Popen[bytes]", url: str) -> bool:
+    """Wait until the service answers `url`. Return False if it ended before, or takes too long."""
     deadline = time.monotonic() + _START_TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
             if answer.status == 200:
-                return
+                return True
         time.sleep(0.2)
-    said.seek(0)
-    lines = said.read().decode(errors="replace").strip().splitlines()
-    raise ServiceError(f"the service did not start: {lines[-1] if lines else 'it said nothing'}")
+    return False

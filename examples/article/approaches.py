@@ -1,18 +1,19 @@
 """Ways from predictions and boxes to the loss: five of the article, two that it mentions, two of Lensbox.
 
-The losses in PyTorch are in bench/ops/pytorch_losses.py, the article's kernel in bench/csrc.
+The padded loss in PyTorch and the ops of Lensbox are peers of `lensbox bench ops`, too.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import losses
 import torch
 from fake_data import SLOTS
 from torch import Tensor
 
-from lensbox.bench.ops import peers, pytorch_losses
-from lensbox.ops import PackedTargets
+from lensbox.bench.ops.peers import compiled, ours, padded_loss
+from lensbox.ops import PackedTargets, jagged_giou_loss, masked_giou_loss
 
 Boxes = list[Tensor]  # [n, 4] of each sample
 Loss = Callable[[Tensor, Any], Tensor]
@@ -59,22 +60,27 @@ def move(targets: Any, device: torch.device) -> Any:
     return targets.to(device, non_blocking=True)
 
 
+def packed_loss(pred: Tensor, packed: PackedTargets) -> Tensor:
+    """Return `jagged_giou_loss` of targets that were never padded."""
+    return jagged_giou_loss(pred, packed.values, packed.offsets)
+
+
 APPROACHES = [
-    Approach("per-sample loop", list, lambda _: pytorch_losses.looped_loss, (28.8, 119, 938)),
-    Approach("concatenation", list, lambda _: pytorch_losses.concatenated_loss, (52.2, 119, 25.4)),
-    Approach("padding", pad, lambda _: pytorch_losses.padded_loss, (5.71, 132, 1.84)),
+    Approach("per-sample loop", list, lambda _: losses.looped_loss, (28.8, 119, 938)),
+    Approach("concatenation", list, lambda _: losses.concatenated_loss, (52.2, 119, 25.4)),
+    Approach("padding", pad, lambda _: padded_loss, (5.71, 132, 1.84)),
     Approach(
         "article's kernel",
         pad,
-        lambda device: peers.article_loss(device, skip=False),
+        lambda device: losses.article_loss(device, skip=False),
         (5.69, 133, 0.629),
         has_gradient=False,
     ),
     Approach(
-        "article's kernel, conditional", pad, peers.article_loss, (5.70, 132, 0.623), has_gradient=False
+        "article's kernel, conditional", pad, losses.article_loss, (5.70, 132, 0.623), has_gradient=False
     ),
-    Approach("Triton", pad, peers.triton_loss),
-    Approach("torch.compile of padding", pad, lambda _: peers.compiled(pytorch_losses.padded_loss)),
-    Approach("Lensbox, padded", pad, peers.lensbox_padded_loss),
-    Approach("Lensbox, jagged", PackedTargets.pack, peers.lensbox_packed_loss),
+    Approach("Triton", pad, losses.triton_loss),
+    Approach("torch.compile of padding", pad, lambda _: compiled(padded_loss)),
+    Approach("Lensbox, padded", pad, ours(masked_giou_loss)),
+    Approach("Lensbox, jagged", PackedTargets.pack, ours(packed_loss)),
 ]

@@ -1,26 +1,27 @@
-"""`lensbox bench serve`: services as processes, loads by wrk, the check of answers, a short run."""
+"""`lensbox bench serve`: loads by wrk, the check of answers, a short run."""
 
 import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
 from lensbox.bench.measure import WrongAnswerError
 from lensbox.bench.serve.benchmark import photo_of, require_same
-from lensbox.bench.serve.services import Body, running
+from lensbox.bench.serve.services import Peer, running
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 from lensbox.runtime import load_artifact
+from lensbox.runtime.detect.detection import detections_to_json
 
 needs_wrk = pytest.mark.skipif(
     shutil.which("wrk") is None and "LENSBOX_REQUIRE_WRK" not in os.environ,
     reason="there is no wrk (apt: wrk)",
 )
 
-# GET / answers 200 after much text on stderr. POST /even answers the second, the fourth request with 503.
+# GET / answers 200 after much text on stderr. POST answers every second request with 503.
 SERVICE = """
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -32,7 +33,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         Handler.count += 1
         good = (body, self.headers["Content-Type"]) == (b"an image", "image/jpeg")
-        self.answer(200 if good and (self.path == "/all" or Handler.count % 2) else 503)
+        self.answer(200 if good and Handler.count % 2 else 503)
     def answer(self, status):
         self.send_response(status)
         self.send_header("Content-Length", "0")
@@ -46,33 +47,28 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 
 @needs_wrk
 def test_a_load_counts_answers_and_cpu_time(tmp_path: Path) -> None:
-    body = Body(tmp_path / "body", "image/jpeg")
-    body.file.write_bytes(b"an image")
-    with running([sys.executable, "-c", SERVICE], "/") as service:
-        load = service.load("/all", body, connections=3, seconds=1)
-        assert load.failed == 0
-        assert load.rate > 0
-        assert 0 < load.p50 <= load.p99 < 60
-        assert 0 < load.cpu < 1
-        half = service.load("/even", body, connections=3, seconds=1)
-    assert half.failed == pytest.approx(half.rate, rel=0.5, abs=5)
+    (tmp_path / "body").write_bytes(b"an image")
+    command = [sys.executable, "-c", SERVICE]
+    with running(Peer("half", command, "/", "/detect", tmp_path / "body", "image/jpeg")) as service:
+        load = service.load(connections=3, seconds=1)
+    assert load.rate > 0
+    assert load.failed == pytest.approx(load.rate, rel=0.5, abs=5)
+    assert 0 < load.p50 <= load.p99 < 60
+    assert 0 < load.cpu < 1
 
 
 def test_other_boxes_than_the_artifacts_are_caught(artifact_path: Path) -> None:
     artifact = load_artifact(artifact_path, "cpu")
     photo = photo_of(artifact)
-    found = artifact.detect_image(artifact.read_photo(photo))
-    clear = found.scores > artifact.metadata.score_threshold + 0.2
-    assert bool(clear.any())
-    require_same("peer", found.boxes.flip(0) + 0.5, found.scores.flip(0), artifact, photo)
-    with pytest.raises(WrongAnswerError, match="peer and the artifact in process disagree about a box"):
-        require_same("peer", found.boxes[~clear], found.scores[~clear], artifact, photo)
-    more = (
-        torch.cat([found.boxes, torch.tensor([[1.0, 2.0, 3.0, 4.0]])]),
-        torch.cat([found.scores, torch.ones(1)]),
-    )
-    with pytest.raises(WrongAnswerError, match=r"about a box at \(1, 2, 3, 4\)"):
-        require_same("peer", *more, artifact, photo)
+    rows: list[Any] = detections_to_json(artifact.detect_image(artifact.read_photo(photo)), ())
+    unclear = [row for row in rows if row["score"] <= artifact.metadata.score_threshold + 0.2]
+    assert len(unclear) < len(rows)
+    near = [row | {"box": [edge + 0.5 for edge in row["box"]]} for row in reversed(rows)]
+    require_same("peer", {"detections": near}, artifact, photo)
+    more = [*rows, {"box": [1.0, 2.0, 3.0, 4.0], "score": 1.0}]
+    for wrong, where in ((unclear, "about a box"), (more, r"about a box at \(1, 2, 3, 4\)")):
+        with pytest.raises(WrongAnswerError, match=f"peer and the artifact in process disagree {where}"):
+            require_same("peer", {"detections": wrong}, artifact, photo)
 
 
 @needs_wrk
@@ -84,9 +80,7 @@ def test_a_short_run_prints_a_table_for_each_number(
     one, two = capsys.readouterr().out.split("### ")[1:]
     assert one.startswith("1 connection, JPEG of 512 x 512, ")
     assert two.startswith("2 connections, ")
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in (one + two).splitlines() if "|" in line
-    ]
-    services = [line for line in lines if line[0] in ("lensbox", "in process")]
-    assert [line[0] for line in services] == ["lensbox", "in process", "lensbox"]
-    assert [line[-1] for line in services] == ["0", "0", "0"]
+    lines = [line.split("|")[1:-1] for line in (one + two).splitlines() if "|" in line]
+    cells = [(line[0].strip(), line[-1].strip()) for line in lines]
+    served = [line for line in cells if line[0] in ("lensbox", "in process")]
+    assert served == [("lensbox", "0"), ("in process", "0"), ("lensbox", "0")]

@@ -1,4 +1,4 @@
-"""Build the article's kernel (csrc/article_kernel.cu) on first use, as torch.ops.lensbox_bench.
+"""Build the article's kernel (article_kernel.cu) on first use, as torch.ops.lensbox_bench.
 
 The build needs ninja, nvcc and a C++ compiler. torch's extension cache keeps it.
 """
@@ -12,7 +12,7 @@ import torch
 
 from lensbox.bench.measure import UnavailableError
 
-SOURCE = Path(__file__).parents[1] / "csrc" / "article_kernel.cu"
+SOURCE = Path(__file__).with_suffix(".cu")
 # Torch looks for the CUDA runtime beside the nvcc on the PATH, in vain where that is a script elsewhere.
 USUAL_CUDA_LIBRARIES = "/usr/local/cuda/lib64"
 
