@@ -2,33 +2,23 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from lensbox.serve.engine.jobs import Job
 
 
-class Promise(Protocol):
-    """The methods of a `Future` that a queue and an engine call."""
-
-    def cancelled(self) -> bool: ...
-
-    def set_running_or_notify_cancel(self) -> bool: ...
-
-    def set_result(self, result: Any, /) -> None: ...
-
-    def set_exception(self, exception: BaseException, /) -> None: ...
-
-
 @dataclass(eq=False, slots=True)
 class Entry:
-    """A queued job with its future and deadline; times are of `time.monotonic`.
+    """A queued job with its deadline; times are of `time.monotonic`.
 
+    future: a `Future`, or what has its methods `cancelled`, `set_running_or_notify_cancel`, `set_result` and
+    `set_exception`: a `_Part`, or a `Reply` of an engine process.
     part: number of the part of a large job, see `entries_of`; None for a whole job. nbytes: of the job; all
     bytes of a large job belong to its last part.
     """
 
     job: Job[Any]
-    future: Promise
+    future: Any
     deadline: float
     queued: float = field(default_factory=time.monotonic)
     part: int | None = None
@@ -39,14 +29,15 @@ class Entry:
 
     def is_given_up(self, now: float) -> bool:
         """Return whether the job is cancelled or late. now: of `time.monotonic`."""
-        return self.future.cancelled() or self.deadline < now
+        return bool(self.future.cancelled()) or self.deadline < now
 
     def begins(self) -> bool:
         """Mark the job as running. Return False if it is cancelled."""
-        return self.future.set_running_or_notify_cancel()
+        begins: bool = self.future.set_running_or_notify_cancel()
+        return begins
 
 
-def entries_of(job: Job[Any], future: Promise, deadline: float, queued: float, largest: int) -> "list[Entry]":
+def entries_of(job: Job[Any], future: Any, deadline: float, queued: float, largest: int) -> "list[Entry]":
     """Return one entry, or one for each part of a job with more than `largest` images."""
     if job.images <= largest and not job.is_joined:
         return [Entry(job, future, deadline, queued)]
@@ -62,7 +53,7 @@ def entries_of(job: Job[Any], future: Promise, deadline: float, queued: float, l
 class _Whole:
     """The results of the parts of a large job, which can be cancelled until its last part is computed."""
 
-    def __init__(self, job: Job[Any], future: Promise, parts: int) -> None:
+    def __init__(self, job: Job[Any], future: Any, parts: int) -> None:
         self.job = job
         self.future = future
         self.results: list[Any] = [None] * parts

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from enum import IntEnum
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +20,7 @@ from lensbox.runtime import Artifact
 from lensbox.runtime.device import largest_batch
 from lensbox.serve.engine.batches import Batches
 from lensbox.serve.engine.engines import Engine
-from lensbox.serve.engine.entries import Promise, entries_of
+from lensbox.serve.engine.entries import entries_of
 from lensbox.serve.engine.job_queue import JobQueue, Source
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
@@ -35,17 +34,8 @@ Result = TypeVar("Result")
 _SHUTTING_DOWN = "the service is shutting down"
 
 
-class State(IntEnum):
-    """The state of an instance. It only moves forward."""
-
-    LOADING = 0
-    READY = 1
-    STOPPED = 2
-    FAILED = 3
-
-
 class Instance(Engine):
-    """The thread, its queue and its state.
+    """The thread and its queue.
 
     load: called once, in the thread; returns the artifact, warmed up, or raises. settings: limits of the
         queue and of batches.
@@ -68,8 +58,7 @@ class Instance(Engine):
         self.batches = Batches(self._queue, metrics, self._call, self._check_model)
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
-        self._state = State.LOADING
-        self._state_lock = threading.Lock()
+        self._is_stopped = False
         self._failure = ""
         self._call_limit = math.inf  # seconds
         self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
@@ -89,14 +78,9 @@ class Instance(Engine):
 
     def stop(self, timeout: float) -> bool:
         """Refuse new jobs, finish queued jobs, end the thread; return False after `timeout` seconds."""
-        self._advance(State.STOPPED)
+        self._is_stopped = True
         self._queue.close(_SHUTTING_DOWN)
         return self.join(timeout)
-
-    @property
-    def state(self) -> State:
-        """The current state."""
-        return self._state
 
     @property
     def failure(self) -> str:
@@ -118,7 +102,7 @@ class Instance(Engine):
     @property
     def lost(self) -> str:
         """The reason if only a restart of this process can help; "" otherwise."""
-        if self._state is State.FAILED and self._artifact is not None:
+        if self._failure and self._artifact is not None:
             return self._unusable
         return self.stuck
 
@@ -157,11 +141,11 @@ class Instance(Engine):
 
     def ready_artifact(self) -> Artifact:
         """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""
-        if self._state is State.FAILED:
+        if self._failure:
             raise NotReadyError(self._unusable)
-        if self._state is State.STOPPED:
+        if self._is_stopped:
             raise NotReadyError(_SHUTTING_DOWN)
-        if self._state is State.LOADING or self._artifact is None:
+        if self._artifact is None:
             raise NotReadyError("the model is still loading")
         if stuck := self.stuck:
             raise NotReadyError(stuck)
@@ -179,7 +163,7 @@ class Instance(Engine):
         self._queue.wake()
         return future
 
-    def enqueue(self, job: Job[Any], future: Promise, deadline: float, asked: float) -> None:
+    def enqueue(self, job: Job[Any], future: Any, deadline: float, asked: float) -> None:
         """Queue a job as `submit` does, without waking the thread. asked: time of the request."""
         self.ready_artifact()
         self._check_time(deadline, job.images)
@@ -200,17 +184,17 @@ class Instance(Engine):
     def _start_up(self) -> Artifact | None:
         begun = time.monotonic()
         try:
-            self._artifact = self._load()
+            artifact = self._load()
         except Exception as error:
             self._fail(str(error) or type(error).__name__)
             self._on_started(error)
             return None
-        self._artifact.on_letterbox = self.batches.letterbox.append
-        self.batches.largest = self._settings.max_batch or largest_batch(self._artifact.device)
+        artifact.on_letterbox = self.batches.letterbox.append
+        self.batches.largest = self._settings.max_batch or largest_batch(artifact.device)
         self._call_limit = self._settings.call_limit(time.monotonic() - begun)
-        self._advance(State.READY)
+        self._artifact = artifact  # from now on the engine is ready
         self._on_started(None)
-        return self._artifact
+        return artifact
 
     def _check_time(self, deadline: float, images: int) -> None:
         """Raise OverloadError if a job of `images` images would wait for more than half of its time.
@@ -245,7 +229,7 @@ class Instance(Engine):
         TorchScript wraps such errors, so the exception's type does not show them. `/readyz` and `/livez` then
         answer 503, so that an orchestrator restarts the process.
         """
-        if self._state is State.FAILED:
+        if self._failure:
             return False
         try:
             with self._call():
@@ -264,9 +248,4 @@ class Instance(Engine):
     def _fail(self, reason: str) -> None:
         """Take the model out of use, and fail all queued jobs."""
         self._failure = reason
-        self._advance(State.FAILED)
         self._queue.fail(self._unusable)
-
-    def _advance(self, state: State) -> None:
-        with self._state_lock:
-            self._state = max(self._state, state)  # `stop` may come before the model is ready

@@ -18,8 +18,7 @@ from lensbox.serve.http.answers import no_endpoint
 from lensbox.serve.http.api_keys import Keys, read_keys
 from lensbox.serve.http.connections import Connections
 from lensbox.serve.http.edge import Edge
-from lensbox.serve.http.openapi import describe
-from lensbox.serve.http.paths import ENDPOINTS, PAGES
+from lensbox.serve.http.paths import ENDPOINTS, PAGES, describe
 from lensbox.serve.http.service import Service
 from lensbox.serve.loading import load_model
 from lensbox.serve.models.served import Models, Served

@@ -215,8 +215,10 @@ class Arena:
                     return begin
         return None
 
-    def free(self, offset: int) -> None:
-        """Free the block at an offset. Raise KeyError if no block begins there."""
+    def free(self, offset: int | None) -> None:
+        """Free the block at an offset; None for no block. Raise KeyError if no block begins there."""
+        if offset is None:
+            return
         with self._lock:
             gaps = sorted([*self._free, (offset, self._taken.pop(offset))])
             self._free = gaps[:1]

@@ -118,7 +118,7 @@ class RemoteEngine(Engine):
                 self._pending[number] = future, offset
                 self._sent += 1
         if link is None:
-            self._free(offset)
+            self._arena.free(offset)
             raise NotReadyError(self._why_not())
 
         def tell_cancelled(done: "Future[Result]") -> None:
@@ -170,10 +170,6 @@ class RemoteEngine(Engine):
             blocks.append((begin, buffer.nbytes))
             begin += aligned(buffer.nbytes)
         return offset, blocks
-
-    def _free(self, offset: int | None) -> None:
-        if offset is not None:
-            self._arena.free(offset)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -227,7 +223,7 @@ class RemoteEngine(Engine):
             _log.error("an engine has sent the result of an unknown job")
             return
         future, offset = pending
-        self._free(offset)
+        self._arena.free(offset)
         if jobs == 1:
             self._wait.end()
         _settle(future, result, error)
@@ -239,7 +235,7 @@ class RemoteEngine(Engine):
         if lost and not self._stopped.is_set():
             _log.warning("%d requests failed because their engine ended", len(lost))
         for future, offset in lost.values():
-            self._free(offset)
+            self._arena.free(offset)
             error = NotReadyError(f"the engine on {self._address.device} has ended; try again later")
             _settle(future, None, error)
 

@@ -27,7 +27,7 @@ from lensbox.runtime.detect.self_test import SelfTestReport
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
-from lensbox.serve.engine.instance import Instance, State
+from lensbox.serve.engine.instance import Instance
 from lensbox.serve.http.app import create_app
 from lensbox.serve.settings import Settings
 
@@ -163,7 +163,7 @@ def make(fake: Any) -> Iterator[Make]:
     def make(**settings: Any) -> Instance:
         instance = Instance(lambda: fake, Settings(Path("unused"), **settings), lambda _: None)
         instance.start()
-        wait_until(lambda: instance.state is State.READY)
+        wait_until(lambda: not instance.missing)
         made.append(instance)
         return instance
 

@@ -13,7 +13,7 @@ from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.engine.instance import Instance, State
+from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob, DetectJob
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.settings import Settings
@@ -47,7 +47,7 @@ def test_a_bad_image_does_not_fail_its_batch(make: Make, fake: Any, begin: Begin
     with pytest.raises(ValueError, match="a bad image"):
         bad.result(PATIENCE)
     assert good.result(PATIENCE).scores.tolist() == other.result(PATIENCE).scores.tolist() == [0.5]
-    assert instance.state is State.READY
+    assert not instance.missing
 
 
 class _Decoder:
@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_decoded_fails_alone(
         bad.result(PATIENCE)
     assert [one.scores.tolist() for one in results(good, other)] == [[0.5]] * 2
     assert decoder.batches == [[1, 9, 3], [1], [9], [3]]
-    assert instance.state is State.READY
+    assert not instance.missing
 
 
 def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: Begin) -> None:

@@ -11,7 +11,7 @@ from engine_jobs import ANSWER, LOSS, Begin, Make, large_job, photo_job, results
 from services import Start, problem_of
 from waiting import PATIENCE, wait_until
 
-from lensbox.serve.engine.instance import Instance, State
+from lensbox.serve.engine.instance import Instance
 from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 from lensbox.serve.settings import Settings
 
@@ -56,7 +56,7 @@ def test_stop_while_loading_ends_after_the_load(fake: Any) -> None:
     assert not instance.stop(0.01)
     loading.set()
     assert started.wait(PATIENCE)
-    assert instance.state is State.STOPPED
+    assert instance.missing == ["the service is shutting down"]
 
 
 def test_fails_queued_and_new_jobs_once_the_self_test_fails(make: Make, fake: Any, begin: Begin) -> None:
@@ -71,7 +71,7 @@ def test_fails_queued_and_new_jobs_once_the_self_test_fails(make: Make, fake: An
     for future in waiting:
         with pytest.raises(NotReadyError, match=r"self-test fails .*\(boxes differ\); restart the service"):
             future.result(PATIENCE)
-    assert (instance.state, len(fake.calls)) == (State.FAILED, 1)
+    assert (bool(instance.failure), len(fake.calls)) == (True, 1)
     with pytest.raises(NotReadyError, match="restart the service"):
         instance.submit(LOSS)
 

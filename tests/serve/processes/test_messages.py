@@ -53,14 +53,11 @@ def test_photographs_round_trip(interleaved: bool) -> None:
     assert not job.photo.pixels.any()  # shares the memory
 
 
-@pytest.mark.parametrize("file", [b"content", bytearray(b"content")])
-def test_files_round_trip(file: bytes | bytearray) -> None:
-    job = _round_trip(CodedJob(CodedPhoto("", memoryview(file), 6, 8, 4), None, 0.5))
-    assert bytes(job.photo.file.numpy()) == file
-    assert job == CodedJob(CodedPhoto("", job.photo.file, 6, 8, 4), None, 0.5)
-
-
 def test_other_jobs_round_trip() -> None:
+    for file in (b"content", bytearray(b"content")):
+        coded = _round_trip(CodedJob(CodedPhoto("", memoryview(file), 6, 8, 4), None, 0.5))
+        assert bytes(coded.photo.file.numpy()) == file
+        assert coded == CodedJob(CodedPhoto("", coded.photo.file, 6, 8, 4), None, 0.5)
     canvases = torch.randint(0, 256, [6, 1, 4, 4], dtype=torch.uint8)
     for part in (canvases, canvases[1::2]):
         assert torch.equal(_round_trip(CanvasJob(part, None, 0.5)).canvases, part)
