@@ -103,13 +103,17 @@ def read_loss_request(body: Body, max_boxes: int) -> LossRequest:
     if is_nested != targets_are_nested:
         forms = "images and boxes" if is_nested else "boxes and images"
         raise _invalid(f"predictions and targets must be lists of boxes, or lists of images, got {forms}")
-    _check_images(predictions, targets)
+    if len(predictions) != len(targets):
+        counts = f"{len(predictions)} and {len(targets)}"
+        raise _invalid(f"predictions and targets must have the same number of images, got {counts}")
+    for index, (have, need) in enumerate(zip(predictions, targets, strict=True)):
+        if len(need) > len(have):
+            rule = f"must have at most as many boxes as its predictions, which are {len(have)}"
+            raise _invalid(f"targets of image {index} {rule}, got {len(need)}")
     sizes = tuple(map(len, predictions))
-    slots = len(sizes) * max(1, *sizes)
-    if slots > max_boxes:
-        raise _too_many(
-            f"predictions must have at most {max_boxes} boxes, padded to the largest image", slots
-        )
+    if (slots := len(sizes) * max(1, *sizes)) > max_boxes:
+        rule = f"predictions must have at most {max_boxes} boxes, padded to the largest image"
+        raise _too_many(rule, slots)
     ours, theirs = (_padded(images, max(sizes)) for images in (predictions, targets))
     if is_nested:
         return LossRequest(ours, theirs, sizes, question.gradient)
@@ -128,17 +132,6 @@ def _images(given: Any, name: str) -> tuple[list[list[_Box]], bool]:
             if len(box) != 4:
                 raise _invalid(f"{place}: a box has 4 numbers, got {len(box)}")
     return images, is_nested
-
-
-def _check_images(predictions: list[Any], targets: list[Any]) -> None:
-    """Raise ApiError (422) unless each target has its prediction."""
-    if len(predictions) != len(targets):
-        counts = f"{len(predictions)} and {len(targets)}"
-        raise _invalid(f"predictions and targets must have the same number of images, got {counts}")
-    for index, (have, need) in enumerate(zip(predictions, targets, strict=True)):
-        if len(need) > len(have):
-            rule = f"must have at most as many boxes as its predictions, which are {len(have)}"
-            raise _invalid(f"targets of image {index} {rule}, got {len(need)}")
 
 
 def _padded(images: list[list[_Box]], length: int) -> Tensor:

@@ -16,14 +16,7 @@ from lensbox.serve.models.control import Order, Report, Result, Row
 from lensbox.serve.models.files import Catalogue, Content, read_content, stamp_of
 from lensbox.serve.processes.group import Group, Plan
 from lensbox.serve.processes.lifecycle import Child
-from lensbox.serve.processes.state import (
-    LOADING,
-    UNLOADED,
-    EngineStartError,
-    Followers,
-    ServedModel,
-    Steps,
-)
+from lensbox.serve.processes.state import LOADING, UNLOADED, EngineStartError, Followers, ServedModel, Steps
 
 _log = logging.getLogger(__name__)
 
@@ -171,8 +164,6 @@ class Repository:
         for model in self._models.values():
             rows += model.index(self._catalogue.versions(model.key))
         return rows
-
-    # --- swaps ---
 
     def _swap(
         self,
