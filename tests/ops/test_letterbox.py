@@ -3,6 +3,7 @@
 What it owes as every op does is in test_every_op.py.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,7 +76,9 @@ def test_corners_are_like_pillow(device: torch.device, case: Case) -> None:
     assert_like_pillow(case, interleaved(image), device)
 
 
-@pytest.mark.parametrize("group", range(6))
+@pytest.mark.parametrize(
+    "group", [0, 1, *(pytest.param(more, marks=pytest.mark.exhaustive) for more in range(2, 6))]
+)
 def test_sizes_are_like_pillow(device: torch.device, group: int) -> None:
     for case in random_cases(40, seed=group):
         image = case.image()
@@ -99,17 +102,14 @@ def test_gray_levels_of_all_colours(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
-@pytest.mark.parametrize("components", [1, 3, 4])
-@pytest.mark.parametrize("channels", [1, 3])
-def test_any_strides(
-    device: torch.device, layout: Callable[[Tensor], Tensor], components: int, channels: int
-) -> None:
+def test_any_strides(device: torch.device, layout: Callable[[Tensor], Tensor]) -> None:
     sizes = [(1, 1), (1, 90), (90, 1), (3, 2), (37, 70), (150, 67), (64, 64), (260, 31), (35, 900)]
-    for height, width in sizes:
-        image = layout(random_image(components, height, width).to(device))
+    for components, channels, size in itertools.product([1, 3, 4], [1, 3], sizes):
+        image = layout(random_image(components, *size).to(device))
         canvas = (33, 47, channels, 9)
         expected = pillow_letterbox(image.cpu().contiguous(), *canvas)
-        assert torch.equal(letterbox([image], *canvas).canvases[0].cpu(), expected), (height, width)
+        found = letterbox([image], *canvas).canvases[0]
+        assert torch.equal(found.cpu(), expected), (components, channels, size)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -278,8 +278,11 @@ def test_lines_of_any_alignment_that_end_with_their_memory(
     assert_like_cpu(images, 7, 11, channels)
 
 
+four_layouts = pytest.mark.parametrize("layout", [planar, interleaved, transposed, interleaved_transposed])
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("layout", [planar, interleaved, transposed, interleaved_transposed])
+@four_layouts
 @pytest.mark.parametrize("channels", [1, 3])
 def test_canvases_around_the_width_of_a_tile(layout: Callable[[Tensor], Tensor], channels: int) -> None:
     for width in (15, 16, 17, 31, 33, 127, 128, 129, 255, 257, 400):
@@ -289,7 +292,7 @@ def test_canvases_around_the_width_of_a_tile(layout: Callable[[Tensor], Tensor],
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("layout", [planar, interleaved, transposed, interleaved_transposed])
+@four_layouts
 @pytest.mark.parametrize("size", [(3, 30_000), (30_000, 3), (1, 400_000), (2000, 1500)], ids=str)
 @pytest.mark.parametrize("canvas", [(1, 1), (2, 3), (9, 9)], ids=str)
 def test_windows_of_any_width(

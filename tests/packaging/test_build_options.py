@@ -1,13 +1,12 @@
 """Build settings of CMake and torch; the build is configured, not compiled."""
 
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import torch
 from built_runner import REPOSITORY, path_with_build_tools
+from programs import run
 
 pytestmark = pytest.mark.exhaustive
 
@@ -19,11 +18,9 @@ _KERNELS = ("-DLENSBOX_KERNELS=alone", "-DLENSBOX_CUDA=ON")
 
 def configure(build: Path, *options: str, succeeds: bool = True, **variables: str) -> str:
     """Configure the build and return the build commands, or CMake's message if it must fail."""
-    environment = {key: value for key, value in os.environ.items() if key != "TORCH_CUDA_ARCH_LIST"}
-    environment |= {"PATH": f"{path_with_build_tools()}:/usr/local/cuda/bin", **variables}
-    command = ["cmake", "-S", str(REPOSITORY), "-B", str(build), "-G", "Ninja", *options]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode == 0) == succeeds, done.stdout + done.stderr
+    environment = {"PATH": f"{path_with_build_tools()}:/usr/local/cuda/bin", "TORCH_CUDA_ARCH_LIST": ""}
+    command = ["cmake", "-S", REPOSITORY, "-B", build, "-G", "Ninja", *options]
+    done = run(*command, env=environment | variables, code=0 if succeeds else 1)
     return done.stdout + ((build / "build.ninja").read_text() if succeeds else done.stderr)
 
 
