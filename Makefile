@@ -28,6 +28,8 @@ BIN := $(VENV)/bin
 # what it compiled, which some containers forbid: each process would compile torch and its compiler anew, for 4 to 12 s.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/pip --disable-pip-version-check install --no-compile
+# Ninja would look for the job server of `make -j`, which only recipes that call make get, and say that it is broken.
+BUILD := MAKEFLAGS= $(BIN)/cmake --build
 TORCHES ?= 2.13.0
 CUDA ?= AUTO
 WHEEL := build/wheel
@@ -84,7 +86,7 @@ browser: $(BIN)/.test
 
 ops: $(BIN)/.ops
 runner: $(BIN)/.ops $(RUNNER)
-	$(BIN)/cmake --build build/runner
+	$(BUILD) build/runner
 artifact: $(ARTIFACT)
 
 # --- virtual environment and op library ------------------------------------------------------------------------
@@ -144,7 +146,7 @@ $(RUNNER): $(BIN)/.torch $(call sources,cpp_runtime) $(call builds,cpp_runtime) 
 	@echo "== Building the C++ runner (about a minute)"
 	$(BIN)/cmake -S cpp_runtime -B build/runner -G Ninja -DCMAKE_BUILD_TYPE=Release $(RUNNER_OPTIONS) \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
-	$(BIN)/cmake --build build/runner --target lensbox_runner
+	$(BUILD) build/runner --target lensbox_runner
 	@touch $@
 
 # --- artifact ----------------------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ cuda-check: $(BIN)/.tools
 	$(BIN)/cmake -S . -B build/cuda-check -G Ninja -DLENSBOX_CUDA_COMPILE_CHECK=ON -DLENSBOX_WARNINGS_AS_ERRORS=ON \
 	  -DCMAKE_CUDA_ARCHITECTURES="$(CUDA_ARCHITECTURES)" -DPython_EXECUTABLE=$(abspath $(BIN)/python) \
 	  -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
-	$(BIN)/cmake --build build/cuda-check
+	$(BUILD) build/cuda-check
 	@echo "Every CUDA source compiles for $(CUDA_ARCHITECTURES)"
 
 # --- wheel -------------------------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ sanitize: sanitize-ops sanitize-runtime
 sanitize-ops: $(BIN)/.test
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF -DCMAKE_UNITY_BUILD=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
-	$(BIN)/cmake --build build/sanitize
+	$(BUILD) build/sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 LENSBOX_OPS_LIBRARY=build/sanitize/ops/liblensbox_ops.so \
 	  $(BIN)/pytest -n auto tests/ops --deselect tests/ops/test_loader.py -q -s -m "not exhaustive" \
@@ -227,7 +229,7 @@ sanitize-runtime: $(BIN)/.tools | $(SYSTEM_HEADERS)
 	$(BIN)/cmake -S cpp_runtime -B build/sanitize-runtime -G Ninja -DLENSBOX_SANITIZE=ON -DCMAKE_BUILD_TYPE=None \
 	  $(RUNNER_OPTIONS) -DLENSBOX_RUNTIME_TESTS=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
-	$(BIN)/cmake --build build/sanitize-runtime --target lensbox_runtime_tests
+	$(BUILD) build/sanitize-runtime --target lensbox_runtime_tests
 	$(BIN)/ctest --test-dir build/sanitize-runtime --output-on-failure
 
 clean:
