@@ -52,8 +52,14 @@ def decode_jpeg(
     if mode not in ("gray", "rgb"):
         raise ValueError(f"mode must be 'gray' or 'rgb', got {mode!r}")
     device = torch.device(device)
-    contents = [_content(file, index) for index, file in enumerate(files)]
     jpeg = torch.ops.lensbox_jpeg
+    # torch takes no lone surrogates. No file has an empty path.
+    paths = [str(file) if isinstance(file, (str, Path)) and str(file).isprintable() else "" for file in files]
+    read = jpeg.read_files(paths)  # in one call without the GIL
+    contents = [
+        found if found.numel() else _content(file, index)
+        for index, (file, found) in enumerate(zip(files, read, strict=True))
+    ]
     images: list[Tensor] = []
     if device.type == "cuda" and not jpeg.decoder_fault(device):
         decode = jpeg.decode_luma if mode == "gray" else jpeg.decode_rgb
