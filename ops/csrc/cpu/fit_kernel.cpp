@@ -10,6 +10,7 @@
 #include "filters.h"
 #include "image_rows.h"
 #include "launchers.h"
+#include "vectors.h"
 
 namespace lensbox {
 
@@ -180,26 +181,81 @@ std::vector<int32_t> nearest_pixels(int32_t input, int64_t whole, const Shown& s
   return pixels;
 }
 
+#ifdef __x86_64__
+[[gnu::always_inline]] inline int32_t word_at(const uint8_t* bytes) {
+  int32_t word;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
+
+// Load four pixels at these places, 4 bytes each, and put their bytes into the order of colours.
+[[LENSBOX_AVX2, gnu::always_inline]] inline __m128i colours_of_four(const uint8_t* row,
+                                                                    const int32_t* places) {
+  const __m128i pixels = _mm_setr_epi32(word_at(row + places[0]), word_at(row + places[1]),
+                                        word_at(row + places[2]), word_at(row + places[3]));
+  return _mm_shuffle_epi8(pixels, _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+}
+
+// Write three planes, which lie `step` bytes apart, in groups of 16 pixels. Return the number of pixels.
+// `next` is the row that follows, which memory prefetches meanwhile.
+[[LENSBOX_AVX2]] int64_t take_colours_avx2(const uint8_t* row, const uint8_t* next, const int32_t* places,
+                                           int64_t count, uint8_t* to, int64_t step) {
+  int64_t x = 0;
+  for (; x + 16 <= count; x += 16) {
+    for (int i = 0; i < 16; i += 4) {
+      _mm_prefetch(reinterpret_cast<const char*>(next + places[x + i]), _MM_HINT_T0);
+    }
+    const __m128i a = colours_of_four(row, places + x), b = colours_of_four(row, places + x + 4);
+    const __m128i c = colours_of_four(row, places + x + 8), d = colours_of_four(row, places + x + 12);
+    const __m128i left = _mm_unpacklo_epi32(a, b), right = _mm_unpacklo_epi32(c, d);
+    const __m128i blue = _mm_unpacklo_epi64(_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + x), _mm_unpacklo_epi64(left, right));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + step + x), _mm_unpackhi_epi64(left, right));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 2 * step + x), blue);
+  }
+  return x;
+}
+#endif
+
 // Write to canvas `index` the pixels that kNearest takes.
 void take_nearest(const ImageView& image, const Fit& fit, const Shown& columns, const Shown& rows,
                   const Canvases& out, int64_t index) {
   const std::vector<int32_t> across = nearest_pixels(image.width, fit.width, columns);
   const std::vector<int32_t> down = nearest_pixels(image.height, fit.height, rows);
-  const int64_t green = image.channel_stride, blue = 2 * green;
+  const int64_t green = image.channel_stride, blue = 2 * green, count = columns.count;
   const int64_t step = (out.is_bgr ? -1 : 1) * int64_t{out.height} * out.width;
-  for (int64_t y = 0; y < rows.count; ++y) {
+  const int32_t planes = image.channels == 1 ? 1 : out.channels;
+  // A fourth byte follows each pixel of a row but the last one.
+  std::vector<int32_t> places;
+  if (planes == 3 && ImageRows::holds_colours(image)) {
+    for (size_t x = 0; x < across.size() && across[x] < image.width - 1; ++x) {
+      places.push_back(across[x] * static_cast<int32_t>(image.column_stride));
+    }
+  }
+  uint8_t* to = plane(out, index, 0) + rows.offset * out.width + columns.offset;
+  for (int64_t y = 0; y < rows.count; ++y, to += out.width) {
+    if (y > 0 && down[y] == down[y - 1]) {
+      for (int32_t channel = 0; channel < planes; ++channel) {
+        std::memcpy(to + channel * step, to + channel * step - out.width, count);
+      }
+      continue;
+    }
     const uint8_t* const from = image.data + down[y] * image.row_stride;
-    uint8_t* const to = plane(out, index, 0) + (rows.offset + y) * out.width + columns.offset;
-    for (int64_t x = 0; x < columns.count; ++x) {
+    int64_t x = 0;
+#ifdef __x86_64__
+    if (widest_vectors() != Vectors::kBaseline) {
+      x = take_colours_avx2(from, image.data + down[std::min(y + 1, rows.count - 1)] * image.row_stride,
+                            places.data(), std::ssize(places), to, step);
+    }
+#endif
+    for (; x < count; ++x) {
       const uint8_t* const pixel = from + across[x] * image.column_stride;
-      if (image.channels == 1) {
-        to[x] = pixel[0];
-      } else if (out.channels == 1) {
-        to[x] = luma(pixel[0], pixel[green], pixel[blue]);
-      } else {
+      if (planes == 3) {
         to[x] = pixel[0];
         to[x + step] = pixel[green];
         to[x + 2 * step] = pixel[blue];
+      } else {
+        to[x] = image.channels == 1 ? pixel[0] : luma(pixel[0], pixel[green], pixel[blue]);
       }
     }
   }
