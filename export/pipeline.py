@@ -19,6 +19,7 @@ from lensbox.export.verify.precision import describe_change, measure_precision
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.verify.verifier import Comparison, verify
 from lensbox.model import Detector, weights_sha256
+from lensbox.model.numbers import Numbers
 from lensbox.model.protocol_check import named
 from lensbox.runtime.file.metadata import (
     FORMAT_VERSION,
@@ -153,7 +154,7 @@ def _metadata(plan: Plan, built: Built, precision: Precision | None) -> Artifact
             "image": {"dtype": "uint8", "shape": ["C", "H", "W"], "channels": [1, 3, 4]},
         },
         output=describe_outputs(detector),
-        canvas=Canvas(specification.height, specification.width, specification.channels, specification.fill),
+        canvas=Canvas.of(specification),
         reading=Reading(specification.orientation, specification.jpeg_oversampling),
         defaults=Thresholds(*plan.thresholds),
         ops=built.ops,
@@ -172,7 +173,8 @@ def describe_outputs(detector: Detector) -> dict[str, Any]:
     specification = detector.specification
     with torch.no_grad():
         canvases = [torch.zeros(batch, *specification.canvas_shape, dtype=torch.uint8) for batch in (1, 2)]
-        single, double = (named(detector.detect(batch, 0.0, 0.5)) for batch in canvases)
+        numbers = Numbers(specification)
+        single, double = (named(detector.detect(numbers(batch), 0.0, 0.5)) for batch in canvases)
     slots = single["boxes"].shape[1]
     shape = ["B", slots if double["boxes"].shape[1] == slots else "K"]
     outputs: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from lensbox.model.specification import DetectorSpec
 class Detector(Protocol):
     """A `torch.nn.Module` that `torch.jit.script` takes, with these two members.
 
-    Lensbox adds the other steps: it fits images of any sizes to the canvas (`lensbox::letterbox`), converts
+    Lensbox adds the other steps: it fits images of any sizes to the canvas (`lensbox::fit`), converts
     boxes and points to pixels of the photographs, and has a GIoU loss. A detector may replace each step by a
     method of `MoreOfADetector`.
     """
@@ -29,7 +29,8 @@ class Detector(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor] | dict[str, Tensor]:
         """Return the detections of each canvas, best first. Lensbox calls it without gradients.
 
-        images: uint8 [B, channels, height, width]; thresholds: 0 to 1. Return, for up to K detections,
+        images: uint8 [B, channels, height, width], or float32 if the specification has mean and std;
+        thresholds: 0 to 1. Return, for up to K detections,
             boxes    float32 [B, K, 4]   x1, y1, x2, y2 in canvas pixels
             scores   float32 [B, K]      0 to 1, descending
             counts   int32 or int64 [B]  number of detections; later slots are ignored

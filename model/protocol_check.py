@@ -9,6 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from lensbox.common.canvas import Canvas
+from lensbox.model.numbers import Numbers
 from lensbox.model.specification import DetectorSpec
 from lensbox.ops.canvas import fit_to_canvases
 
@@ -130,8 +132,12 @@ def _takes_floats(detect: Callable[..., Any]) -> bool:
 def _faults_of_detect(detector: Any) -> list[str]:
     specification = detector.specification
     canvases = _random_images(detector, *specification.canvas_shape)
+    canvases = Numbers(specification).to(canvases.device)(canvases)
     thresholds = (0.0, specification.iou_threshold)
-    call = f"detect(canvases, {thresholds[0]}, {thresholds[1]}) with canvases uint8 {list(canvases.shape)}"
+    call = (
+        f"detect(canvases, {thresholds[0]}, {thresholds[1]}) with canvases {_dtype(canvases.dtype)} "
+        f"{list(canvases.shape)}"
+    )
     found, fault = _call(call, detector.detect, canvases, *thresholds)
     faults = [fault] if fault else answer_faults(found, specification, _BATCH)
     if not fault:  # a second call, without any detection: all slots are empty
@@ -146,7 +152,7 @@ def _faults_of_other_methods(detector: Any) -> list[str]:
     specification = detector.specification
     canvas = list(specification.canvas_shape)
     images = list(_random_images(detector, 3, 48, 64))
-    canvases, geometry = fit_to_canvases(images, None, canvas[1], canvas[2], canvas[0], 0)
+    canvases, geometry = fit_to_canvases(images, None, *Canvas.of(specification).as_tuple)
     boxes = torch.tensor([[[1.0, 2, 11, 22]]], device=canvases.device).expand(_BATCH, 1, 4)
     faults = []
     if hasattr(detector, "preprocess"):

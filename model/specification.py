@@ -7,19 +7,18 @@ from typing import Annotated
 from pydantic import AfterValidator, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.fields import (
     EXTRAS,
     STRICT,
     Channels,
     Classes,
     Fraction,
-    GrayLevel,
     Identifier,
     Name,
     Orientation,
     Oversampling,
     Shape,
-    Side,
     plain_errors,
 )
 
@@ -32,12 +31,17 @@ def _ends_with_two(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @plain_errors
 @dataclass(frozen=True, config=STRICT)
-class DetectorSpec:
+class DetectorSpec(Canvas):
     """The input of a detector and the names of its outputs. Raise ValueError that names a wrong field.
 
     height, width: sides of the canvas that images are fitted to, in pixels, 1 to 16,384.
     channels: of the canvas, 1 for gray and 3 for RGB; images are converted.
     fill: gray level of the padding around images with another aspect ratio, 0 to 255.
+    fit: how images are fitted: "letterbox", "stretch" or "crop". filter: of Pillow's `Resampling`, in lower
+    case. See `lensbox.ops.fit`.
+    order: "rgb", or "bgr" for networks trained with OpenCV's order of channels.
+    mean, std: one number for each channel, in its order, or none. With these numbers, `detect` gets
+    (level / 255 - mean) / std in float32 instead of levels.
     name: of the detector, for people.
     classes: names by label; empty for a detector without labels.
     points: outputs that hold points, xy in canvas pixels, with their shape per detection, which ends with 2:
@@ -49,10 +53,7 @@ class DetectorSpec:
         the size in the canvas; 0: always at full scale.
     """
 
-    height: Side
-    width: Side
     channels: Channels = 3
-    fill: GrayLevel = 0
     name: Name = "detector"
     classes: Classes = ()
     points: Annotated[Mapping[Identifier, Annotated[Shape, AfterValidator(_ends_with_two)]], EXTRAS] = field(
@@ -70,11 +71,6 @@ class DetectorSpec:
         if both := set(values) & set(info.data.get("points", ())):
             raise ValueError(f"must have other names than points, not {', '.join(sorted(both))}")
         return values
-
-    @property
-    def canvas_shape(self) -> tuple[int, int, int]:
-        """Return channels, height and width of the canvas."""
-        return self.channels, self.height, self.width
 
     @property
     def extras(self) -> dict[str, tuple[int, ...]]:

@@ -13,7 +13,7 @@ from lensbox.ops.boxes import (  # noqa: E402
     padded_nms,
     pairwise_giou,
 )
-from lensbox.ops.images import FittedImages, LetterboxedImages, fit, letterbox, resize  # noqa: E402
+from lensbox.ops.images import FittedImages, fit, letterbox, resize  # noqa: E402
 from lensbox.ops.jpeg_files import DecodedFiles, decode_jpeg  # noqa: E402
 from lensbox.ops.packed_targets import PackedTargets, collate_packed  # noqa: E402
 from lensbox.ops.torchvision_api import (  # noqa: E402
@@ -28,7 +28,6 @@ __all__ = [
     "BuildInfo",
     "DecodedFiles",
     "FittedImages",
-    "LetterboxedImages",
     "OpLibraryError",
     "PackedTargets",
     "PaddedDetections",

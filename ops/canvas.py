@@ -1,4 +1,4 @@
-"""Convert coordinates between photographs and canvases; `ops.letterbox` computes the pixels.
+"""Convert coordinates between photographs and canvases; `ops.fit` computes the pixels.
 
 A geometry is six numbers, (scale_x, scale_y, offset_x, offset_y, width, height), in pixels:
 canvas point = photograph point * scale + offset. The photograph has width x height pixels.
@@ -11,7 +11,15 @@ import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 
 
 def fit_to_canvases(
-    images: list[Tensor], windows: Tensor | None, height: int, width: int, channels: int, fill: int
+    images: list[Tensor],
+    windows: Tensor | None,
+    height: int,
+    width: int,
+    channels: int = 1,
+    fill: int = 0,
+    fit: str = "letterbox",
+    filter: str = "bilinear",  # noqa: A002 (as in `fit`)
+    order: str = "rgb",
 ) -> tuple[Tensor, Tensor]:
     """Fit images of any sizes to canvases.
 
@@ -19,16 +27,18 @@ def fit_to_canvases(
     from 1, of any strides. windows: float32 [B, 6], the part of a photograph that each image shows (see
     `geometry_of_windows`); None if each image is a whole photograph.
     Returns canvases, uint8 [B, channels, height, width], and their geometry, float32 [B, 6], in pixels of the
-    photographs. Raises ValueError, TypeError or RuntimeError for another dtype or shape.
+    photographs. fit, filter, order: see `lensbox.ops.fit`; order: of three channels. Raises ValueError,
+    TypeError or RuntimeError for another dtype or shape.
     """
-    canvases, geometry = torch.ops.lensbox.letterbox(images, height, width, channels, fill)
+    order = "gray" if channels == 1 else order
+    canvases, geometry = torch.ops.lensbox.fit(images, height, width, fit, filter, order, fill)
     if windows is not None:
         geometry = geometry_of_windows(geometry, windows)
     return canvases, geometry
 
 
 def geometry_of_windows(geometry: Tensor, windows: Tensor) -> Tensor:
-    """Return the geometry of photographs whose letterboxed images show a part, or another scale.
+    """Return the geometry of photographs whose fitted images show a part, or another scale.
 
     geometry: float32 [B, 6], of the images. windows: float32 [B, 6]: image b shows the rectangle
     (x1, y1, x2, y2) of a photograph of (width, height) pixels, and may reach beyond the photograph: the

@@ -117,7 +117,11 @@ def _machine(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
 def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
     """Yield the inputs, thresholds and outputs of the detector."""
     canvas = metadata.canvas
-    yield "canvas", f"{canvas.width} x {canvas.height}, {'gray' if canvas.channels == 1 else 'RGB'}"
+    order = "gray" if canvas.channels == 1 else canvas.order.upper()
+    yield "canvas", f"{canvas.width} x {canvas.height}, {order}, {canvas.fit}, {canvas.filter}"
+    if canvas.mean:
+        mean, std = (", ".join(f"{number:g}" for number in numbers) for numbers in (canvas.mean, canvas.std))
+        yield "numbers", f"mean {mean}, standard deviation {std}"
     yield "photographs", f"orientation {metadata.reading.orientation}"
     yield "thresholds", f"score {metadata.score_threshold:g}, IoU {metadata.iou_threshold:g}"
     yield "methods", ", ".join(metadata.methods)

@@ -51,6 +51,11 @@ TEST(ParseMetadata, ReadsTheFields) {
   EXPECT_EQ(metadata.reading.canvas.width, 32);
   EXPECT_EQ(metadata.reading.canvas.channels, 3);
   EXPECT_EQ(metadata.reading.canvas.fill, 7);
+  EXPECT_EQ(metadata.reading.canvas.fit, "crop");
+  EXPECT_EQ(metadata.reading.canvas.filter, "bicubic");
+  EXPECT_EQ(metadata.reading.canvas.order, "bgr");
+  EXPECT_EQ(metadata.reading.canvas.mean, (std::vector<double>{0.5, 0, -1}));
+  EXPECT_EQ(metadata.reading.canvas.std, (std::vector<double>{1, 0.25, 2}));
   EXPECT_EQ(metadata.reading.orientation, lensbox::Orientation::kStored);
   EXPECT_EQ(metadata.reading.jpeg_oversampling, 3);
   EXPECT_NE(metadata.json.find(R"("more":{"of":"this"})"), std::string::npos);

@@ -1,7 +1,7 @@
 // Reads files as the library does, for the tests that compare it with Python:
 //
 //   read_files artifacts {<file> <public key, or "">}...
-//   read_files <folder> exif|stored <canvas width> <height> <channels> <oversampling> <image file>...
+//   read_files <folder> exif|stored <canvas width> <height> <channels> <oversampling> <fit> <image file>...
 //
 // Prints an array with an object for each file: {"error"}, or for artifacts {"kind": 0..3, "name"}, for
 // images
@@ -57,11 +57,12 @@ Json read_images(const std::vector<std::string>& words) {
   reading.canvas = {.height = std::stoi(words.at(3)),
                     .width = std::stoi(words.at(2)),
                     .channels = std::stoi(words.at(4)),
-                    .fill = 0};
+                    .fill = 0,
+                    .fit = words.at(6)};
   reading.jpeg_oversampling = std::stoi(words.at(5));
   Json outcomes = Json::array();
-  for (size_t i = 6; i < words.size(); ++i) {
-    outcomes.push_back(read(words[i], reading, words[0] + "/" + std::to_string(i - 6)));
+  for (size_t i = 7; i < words.size(); ++i) {
+    outcomes.push_back(read(words[i], reading, words[0] + "/" + std::to_string(i - 7)));
   }
   return outcomes;
 }

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
+from lensbox.model.numbers import Numbers
 from lensbox.model.protocol_check import location, named
 
 BATCH = "batch"
@@ -75,6 +76,7 @@ class _DetectGraph(nn.Module):
     def __init__(self, detector: Detector, thresholds: tuple[float, float]) -> None:
         super().__init__()
         self.detector = cast(Any, detector)
+        self.numbers = Numbers(detector.specification)
         self.thresholds = thresholds
         self.outputs = output_names(detector)
 
@@ -82,6 +84,7 @@ class _DetectGraph(nn.Module):
         self, images: Tensor, score_threshold: Tensor | None = None, iou_threshold: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Return the outputs. images: uint8 [B, c, h, w]; thresholds: [], both or none."""
+        images = self.numbers(images)
         if score_threshold is None or iou_threshold is None:
             with torch.no_grad():
                 found = named(self.detector.detect(images, *self.thresholds))
@@ -114,7 +117,9 @@ def trace_detect(
     generator = torch.Generator().manual_seed(0)
     shape = (batch or _EXAMPLES, *detector.specification.canvas_shape)
     canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
-    return trace(_DetectGraph(detector, thresholds).eval(), canvases, thresholds, batch is None, dtype)
+    return trace(
+        _DetectGraph(detector, thresholds).eval().to(device), canvases, thresholds, batch is None, dtype
+    )
 
 
 def trace(

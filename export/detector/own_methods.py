@@ -8,12 +8,12 @@ from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
 
 # Detect-only files use Lensbox's own versions of these methods.
-LETTERBOX_METHODS = ("preprocess", "restore", "restore_points")
+FIT_METHODS = ("preprocess", "restore", "restore_points")
 
 
 def own_methods(detector: Detector) -> list[str]:
     """Return the names of the optional methods that a detector has: see `MoreOfADetector`."""
-    return [name for name in (*LETTERBOX_METHODS, "loss") if hasattr(detector, name)]
+    return [name for name in (*FIT_METHODS, "loss") if hasattr(detector, name)]
 
 
 def methods_left_behind(detector: Detector, kind: str) -> list[str]:
@@ -22,17 +22,17 @@ def methods_left_behind(detector: Detector, kind: str) -> list[str]:
     kind: the kind of file, such as "an ONNX file". Raises ArtifactError for own methods that detections need.
     """
     own = own_methods(detector)
-    if letterbox := [method for method in own if method in LETTERBOX_METHODS]:
+    if fitting := [method for method in own if method in FIT_METHODS]:
         raise ArtifactError(
-            f"the detector's own {' and '.join(letterbox)} cannot be exported: {kind} holds only detect, "
-            "and its runtimes use Lensbox's methods (lensbox::letterbox)"
+            f"the detector's own {' and '.join(fitting)} cannot be exported: {kind} holds only detect, "
+            "and its runtimes use Lensbox's methods (lensbox::fit)"
         )
     return own
 
 
 def needed_ops(called: Collection[str], left_behind: Collection[str]) -> tuple[str, ...]:
     """Return the schemas of the operators that a file and its runtimes call."""
-    beside = [torch.ops.lensbox.letterbox.default]
+    beside = [torch.ops.lensbox.fit.default]
     if "loss" not in left_behind:
         beside.append(torch.ops.lensbox.masked_giou_loss.default)
     return tuple(sorted({*called, *(str(op._schema) for op in beside)}))

@@ -10,6 +10,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
+from lensbox.model.numbers import Numbers
 from lensbox.model.protocol_check import answer_faults
 
 REDUCED = ("float16", "bfloat16")
@@ -83,7 +84,8 @@ def _require_float32_results(detector: Detector, dtype: str) -> None:
     canvas = torch.zeros(1, *detector.specification.canvas_shape, dtype=torch.uint8)
     try:
         with torch.no_grad():
-            faults = answer_faults(detector.detect(canvas, 0.0, 0.5), detector.specification, 1)
+            found = detector.detect(Numbers(detector.specification)(canvas), 0.0, 0.5)
+            faults = answer_faults(found, detector.specification, 1)
     except (RuntimeError, ValueError) as error:  # an operator that does not take this dtype, for example
         faults = [str(error).strip().splitlines()[0]]
     if faults:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.model import Detector
+from lensbox.model.numbers import Numbers
 from lensbox.model.protocol import check_threshold, dtype_name
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
 from lensbox.runtime.formats.torchscript import METHODS
@@ -22,7 +23,7 @@ def methods_of(detector: Detector) -> tuple[str, ...]:
 def _returns_dict(detector: Detector) -> bool:
     canvas = torch.zeros(1, *detector.specification.canvas_shape, dtype=torch.uint8)
     with torch.no_grad():
-        return isinstance(detector.detect(canvas, 1.0, 0.5), dict)
+        return isinstance(detector.detect(Numbers(detector.specification)(canvas), 1.0, 0.5), dict)
 
 
 class DetectorWrapper(nn.Module):
@@ -36,6 +37,9 @@ class DetectorWrapper(nn.Module):
     width: Final[int]
     channels: Final[int]
     fill: Final[int]
+    fit: Final[str]
+    filter: Final[str]
+    order: Final[str]
     returns_dict: Final[bool]
     own_preprocess: Final[bool]
     own_restore: Final[bool]
@@ -47,6 +51,8 @@ class DetectorWrapper(nn.Module):
         specification = detector.specification
         self.height, self.width = specification.height, specification.width
         self.channels, self.fill = specification.channels, specification.fill
+        self.fit, self.filter, self.order = specification.fit, specification.filter, specification.order
+        self.numbers = Numbers(specification)
         self.returns_dict = _returns_dict(detector)
         self.own_preprocess = hasattr(detector, "preprocess")
         self.own_restore = hasattr(detector, "restore")
@@ -61,7 +67,15 @@ class DetectorWrapper(nn.Module):
             canvases, geometry = self.detector.preprocess(images, windows)
         else:
             canvases, geometry = fit_to_canvases(
-                images, windows, self.height, self.width, self.channels, self.fill
+                images,
+                windows,
+                self.height,
+                self.width,
+                self.channels,
+                self.fill,
+                self.fit,
+                self.filter,
+                self.order,
             )
         return canvases, geometry
 
@@ -72,7 +86,7 @@ class DetectorWrapper(nn.Module):
         """Return boxes, scores and counts of `Detector.detect`. Raises ValueError for bad input."""
         self.check(images, score_threshold, iou_threshold)
         with torch.no_grad():
-            found = self.detector.detect(images, score_threshold, iou_threshold)
+            found = self.detector.detect(self.numbers(images), score_threshold, iou_threshold)
             if self.returns_dict:
                 boxes, scores, counts = found["boxes"], found["scores"], found["counts"]
             else:
@@ -84,7 +98,7 @@ class DetectorWrapper(nn.Module):
         """Return all outputs of `Detector.detect` by name."""
         self.check(images, score_threshold, iou_threshold)
         with torch.no_grad():
-            found = self.detector.detect(images, score_threshold, iou_threshold)
+            found = self.detector.detect(self.numbers(images), score_threshold, iou_threshold)
             if self.returns_dict:
                 outputs: dict[str, Tensor] = found
             else:

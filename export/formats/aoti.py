@@ -51,8 +51,7 @@ def build(plan: Plan) -> Built:
     detect = _detect_of(plan, files) if options.dtype != "float32" else None
     converted = None
     if detect is not None and options.dtype in REDUCED:
-        spec = plan.detector.specification
-        canvas = Canvas(spec.height, spec.width, spec.channels, spec.fill)
+        canvas = Canvas.of(plan.detector.specification)
         converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
     return Built(
         pack=lambda metadata: package({MODEL: files}, {METADATA_FILE: metadata.to_json()}),

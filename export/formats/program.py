@@ -56,8 +56,7 @@ def build(plan: Plan) -> Built:
     detect = _detect_of(plan, graphs[MODEL]) if options.dtype != "float32" else None
     converted = None
     if detect is not None and options.dtype in REDUCED:
-        spec = plan.detector.specification
-        canvas = Canvas(spec.height, spec.width, spec.channels, spec.fill)
+        canvas = Canvas.of(plan.detector.specification)
         converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
     called = [schema for graph in graphs.values() for schema in custom_ops(graph.graph_module)]
     return Built(

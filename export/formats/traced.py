@@ -15,6 +15,7 @@ from lensbox.export.detector.batches import without_batches
 from lensbox.export.detector.graph import TensorThresholds
 from lensbox.export.detector.own_methods import own_methods
 from lensbox.model import Detector
+from lensbox.model.numbers import Numbers
 from lensbox.model.protocol_check import is_users, location, named
 from lensbox.ops.canvas import cut_into_batches
 from lensbox.runtime.torchscript import torchscript_call
@@ -83,7 +84,8 @@ class _Detect(nn.Module):
 def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> torch.jit.ScriptModule:
     shape = size, *detector.specification.canvas_shape
     canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    numbers = (torch.tensor(value, dtype=torch.float32) for value in thresholds)
+    canvases = Numbers(detector.specification)(canvases)
+    limits = (torch.tensor(value, dtype=torch.float32) for value in thresholds)
     places: list[str] = []
 
     def note(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -98,7 +100,7 @@ def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> to
             warnings.simplefilter("ignore", DeprecationWarning)  # raised by torch.jit
             warnings.showwarning = note
             traced = torch.jit.trace(
-                _Detect(detector).eval(), (canvases, *numbers), check_trace=False, strict=False
+                _Detect(detector).eval(), (canvases, *limits), check_trace=False, strict=False
             )
     except Exception as error:  # whatever the user's code and the tracer raise
         where = location(error)
@@ -117,7 +119,7 @@ def _check_any_batch(network: torch.jit.ScriptModule, detector: Detector) -> Non
     canvas = torch.zeros(1, *detector.specification.canvas_shape, dtype=torch.uint8)
     try:
         with torchscript_call():
-            network(canvas, torch.tensor(1.0), torch.tensor(0.5))
+            network(Numbers(detector.specification)(canvas), torch.tensor(1.0), torch.tensor(0.5))
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1].removeprefix("RuntimeError: ")
         raise ArtifactError(

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from lensbox.common.canvas import Canvas
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.tolerances import TOLERANCES
 from lensbox.model import Detector
+from lensbox.model.numbers import Numbers
 from lensbox.model.protocol_check import Answer, named, slots_of
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
@@ -50,6 +52,7 @@ class Reference:
         pictures: uint8 [C, H, W], in addition to drawn pictures. batches: batch sizes to compare.
         """
         self.detector = detector
+        self.numbers = Numbers(detector.specification)
         self.batches = tuple(batches)
         canvases, self.pictures = comparison_canvases(detector, pictures)
         self.canvases = canvases
@@ -87,7 +90,7 @@ class Reference:
     def detect(self, canvases: Tensor, score: float, iou: float) -> Answer:
         """Return the outputs of `detect` by name."""
         with torch.no_grad():
-            return named(self.detector.detect(canvases, score, iou))
+            return named(self.detector.detect(self.numbers(canvases), score, iou))
 
     def found(self, thresholds: tuple[float, float]) -> list[Found]:
         """Return the detections in each canvas at the given thresholds."""
@@ -129,7 +132,8 @@ class Reference:
         detector: Any = noisy
         with torch.no_grad(), one_thread():
             for canvas, expected in zip(self.canvases, self.found(self.thresholds), strict=True):
-                actual = found_in(named(detector.detect(canvas[None], *self.thresholds)), self.slots)
+                numbers = self.numbers(canvas[None])
+                actual = found_in(named(detector.detect(numbers, *self.thresholds)), self.slots)
                 change.add(expected, actual, self.thresholds, TOLERANCES["cpu"].limits(expected), "")
         return change.others / max(change.expected, 1)
 
@@ -162,11 +166,10 @@ def one_thread() -> Iterator[None]:
 def comparison_canvases(detector: Detector, pictures: Sequence[Tensor] = ()) -> tuple[Tensor, int]:
     """Return canvases, uint8 [N, c, h, w]: pictures, then noise; and the number of pictures."""
     specification = detector.specification
-    height, width, channels = specification.height, specification.width, specification.channels
     shown = [*pictures, *drawn_pictures(specification)]
-    fitted, _ = fit_to_canvases(shown, None, height, width, channels, specification.fill)
+    fitted, _ = fit_to_canvases(shown, None, *Canvas.of(specification).as_tuple)
     generator = torch.Generator().manual_seed(0)
-    shape = (_NOISE_CANVASES, channels, height, width)
+    shape = (_NOISE_CANVASES, *specification.canvas_shape)
     noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
     return torch.cat([fitted, noise]), len(shown)
 

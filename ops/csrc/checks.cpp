@@ -142,8 +142,9 @@ void check_threshold_tensor(const char* name, const Tensor& threshold) {
 
 namespace {
 
-void check_canvas_arguments(const char* op, at::TensorList images, int64_t height, int64_t width,
-                            int64_t fill) {
+constexpr const char* op = "lensbox::fit";
+
+void check_canvas_arguments(at::TensorList images, int64_t height, int64_t width, int64_t fill) {
   // float32 holds all positions of pixels exactly up to this side.
   constexpr int64_t kLongestSide = int64_t{1} << 24;
   TORCH_CHECK_VALUE(!images.empty(), op, ": images must hold at least one image, got none");
@@ -203,8 +204,7 @@ FitOptions check_fit_arguments(at::TensorList images, int64_t height, int64_t wi
                                std::optional<at::ArrayRef<double>> mean,
                                std::optional<at::ArrayRef<double>> deviation,
                                std::optional<ScalarType> dtype) {
-  constexpr const char* op = "lensbox::fit";
-  check_canvas_arguments(op, images, height, width, fill);
+  check_canvas_arguments(images, height, width, fill);
   FitOptions options = {};
   options.mode = value_of<FitMode>(
       "fit", fit,
@@ -230,14 +230,6 @@ FitOptions check_fit_arguments(at::TensorList images, int64_t height, int64_t wi
   for (float number : options.deviation)
     TORCH_CHECK_VALUE(number > 0.0f, op, ": std must be above 0, got ", number);
   return options;
-}
-
-FitOptions check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
-                                     int64_t fill) {
-  constexpr const char* op = "lensbox::letterbox";
-  check_canvas_arguments(op, images, height, width, fill);
-  TORCH_CHECK_VALUE(channels == 1 || channels == 3, op, ": channels must be 1 or 3, got ", channels);
-  return {channels, FitMode::kLetterbox, Filter::kBilinear, false, ScalarType::Byte, {}, {}};
 }
 
 const uint8_t* bytes_of_file(const Tensor& file) {

@@ -53,9 +53,6 @@ FitOptions check_fit_arguments(at::TensorList images, int64_t height, int64_t wi
                                std::optional<at::ArrayRef<double>> deviation,
                                std::optional<at::ScalarType> dtype);
 
-FitOptions check_letterbox_arguments(at::TensorList images, int64_t height, int64_t width, int64_t channels,
-                                     int64_t fill);
-
 // Return the bytes of a JPEG file, contiguous uint8 [N] on the CPU.
 const uint8_t* bytes_of_file(const Tensor& file);
 

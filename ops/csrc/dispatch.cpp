@@ -42,22 +42,14 @@ Detections padded_nms_tensor_thresholds_outputs(const Tensor& boxes, const Tenso
 // tables instead of the error. At the key BackendSelect, torch lets calls without tensors choose a backend
 // (for example torch.empty). Every call passes here, and calls with images go on. (A kernel for no key at
 // all, `Undefined`, would count as a definition by other ops, which torch.compile prefers to the kernels.)
-constexpr char kFit[] = "lensbox::fit", kLetterbox[] = "lensbox::letterbox";
-
-template <const char* kOp, typename... Arguments>
-std::tuple<Tensor, Tensor> with_images(c10::DispatchKeySet keys, at::TensorList images,
-                                       Arguments... arguments) {
-  TORCH_CHECK_VALUE(!images.empty(), kOp, ": images must hold at least one image, got none");
+template <typename... Arguments>
+std::tuple<Tensor, Tensor> fit_with_images(c10::DispatchKeySet keys, at::TensorList images,
+                                           Arguments... arguments) {
+  TORCH_CHECK_VALUE(!images.empty(), "lensbox::fit: images must hold at least one image, got none");
   constexpr c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
-  static const auto op = find_op<std::tuple<Tensor, Tensor>(at::TensorList, Arguments...)>(kOp);
+  static const auto op = find_op<std::tuple<Tensor, Tensor>(at::TensorList, Arguments...)>("lensbox::fit");
   return op.redispatch(keys & below, images, arguments...);
 }
-
-constexpr auto letterbox_with_images = with_images<kLetterbox, int64_t, int64_t, int64_t, int64_t>;
-constexpr auto fit_with_images =
-    with_images<kFit, int64_t, int64_t, std::string_view, std::string_view, std::string_view, int64_t,
-                std::optional<at::ArrayRef<double>>, std::optional<at::ArrayRef<double>>,
-                std::optional<at::ScalarType>>;
 
 void refuse_nested_tensors(const c10::OperatorHandle& op, torch::jit::Stack* /*stack*/) {
   TORCH_CHECK_TYPE(
@@ -85,8 +77,7 @@ constexpr const char* kOps[] = {"giou",
                                 "_jagged_giou_loss_forward",
                                 "_jagged_giou_loss_backward",
                                 "padded_nms",
-                                "fit",
-                                "letterbox"};
+                                "fit"};
 
 }  // namespace
 }  // namespace lensbox
@@ -119,6 +110,8 @@ TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
 }
 
 TORCH_LIBRARY_IMPL(lensbox, BackendSelect, m) {
-  m.impl("fit", lensbox::fit_with_images);
-  m.impl("letterbox", lensbox::letterbox_with_images);
+  using lensbox::fit_with_images;
+  using Numbers = std::optional<at::ArrayRef<double>>;
+  m.impl("fit", fit_with_images<int64_t, int64_t, std::string_view, std::string_view, std::string_view,
+                                int64_t, Numbers, Numbers, std::optional<at::ScalarType>>);
 }

@@ -158,11 +158,6 @@ std::tuple<Tensor, Tensor> meta_fit(at::TensorList images, int64_t height, int64
       check_fit_arguments(images, height, width, fit, filter, order, fill, mean, deviation, dtype));
 }
 
-std::tuple<Tensor, Tensor> meta_letterbox(at::TensorList images, int64_t height, int64_t width,
-                                          int64_t channels, int64_t fill) {
-  return fit_outputs(images, height, width, check_letterbox_arguments(images, height, width, channels, fill));
-}
-
 }  // namespace
 }  // namespace lensbox
 
@@ -178,5 +173,4 @@ TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
   m.impl("_jagged_giou_loss_backward", lensbox::jagged_giou_loss_backward_outputs);
   m.impl("padded_nms", lensbox::padded_nms_outputs);
   m.impl("fit", lensbox::meta_fit);
-  m.impl("letterbox", lensbox::meta_letterbox);
 }

@@ -59,10 +59,6 @@ TORCH_LIBRARY(lensbox, m) {
       " str order='rgb', int fill=0, float[]? mean=None, float[]? std=None, ScalarType? dtype=None)"
       " -> (Tensor canvases, Tensor geometry)",
       compliant);
-  m.def(
-      "letterbox(Tensor[] images, int height, int width, int channels=1, int fill=0)"
-      " -> (Tensor canvases, Tensor geometry)",
-      compliant);
 
   // Composed of torch's ops: without kernels of their own.
   m.def("restore_boxes(Tensor boxes, Tensor geometry) -> Tensor", compliant);

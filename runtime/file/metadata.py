@@ -11,18 +11,16 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
+from lensbox.common.canvas import Canvas as Canvas
 from lensbox.common.fields import (
     EXTRAS,
     STRICT,
-    Channels,
     Classes,
     Fraction,
-    GrayLevel,
     Identifier,
     Orientation,
     Oversampling,
     Shape,
-    Side,
     first_reason,
 )
 from lensbox.runtime.file.self_test import NonNegative, SelfTest
@@ -32,6 +30,11 @@ FORMAT_VERSION: Final = 2
 MAX_METADATA_SIZE = 16 << 20  # bytes
 
 _OPTIONAL = ("classes", "extras", "precision", "compiled", "batch")
+# The defaults of these fields are for programs.
+_REQUIRED = {
+    "canvas": ("height", "width", "channels", "fill"),
+    "reading": ("orientation", "jpeg_oversampling"),
+}
 
 _Count = Annotated[int, Field(ge=0, lt=2**31)]
 _Feature = Annotated[str, Field(pattern=r"^[a-z0-9_.]{1,40}$")]
@@ -42,24 +45,6 @@ _Schema = Annotated[
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*::[A-Za-z_][A-Za-z0-9_]*(\.\w+)?\([ -~]*\) -> [ -~]+$",
     ),
 ]
-
-
-@dataclass(frozen=True, config=STRICT)
-class Canvas:
-    """The canvas to which images are fitted.
-
-    height, width: in pixels. channels: 1 (gray) or 3 (RGB). fill: gray level of the padding.
-    """
-
-    height: Side
-    width: Side
-    channels: Channels = 1
-    fill: GrayLevel = 0
-
-    @property
-    def as_tuple(self) -> tuple[int, int, int, int]:
-        """Return height, width, channels and fill, the arguments of `letterbox` and `fit_to_canvases`."""
-        return self.height, self.width, self.channels, self.fill
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -230,15 +215,14 @@ class ArtifactMetadata:
                 f"its format version is {version}, this Lensbox reads only {FORMAT_VERSION} "
                 f"(it was written by Lensbox {writer})"
             )
+        for entry, names in _REQUIRED.items():
+            given = document.get(entry)
+            if isinstance(given, dict) and (missing := set(names) - given.keys()):
+                raise ValueError(f"it is malformed: it lacks the entry '{entry}.{min(missing)}'")
         try:
-            metadata = _adapter.validate_json(text)
+            return _adapter.validate_json(text)
         except ValidationError as error:
             raise ValueError(f"it is malformed: {first_reason(error)}") from error
-        for entry, names in (("canvas", Canvas), ("reading", Reading)):
-            # The defaults of these classes are for programs.
-            if missing := names.__dataclass_fields__.keys() - document[entry].keys():
-                raise ValueError(f"it is malformed: it lacks the entry '{entry}.{min(missing)}'")
-        return metadata
 
 
 _adapter = TypeAdapter(ArtifactMetadata)

@@ -112,7 +112,7 @@ def _reduce(image: PIL.Image.Image, orientation: int, canvas: Canvas | None, rea
     if canvas is None or not isinstance(image, JpegImageFile):
         return 1
     width, height = upright_size(image.size, orientation)
-    reduction = jpeg_reduction(width, height, canvas.width, canvas.height, reading.jpeg_oversampling)
+    reduction = jpeg_reduction(width, height, canvas, reading.jpeg_oversampling)
     # Pillow divides by this size and truncates: floats give exactly 1/r, and are never 0.
     size: Any = (image.width / reduction, image.height / reduction)
     image.draft("L" if canvas.channels == 1 else image.mode, size)

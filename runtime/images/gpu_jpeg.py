@@ -71,7 +71,7 @@ def _if_at_full_size(
     """Return a file unless the rule "Reading images" reduces it. stored: its size before it is turned."""
     orientation = exif_orientation(exif) if reading.orientation == "exif" else 1
     width, height = upright_size(stored, orientation)
-    if jpeg_reduction(width, height, canvas.width, canvas.height, reading.jpeg_oversampling) != 1:
+    if jpeg_reduction(width, height, canvas, reading.jpeg_oversampling) != 1:
         return None
     return CodedPhoto(source, file, orientation, width, height)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 
 # Markers of ITU-T T.81, table B.1: each is the byte 0xFF and then one of these.
@@ -218,7 +219,7 @@ def usual_header(file: bytes | bytearray) -> JpegHeader | None:
 _REDUCTIONS = (8, 4, 2)
 
 
-def jpeg_reduction(width: int, height: int, canvas_width: int, canvas_height: int, oversampling: int) -> int:
+def jpeg_reduction(width: int, height: int, canvas: Canvas, oversampling: int) -> int:
     """Return r = 1, 2, 4 or 8: a JPEG file is decoded at the scale 1/r for a canvas.
 
     width, height: of the upright photograph. r is the largest one for which ceil(width / r) and
@@ -226,7 +227,7 @@ def jpeg_reduction(width: int, height: int, canvas_width: int, canvas_height: in
     """
     if oversampling == 0:
         return 1
-    needed_width, needed_height = _fit(width, height, canvas_width, canvas_height)
+    needed_width, needed_height = _fit(width, height, canvas)
     for reduction in _REDUCTIONS:
         # ceil(a / r) >= b for whole numbers
         if -(-width // reduction) >= oversampling * needed_width and (
@@ -236,11 +237,18 @@ def jpeg_reduction(width: int, height: int, canvas_width: int, canvas_height: in
     return 1
 
 
-def _fit(width: int, height: int, canvas_width: int, canvas_height: int) -> tuple[int, int]:
+def _fit(width: int, height: int, canvas: Canvas) -> tuple[int, int]:
     """Return width and height of a picture in the canvas, as `ops/csrc/fit.h` computes them."""
-    if width * canvas_height >= height * canvas_width:
-        return canvas_width, max(1, _rounded_quotient(height * canvas_width, width))
-    return max(1, _rounded_quotient(width * canvas_height, height)), canvas_height
+    if canvas.fit == "stretch":
+        return canvas.width, canvas.height
+    is_wide = width * canvas.height >= height * canvas.width
+    if canvas.fit == "crop":
+        if is_wide:
+            return width * canvas.height // height, canvas.height
+        return canvas.width, height * canvas.width // width
+    if is_wide:
+        return canvas.width, max(1, _rounded_quotient(height * canvas.width, width))
+    return max(1, _rounded_quotient(width * canvas.height, height)), canvas.height
 
 
 def _rounded_quotient(a: int, b: int) -> int:

@@ -18,7 +18,7 @@ from lensbox.runtime.op_library import registered_schemas
 def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: Path) -> None:
     metadata = load_artifact(artifact_path).metadata
     values = json.loads(metadata.to_json())
-    ops = ("geometry_of_windows", "letterbox", "masked_giou_loss", "padded_nms", "restore_boxes")
+    ops = ("geometry_of_windows", "fit", "masked_giou_loss", "padded_nms", "restore_boxes")
     expected = {
         "format_version": 2,
         "name": "face_detector",
@@ -27,7 +27,17 @@ def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: 
         "defaults": {"score_threshold": 0.25, "iou_threshold": 0.4},
         "methods": ["preprocess", "detect", "restore", "loss"],
         "ops": sorted(str(registered_schemas(f"lensbox::{name}")[0]) for name in ops),
-        "canvas": {"height": 256, "width": 256, "channels": 1, "fill": 0},
+        "canvas": {
+            "height": 256,
+            "width": 256,
+            "channels": 1,
+            "fill": 0,
+            "fit": "letterbox",
+            "filter": "bilinear",
+            "order": "rgb",
+            "mean": [],
+            "std": [],
+        },
         "reading": {"orientation": "exif", "jpeg_oversampling": 2},
     }
     assert {name: values[name] for name in expected} == expected

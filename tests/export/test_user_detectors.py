@@ -15,8 +15,8 @@ from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.file.metadata import Canvas
 
 LENSBOX_OPS = [
+    "lensbox::fit",
     "lensbox::geometry_of_windows",
-    "lensbox::letterbox",
     "lensbox::masked_giou_loss",
     "lensbox::restore_boxes",
 ]

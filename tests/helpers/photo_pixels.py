@@ -15,7 +15,7 @@ from built_runner import built_runner
 from torch import Tensor
 
 from lensbox.common.errors import InputError
-from lensbox.ops import letterbox
+from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.file.metadata import Canvas, Reading
 from lensbox.runtime.images.files import read_photo
 
@@ -52,7 +52,9 @@ def cpp_photos(
         path.write_bytes(file)
     reading = reading or Reading()
     sizes = (
-        (canvas.width, canvas.height, canvas.channels, reading.jpeg_oversampling) if canvas else (1, 1, 3, 0)
+        (canvas.width, canvas.height, canvas.channels, reading.jpeg_oversampling, canvas.fit)
+        if canvas
+        else (1, 1, 3, 0, "letterbox")
     )
     outcomes = json.loads(programs.run(_program(), folder, reading.orientation, *sizes, *paths).stdout)
     return {
@@ -93,4 +95,4 @@ def compared(
 
 
 def _fitted(pixels: Tensor, canvas: Canvas) -> Tensor:
-    return letterbox([pixels], canvas.height, canvas.width, canvas.channels, canvas.fill).canvases
+    return fit_to_canvases([pixels], None, *canvas.as_tuple)[0]

@@ -197,15 +197,15 @@ def gray(height: int = 4, width: int = 5) -> Tensor:
 def test_errors_name_argument_rule_and_value(
     arguments: tuple[Any, ...], error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=f"lensbox::letterbox: {message}"):
+    with pytest.raises(error, match=f"lensbox::fit: {message}"):
         letterbox(*arguments)
 
 
 def test_no_images_in_torchscript() -> None:
-    source = "def call(images: List[Tensor]):\n    return torch.ops.lensbox.letterbox(images, 8, 8)\n"
+    source = "def call(images: List[Tensor]):\n    return torch.ops.lensbox.fit(images, 8, 8)\n"
     with quiet_torchscript():
         scripted = torch.jit.CompilationUnit(source).call
-    with pytest.raises(Exception, match="lensbox::letterbox: images must hold at least one image, got none"):
+    with pytest.raises(Exception, match="lensbox::fit: images must hold at least one image, got none"):
         scripted([])
 
 

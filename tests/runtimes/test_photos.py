@@ -144,6 +144,8 @@ def oriented(files: dict[str, bytes]) -> dict[str, bytes]:
         (COLOR, Reading("stored")),
         (COLOR, Reading(jpeg_oversampling=0)),
         (GRAY, Reading(jpeg_oversampling=1)),
+        (Canvas(32, 48, 3, fit="stretch"), Reading()),
+        (Canvas(32, 48, 1, fit="crop"), Reading()),
     ],
 )
 def test_jpeg_of_every_kind_and_size(canvas: Canvas, reading: Reading, tmp_path: Path) -> None:

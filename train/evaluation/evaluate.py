@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write, require_writable_file
 from lensbox.model import load_detector
+from lensbox.model.numbers import Numbers
 from lensbox.model.protocol_check import named
-from lensbox.ops import letterbox
-from lensbox.ops.canvas import place_boxes
+from lensbox.ops.canvas import fit_to_canvases, place_boxes
 from lensbox.runtime import Artifact, Canvas, load_artifact
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.torchscript import torchscript_call
@@ -95,8 +95,7 @@ def canvas_and_classes(detector: nn.Module | Artifact) -> tuple[Canvas, tuple[st
     specification: Any = getattr(detector, "specification", None)
     if specification is None:
         raise InputError("a detector must have a specification (docs/your_detector.md), got none")
-    height, width, fill = specification.height, specification.width, specification.fill
-    return Canvas(height, width, specification.channels, fill), specification.classes
+    return Canvas.of(specification), specification.classes
 
 
 def detect_all(detector: nn.Module | Artifact, data: EvaluationSet) -> list[ImageDetections]:
@@ -120,7 +119,12 @@ def detect_all(detector: nn.Module | Artifact, data: EvaluationSet) -> list[Imag
     detector.eval()
     try:
         with torch.no_grad():
-            return _detect_canvases(detector.detect, data.canvases, device)
+            numbers, module = Numbers(data.canvas).to(device), cast(Any, detector)
+            return _detect_canvases(
+                lambda canvases, *thresholds: module.detect(numbers(canvases), *thresholds),
+                data.canvases,
+                device,
+            )
     finally:
         detector.train(training)
 
@@ -150,7 +154,7 @@ def _fits_as_lensbox(module: Any, device: torch.device, canvas: Canvas) -> bool:
     image = torch.randint(0, 256, (3, 40, 120), dtype=torch.uint8, generator=generator)
     with torchscript_call():
         canvases, _ = module.preprocess([image.to(device)], None)
-    return torch.equal(canvases.cpu(), letterbox([image], *canvas.as_tuple)[0])
+    return torch.equal(canvases.cpu(), fit_to_canvases([image], None, *canvas.as_tuple)[0])
 
 
 def _detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDetections]:

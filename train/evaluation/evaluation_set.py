@@ -12,8 +12,7 @@ from torch import Tensor
 
 from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.ops import letterbox
-from lensbox.ops.canvas import place_boxes
+from lensbox.ops.canvas import fit_to_canvases, place_boxes
 from lensbox.runtime.file.metadata import Canvas
 from lensbox.train.data.image_store import Decoded, decode_all, decode_image
 from lensbox.train.data.labels import LabelledImage, Problem
@@ -51,7 +50,7 @@ def load_evaluation_set(
     canvas: Canvas = FACE_CANVAS,
     classes: Sequence[str] = (),
 ) -> EvaluationSet:
-    """Decode and letterbox photographs exactly as artifacts without a `preprocess` of their own do.
+    """Decode and fit photographs exactly as artifacts without a `preprocess` of their own do.
 
     classes: of the detector. Boxes of other classes are left out; without classes, all boxes count.
 
@@ -62,7 +61,7 @@ def load_evaluation_set(
     def prepare(image: LabelledImage) -> tuple[Decoded, tuple[Tensor, ImageLabels, Tensor]]:
         decoded = decode_image(image, side=1 << 30, mode="L" if canvas.channels == 1 else "RGB")
         pixels = torch.from_numpy(np.atleast_3d(decoded.pixels).copy()).permute(2, 0, 1)
-        canvases, geometry = letterbox([pixels], *canvas.as_tuple)
+        canvases, geometry = fit_to_canvases([pixels], None, *canvas.as_tuple)
         boxes = place_boxes(torch.from_numpy(decoded.boxes).double(), geometry[0].double()).numpy()
         numbers = np.zeros(len(decoded.boxes), np.int64)
         if classes:

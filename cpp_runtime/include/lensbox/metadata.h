@@ -17,8 +17,13 @@ inline constexpr int kFormatVersion = 2;
 struct Canvas {
   int64_t height;
   int64_t width;
-  int64_t channels;  // 1 gray, 3 RGB
+  int64_t channels;  // 1 gray, 3 colours
   int64_t fill;      // 0..255, around the photograph
+  std::string fit = "letterbox";
+  std::string filter = "bilinear";
+  std::string order = "rgb";  // of three channels
+  // The artifact makes numbers of levels by these, one for each channel; empty: it computes with levels.
+  std::vector<double> mean = {}, std = {};
 };
 
 // Turn a photograph as its EXIF orientation says, or leave it as the file stores it.

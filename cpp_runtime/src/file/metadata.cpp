@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 64;
 constexpr int kMaxSchemaDepth = 16;
+constexpr double kMaxNumber = 1e6;  // of a mean, a standard deviation, and its inverse
 constexpr const char* kEmptyOrName = "([a-z0-9_.]{1,40})?";  // of a GPU architecture
 
 // Check the version first, because another format need not have the fields of this one.
@@ -134,10 +135,22 @@ std::vector<Extra> read_extras(const JsonField& root) {
 Canvas read_canvas(const JsonField& field) {
   const JsonField channels = field["channels"];
   if (channels.integer(1, 3) == 2) channels.fail("must be 1 or 3");
-  return {.height = field["height"].integer(1, kMaxCanvasSide),
-          .width = field["width"].integer(1, kMaxCanvasSide),
-          .channels = channels.integer(1, 3),
-          .fill = field["fill"].integer(0, 255)};
+  Canvas canvas{.height = field["height"].integer(1, kMaxCanvasSide),
+                .width = field["width"].integer(1, kMaxCanvasSide),
+                .channels = channels.integer(1, 3),
+                .fill = field["fill"].integer(0, 255)};
+  if (field.has("fit")) canvas.fit = field["fit"].matching("letterbox|stretch|crop");
+  if (field.has("filter")) {
+    canvas.filter = field["filter"].matching("nearest|box|bilinear|hamming|bicubic|lanczos");
+  }
+  if (field.has("order")) canvas.order = field["order"].matching("rgb|bgr");
+  if (field.has("mean")) canvas.mean = field["mean"].numbers(-kMaxNumber, kMaxNumber);
+  if (field.has("std")) canvas.std = field["std"].numbers(1 / kMaxNumber, kMaxNumber);
+  if (!canvas.mean.empty() && std::ssize(canvas.mean) != canvas.channels) {
+    field["mean"].fail("must be numbers, one for each channel, or none");
+  }
+  if (canvas.std.size() != canvas.mean.size()) field["std"].fail("must be numbers, as many as mean");
+  return canvas;
 }
 
 Reading read_reading(const JsonField& field, const Canvas& canvas) {

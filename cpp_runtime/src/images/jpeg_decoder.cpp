@@ -209,7 +209,11 @@ class JpegDecoder {
 int jpeg_reduction(int64_t width, int64_t height, const Reading& reading) {
   const int64_t oversampling = reading.jpeg_oversampling;
   if (oversampling == 0) return 1;
-  const Fit fit = fit_to_canvas(width, height, reading.canvas.width, reading.canvas.height);
+  const Canvas& canvas = reading.canvas;
+  const FitMode mode = canvas.fit == "stretch" ? FitMode::kStretch
+                       : canvas.fit == "crop"  ? FitMode::kCrop
+                                               : FitMode::kLetterbox;
+  const Fit fit = fit_to_canvas(width, height, canvas.width, canvas.height, mode);
   for (const int divisor : {8, 4, 2}) {
     const bool is_enough = (width + divisor - 1) / divisor >= oversampling * fit.width &&
                            (height + divisor - 1) / divisor >= oversampling * fit.height;

@@ -12,8 +12,9 @@
 namespace lensbox {
 namespace {
 
-constexpr const char* kLetterbox =
-    "lensbox::letterbox(Tensor[] images, int height, int width, int channels=1, int fill=0)"
+constexpr const char* kFit =
+    "lensbox::fit(Tensor[] images, int height, int width, str fit='letterbox', str filter='bilinear',"
+    " str order='rgb', int fill=0, float[]? mean=None, float[]? std=None, ScalarType? dtype=None)"
     " -> (Tensor canvases, Tensor geometry)";
 constexpr const char* kGiouLoss =
     "lensbox::masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None, float eps=1e-7) -> Tensor";
@@ -68,7 +69,7 @@ bool DetectOnlyMethods::has(const std::string& name) const {
 }
 
 std::vector<std::string> DetectOnlyMethods::ops(const Metadata& metadata) {
-  std::vector<std::string> schemas{kLetterbox};
+  std::vector<std::string> schemas{kFit};
   if (has_loss(metadata)) schemas.emplace_back(kGiouLoss);
   return schemas;
 }
@@ -76,8 +77,10 @@ std::vector<std::string> DetectOnlyMethods::ops(const Metadata& metadata) {
 c10::IValue DetectOnlyMethods::call(const std::string& name, std::vector<c10::IValue> arguments) const {
   const auto tensor = [&](size_t index) { return arguments.at(index).toTensor(); };
   if (name == "preprocess") {
-    auto fitted = call_ops("lensbox::letterbox", arguments.at(0), canvas_.height, canvas_.width,
-                           canvas_.channels, canvas_.fill);
+    const c10::IValue none;
+    auto fitted =
+        call_ops("lensbox::fit", arguments.at(0), canvas_.height, canvas_.width, canvas_.fit, canvas_.filter,
+                 canvas_.channels == 1 ? "gray" : canvas_.order, canvas_.fill, none, none, none);
     if (const auto windows = arguments.at(1); !windows.isNone()) {
       fitted[1] = call_op("lensbox::geometry_of_windows", fitted[1], windows);
     }

@@ -116,7 +116,7 @@ TORCH_LIBRARY_IMPL(lensbox, Autograd, m) {
   lensbox::register_without_derivative(
       m, {"_masked_giou_loss_forward", "_masked_giou_loss_backward", "masked_giou_loss_and_grad",
           "_jagged_giou_loss_forward", "_jagged_giou_loss_backward", "padded_nms",
-          "padded_nms.tensor_thresholds", "fit", "letterbox"});
+          "padded_nms.tensor_thresholds", "fit"});
 }
 
 TORCH_LIBRARY_IMPL(lensbox, CompositeExplicitAutograd, m) {

@@ -12,8 +12,6 @@
 namespace lensbox {
 namespace {
 
-using Fitted = std::tuple<Tensor, Tensor>;
-
 LevelTable level_table(const FitOptions& options) {
   LevelTable table = {};
   table.channels = static_cast<int32_t>(options.channels);
@@ -40,8 +38,13 @@ void check_scaled_sides(const ImageView& image, const Canvases& out) {
 }
 
 template <typename Backend>
-Fitted fit_with(at::TensorList images, int64_t height, int64_t width, int64_t fill,
-                const FitOptions& options) {
+std::tuple<Tensor, Tensor> fit(at::TensorList images, int64_t height, int64_t width, std::string_view fit,
+                               std::string_view filter, std::string_view order, int64_t fill,
+                               std::optional<at::ArrayRef<double>> mean,
+                               std::optional<at::ArrayRef<double>> deviation,
+                               std::optional<at::ScalarType> dtype) {
+  const FitOptions options =
+      check_fit_arguments(images, height, width, fit, filter, order, fill, mean, deviation, dtype);
   const Backend backend(images[0]);
   auto [canvases, geometry] = fit_outputs(images, height, width, options);
   const bool is_bytes = options.dtype == at::kByte;
@@ -71,25 +74,8 @@ Fitted fit_with(at::TensorList images, int64_t height, int64_t width, int64_t fi
 }
 
 template <typename Backend>
-Fitted fit(at::TensorList images, int64_t height, int64_t width, std::string_view fit,
-           std::string_view filter, std::string_view order, int64_t fill,
-           std::optional<at::ArrayRef<double>> mean, std::optional<at::ArrayRef<double>> deviation,
-           std::optional<at::ScalarType> dtype) {
-  return fit_with<Backend>(
-      images, height, width, fill,
-      check_fit_arguments(images, height, width, fit, filter, order, fill, mean, deviation, dtype));
-}
-
-template <typename Backend>
-Fitted letterbox(at::TensorList images, int64_t height, int64_t width, int64_t channels, int64_t fill) {
-  return fit_with<Backend>(images, height, width, fill,
-                           check_letterbox_arguments(images, height, width, channels, fill));
-}
-
-template <typename Backend>
 void register_fit(torch::Library& m) {
   m.impl("fit", fit<Backend>);
-  m.impl("letterbox", letterbox<Backend>);
 }
 
 }  // namespace

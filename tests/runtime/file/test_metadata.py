@@ -103,7 +103,7 @@ def test_names_the_rule() -> None:
 
 def test_keeps_values() -> None:
     metadata = read(_CASES["good"])
-    assert metadata.canvas == Canvas(24, 32, 3, 7)
+    assert metadata.canvas == Canvas(24, 32, 3, 7, "crop", "bicubic", "bgr", (0.5, 0, -1), (1, 0.25, 2))
     assert metadata.reading == Reading("stored", 3)
     assert metadata.precision == Precision("float16", "cuda", 12, 30, 0.01, 1.5, 0.004)
     assert metadata.classes == ("red", "blue")

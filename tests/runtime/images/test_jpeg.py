@@ -4,6 +4,7 @@ import io
 import math
 import random
 import struct
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from picture_files import encoded, flat_jpeg, jpeg_segment
 
 from lensbox.common.errors import InputError
+from lensbox.runtime.file.metadata import Canvas
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.jpeg import check_jpeg, jpeg_reduction, without_metadata
 
@@ -97,9 +99,15 @@ def test_finds_scans_behind_odd_markers(file: bytes) -> None:
         check_jpeg(file, 8192, 8192)
 
 
-def _stated(width: int, height: int, canvas_width: int, canvas_height: int, oversampling: int) -> int:
+def _stated(width: int, height: int, canvas: Canvas, oversampling: int) -> int:
     """Return the scale by the words of docs/artifact.md."""
-    if canvas_width * height <= canvas_height * width:
+    canvas_width, canvas_height = canvas.width, canvas.height
+    if canvas.fit == "stretch":
+        needed = canvas_width, canvas_height
+    elif canvas.fit == "crop":
+        factor = max(Fraction(canvas_width, width), Fraction(canvas_height, height))
+        needed = math.floor(width * factor), math.floor(height * factor)
+    elif canvas_width * height <= canvas_height * width:
         needed = canvas_width, max(1, math.floor(height * canvas_width / width + 0.5))
     else:
         needed = max(1, math.floor(width * canvas_height / height + 0.5)), canvas_height
@@ -118,7 +126,8 @@ def test_the_scale_of_random_sizes() -> None:
         width, height = (round(2 ** chance.uniform(0, 14)) for _ in range(2))
         canvas_width, canvas_height = (chance.choice((1, 32, 255, 256, 640)) for _ in range(2))
         oversampling = chance.choice((0, 1, 2, 2, 2, 3))
-        case = width, height, canvas_width, canvas_height, oversampling
+        canvas = Canvas(canvas_height, canvas_width, fit=chance.choice(("letterbox", "stretch", "crop")))
+        case = width, height, canvas, oversampling
         reduction = jpeg_reduction(*case)
         assert reduction == _stated(*case), case
         seen.add(reduction)

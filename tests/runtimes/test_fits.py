@@ -1,0 +1,115 @@
+"""Every fit, filter, order and normalisation: all runtimes and formats give the network the same numbers."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from letterbox_cases import pillow_fit, random_image
+from runner_answers import answer
+from torch import Tensor, nn
+
+from lensbox.common.detect_options import TileSpec
+from lensbox.export.pipeline import save_artifact
+from lensbox.model import DetectorSpec
+from lensbox.runtime import load_artifact
+
+HEIGHT, WIDTH = 6, 8
+FILL = 9
+
+
+class Shown(nn.Module):
+    """One detection in every picture: the whole canvas, with the numbers that the network gets."""
+
+    box: Tensor
+
+    def __init__(self, channels: int, **fields: Any) -> None:
+        super().__init__()
+        numbers = channels * HEIGHT * WIDTH
+        self.specification = DetectorSpec(
+            HEIGHT, WIDTH, channels, FILL, **fields, values={"numbers": (numbers,)}, jpeg_oversampling=0
+        )
+        self.register_buffer("box", torch.tensor([0.0, 0.0, WIDTH, HEIGHT]))
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        scores = images.new_full([images.shape[0], 1], 0.75, dtype=torch.float32)
+        return {
+            "boxes": self.box.expand(images.shape[0], 1, 4),
+            "scores": scores,
+            "counts": (scores > score_threshold).sum(dim=1),
+            "numbers": images.float().flatten(1)[:, None],
+        }
+
+
+class Case(NamedTuple):
+    """A canvas, and the part of a photograph of 40 x 20 pixels that it shows."""
+
+    fit: str
+    filter: str
+    order: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    shown: tuple[float, float, float, float]
+
+    @property
+    def channels(self) -> int:
+        return 1 if self.order == "gray" else 3
+
+
+CASES = [
+    # The canvas covers 26 2/3 columns of the middle. 40 columns become 12, and 2 are cut off on each side.
+    Case("crop", "lanczos", "gray", (), (), (40 / 6, 0, 40 - 40 / 6, 20)),
+    Case("stretch", "bicubic", "bgr", (0.4, 0.5, 0.6), (0.25, 0.5, 0.75), (0, 0, 40, 20)),
+    Case("letterbox", "nearest", "rgb", (0, 0, 0), (1, 1, 1), (0, 0, 40, 20)),
+]
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    path = tmp_path / "photo.png"
+    PIL.Image.fromarray(random_image(3, 20, 40).permute(1, 2, 0).numpy()).save(path)
+    return path
+
+
+def pillow_numbers(photo: PIL.Image.Image, case: Case) -> Tensor:
+    pixels = torch.from_numpy(np.array(photo)).permute(2, 0, 1)
+    levels = pillow_fit(pixels, HEIGHT, WIDTH, case.fit, case.filter, case.order, FILL)
+    if not case.mean:
+        return levels.float().flatten()
+    mean, std = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (case.mean, case.std))
+    return ((levels.float() / 255 - mean) / std).flatten()
+
+
+@pytest.mark.parametrize(
+    ("case", "kind"),
+    [(case, "torchscript") for case in CASES] + [(CASES[1], "program"), (CASES[1], "onnx")],
+    ids=lambda value: value if isinstance(value, str) else value.fit,
+)
+def test_python_and_cpp_give_the_network_pillow_s_pixels(
+    case: Case, kind: str, photo: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / {"torchscript": "shown.pt", "program": "shown.pt2", "onnx": "shown.onnx"}[kind]
+    fields = {name: getattr(case, name) for name in ("fit", "filter", "mean", "std")}
+    fields |= {} if case.channels == 1 else {"order": case.order}
+    detector: Any = Shown(case.channels, **fields)
+    save_artifact(detector, path, kind=kind)
+    artifact = load_artifact(path)
+    assert artifact.self_test().passed
+    expected = pillow_numbers(PIL.Image.open(photo), case)
+    tolerance = 2e-7 if kind == "onnx" else 0  # onnxruntime may round a division differently
+    found = artifact.detect_image(photo)
+    answers = [(found.boxes[0], found.extras["numbers"][0])]
+    if kind != "onnx":  # the default runner reads no ONNX files
+        (image,) = answer("detect", "--artifact", path, "--image", photo)["images"]
+        (detection,) = image["detections"]
+        answers.append((detection["box"], detection["extras"]["numbers"]))
+    for box, numbers in answers:
+        torch.testing.assert_close(torch.as_tensor(numbers), expected, rtol=tolerance, atol=0)
+        np.testing.assert_allclose(box, case.shown, atol=1e-4)
+    tiles = artifact.detect_image(photo, tiles=TileSpec(WIDTH, 0.0, whole=False))
+    assert len(tiles.boxes) == 20
+    for box, numbers in zip(tiles.boxes.tolist(), tiles.extras["numbers"], strict=True):
+        shown = pillow_numbers(PIL.Image.open(photo).crop(tuple(box)), case)
+        torch.testing.assert_close(torch.as_tensor(numbers), shown, rtol=tolerance, atol=0)
