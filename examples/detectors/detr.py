@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import PIL.Image
 import torch
 from torch import Tensor, nn
 from transformers import (
@@ -10,9 +11,11 @@ from transformers import (
     HGNetV2Config,
     RTDetrConfig,
     RTDetrForObjectDetection,
+    RTDetrImageProcessorPil,
     RTDetrResNetConfig,
     YolosConfig,
     YolosForObjectDetection,
+    YolosImageProcessorPil,
 )
 
 from lensbox.model import DetectorSpec
@@ -26,13 +29,13 @@ def rtdetr(size: int = 320, classes: int = 80) -> nn.Module:
         depths=[1, 1, 1, 1], layer_type="basic", hidden_sizes=[64, 128, 256, 512], out_features=STAGES
     )
     options = _small(backbone, [128, 256, 512], size, classes)
-    return Detr(RTDetrForObjectDetection(RTDetrConfig(**options)), size)
+    return Detr(RTDetrForObjectDetection(RTDetrConfig(**options)), size, RTDetrImageProcessorPil())
 
 
 def dfine(size: int = 320, classes: int = 80) -> nn.Module:
     """Return a small D-FINE with new weights."""
     options = _small(HGNetV2Config(out_features=STAGES), [512, 1024, 2048], size, classes)
-    return Detr(DFineForObjectDetection(DFineConfig(**options)), size)
+    return Detr(DFineForObjectDetection(DFineConfig(**options)), size, RTDetrImageProcessorPil())
 
 
 def _small(backbone: Any, channels: list[int], size: int, classes: int) -> dict[str, Any]:
@@ -57,23 +60,35 @@ def yolos(size: int = 320, classes: int = 80) -> nn.Module:
         image_size=[size, size],
         num_labels=classes,
     )
-    return Detr(YolosForObjectDetection(config), size, softmax=True)
+    return Detr(YolosForObjectDetection(config), size, YolosImageProcessorPil(), softmax=True)
 
 
 class Detr(nn.Module):
     """Each query is a box; nothing is suppressed, so the IoU threshold is not used.
 
+    processor: of the library, which resizes with Pillow. Lensbox makes the same pixels and numbers.
     softmax: whether the last class means "no object"; otherwise each class has a separate sigmoid.
     """
 
-    def __init__(self, network: Any, size: int, softmax: bool = False) -> None:
+    def __init__(self, network: Any, size: int, processor: Any, softmax: bool = False) -> None:
         super().__init__()
         names = [network.config.id2label[index] for index in range(network.config.num_labels)]
-        self.specification = DetectorSpec(height=size, width=size, name="detr", classes=names)
+        normalises = processor.do_normalize  # if not, levels become numbers from 0 to 1
+        self.specification = DetectorSpec(
+            height=size,
+            width=size,
+            fit="stretch",
+            filter=PIL.Image.Resampling(processor.resample).name.lower(),
+            mean=processor.image_mean if normalises else (0, 0, 0),
+            std=processor.image_std if normalises else (1, 1, 1),
+            name="detr",
+            classes=names,
+            jpeg_oversampling=0,  # files are decoded in full, as for the processor
+        )
         self.network, self.size, self.softmax = network.eval(), size, softmax
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        found = self.network(images.float() / 255)
+        found = self.network(images)
         queries, classes = found.logits.shape[1:]
         if self.softmax:
             scores, labels = found.logits.softmax(dim=2)[:, :, :-1].max(dim=2)

@@ -34,7 +34,15 @@ class Dense(nn.Module):
     ) -> None:
         super().__init__()
         names = [f"class {index}" for index in range(classes)]
-        self.specification = DetectorSpec(height=size, width=size, name="dense", classes=names)
+        transform = network.transform
+        self.specification = DetectorSpec(
+            height=size,
+            width=size,
+            mean=transform.image_mean,
+            std=transform.image_std,
+            name="dense",
+            classes=names,
+        )
         self.size, self.decode = size, decode
         self.backbone, self.head = network.eval().backbone, network.head
         images = torch.zeros(1, 3, size, size)
@@ -43,11 +51,9 @@ class Dense(nn.Module):
             (anchors,) = network.anchor_generator(ImageList(images, [(size, size)]), features)
         self.candidates, self.detections = min(1000, len(anchors) * classes), network.detections_per_img
         self.register_buffer("anchors", anchors)
-        self.register_buffer("mean", torch.tensor(network.transform.image_mean)[:, None, None])
-        self.register_buffer("std", torch.tensor(network.transform.image_std)[:, None, None])
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        features = self.backbone((images.float() / 255 - self.mean) / self.std)
+        features = self.backbone(images)
         raw = self.head(list(features.values()))
         scores = raw["cls_logits"].sigmoid()
         if "bbox_ctrness" in raw:

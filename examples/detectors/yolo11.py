@@ -22,14 +22,17 @@ class Yolo11(nn.Module):
     def __init__(self, network: DetectionModel, size: int) -> None:
         super().__init__()
         names = tuple(network.names.values())
-        self.specification = DetectorSpec(height=size, width=size, fill=114, name="yolo11", classes=names)
+        numbers = {"mean": (0, 0, 0), "std": (1, 1, 1)}  # from 0 to 1
+        self.specification = DetectorSpec(
+            height=size, width=size, fill=114, name="yolo11", classes=names, **numbers
+        )
         self.network = network
         head = network.model[-1]
         head.export = True  # the decoded predictions alone
         head.dynamic = True  # no anchors kept from the batch before
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        raw = self.network(images.float() / 255).transpose(1, 2)  # [B, A, 4 + classes]
+        raw = self.network(images).transpose(1, 2)  # [B, A, 4 + classes]
         center, half = raw[:, :, :2], raw[:, :, 2:4] / 2
         scores, labels = raw[:, :, 4:].max(dim=2)
         boxes, scores, kept, counts = torch.ops.lensbox.padded_nms(

@@ -47,6 +47,8 @@ class SsdLite(nn.Module):
         self.specification = DetectorSpec(
             height=height,
             width=width,
+            mean=network.transform.image_mean,
+            std=network.transform.image_std,
             name="ssdlite320_mobilenet_v3_large",
             classes=[categories[number] for number in named],
             iou_threshold=network.nms_thresh,
@@ -54,14 +56,12 @@ class SsdLite(nn.Module):
         self.backbone, self.head = network.backbone, network.head
         self.candidates, self.detections = candidates, network.detections_per_img
         self.largest_exponent = network.box_coder.bbox_xform_clip
-        self.register_buffer("mean", torch.tensor(network.transform.image_mean)[:, None, None])
-        self.register_buffer("std", torch.tensor(network.transform.image_std)[:, None, None])
         self.register_buffer("named", torch.tensor(named))
         self.register_buffer("anchors", anchors_of(network, height, width))
         self.register_buffer("limits", torch.tensor([width, height, width, height]).float())
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        features = self.backbone((images.float() / 255 - self.mean) / self.std)
+        features = self.backbone(images)
         raw = self.head(list(features.values()))
         scores = raw["cls_logits"].softmax(dim=2)[:, :, self.named].flatten(1)
         scores, pair = scores.topk(self.candidates)

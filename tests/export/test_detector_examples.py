@@ -11,15 +11,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import PIL.Image
 import pytest
 import torch
 from programs import require_torchvision
 from torch import Tensor, nn
 
+from lensbox.common.canvas import Canvas
 from lensbox.export.verify.reference import comparison_canvases
 from lensbox.export.verify.tolerances import tolerance_of
 from lensbox.model import Detector
+from lensbox.model.numbers import Numbers
 from lensbox.model.protocol_check import named
+from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime import load_artifact
 from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
 
@@ -37,7 +41,7 @@ SIZE, CLASSES = 160, 5
 class Example(NamedTuple):
     """A detector and its library's own answers.
 
-    own: takes float32 canvases [B, 3, h, w] from 0 to 1 and thresholds of score and IoU; returns boxes
+    own: takes the network's float32 images [B, 3, h, w] and thresholds of score and IoU; returns boxes
     [n, 4], scores [n] and labels [n] for each canvas. class_layers: compute the logits of classes. score: a
     threshold above which fewer boxes lie than go to NMS.
     """
@@ -71,7 +75,8 @@ def spots(height: int, width: int) -> Tensor:
 def _spread_scores(example: Example) -> None:
     """Calibrate batch norms, and give logits of classes a deviation of 1 about -2: no score is 0 or 1."""
     detector: Any = example.detector
-    canvases = torch.cat([spots(SIZE, SIZE), comparison_canvases(detector)[0]])
+    numbers = Numbers(detector.specification)
+    canvases = numbers(torch.cat([spots(SIZE, SIZE), comparison_canvases(detector)[0]]))
     norms = [module for module in detector.modules() if isinstance(module, nn.BatchNorm2d)]
     logits: dict[nn.Module, list[Tensor]] = {layer: [] for layer in example.class_layers}
     with torch.no_grad():
@@ -158,21 +163,30 @@ _MAKERS: dict[str, Callable[[str], Example]] = {
 }
 
 
+def normalises_itself(name: str) -> bool:
+    return name in ("fcos", "retinanet")
+
+
 PACKAGES = {"yolo11": "ultralytics", **dict.fromkeys(("rtdetr", "dfine", "yolos"), "transformers")}
 
 
 @pytest.mark.parametrize("name", _MAKERS)
 def test_detectors_find_what_the_library_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In eager PyTorch: an export compares its file with that."""
-    require_torchvision()
-    pytest.importorskip(PACKAGES.get(name, "torchvision"))
+    if name in PACKAGES:
+        pytest.importorskip(PACKAGES[name])
+    else:
+        require_torchvision()
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     example = make_example(name)
     height, width = example.detector.specification.height, example.detector.specification.width
     canvases, limits = spots(height, width), torch.tensor([width, height, width, height])
     with torch.no_grad():
-        answer = named(example.detector.detect(canvases, example.score, IOU))
-        library = example.own(canvases.float() / 255, example.score, IOU)
+        numbers = Numbers(example.detector.specification)(canvases)
+        answer = named(example.detector.detect(numbers, example.score, IOU))
+        library = example.own(
+            canvases.float() / 255 if normalises_itself(name) else numbers, example.score, IOU
+        )
     slots, difference = answer["scores"].shape[1], Difference()
     for index, (boxes, scores, labels) in enumerate(library):
         clipped = boxes.clamp(min=0).minimum(limits)
@@ -182,6 +196,28 @@ def test_detectors_find_what_the_library_finds(name: str, monkeypatch: pytest.Mo
     assert difference.expected >= 3
     assert not difference.unexplained
     assert difference.exchanged <= 0.05 * difference.expected
+
+
+@pytest.mark.parametrize("name", ["rtdetr", "yolos"])
+def test_input_is_that_of_the_library_s_processor(name: str) -> None:
+    """The processors of transformers that resize with Pillow, for photographs of any size."""
+    transformers = pytest.importorskip("transformers")
+    kind = transformers.YolosImageProcessorPil if name == "yolos" else transformers.RTDetrImageProcessorPil
+    specification = make_example(name).detector.specification
+    size = {"height": SIZE, "width": SIZE}
+    for seed, sides in enumerate([(480, 640), (700, 90), (31, 57), (SIZE, SIZE), (90, 1200)]):
+        image = torch.randint(0, 256, (3, *sides), generator=torch.Generator().manual_seed(seed)).byte()
+        canvases, _ = fit_to_canvases([image], None, *Canvas.of(specification).as_tuple)
+        photo = PIL.Image.fromarray(image.permute(1, 2, 0).numpy())
+        for options, ours in (
+            ({"do_rescale": False, "do_normalize": False}, canvases),
+            ({}, Numbers(specification)(canvases)),
+        ):
+            theirs = kind(size=size, do_pad=False, **options)(photo, return_tensors="pt")["pixel_values"]
+            if ours.dtype == torch.uint8:
+                assert torch.equal(theirs, ours.to(theirs.dtype)), sides
+            else:
+                torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-6)
 
 
 def test_torchvision_example_compares_with_torchvision(tmp_path: Path) -> None:
