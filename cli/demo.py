@@ -22,7 +22,7 @@ import PIL.Image
 
 from lensbox.cli.annotate import annotate
 from lensbox.cli.samples import DRAWN_BOXES, save_photos
-from lensbox.cli.source import Source, artifact_source, service_source
+from lensbox.cli.source import DetectionSource, artifact_source, service_source
 from lensbox.client import Client
 from lensbox.common.errors import LensboxError
 from lensbox.common.files import atomic_write
@@ -124,13 +124,13 @@ def _run(runner: Path, artifact: Path, name: str, *arguments: str, stdin: str = 
     return json.loads(process.stdout)
 
 
-def _in_python(artifact: Path) -> Source:
+def _in_python(artifact: Path) -> DetectionSource:
     return artifact_source(
         artifact, {}, device="cpu", batch=1, decode="auto", decode_threads=1, public_key=None, ops=()
     )
 
 
-def _found(source: Source, photos: Sequence[Path]) -> list[Found]:
+def _found(source: DetectionSource, photos: Sequence[Path]) -> list[Found]:
     """Return the detections of all photographs. Raise DemoError for a photograph that fails."""
     found = []
     for answer in source.detect(photos):

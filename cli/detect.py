@@ -12,8 +12,8 @@ import click
 from lensbox.cli.coco import CocoResults
 from lensbox.cli.command import FILE, OPS, Command, device_name, fraction
 from lensbox.cli.files import ListedFile, list_files
-from lensbox.cli.output import FORMATS, Table, draw, echo, json_line, progress
-from lensbox.cli.source import Answer, Answers, Source, artifact_source, service_source
+from lensbox.cli.output import FORMATS, DetectionTable, draw, echo, json_line, progress
+from lensbox.cli.source import Answer, Answers, DetectionSource, artifact_source, service_source
 from lensbox.client import Client, ServiceError
 from lensbox.common.detect_options import DECODE, tile_spec
 from lensbox.common.errors import ExitCode, InputError, LensboxError
@@ -122,11 +122,11 @@ def detect(
     if annotate is not None:
         _check_drawings(annotate, files, recursive, listed)
     readable = [file.path for file in listed if file.fault is None]
-    with _open(options) if readable else contextlib.nullcontext(Source(_nothing, {})) as source:
+    with _open(options) if readable else contextlib.nullcontext(DetectionSource(_nothing, {})) as source:
         name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
         paths, classes = [file.path for file in listed], source.metadata.get("classes", ())
         coco = coco_file and CocoResults(coco_file, paths, classes)
-        form = coco or (json_line if name == "jsonl" else Table(paths, classes))
+        form = coco or (json_line if name == "jsonl" else DetectionTable(paths, classes))
         code = ExitCode.GOOD
         try:
             with contextlib.closing(source.detect(readable)) as results, progress(len(listed)) as advance:
@@ -186,7 +186,7 @@ def _check_drawings(
 
 
 @contextlib.contextmanager
-def _open(options: dict[str, Any]) -> Iterator[Source]:
+def _open(options: dict[str, Any]) -> Iterator[DetectionSource]:
     question = {name: options[name] for name in _QUESTION}
     if options["url"] is None:
         others = {name: options[name] for name in _IN_PROCESS if name != "artifact"}
@@ -203,7 +203,7 @@ def _open(options: dict[str, Any]) -> Iterator[Source]:
 
 
 def _drawn(
-    file: ListedFile, found: Answer, source: Source, orientation: str | None, folder: Path
+    file: ListedFile, found: Answer, source: DetectionSource, orientation: str | None, folder: Path
 ) -> Answer | InputError:
     orientation = orientation or source.metadata.get("reading", {}).get("orientation", "exif")
     try:

@@ -26,7 +26,7 @@ def json_line(file: Path, result: Answer | str) -> str:
     return json.dumps({"file": str(file), **entry}, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-class Table:
+class DetectionTable:
     """A table with aligned columns: three decimals of the score, one of the box."""
 
     def __init__(self, files: Sequence[Path], classes: Sequence[str]) -> None:

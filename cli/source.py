@@ -20,21 +20,21 @@ Answer = Mapping[str, Any]
 Answers = Generator[Answer | LensboxError, None, None]
 
 
-class Source(NamedTuple):
+class DetectionSource(NamedTuple):
     """detect: yields the answer or the error for each file, in order. metadata: the artifact's."""
 
     detect: Callable[[Sequence[Path]], Answers]
     metadata: Mapping[str, Any]
 
 
-def service_source(client: Client, question: Mapping[str, Any]) -> Source:
+def service_source(client: Client, question: Mapping[str, Any]) -> DetectionSource:
     """Ask a service. question: keyword arguments of `Client.detect_many`. Raise ServiceError."""
 
     def detect(files: Sequence[Path]) -> Answers:
         for found in client.detect_many(files, **question):
             yield found if isinstance(found, LensboxError) else found.to_json()
 
-    return Source(detect, client.metadata())
+    return DetectionSource(detect, client.metadata())
 
 
 def artifact_source(
@@ -47,7 +47,7 @@ def artifact_source(
     decode_threads: int | None,
     public_key: Path | None,
     ops: Sequence[Path],
-) -> Source:
+) -> DetectionSource:
     """Load an artifact, and read files ahead in threads. Raise ArtifactError or DeviceError.
 
     path: None for the shipped detector, loaded from the cache without the log line about its signature.
@@ -78,7 +78,7 @@ def artifact_source(
                 rows = detections_to_json(found, artifact.classes)
                 yield {"width": found.width, "height": found.height, "detections": rows}
 
-    return Source(detect, json.loads(artifact.metadata.to_json()))
+    return DetectionSource(detect, json.loads(artifact.metadata.to_json()))
 
 
 def shipped_artifact() -> Path:

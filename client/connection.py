@@ -1,6 +1,5 @@
 """HTTP requests to a service, with retries, and their errors."""
 
-import os
 import random
 import threading
 from collections.abc import Callable
@@ -23,9 +22,6 @@ _AGAIN = (429, 503)
 _NO_ANSWER = (httpx.RequestError, UnicodeError)
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
 _SHOWN = 200  # characters of an unexpected answer in a message
-# Variables of the environment that httpx reads, in capitals; it reads proxies in small letters, too.
-_PROXIES = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-_CERTIFICATES = ("SSL_CERT_DIR", "SSL_CERT_FILE")
 
 Typed = TypeVar("Typed")
 
@@ -64,8 +60,7 @@ class Connection:
                 transport=transport,
             )
         except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
-            detail = f"httpx must be able to use proxies and certificates: {error}"
-            detail += _set(_PROXIES + _CERTIFICATES)
+            detail = f"httpx must be able to use the environment's proxies and certificates: {error}"
             raise ServiceError(None, "no_answer", detail) from error
         self._timeout = timeout
         self._retries = retries
@@ -112,8 +107,7 @@ class Connection:
             detail = f"{self._http.base_url} gave no answer within {self._timeout:g} seconds"
             raise ServiceError(None, "no_answer", detail) from error
         except _NO_ANSWER as error:
-            reason = f"{error or type(error).__name__}{_set(_PROXIES)}"
-            detail = f"{self._http.base_url} cannot be reached: {reason}"
+            detail = f"{self._http.base_url} cannot be reached: {error or type(error).__name__}"
             retry_after = 0.0 if isinstance(error, _BROKEN) else None
             raise ServiceError(None, "no_answer", detail, retry_after=retry_after) from error
         if not response.is_success:
@@ -143,12 +137,6 @@ def _wait(state: RetryCallState) -> float:
     wait: float = max(_FIRST_WAIT * 2 ** (state.attempt_number - 1), asked or 0.0)
     # Jitter: clients that were rejected together must not retry together.
     return wait * random.uniform(1.0, 1.25)
-
-
-def _set(variables: tuple[str, ...]) -> str:
-    """Return which of these variables the environment sets, for messages."""
-    names = [name for name in sorted(os.environ) if name.upper() in variables and os.environ[name]]
-    return f"; the environment sets {', '.join(names)}" if names else ""
 
 
 def _failure(response: httpx.Response) -> ServiceError:

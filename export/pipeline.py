@@ -14,7 +14,7 @@ import lensbox.ops
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
 from lensbox.export.options import FORMATS, ExportOptions
-from lensbox.export.plan import Built, Plan
+from lensbox.export.plan import Built, ExportPlan
 from lensbox.export.verify.precision import describe_change, measure_precision
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.verify.verifier import Comparison, verify
@@ -59,13 +59,13 @@ def save_artifact(
     InputError for weights that are not finite, OSError if the file cannot be written, and ValueError for
     thresholds outside 0..1.
     """
-    plan = Plan(detector, ExportOptions(score_threshold, iou_threshold, **options))
+    plan = ExportPlan(detector, ExportOptions(score_threshold, iou_threshold, **options))
     made = make_artifact(plan, kind, str(path))
     atomic_write(path, made.content)
     return made.metadata
 
 
-def make_artifact(plan: Plan, kind: str, name: str) -> MadeArtifact:
+def make_artifact(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
     """Return the verified artifact. name: the file's name in errors."""
     try:
         return _made(plan, kind, name)
@@ -79,7 +79,7 @@ def make_artifact(plan: Plan, kind: str, name: str) -> MadeArtifact:
         raise ArtifactError(f"{error}\n  {advice}") from error
 
 
-def _made(plan: Plan, kind: str, name: str) -> MadeArtifact:
+def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
     _logger.info("making the file for %s", kind)
     built: Built = import_module(f"lensbox.export.formats.{kind}").build(plan)
     precision = _precision(plan, built) if plan.options.dtype != "float32" else None
@@ -107,7 +107,7 @@ def make_files(detector: Detector, paths: Mapping[str, Path], options: ExportOpt
     """Return the content of each file. paths: by format. Raises the errors of `save_artifact`."""
     for name in paths:
         _require_packages(name)
-    plan = Plan(detector, options)
+    plan = ExportPlan(detector, options)
     return {path: make_artifact(plan, name, str(path)).content for name, path in paths.items()}
 
 
@@ -119,7 +119,7 @@ def _require_packages(name: str) -> None:
         )
 
 
-def _precision(plan: Plan, built: Built) -> Precision:
+def _precision(plan: ExportPlan, built: Built) -> Precision:
     options, detect = plan.options, built.detect
     if detect is None:
         raise ValueError(f"dtype must be float32 for this format, got {options.dtype}")
@@ -134,7 +134,7 @@ def _precision(plan: Plan, built: Built) -> Precision:
     )
 
 
-def _metadata(plan: Plan, built: Built, precision: Precision | None) -> ArtifactMetadata:
+def _metadata(plan: ExportPlan, built: Built, precision: Precision | None) -> ArtifactMetadata:
     detector, specification = plan.detector, plan.detector.specification
     if precision is None:
         self_test = plan.self_test

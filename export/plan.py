@@ -51,7 +51,7 @@ class Built:
     batch: int | None = None
 
 
-class Plan:
+class ExportPlan:
     """A checked detector and the values that the formats share, each computed once on demand.
 
     detector: a copy on the CPU in eval mode, independent of the caller's device and training mode.

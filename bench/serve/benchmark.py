@@ -19,7 +19,7 @@ import PIL.Image
 import torch
 
 from lensbox.bench.measure import Table, WrongAnswerError, describe_machine, number, spread
-from lensbox.bench.serve.services import Load, Peer, ServiceError, running
+from lensbox.bench.serve.services import Load, PeerError, ServerProgram, running
 from lensbox.cli.timing import summarize
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, load_artifact
@@ -53,7 +53,7 @@ class LoadTest(NamedTuple):
 def run_load_test(test: LoadTest, say: Say) -> bool:
     """Run the loads and print each table with `say`. Return whether every answer of Lensbox was right.
 
-    Raises ServiceError if the service or wrk cannot be started, ArtifactError.
+    Raises PeerError if the service or wrk cannot be started, ArtifactError.
     """
     keep_freed_memory()
     torch.set_num_threads(test.threads)
@@ -107,28 +107,28 @@ def require_same(name: str, answer: Any, artifact: Artifact, photo: bytes) -> No
                 raise WrongAnswerError(f"{name} and the artifact in process disagree about a box at ({at})")
 
 
-def _peers(test: LoadTest, folder: Path, photo: bytes) -> list[Peer]:
+def _peers(test: LoadTest, folder: Path, photo: bytes) -> list[ServerProgram]:
     """Return the service, and LitServe in each setting if it is asked for and installed."""
     raw, encoded = folder / "photo.jpg", folder / "photo.json"
     raw.write_bytes(photo)
     encoded.write_text(json.dumps({"image": base64.b64encode(photo).decode()}))
     command = [sys.executable, "-m", "lensbox.cli", "serve", "--artifact", str(test.artifact)]
     command += ["--device", test.device, "--log-level", "error", "--threads", str(test.threads), "--port"]
-    peers = [Peer(LENSBOX, command, "/readyz", "/v1/detect", raw, "image/jpeg")]
+    peers = [ServerProgram(LENSBOX, command, "/readyz", "/v1/detect", raw, "image/jpeg")]
     if test.with_litserve and importlib.util.find_spec("litserve") is not None:
         program = [sys.executable, "-m", "lensbox.bench.serve.litserve_peer", str(test.artifact), test.device]
         for workers, batch in SETTINGS:
             name = f"{LITSERVE}, {workers} workers, batches of {batch}"
             command = [*program, str(workers), str(batch), str(test.threads)]
-            peers.append(Peer(name, command, "/health", "/predict", encoded, "application/json"))
+            peers.append(ServerProgram(name, command, "/health", "/predict", encoded, "application/json"))
     return peers
 
 
 def _best(
-    test: LoadTest, peers: Sequence[Peer], artifact: Artifact, photo: bytes, say: Say
-) -> dict[int, Peer]:
+    test: LoadTest, peers: Sequence[ServerProgram], artifact: Artifact, photo: bytes, say: Say
+) -> dict[int, ServerProgram]:
     """Check and load the peers; return the fastest one for each number of connections."""
-    best: dict[int, tuple[float, Peer]] = {}
+    best: dict[int, tuple[float, ServerProgram]] = {}
     for peer in peers:
         try:
             with running(peer) as service:
@@ -137,7 +137,7 @@ def _best(
                     rate = service.load(connections, test.seconds).rate
                     say(f"{peer.name}, {connections} connections: {number(rate)} images/s")
                     best[connections] = max(best.get(connections, (0.0, peer)), (rate, peer))
-        except (ServiceError, WrongAnswerError, OSError) as error:
+        except (PeerError, WrongAnswerError, OSError) as error:
             say(f"{peer.name}: {error}")
     return {connections: peer for connections, (_, peer) in best.items()}
 

@@ -23,13 +23,13 @@ _START_TIMEOUT = 180.0  # seconds
 _END_TIMEOUT = 40.0
 
 
-class ServiceError(LensboxError, RuntimeError):
+class PeerError(LensboxError, RuntimeError):
     """A service did not start, or a program that the benchmark needs is missing."""
 
     exit_code = ExitCode.UNUSABLE
 
 
-class Peer(NamedTuple):
+class ServerProgram(NamedTuple):
     """A program that serves the artifact.
 
     command: without the port, its last argument. ready: path that answers 200 once it serves. detect: path
@@ -61,10 +61,10 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Service:
+class RunningServer:
     """A running peer: its port, and the session of its processes."""
 
-    peer: Peer
+    peer: ServerProgram
     port: int
     session: int
 
@@ -80,17 +80,17 @@ class Service:
             return json.load(answer)
 
     def load(self, connections: int, seconds: int) -> Load:
-        """Send the file again and again over so many connections, with wrk. Raise ServiceError."""
+        """Send the file again and again over so many connections, with wrk. Raise PeerError."""
         program = shutil.which("wrk")
         if program is None:
-            raise ServiceError("wrk sends the requests and is not installed: apt-get install wrk")
+            raise PeerError("wrk sends the requests and is not installed: apt-get install wrk")
         threads = min(connections, _SENDER_THREADS, os.cpu_count() or 1)
         command = [program, f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s"]
         command += ["-s", str(_SCRIPT), self._url, "--", str(self.peer.body), self.peer.content_type]
         before = cpu_seconds(self.session)
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode != 0:
-            raise ServiceError(f"wrk failed: {run.stderr.strip() or run.stdout.strip()}")
+            raise PeerError(f"wrk failed: {run.stderr.strip() or run.stdout.strip()}")
         found = json.loads(run.stdout.splitlines()[-1])
         cpu = (cpu_seconds(self.session) - before) / max(found["answers"], 1)
         rate = (found["answers"] - found["rejected"]) / found["seconds"]
@@ -109,8 +109,8 @@ def cpu_seconds(session: int) -> float:
 
 
 @contextlib.contextmanager
-def running(peer: Peer) -> Iterator[Service]:
-    """Start a peer on a free port, wait until it is ready, and end it after the block. Raise ServiceError."""
+def running(peer: ServerProgram) -> Iterator[RunningServer]:
+    """Start a peer on a free port, wait until it is ready, and end it after the block. Raise PeerError."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     # A pipe without a reader would block a service that writes much.
@@ -122,8 +122,8 @@ def running(peer: Peer) -> Iterator[Service]:
             if not _is_ready(process, f"http://127.0.0.1:{port}{peer.ready}"):
                 said.seek(0)
                 lines = said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
-                raise ServiceError(f"the service did not start: {lines[-1]}")
-            yield Service(peer, port, process.pid)
+                raise PeerError(f"the service did not start: {lines[-1]}")
+            yield RunningServer(peer, port, process.pid)
         finally:
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -37,7 +37,7 @@ def triton_loss(device: torch.device) -> PaddedLoss:
         import triton  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise UnavailableError(f"triton cannot be imported: {error}") from error
-    from triton_kernels import masked_loss
+    from triton_masked_loss import masked_loss
 
     return masked_loss
 

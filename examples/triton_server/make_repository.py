@@ -71,13 +71,13 @@ def write_package(models: Path, device: str, dtype: str, model: str | None, weig
     from lensbox.export.formats.aoti import compile_detect, package
     from lensbox.export.model_loader import load_model
     from lensbox.export.pipeline import describe_outputs
-    from lensbox.export.plan import Plan
+    from lensbox.export.plan import ExportPlan
     from lensbox.export.verify.tolerances import tolerance_of
     from lensbox.export.verify.verifier import verify_detect
 
     detector = load_detector(weights) if model is None else load_model(model, weights, {})
     threshold = recommended_threshold(weights) if model is None else None
-    plan = Plan(detector, ExportOptions(threshold, dtype=dtype, device=device))
+    plan = ExportPlan(detector, ExportOptions(threshold, dtype=dtype, device=device))
     files, _ = compile_detect(plan, thresholds=None)
     content = package({"model": files}, {})
     with tempfile.TemporaryDirectory() as folder:

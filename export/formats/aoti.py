@@ -21,7 +21,7 @@ from lensbox.export.formats.graph_passes import (
     expand_depthwise,
     lay_out,
 )
-from lensbox.export.plan import Built, Plan
+from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.file.archive import MODEL
@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 _THREADS = 8  # loops are divided for this many threads
 
 
-def build(plan: Plan) -> Built:
+def build(plan: ExportPlan) -> Built:
     """Compile the detector's graph for the plan's device.
 
     Raises ArtifactError if there is no C++ compiler, if torch.export or AOTInductor fails, or if the
@@ -67,7 +67,7 @@ def build(plan: Plan) -> Built:
     )
 
 
-def compile_detect(plan: Plan, thresholds: torch.dtype | None) -> tuple[list[str], list[str]]:
+def compile_detect(plan: ExportPlan, thresholds: torch.dtype | None) -> tuple[list[str], list[str]]:
     """Compile `detect` for the plan's device; return the files, and the schemas of the operators to register.
 
     thresholds: the dtype of thresholds as inputs, on the CPU; None for the plan's thresholds as constants.
@@ -85,7 +85,7 @@ def compile_detect(plan: Plan, thresholds: torch.dtype | None) -> tuple[list[str
     return compile_graph(module, program.example_inputs[0]), custom_ops(module)
 
 
-def _detect_of(plan: Plan, files: Sequence[str]) -> Callable[[Tensor, float, float], Answer]:
+def _detect_of(plan: ExportPlan, files: Sequence[str]) -> Callable[[Tensor, float, float], Answer]:
     """Return `detect` of the compiled code, for canvases on the CPU and with answers on the CPU."""
     bare = package({MODEL: files}, {})
     model = AotiModel(bare, "the compiled code", plan.device, plan.outputs)

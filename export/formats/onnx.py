@@ -21,7 +21,7 @@ from lensbox.export.detector.graph import (
 from lensbox.export.detector.own_methods import methods_left_behind
 from lensbox.export.detector.wrapper import methods_of
 from lensbox.export.formats.onnx_nms import TRANSLATIONS, nms_for_onnx
-from lensbox.export.plan import Built, Plan
+from lensbox.export.plan import Built, ExportPlan
 from lensbox.runtime.file.archive import INPUTS, MAX_FILE_SIZE
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_onnx
@@ -33,7 +33,7 @@ _REGISTRY_LOGGER = "torch.onnx._internal.exporter._registration"
 _KNOWN_NAMESPACES = ("torchvision", "lensbox_onnx")
 
 
-def build(plan: Plan) -> Built:
+def build(plan: ExportPlan) -> Built:
     """Translate the detector's graph to ONNX.
 
     Inputs: `images`, uint8 [batch, c, h, w], `score_threshold` and `iou_threshold`, float32 []. Outputs: the

@@ -18,7 +18,7 @@ from lensbox.export.detector.own_methods import methods_left_behind, needed_ops
 from lensbox.export.detector.reduced import REDUCED, in_precision
 from lensbox.export.detector.wrapper import methods_of
 from lensbox.export.formats.graph_passes import fold_batch_norms
-from lensbox.export.plan import Built, Plan
+from lensbox.export.plan import Built, ExportPlan
 from lensbox.export.verify.precision import OperandRounding
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer
@@ -34,7 +34,7 @@ _logger = logging.getLogger(__name__)
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 
 
-def build(plan: Plan) -> Built:
+def build(plan: ExportPlan) -> Built:
     """Make the graphs of `detect` and of the loss with its gradient.
 
     Raises ArtifactError if torch.export cannot make the graph of `detect`, or if the detector's `preprocess`
@@ -70,7 +70,7 @@ def build(plan: Plan) -> Built:
     )
 
 
-def _detect_graph(plan: Plan) -> ExportedProgram:
+def _detect_graph(plan: ExportPlan) -> ExportedProgram:
     """Return the graph of `detect` with folded batch norms and, if the detector allows it, weights in
     channels-last layout, in which oneDNN and cuDNN compute."""
     network = in_precision(plan.network, plan.options.dtype)
@@ -131,7 +131,7 @@ def _pack(graphs: dict[str, ExportedProgram], metadata: ArtifactMetadata) -> byt
     return sealed_zip(content.getvalue())
 
 
-def _detect_of(plan: Plan, graph: ExportedProgram) -> Callable[[Tensor, float, float], Answer]:
+def _detect_of(plan: ExportPlan, graph: ExportedProgram) -> Callable[[Tensor, float, float], Answer]:
     """Return `detect` in the plan's precision on its device. On the CPU, TF32 is imitated."""
     device, is_tf32 = plan.device, plan.options.dtype == "tf32"
     run = in_batches(DetectProgram(copy.deepcopy(graph), device, plan.outputs).run, plan.batch)

@@ -19,7 +19,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.reduced import REDUCED, in_precision
 from lensbox.export.detector.wrapper import DetectorWrapper, methods_of
 from lensbox.export.formats.traced import TracedDetector, mend_trace
-from lensbox.export.plan import Built, Plan
+from lensbox.export.plan import Built, ExportPlan
 from lensbox.export.verify.precision import OperandRounding
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer, is_users, named
@@ -38,7 +38,7 @@ _MOST_PLACES = 4
 _MOST_CHARACTERS = 500
 
 
-def build(plan: Plan) -> Built:
+def build(plan: ExportPlan) -> Built:
     """Compile the detector, in float16 or bfloat16 if the plan requires reduced precision.
 
     Raises ArtifactError on Python 3.14 and later, where torch does not support TorchScript, if TorchScript
@@ -70,7 +70,7 @@ def _pack(module: torch.jit.ScriptModule, metadata: ArtifactMetadata) -> bytes:
     return sealed_zip(content.getvalue())
 
 
-def _detect_of(plan: Plan, module: torch.jit.ScriptModule) -> Callable[[Tensor, float, float], Answer]:
+def _detect_of(plan: ExportPlan, module: torch.jit.ScriptModule) -> Callable[[Tensor, float, float], Answer]:
     """Return `detect` in the plan's precision on its device. On the CPU, TF32 is imitated."""
     device, is_tf32 = plan.device, plan.options.dtype == "tf32"
     there = _on(module, device)
@@ -83,7 +83,7 @@ def _detect_of(plan: Plan, module: torch.jit.ScriptModule) -> Callable[[Tensor, 
     return detect
 
 
-def _compile(detector: Detector, plan: Plan) -> torch.jit.ScriptModule:
+def _compile(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
     options = plan.options
     if options.trace or options.batches:
         return _traced(detector, plan)
@@ -123,7 +123,7 @@ def _scripting_reason(error: Exception) -> str:
     return "\n  ".join([reason or type(error).__name__, *lines[:_MOST_PLACES]])
 
 
-def _traced(detector: Detector, plan: Plan) -> torch.jit.ScriptModule:
+def _traced(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
     """Trace `detect` and compile Lensbox's other methods. Raises ArtifactError."""
     _logger.info("tracing the detector")
     traced: Any = TracedDetector(detector, plan.thresholds, plan.options.batches)

@@ -10,7 +10,7 @@ import pytest
 
 from lensbox.bench.measure import WrongAnswerError
 from lensbox.bench.serve.benchmark import photo_of, require_same
-from lensbox.bench.serve.services import Peer, running
+from lensbox.bench.serve.services import ServerProgram, running
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 from lensbox.runtime import load_artifact
@@ -49,7 +49,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 def test_a_load_counts_answers_and_cpu_time(tmp_path: Path) -> None:
     (tmp_path / "body").write_bytes(b"an image")
     command = [sys.executable, "-c", SERVICE]
-    with running(Peer("half", command, "/", "/detect", tmp_path / "body", "image/jpeg")) as service:
+    with running(ServerProgram("half", command, "/", "/detect", tmp_path / "body", "image/jpeg")) as service:
         load = service.load(connections=3, seconds=1)
     assert load.rate > 0
     assert load.failed == pytest.approx(load.rate, rel=0.5, abs=5)

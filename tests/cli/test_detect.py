@@ -22,7 +22,7 @@ from waiting import PATIENCE
 
 from lensbox.cli.coco import CocoResults
 from lensbox.cli.main import main
-from lensbox.cli.output import Table
+from lensbox.cli.output import DetectionTable
 from lensbox.cli.samples import save_photos
 from lensbox.client import Client
 from lensbox.runtime.loading import load_artifact
@@ -121,7 +121,7 @@ def test_a_table_has_aligned_columns() -> None:
         Path("folder/bb.jpg"): {"detections": []},
         Path("c.jpg"): "it is bad",
     }
-    table = Table(list(results), ["car", "bicycle"])
+    table = DetectionTable(list(results), ["car", "bicycle"])
     assert "".join(table(path, result) for path, result in results.items()) == (
         "file           label    score       x1       y1       x2       y2\n"
         "a.jpg          car      0.900      1.0      2.0     30.2     40.0\n"

@@ -13,7 +13,7 @@ from user_detectors import RedAndBlue
 from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions
 from lensbox.export.pipeline import make_artifact, save_artifact
-from lensbox.export.plan import Plan
+from lensbox.export.plan import ExportPlan
 from lensbox.runtime import load_artifact
 
 Answer = dict[str, Tensor]
@@ -50,7 +50,7 @@ class Frozen(Uncompiled):
 
 
 def test_traces_detectors_that_cannot_be_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    plan = Plan(Uncompiled(), ExportOptions(0.2, runner=built_runner()))
+    plan = ExportPlan(Uncompiled(), ExportOptions(0.2, runner=built_runner()))
     made = make_artifact(plan, "torchscript", "traced.pt")
     assert "traced, as TorchScript cannot compile it: " in caplog.text
     assert {(row.where.split()[2], row.batch) for row in made.comparisons} == {

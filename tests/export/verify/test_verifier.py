@@ -15,7 +15,7 @@ from user_detectors import AsManySlotsAsNeeded, FittingItsOwnWay, Landmarks, Red
 from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions
 from lensbox.export.pipeline import MadeArtifact, make_artifact
-from lensbox.export.plan import Plan
+from lensbox.export.plan import ExportPlan
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.tolerances import tolerance_of
 from lensbox.export.verify.verifier import Comparison, compare, faults_of, verify
@@ -32,7 +32,7 @@ Answer = dict[str, Tensor]
 
 
 def made_of(detector: Detector, kind: str = "torchscript") -> tuple[MadeArtifact, Reference]:
-    plan = Plan(detector, ExportOptions(*THRESHOLDS))
+    plan = ExportPlan(detector, ExportOptions(*THRESHOLDS))
     made = make_artifact(plan, kind, f"colors.{kind}")
     return made, Reference(plan.detector, THRESHOLDS, batches=(1, 5))
 
@@ -90,7 +90,7 @@ def test_rejects_errors_in_one_batch_size(
 
 @pytest.mark.parametrize("name", ["score", "iou"])
 def test_rejects_a_constant_threshold(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan(RedAndBlue(), ExportOptions(0.4, 0.3))
+    plan = ExportPlan(RedAndBlue(), ExportOptions(0.4, 0.3))
     detect_named = Artifact.detect_named
 
     def constant(self: Artifact, images: Tensor, score: Any = None, iou: Any = None) -> Answer:
