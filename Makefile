@@ -34,7 +34,9 @@ TORCHES ?= 2.13.0
 CUDA ?= AUTO
 WHEEL := build/wheel
 RUNNER := build/runner/lensbox_runner
-ARTIFACT := artifacts/detector.pt
+# A program on Python 3.14, where torch does not support TorchScript.
+ARTIFACT := artifacts/detector.pt$(shell \
+  $(or $(wildcard $(BIN)/python),$(PYTHON)) -c 'import sys; print("2" * (sys.version_info >= (3, 14)))' 2> /dev/null)
 PHOTOGRAPHS := build/photographs
 
 sources = $(shell find $(1) -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))

@@ -15,7 +15,7 @@ import click
 
 from lensbox.cli.command import FILE, OPS, Command, fraction
 from lensbox.common.files import atomic_write, require_writable_file
-from lensbox.export.options import FORMATS, ExportOptions, output_paths
+from lensbox.export.options import FORMATS, ExportOptions, default_format, output_paths
 
 _logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def _file(text: str) -> Path:
 
 def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the requested formats without repetition, in the order of `FORMATS`."""
-    names = {name for text in texts for name in text.split(",")}
+    names = {name for text in texts or (default_format(),) for name in text.split(",")}
     if unknown := sorted(names - FORMATS.keys()):
         raise click.BadParameter(f"must be of {', '.join(FORMATS)}, got {', '.join(map(repr, unknown))}")
     return tuple(name for name in FORMATS if name in names)
@@ -78,9 +78,9 @@ def _pixels(text: str) -> float:
     "--format",
     "formats",
     multiple=True,
-    default=("torchscript",),
     callback=_formats,
     metavar="NAME",
+    show_default="torchscript; program on Python 3.14",
     help="torchscript: all methods, for every runtime of Lensbox. program: detect and the loss as "
     "graphs, for any device. aoti: only detect, compiled for this machine and --device. onnx: only detect, "
     "in standard operators. Separate several formats with commas, or repeat the option (docs/formats.md).",

@@ -1,5 +1,6 @@
 """The formats and the options of an export. No import of torch, so errors appear at once."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,11 @@ FORMATS = {
     "aoti": Format(".pt2"),
     "onnx": Format(".onnx", ("onnx", "onnxruntime", "onnxscript"), has_precisions=False),
 }
+
+
+def default_format() -> str:
+    """Return the format for any machine: TorchScript, or a program on a Python without TorchScript."""
+    return "program" if sys.version_info >= (3, 14) else "torchscript"
 
 
 @dataclass(frozen=True)

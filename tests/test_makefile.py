@@ -35,3 +35,14 @@ def test_reinstalls_another_torch(tmp_path: Path) -> None:
         assert ("Installing torch==2.13.0" in plan) == reinstalls
         # The recipe writes what the next run compares.
         assert (f"echo 'torch==2.13.0' > {stamp}" in plan) == reinstalls
+
+
+def test_python_3_14_makes_a_program(tmp_path: Path) -> None:
+    newer = tmp_path / "newer"
+    newer.write_text("#!/bin/sh\ncase $2 in *'>= (3, 14)'*) echo 2;; esac\n")
+    newer.chmod(0o755)
+    for python, name in (
+        (f"PYTHON={newer}", "detector.pt2"),
+        (python_of(tmp_path, fits=True), "detector.pt"),
+    ):
+        assert f"--output artifacts/{name}\n" in make("--dry-run", "artifact", f"VENV={tmp_path}", python)

@@ -47,7 +47,7 @@ def build(plan: ExportPlan) -> Built:
     if sys.version_info >= (3, 14):
         raise ArtifactError(
             f"TorchScript needs Python 3.13 or older, got Python {platform.python_version()}: torch does not "
-            "support TorchScript there. Use an older Python, or --format aoti or onnx"
+            "support TorchScript there. Use an older Python, or --format program, aoti or onnx"
         )
     dtype = plan.options.dtype
     is_reduced = dtype in REDUCED

@@ -1,5 +1,6 @@
 """Options of `lensbox export`: combinations that are rejected, and names of output files."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,12 @@ def test_accepts_any_other_name() -> None:
             assert output_paths(Path(output), [name]) == {name: Path(output)}
     both = output_paths(Path("v1.2"), ["torchscript", "onnx"])
     assert list(map(str, both.values())) == ["v1.2.pt", "v1.2.onnx"]
+
+
+def test_python_3_14_writes_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = "lensbox.export.pipeline.make_files"
+    monkeypatch.setattr(made, lambda detector, paths, options: {paths["program"]: b"a program"})
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
+    assert main(["export"]) == 0
+    assert (tmp_path / "artifacts" / "detector.pt2").read_bytes() == b"a program"
