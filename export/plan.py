@@ -1,5 +1,6 @@
 """The plan of an export, which all formats share, and the result of a format's `build`."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from lensbox.common.detect_options import check_thresholds
@@ -14,15 +16,18 @@ from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.detector.batches import FixedBatches, without_batches
 from lensbox.export.detector.graph import output_names
 from lensbox.export.detector.plain_copy import plain_copy
+from lensbox.export.detector.reduced import REDUCED
 from lensbox.export.options import ExportOptions
+from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.model import Detector, missing
 from lensbox.model.protocol_check import Answer
 from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.device import choose_device, set_gpu_float32
-from lensbox.runtime.file.metadata import ArtifactMetadata, Compiled
+from lensbox.runtime.file.metadata import ArtifactMetadata, Canvas, Compiled
 from lensbox.runtime.file.self_test import SelfTest
+from lensbox.runtime.formats.detect_only import DetectOnlyMethods, Run, in_batches
 from lensbox.runtime.images.files import read_image
 
 _logger = logging.getLogger(__name__)
@@ -95,6 +100,27 @@ class ExportPlan:
                 f"{', '.join(map(str, self.options.batches))}"
             )
         return next(iter(self.options.batches), None)
+
+    def in_precision(self, make_run: Callable[[], Run]) -> dict[str, Any]:
+        """Return `detect` and `converted` of `Built`.
+
+        make_run: returns the code of the file on the plan's device; called unless the precision is float32.
+        """
+        options, device = self.options, self.device
+        if options.dtype == "float32":
+            return {}
+        run = in_batches(make_run(), self.batch)
+        is_imitated = options.dtype == "tf32" and device.type == "cpu"
+
+        def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+            imitation = OperandRounding() if is_imitated else contextlib.nullcontext()
+            with torch.inference_mode(), imitation:
+                found = run(canvases.to(device), score_threshold, iou_threshold)
+                return {name: value.cpu() for name, value in found.items()}
+
+        canvas = Canvas.of(self.detector.specification)
+        methods = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
+        return {"detect": detect, "converted": methods if options.dtype in REDUCED else None}
 
     @cached_property
     def reference(self) -> Reference:

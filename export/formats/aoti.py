@@ -4,7 +4,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace_detect
 from lensbox.export.detector.own_methods import methods_left_behind, needed_ops
-from lensbox.export.detector.reduced import REDUCED, in_precision
+from lensbox.export.detector.reduced import in_precision
 from lensbox.export.detector.wrapper import methods_of
 from lensbox.export.formats.graph_passes import (
     expand_depthwise,
@@ -23,12 +23,11 @@ from lensbox.export.formats.graph_passes import (
 )
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
-from lensbox.model.protocol_check import Answer
 from lensbox.runtime.file.archive import MODEL
-from lensbox.runtime.file.metadata import METADATA_FILE, Canvas
+from lensbox.runtime.file.metadata import METADATA_FILE
 from lensbox.runtime.file.seal import sealed_zip
 from lensbox.runtime.formats.aoti import AotiModel
-from lensbox.runtime.formats.detect_only import DetectOnlyMethods, in_batches
+from lensbox.runtime.formats.detect_only import Run
 from lensbox.runtime.machine import this_machine
 
 _logger = logging.getLogger(__name__)
@@ -48,22 +47,16 @@ def build(plan: ExportPlan) -> Built:
     require_compiler()
     left_behind = methods_left_behind(plan.network, "a package")
     files, ops = compile_detect(plan, torch.float64)
-    detect = _detect_of(plan, files) if options.dtype != "float32" else None
-    converted = None
-    if detect is not None and options.dtype in REDUCED:
-        canvas = Canvas.of(plan.detector.specification)
-        converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
     return Built(
         pack=lambda metadata: package({MODEL: files}, {METADATA_FILE: metadata.to_json()}),
         methods=tuple(name for name in methods_of(plan.detector) if name not in left_behind),
-        detect=detect,
         ops=needed_ops(ops, left_behind),
         devices=(plan.device.type,),
         # Some versions of AOTInductor moved boxes without an error, for some layouts and sizes.
         more_batches=(256,),
         compiled=this_machine(plan.device),
-        converted=converted,
         batch=plan.batch,
+        **plan.in_precision(lambda: _run_of(plan, files)),
     )
 
 
@@ -85,18 +78,8 @@ def compile_detect(plan: ExportPlan, thresholds: torch.dtype | None) -> tuple[li
     return compile_graph(module, program.example_inputs[0]), custom_ops(module)
 
 
-def _detect_of(plan: ExportPlan, files: Sequence[str]) -> Callable[[Tensor, float, float], Answer]:
-    """Return `detect` of the compiled code, for canvases on the CPU and with answers on the CPU."""
-    bare = package({MODEL: files}, {})
-    model = AotiModel(bare, "the compiled code", plan.device, plan.outputs)
-    run = in_batches(model.run, plan.batch)
-
-    def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-        with torch.inference_mode():
-            found = run(canvases.to(plan.device), score_threshold, iou_threshold)
-            return {name: value.cpu() for name, value in found.items()}
-
-    return detect
+def _run_of(plan: ExportPlan, files: Sequence[str]) -> Run:
+    return AotiModel(package({MODEL: files}, {}), "the compiled code", plan.device, plan.outputs).run
 
 
 def require_compiler() -> None:

@@ -1,11 +1,9 @@
 """Exported programs: `detect` and the loss as graphs of torch.export, for any machine."""
 
-import contextlib
 import copy
 import io
 import logging
 import warnings
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -15,18 +13,15 @@ from torch.export import Dim, ExportedProgram
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace, trace_detect
 from lensbox.export.detector.own_methods import methods_left_behind, needed_ops
-from lensbox.export.detector.reduced import REDUCED, in_precision
+from lensbox.export.detector.reduced import in_precision
 from lensbox.export.detector.wrapper import methods_of
 from lensbox.export.formats.graph_passes import fold_batch_norms
 from lensbox.export.plan import Built, ExportPlan
-from lensbox.export.verify.precision import OperandRounding
 from lensbox.model import Detector
-from lensbox.model.protocol_check import Answer
 from lensbox.runtime.file.archive import LOSS, MODEL
-from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata, Canvas
+from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
-from lensbox.runtime.formats.detect_only import DetectOnlyMethods, in_batches
-from lensbox.runtime.formats.program import DetectProgram
+from lensbox.runtime.formats.program import detect_on
 
 _logger = logging.getLogger(__name__)
 
@@ -41,7 +36,6 @@ def build(plan: ExportPlan) -> Built:
     or `restore` differs from Lensbox's. A loss of the detector's own without a graph is left out.
     """
     own = methods_left_behind(plan.network, "a program")
-    options = plan.options
     graphs = {MODEL: _detect_graph(plan)}
     left_behind: list[str] = []
     try:
@@ -53,20 +47,14 @@ def build(plan: ExportPlan) -> Built:
             "the file holds no loss, as torch.export cannot make its graph: %s", innermost_reason(error)
         )
         left_behind = own
-    detect = _detect_of(plan, graphs[MODEL]) if options.dtype != "float32" else None
-    converted = None
-    if detect is not None and options.dtype in REDUCED:
-        canvas = Canvas.of(plan.detector.specification)
-        converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
     called = [schema for graph in graphs.values() for schema in custom_ops(graph.graph_module)]
     return Built(
         pack=lambda metadata: _pack(graphs, metadata),
         methods=tuple(name for name in methods_of(plan.detector) if name not in left_behind),
-        detect=detect,
         ops=needed_ops(called, left_behind or own),
         devices=("cpu", "cuda"),
-        converted=converted,
         batch=plan.batch,
+        **plan.in_precision(lambda: detect_on(copy.deepcopy(graphs[MODEL]), plan.device, plan.outputs)),
     )
 
 
@@ -129,17 +117,3 @@ def _pack(graphs: dict[str, ExportedProgram], metadata: ArtifactMetadata) -> byt
         warnings.filterwarnings("ignore", "No complete tensor found in the group", UserWarning)
         package_pt2(content, exported_programs=graphs, extra_files={METADATA_FILE: metadata.to_json()})
     return sealed_zip(content.getvalue())
-
-
-def _detect_of(plan: ExportPlan, graph: ExportedProgram) -> Callable[[Tensor, float, float], Answer]:
-    """Return `detect` in the plan's precision on its device. On the CPU, TF32 is imitated."""
-    device, is_tf32 = plan.device, plan.options.dtype == "tf32"
-    run = in_batches(DetectProgram(copy.deepcopy(graph), device, plan.outputs).run, plan.batch)
-
-    def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-        imitation = OperandRounding() if is_tf32 and device.type == "cpu" else contextlib.nullcontext()
-        with torch.inference_mode(), imitation:
-            found = run(canvases.to(device), score_threshold, iou_threshold)
-            return {name: value.cpu() for name, value in found.items()}
-
-    return detect

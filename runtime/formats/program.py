@@ -15,7 +15,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.archive import LOSS, MODEL, ArtifactFile
-from lensbox.runtime.formats.detect_only import Loss, by_name, detect_only_artifact
+from lensbox.runtime.formats.detect_only import Loss, Run, by_name, detect_only_artifact
 from lensbox.runtime.op_library import require_ops
 
 
@@ -29,7 +29,7 @@ def load(file: ArtifactFile, device_name: str) -> Artifact:
     require_ops(file.name, metadata.ops)
     try:
         graphs = _read(file.data)
-        run = DetectProgram(graphs[MODEL], device, metadata.outputs).run
+        run = detect_on(graphs[MODEL], device, metadata.outputs)
         loss = _loss(run_on(graphs[LOSS], device)) if "loss" in metadata.methods else None
     except Exception as error:  # torch's reader raises any type
         raise ArtifactError(
@@ -48,20 +48,15 @@ def _read(data: bytes) -> Mapping[str, ExportedProgram]:
     return programs
 
 
-class DetectProgram:
-    """The graph of `detect`. `run` is thread-safe. outputs: names of the outputs, in the graph's order."""
+def detect_on(graph: ExportedProgram, device: torch.device, outputs: Sequence[str]) -> Run:
+    """Return `detect` on a device; thread-safe. outputs: names of the outputs, in the graph's order."""
+    run_graph = run_on(graph, device)
 
-    def __init__(self, graph: ExportedProgram, device: torch.device, outputs: Sequence[str]) -> None:
-        self._run = run_on(graph, device)
-        self._outputs = tuple(outputs)
+    def run(images: Tensor, *thresholds: float) -> Mapping[str, Tensor]:
+        on_cpu = [torch.tensor(value, dtype=torch.float64, device="cpu") for value in thresholds]
+        return by_name(run_graph(images, *on_cpu), outputs)
 
-    def run(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
-        """Return the outputs by name. images: uint8 [B, c, h, w], contiguous, on the device, with B >= 1."""
-        thresholds = [
-            torch.tensor(value, dtype=torch.float64, device="cpu")
-            for value in (score_threshold, iou_threshold)
-        ]
-        return by_name(self._run(images, *thresholds), self._outputs)
+    return run
 
 
 def run_on(program: ExportedProgram, device: torch.device) -> Callable[..., tuple[Tensor, ...]]:
