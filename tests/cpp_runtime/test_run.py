@@ -1,5 +1,6 @@
 """The command `run` computes any program of torch.export, with inputs and outputs as .npy."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,46 @@ def test_arguments_of_many_kinds(tmp_path: Path) -> None:
     expected = Kinds()(*inputs)
     for found, wanted in zip(computed(program, list(inputs), 6, tmp_path), expected, strict=True):
         torch.testing.assert_close(torch.from_numpy(found), wanted)
+
+
+class Activations(nn.Module):
+    """Convolutions before activations that oneDNN computes with them, and before others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        kinds = (
+            nn.ReLU,
+            nn.Hardswish,
+            nn.SiLU,
+            nn.ReLU6,
+            nn.LeakyReLU,
+            nn.Sigmoid,
+            nn.Tanh,
+            nn.Hardsigmoid,
+            nn.ELU,
+        )
+        layers = [[nn.Conv2d(4, 4, 3, padding=1, groups=1 + i % 2), kind()] for i, kind in enumerate(kinds)]
+        self.layers = nn.Sequential(*itertools.chain(*layers))
+        self.last = nn.Conv2d(4, 6, 1, stride=2, bias=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y = self.last(self.layers(x))
+        return y, y.relu(), y.flatten(2).softmax(2)
+
+
+@pytest.mark.filterwarnings("ignore:No complete tensor found:UserWarning")  # torch knows contiguous ones only
+def test_convolutions_with_activations(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    network = Activations().eval().to(memory_format=torch.channels_last)
+    sizes = {0: torch.export.Dim("batch")}
+    program = tmp_path / "activations.pt2"
+    with torch.no_grad():
+        example = (torch.rand(2, 4, 9, 8),)
+        torch.export.save(torch.export.export(network, example, dynamic_shapes=(sizes,)), program)
+        for batch in (1, 3):
+            x = torch.rand(batch, 4, 9, 8)
+            for found, wanted in zip(computed(program, [x], 3, tmp_path), network(x), strict=True):
+                torch.testing.assert_close(torch.from_numpy(found), wanted)
 
 
 def test_errors_name_what_is_wrong(tmp_path: Path) -> None:

@@ -78,6 +78,10 @@ c10::TypePtr without_optional(const c10::TypePtr& type);
 // Return an argument from the values of a run: numbers become tensors and floats where the op wants them.
 c10::IValue filled_argument(const GraphArgument& argument, const std::vector<c10::IValue>& values);
 
+// On a CPU, let oneDNN compute convolutions in float32 with the activations after them, with packed weights.
+// is_channels_last: of each value of a run, whether it was traced as a tensor [B, C, H, W] of this layout.
+void fuse_convolutions(Program::Graph& graph, const std::vector<bool>& is_channels_last);
+
 // Load a graph from an archive in memory, whose operators are registered already. bytes: uint8 [n] on the
 // CPU, which the weights share. Throws ArtifactError, naming the file.
 Program read_program(const std::filesystem::path& file, const at::Tensor& bytes, const std::string& graph,

@@ -1,6 +1,7 @@
 #pragma once
 
-// The calculations with sizes of tensors that torch.export writes between the operators.
+// The calculations with sizes of tensors that torch.export writes between the operators. Comparisons are
+// left out: only assertions need them.
 
 #include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
@@ -14,7 +15,7 @@ namespace lensbox {
 
 // Numbers are doubles, which hold every size exactly.
 struct NumberOp {
-  enum class Result { kAsArguments, kWhole, kReal, kTruth };  // kAsArguments: whole if all arguments are
+  enum class Result { kAsArguments, kWhole, kReal };  // kAsArguments: whole if all arguments are
 
   double (*calculate)(double a, double b);  // a function of one number ignores b
   Result result = Result::kAsArguments;
@@ -22,7 +23,6 @@ struct NumberOp {
   // Throws c10::Error for a whole result out of range, such as after a division by zero.
   c10::IValue operator()(const c10::IValue& a, const c10::IValue& b) const {
     const double value = calculate(a.toScalar().toDouble(), b.toScalar().toDouble());
-    if (result == Result::kTruth) return value != 0;
     const bool is_real =
         result == Result::kAsArguments ? a.isDouble() || b.isDouble() : result == Result::kReal;
     if (is_real) return value;
@@ -42,15 +42,6 @@ inline const NumberOp* find_number_op(const std::string& name) {
       {"_operator.floordiv", {[](double a, double b) { return std::floor(a / b); }}},
       {"_operator.mod", {[](double a, double b) { return a - b * std::floor(a / b); }}},
       {"_operator.truediv", {[](double a, double b) { return a / b; }, kReal}},
-      {"_operator.eq", {[](double a, double b) { return double(a == b); }, kTruth}},
-      {"_operator.ne", {[](double a, double b) { return double(a != b); }, kTruth}},
-      {"_operator.lt", {[](double a, double b) { return double(a < b); }, kTruth}},
-      {"_operator.le", {[](double a, double b) { return double(a <= b); }, kTruth}},
-      {"_operator.gt", {[](double a, double b) { return double(a > b); }, kTruth}},
-      {"_operator.ge", {[](double a, double b) { return double(a >= b); }, kTruth}},
-      {"_operator.and_", {[](double a, double b) { return double(a != 0 && b != 0); }, kTruth}},
-      {"_operator.or_", {[](double a, double b) { return double(a != 0 || b != 0); }, kTruth}},
-      {"torch.sym_not", {[](double a, double) { return double(a == 0); }, kTruth}},
       {"torch.sym_max", {[](double a, double b) { return std::max(a, b); }}},
       {"torch.sym_min", {[](double a, double b) { return std::min(a, b); }}},
       {"torch.sym_float", {[](double a, double) { return a; }, kReal}},

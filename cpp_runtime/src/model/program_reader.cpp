@@ -132,8 +132,9 @@ class GraphReader {
     read_weights("data/constants/", "constants");
     const GraphJson& module = program.at("graph_module");
     const GraphJson& graph = module.at("graph");
+    metas_ = &graph.at("tensor_values");
     for (const GraphJson& spec : module.at("signature").at("input_specs")) {
-      read_input(spec, graph.at("tensor_values"), program.at("range_constraints"));
+      read_input(spec, program.at("range_constraints"));
     }
     for (const GraphJson& node : graph.at("nodes")) {
       read_node(node);
@@ -147,6 +148,7 @@ class GraphReader {
       graph_->outputs.push_back(item_of(kind, value));
       require(takes(c10::TensorType::get(), graph_->outputs.back()), "an output must be a tensor", output);
     }
+    fuse_convolutions(*graph_, is_channels_last_);
     drop_early();
     return graph_;
   }
@@ -230,7 +232,7 @@ class GraphReader {
 
   // --- inputs ---
 
-  void read_input(const GraphJson& spec, const GraphJson& metas, const GraphJson& constraints) {
+  void read_input(const GraphJson& spec, const GraphJson& constraints) {
     const auto [kind, value] = entry_of(spec);
     if (kind == "constant_input") return;
     const GraphJson& argument = value.at("arg");
@@ -238,8 +240,8 @@ class GraphReader {
       if (argument.contains("as_none")) return;
       require(argument.contains("as_tensor"), "an input must be a tensor", argument);
       const auto name = argument.at("as_tensor").at("name").get<std::string>();
-      GraphInput input{name, dtype_of(metas.at(name).at("dtype")), {}};
-      for (const GraphJson& size : metas.at(name).at("sizes")) {
+      GraphInput input{name, dtype_of(metas_->at(name).at("dtype")), {}};
+      for (const GraphJson& size : metas_->at(name).at("sizes")) {
         input.sizes.push_back(size.contains("as_int") ? std::max<int64_t>(as_integer(size.at("as_int")), 0)
                                                       : free_size(size.at("as_expr"), constraints));
       }
@@ -279,6 +281,8 @@ class GraphReader {
     const int value = static_cast<int>(graph_->value_count++);
     if (!items_.try_emplace(name, GraphItem{value, {}}).second)
       throw GraphError("two values have the name " + name);
+    const GraphJson strides = metas_->value(name, GraphJson::object()).value("strides", GraphJson::array());
+    is_channels_last_.push_back(strides.size() == 4 && strides[1].value("as_int", 0) == 1);
     return value;
   }
 
@@ -312,9 +316,11 @@ class GraphReader {
 
   void read_node(const GraphJson& json) {
     const auto target = json.at("target").get<std::string>();
-    // These state what the trace assumed, such as its device.
+    // These state what the trace assumed, such as its device, or compare sizes for such a statement.
+    const GraphJson& outputs = json.at("outputs");
     if (target.starts_with("torch.ops.aten._assert_") ||
-        target.find(".sym_constrain_range") != std::string::npos)
+        target.find(".sym_constrain_range") != std::string::npos ||
+        (outputs.size() == 1 && entry_of(outputs[0]).first == "as_sym_bool"))
       return;
     try {
       GraphNode node;
@@ -411,7 +417,8 @@ class GraphReader {
       std::vector<int> values;
       if (kind == "as_tensor" && type == c10::TypeKind::TensorType) {
         values = {new_value(value.at("name").get<std::string>())};
-      } else if (kind == "as_sym_int" && type == c10::TypeKind::IntType) {
+      } else if ((kind == "as_sym_int" || kind == "as_sym_float") &&
+                 returns[i].type()->isSubtypeOf(*c10::NumberType::get())) {
         values = {new_value(value.at("as_name").get<std::string>())};
       } else {
         require(kind == "as_tensors" && type == c10::TypeKind::ListType, "a result must be of the op's type",
@@ -451,6 +458,8 @@ class GraphReader {
   at::Tensor bytes_;
   caffe2::serialize::PyTorchStreamReader archive_;
   std::string name_;
+  const GraphJson* metas_ = nullptr;    // of the tensors of the graph, by their names
+  std::vector<bool> is_channels_last_;  // of each value
   std::shared_ptr<Program::Graph> graph_ = std::make_shared<Program::Graph>();
   std::unordered_map<std::string, GraphItem> items_;      // by their names in the graph
   std::unordered_map<std::string, c10::IValue> weights_;  // by their names in the module

@@ -1,0 +1,121 @@
+// Convolutions and their activations as one function of oneDNN, which torch.compile calls on CPUs, too.
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/op_library.h"
+#include "model/program.h"
+
+namespace lensbox {
+namespace {
+
+constexpr const char* kFused = "mkldnn::_convolution_pointwise";
+constexpr const char* kPack = "mkldnn::_reorder_convolution_weight";
+
+// oneDNN's name of an activation, whose arguments after the first are oneDNN's scalars; null if it has none.
+const char* fused_name(const GraphNode& node) {
+  static const std::map<std::string, const char*> kNames{
+      {"aten::relu", "relu"},       {"aten::hardswish", "hardswish"},     {"aten::silu", "swish"},
+      {"aten::tanh", "tanh"},       {"aten::hardsigmoid", "hardsigmoid"}, {"aten::hardtanh", "hardtanh"},
+      {"aten::sigmoid", "sigmoid"}, {"aten::leaky_relu", "leaky_relu"}};
+  if (!node.op || !node.op->schema().overload_name().empty()) return nullptr;
+  std::string name = node.op->schema().name();
+  if (name.ends_with('_')) name.pop_back();
+  const auto found = kNames.find(name);
+  return found == kNames.end() ? nullptr : found->second;
+}
+
+// Return the only value of the run that a node takes, if it is its first argument; else -1.
+int only_input(const GraphNode& node) {
+  const bool is_only =
+      node.filled.size() == 1 && node.filled[0].position == 0 && node.filled[0].items.size() == 1;
+  return is_only ? node.filled[0].items[0].value : -1;
+}
+
+// Return whether a node is a convolution in float32 that conv2d would not refuse: oneDNN checks less.
+bool is_convolution(const GraphNode& node) {
+  if (!node.op || node.op->schema().name() != "aten::conv2d" || only_input(node) < 0) return false;
+  if (!node.op->schema().overload_name().empty()) return false;  // padding in words
+  const at::Tensor weight = node.arguments[1].toTensor();
+  const auto bias = node.arguments[2].toOptional<at::Tensor>();
+  const int64_t groups = node.arguments[6].toInt();
+  const auto is_pair = [&](size_t position, int64_t least) {
+    const auto numbers = node.arguments[position].toIntVector();
+    return numbers.size() == 2 && std::ranges::min(numbers) >= least;
+  };
+  return weight.scalar_type() == at::kFloat && weight.dim() == 4 && weight.numel() > 0 && groups > 0 &&
+         weight.size(0) % groups == 0 && (!bias || bias->sizes() == weight.sizes().slice(0, 1)) &&
+         (!bias || bias->scalar_type() == at::kFloat) && is_pair(3, 1) && is_pair(4, 0) && is_pair(5, 1);
+}
+
+// Set oneDNN's activation. arguments: of the activation; its scalars are all after the first.
+void set_activation(GraphNode& convolution, const char* name, const std::vector<c10::IValue>& arguments) {
+  c10::List<std::optional<at::Scalar>> scalars;
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    scalars.push_back(arguments[i].toScalar());
+  }
+  convolution.arguments[7] = name;
+  convolution.arguments[8] = scalars;
+}
+
+void use_onednn(GraphNode& node) {
+  const auto given = node.arguments;  // input, weight, bias, stride, padding, dilation, groups
+  const auto weight = call_op(kPack, given[1], given[4], given[3], given[5], given[6], c10::IValue());
+  node.op = c10::Dispatcher::singleton().findSchema({kFused, ""});
+  node.arguments = {c10::IValue(),
+                    weight,
+                    given[2],
+                    given[4],
+                    given[3],
+                    given[5],
+                    given[6],
+                    "none",
+                    c10::List<std::optional<at::Scalar>>(),
+                    ""};
+}
+
+}  // namespace
+
+void fuse_convolutions(Program::Graph& graph, const std::vector<bool>& is_channels_last) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  if (!graph.device.is_cpu() || !at::globalContext().userEnabledMkldnn() ||
+      !dispatcher.findSchema({kFused, ""}) || !dispatcher.findSchema({kPack, ""}))
+    return;
+  std::vector<int> uses(graph.value_count);
+  const auto count = [&](const std::vector<GraphItem>& items) {
+    for (const GraphItem& item : items) {
+      if (!item.is_constant()) ++uses[item.value];
+    }
+  };
+  count(graph.outputs);
+  for (const GraphNode& node : graph.nodes) {
+    for (const GraphArgument& argument : node.filled) {
+      count(argument.items);
+    }
+  }
+  std::vector<GraphNode> nodes;
+  bool is_open = false;  // whether the last node can take an activation
+  for (GraphNode& node : graph.nodes) {
+    const char* const activation = fused_name(node);
+    if (is_open && activation != nullptr && only_input(node) == nodes.back().results[0][0] &&
+        uses[only_input(node)] == 1) {
+      set_activation(nodes.back(), activation, node.arguments);
+      nodes.back().results = node.results;
+      is_open = false;
+      continue;
+    }
+    // Packed weights give channels-last results. If the traced result was not, views of it could fail.
+    is_open = is_convolution(node) && is_channels_last[node.results[0][0]];
+    if (is_open) use_onednn(node);
+    nodes.push_back(std::move(node));
+  }
+  graph.nodes = std::move(nodes);
+}
+
+}  // namespace lensbox
