@@ -22,21 +22,21 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_prints_a_table_or_json_of_several_files(
-    artifact: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    artifact: str, program_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", artifact, "--batch", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("1 CPU threads, torch ")
     rows = [line[len(artifact) :].split()[:2] for line in lines[3:]]
     assert rows == [["cpu", "canvases"], ["cpu", "images"]]
-    copy = str(shutil.copy(artifact, tmp_path / "copy.pt"))
-    assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact, "--artifact", copy]) == 0
+    other = str(shutil.copy(program_path, tmp_path / "other.pt2"))
+    assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact, "--artifact", other]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["threads"] == 1
     assert [(row["artifact"], row["device"], row["from"], row["batch"]) for row in found["rows"]] == [
         (file, "cpu", way, batch)
         for batch in (1, 3)
-        for file in (artifact, copy)
+        for file in (artifact, other)
         for way in ("canvases", "images of 640x480")
     ]
     for row in found["rows"]:

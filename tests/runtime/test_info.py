@@ -42,7 +42,9 @@ def described(path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return lines
 
 
-def test_describes_a_file(colors_path: Path, onnx_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_describes_a_file(
+    colors_path: Path, onnx_path: Path, program_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = described(colors_path, capsys)
     assert lines["format"] == "TorchScript, metadata of format 2"
     assert lines["detector"] == "red_and_blue"
@@ -50,6 +52,7 @@ def test_describes_a_file(colors_path: Path, onnx_path: Path, capsys: pytest.Cap
     assert lines["classes"] == "2: red, blue"
     assert lines["thresholds"] == "score 0.4, IoU 0.3"
     assert described(onnx_path, capsys)["format"] == "ONNX (only detect), metadata of format 2"
+    assert described(program_path, capsys)["format"].startswith("Exported program (detect and loss)")
 
 
 def test_prints_the_metadata(

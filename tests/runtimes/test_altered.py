@@ -147,8 +147,9 @@ def test_bad_signatures_and_keys(artifact_path: Path, tmp_path: Path) -> None:
         assert re.search(message, found["error"])
 
 
-def test_a_signed_file(artifact_path: Path, tmp_path: Path) -> None:
-    data = artifact_path.read_bytes()
+@pytest.mark.parametrize("kind", ["artifact_path", "program_path"])
+def test_a_signed_file(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    data = request.getfixturevalue(kind).read_bytes()
     path, key = write_signed(tmp_path, data, signature_of(data))
     load_artifact(path, public_key=key)
     assert answer("selftest", "--artifact", path, "--public-key", key)["passed"]
