@@ -86,7 +86,8 @@ class Activations(nn.Module):
 @pytest.mark.filterwarnings("ignore:No complete tensor found:UserWarning")  # torch knows contiguous ones only
 def test_convolutions_with_activations(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    network = Activations().eval().to(memory_format=torch.channels_last)
+    network = Activations().eval()
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # (torch's stub lacks this form)
     sizes = {0: torch.export.Dim("batch")}
     program = tmp_path / "activations.pt2"
     with torch.no_grad():
