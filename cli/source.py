@@ -84,17 +84,19 @@ def artifact_source(
 def shipped_artifact() -> Path:
     """Return the artifact of the shipped detector in the user's cache; export it if it is not there.
 
-    Another version of Lensbox or torch, or other weights, is another file. Safe with concurrent calls: the
-    file appears whole. Raise ArtifactError if the export fails, OutputError if the cache cannot be written.
+    Another version of Lensbox or torch, other weights or another build of the op library is another file.
+    Safe with concurrent calls: the file appears whole. Raise ArtifactError if the export fails, OutputError
+    if the cache cannot be written.
     """
     from hashlib import sha256
 
     from lensbox.model.weights_file import SHIPPED_WEIGHTS
+    from lensbox.ops import library_path
 
-    weights = sha256(SHIPPED_WEIGHTS.read_bytes()).hexdigest()[:12]
+    content = sha256(SHIPPED_WEIGHTS.read_bytes() + library_path().read_bytes()).hexdigest()[:12]
     versions = f"{package_version('lensbox')}-torch-{package_version('torch')}"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lensbox"
-    path = folder / f"detector-{versions}-{weights}.pt"
+    path = folder / f"detector-{versions}-{content}.pt"
     if path.is_file():
         return path
     try:

@@ -11,6 +11,7 @@ import torch
 from page_blocks import Shell, commands, read_blocks
 
 from lensbox.cli.samples import save_photos
+from lensbox.cli.source import shipped_artifact
 from lensbox.ops import library_path
 
 BLOCKS = read_blocks("README.md", section="Use")
@@ -57,6 +58,7 @@ def test_python_blocks(
 
 
 def test_commands(shell: Shell) -> None:
+    shipped_artifact()  # the first command without an artifact exports it, and says so
     (console,) = (block.text for block in BLOCKS if block.language == "console")
     for command, shown in commands(console):
         assert shell.run(f"{command} --format table") == shown

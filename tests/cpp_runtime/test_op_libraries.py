@@ -26,7 +26,7 @@ def test_names_missing_libraries_and_ops(
     monkeypatch.delenv("LENSBOX_OPS_LIBRARY", raising=False)
     command = (built_runner(), "selftest", "--artifact", random_path)
     message = programs.run(*command, code=3).stderr
-    for part in ("lensbox::geometry_of_windows", "not registered", "--ops", "LENSBOX_OPS_LIBRARY"):
+    for part in ("lensbox::fit", "not registered", "--ops", "LENSBOX_OPS_LIBRARY"):
         assert part in message
     assert "no/env.so" in programs.run(*command, code=3, env={"LENSBOX_OPS_LIBRARY": "no/env.so"}).stderr
     assert "no/lib.so" in programs.run(*command, "--ops", "no/lib.so", code=3).stderr

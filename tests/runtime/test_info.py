@@ -48,7 +48,7 @@ def test_describes_a_file(
     lines = described(colors_path, capsys)
     assert lines["format"] == "TorchScript, metadata of format 2"
     assert lines["detector"] == "red_and_blue"
-    assert lines["canvas"] == "320 x 192, RGB"
+    assert lines["canvas"] == "320 x 192, RGB, letterbox, bilinear"
     assert lines["classes"] == "2: red, blue"
     assert lines["thresholds"] == "score 0.4, IoU 0.3"
     assert described(onnx_path, capsys)["format"] == "ONNX (only detect), metadata of format 2"
