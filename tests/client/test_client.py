@@ -94,9 +94,10 @@ def test_rejects_wrong_settings() -> None:
 
 
 def test_a_proxy_that_httpx_cannot_use_is_an_error_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("https_proxy", "ftp://127.0.0.1:9")
-    with pytest.raises(ServiceError, match=r"the environment's proxies and certificates: .*ftp"):
+    monkeypatch.setenv("https_proxy", "ftp://user:secret@127.0.0.1:9")
+    with pytest.raises(ServiceError, match=r"the environment's proxies and certificates: .*ftp") as caught:
         Client("http://127.0.0.1:8000")
+    assert "secret" not in str(caught.value)
 
 
 # --- requests and retries ---

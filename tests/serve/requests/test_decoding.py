@@ -6,6 +6,8 @@ import random
 import struct
 import threading
 import time
+import tracemalloc
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from damaged_files import mutated
-from picture_files import png_file
+from picture_files import chunk, png_file
 from services import Encode, Start, problem_of
 from waiting import PATIENCE, wait_until
 
@@ -57,11 +59,14 @@ def test_files_of_every_format_and_their_truncations(format_name: str, encode: E
         assert _rejection(file[:length])[0] == "undecodable_image"
 
 
-@pytest.mark.parametrize("kind", ["PNG", "WEBP", "JPEG", "GIF"])
+@pytest.mark.parametrize("kind", ["PNG", "BMP run-length", "WEBP", "JPEG", "GIF"])
 def test_random_damage_gives_a_photograph_or_an_api_error(kind: str, encode: Encode) -> None:
     """The small canvas makes JPEG files decode at reduced size; EXIF data turns the other formats."""
     is_turned = kind in ("PNG", "WEBP", "JPEG")
-    file = encode(kind, orientation=7 if is_turned else None)
+    if kind == "BMP run-length":
+        file = _run_length_bmp(200, 120, b"\x05\x07\xc3\x01\0\0" * 120)
+    else:
+        file = encode(kind, orientation=7 if is_turned else None)
     canvas, chance = Canvas(16, 16), random.Random(kind)
     photo = photo_from_file(file, canvas, DEFAULT_READING, _PLENTY)
     assert (photo.width, photo.height) == ((120, 200) if is_turned else (200, 120))
@@ -94,6 +99,35 @@ def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int
     assert f"at most 120000000 bytes of pixels, got {width} x 3750" in text
     smaller = png_file(width - 1, 3750, color_type, b"", bits=bits)
     assert _rejection(smaller, 60_000_000)[0] == "undecodable_image"
+
+
+def _with_comments(gif: bytes) -> bytes:
+    begin = 13 + (3 << (gif[10] % 8 + 1))  # after the palette
+    return gif[:begin] + b"!\xfe" + b"\2ab" * 300_000 + b"\0" + gif[begin:]
+
+
+def _with_texts() -> bytes:
+    text = zlib.compress(bytes(1 << 20))
+    return png_file(8, 8, before=b"".join(chunk(b"zTXt", b"%d\0\0" % i + text) for i in range(60)))
+
+
+@pytest.mark.parametrize("kind", ["segments", "comments", "unknown chunks", "compressed texts"])
+def test_metadata_takes_little_memory(kind: str, encode: Encode) -> None:
+    jpeg, gif = encode("JPEG"), encode("GIF")
+    file = {
+        "segments": jpeg[:2] + b"\xff\xe5\0\2" * 10_000 + jpeg[2:],
+        "comments": _with_comments(gif),
+        "unknown chunks": png_file(8, 8, after=chunk(b"abCd") * 10_000),
+        "compressed texts": _with_texts(),
+    }[kind]
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ApiError):
+            _decoded(file)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(file) + (2 << 20)
 
 
 def test_gives_up_at_the_deadline(png: bytes) -> None:
