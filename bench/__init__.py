@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-OPS_GROUPS = ("headline", "weighted", "nms", "letterbox")
+OPS_GROUPS = ("headline", "weighted", "nms", "letterbox", "sizes")
 
 
 def article_module(name: str) -> ModuleType:

@@ -49,7 +49,7 @@ _threads = click.option("--threads", type=click.IntRange(1), default=1, metavar=
 @click.option(
     "--only", type=click.Choice(OPS_GROUPS), multiple=True, metavar="NAME...", help=", ".join(OPS_GROUPS)
 )
-@click.option("--quick", is_flag=True, help="Fewer samples, no torch.compile.")
+@click.option("--quick", is_flag=True, help="Fewer sizes and samples, no torch.compile.")
 @_device
 @_threads
 def ops(device: str, quick: bool, threads: int, only: tuple[str, ...]) -> ExitCode:

@@ -29,6 +29,13 @@ BATCH, SLOTS = 1024, 256  # a batch of the article
 # The box loss of a training step: 256 images of up to 160 targets, 7 cells a target, a weight for each cell.
 TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL = 256, 160 * 7, 0.1
 NMS_SHAPES = {"cpu": ((1, 1000),), "cuda": ((128, 1024), (256, 256), (1, 1024))}
+# Batch, slots and share of valid slots; None is floor(|N(0, 3)|) boxes per sample.
+SIZES: list[tuple[int, int, float | None]] = [
+    *((batch, SLOTS, None) for batch in (1, 16, 128, 4096)),
+    *((BATCH, slots, None) for slots in (16, 64, 1024)),
+    *((BATCH, SLOTS, fill) for fill in (0.01, 0.1, 0.5, 1.0)),
+    (4096, 1024, 1.0),
+]
 _SECONDS, _QUICK_SECONDS = 2.0, 0.5  # for all samples of a way
 
 
@@ -72,6 +79,15 @@ def weighted_cases(device: torch.device, quick: bool) -> Iterator[Case]:
     yield from _loss_cases("weighted loss", batch, "fill 10%", WEIGHTED_LOSS_PEERS, quick)
 
 
+def size_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+    """Yield losses that differ from the article's batch in one size, and the largest one."""
+    peers = [peer for peer in LOSS_PEERS if peer.every_size]
+    for batch_size, slots, fill in () if quick else SIZES:
+        batch = make_loss_batch(batch_size, slots, fill, torch.bfloat16, torch.uint8, device)
+        what = "|N(0,3)| boxes a sample" if fill is None else f"fill {fill:.0%}"
+        yield from _loss_cases("loss", batch, what, peers, quick)
+
+
 def nms_cases(device: torch.device, quick: bool) -> Iterator[Case]:
     """Yield NMS of batches of images. All scores pass, and every box fits into the output."""
 
@@ -89,6 +105,7 @@ GROUPS: dict[str, Cases] = {
     "weighted": weighted_cases,
     "nms": nms_cases,
     "letterbox": letterbox_cases,
+    "sizes": size_cases,
 }
 
 

@@ -37,7 +37,7 @@ class Peer:
     """An implementation to be timed.
 
     directions: of a loss. in_graph: whether a CUDA graph can hold the calls. compiles: whether the peer
-    compiles each shape, so that `--quick` leaves it out.
+    compiles each shape, so that `--quick` leaves it out. every_size: whether the sweep of sizes has it.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Peer:
     directions: Sequence[str] = (FORWARD, BOTH)
     in_graph: bool = True
     compiles: bool = False
+    every_size: bool = True
 
     @property
     def own(self) -> bool:
@@ -180,12 +181,13 @@ LOSS_PEERS = [
     Peer("lensbox jagged", ours(lambda batch, pred: jagged_giou_loss(pred, *batch.packed))),
     Peer("eager", _padded(lambda _: padded_loss)),
     Peer("torch.compile", _padded(lambda _: compiled(padded_loss)), compiles=True),
-    Peer("concatenation", _of_each_sample("concatenated_loss")),
-    Peer("per-sample loop", _of_each_sample("looped_loss"), in_graph=False),  # thousands of launches
+    Peer("concatenation", _of_each_sample("concatenated_loss"), every_size=False),
+    # Thousands of launches.
+    Peer("per-sample loop", _of_each_sample("looped_loss"), in_graph=False, every_size=False),
     Peer("article's kernel", _padded(_of_article("article_loss")), directions=(FORWARD,)),
     Peer("triton", _padded(_of_article("triton_loss"))),
     # torchvision's loss waits for the device, which a graph cannot hold.
-    Peer("torchvision", _torchvision(_torchvision_loss), in_graph=False),
+    Peer("torchvision", _torchvision(_torchvision_loss), in_graph=False, every_size=False),
 ]
 
 WEIGHTED_LOSS_PEERS = [

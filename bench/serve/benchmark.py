@@ -63,6 +63,8 @@ def run_load_test(test: LoadTest, say: Say) -> bool:
     photo = photo_of(artifact)
     with tempfile.TemporaryDirectory() as folder:
         lensbox, *others = _peers(test, Path(folder), photo)
+        if test.with_litserve and not others:
+            say("LitServe is not installed: pip install litserve")
         best = _best(test, others, artifact, photo, say)
         with running(lensbox) as service:
             try:

@@ -54,6 +54,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every case small, and its samples few."""
     for module, sizes in (
         (cases, {"BATCH": 4, "TRAINING_BATCH": 4, "SLOTS": 8, "TRAINING_SLOTS": 8}),
+        (cases, {"SIZES": [(1, 8, None), (4, 8, 0.5)]}),
         (cases, {"NMS_SHAPES": dict.fromkeys(("cpu", "cuda"), ((1, 20), (3, 10)))}),
         (letterbox, {"WIDTH": 320, "HEIGHT": 180}),
         (timing, {"_ROUNDS": 2, "_BLOCK_SECONDS": 1e-4}),
@@ -70,7 +71,9 @@ def without_compilers(found: Iterator[Case]) -> Iterator[Case]:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("group", OPS_GROUPS)
 def test_every_way_of_a_group_agrees_with_the_reference(group: str, device: torch.device) -> None:
+    titles = []
     for case in without_compilers(GROUPS[group](device, False)):
+        titles.append(case.title)
         result = run_case(case, seconds=0.01)
         assert case.ways[0].name == "lensbox"
         assert case.ways[0].own
@@ -78,6 +81,7 @@ def test_every_way_of_a_group_agrees_with_the_reference(group: str, device: torc
         assert {way.name for way in case.ways if way.own} <= set(result.times["call"])
         for note in result.notes.values():
             assert note.startswith("not available: ")
+    assert len(set(titles)) == len(titles) > 0
 
 
 @pytest.mark.usefixtures("small")
