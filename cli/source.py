@@ -13,7 +13,7 @@ from lensbox.client import Client
 from lensbox.common.detect_options import Decode
 from lensbox.common.errors import ArtifactError, LensboxError, OutputError
 from lensbox.common.files import require_writable_folder
-from lensbox.common.machine import package_version
+from lensbox.common.machine import has_torchscript, package_version
 
 Answer = Mapping[str, Any]
 """The JSON of /v1/detect: width, height, detections."""
@@ -96,7 +96,7 @@ def shipped_artifact() -> Path:
     content = sha256(SHIPPED_WEIGHTS.read_bytes() + library_path().read_bytes()).hexdigest()[:12]
     versions = f"{package_version('lensbox')}-torch-{package_version('torch')}"
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lensbox"
-    path = folder / f"detector-{versions}-{content}.pt"
+    path = folder / f"detector-{versions}-{content}{'.pt' if has_torchscript() else '.pt2'}"
     if path.is_file():
         return path
     try:

@@ -23,6 +23,11 @@ def package_version(package: str) -> str:
         return "not installed"
 
 
+def has_torchscript() -> bool:
+    """Return whether torch supports TorchScript on this Python."""
+    return sys.version_info < (3, 14)
+
+
 def cpu_name() -> str:
     """Return the model of the CPU, or its architecture if the model is unknown."""
     try:

@@ -1,12 +1,13 @@
 """The formats and the options of an export. No import of torch, so errors appear at once."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import click
+
+from lensbox.common.machine import has_torchscript
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
 
@@ -35,7 +36,7 @@ FORMATS = {
 
 def default_format() -> str:
     """Return the format for any machine: TorchScript, or a program on a Python without TorchScript."""
-    return "program" if sys.version_info >= (3, 14) else "torchscript"
+    return "torchscript" if has_torchscript() else "program"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import linecache
 import logging
 import platform
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
+from lensbox.common.machine import has_torchscript
 from lensbox.export.detector.reduced import REDUCED, in_precision
 from lensbox.export.detector.wrapper import DetectorWrapper, methods_of
 from lensbox.export.formats.traced import TracedDetector, mend_trace
@@ -44,7 +44,7 @@ def build(plan: ExportPlan) -> Built:
     Raises ArtifactError on Python 3.14 and later, where torch does not support TorchScript, if TorchScript
     cannot compile the detector, if `detect` fails in this precision, or if its results are not float32.
     """
-    if sys.version_info >= (3, 14):
+    if not has_torchscript():
         raise ArtifactError(
             f"TorchScript needs Python 3.13 or older, got Python {platform.python_version()}: torch does not "
             "support TorchScript there. Use an older Python, or --format program, aoti or onnx"

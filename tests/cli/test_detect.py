@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -24,6 +25,7 @@ from lensbox.cli.coco import CocoResults
 from lensbox.cli.main import main
 from lensbox.cli.output import DetectionTable
 from lensbox.cli.samples import save_photos
+from lensbox.cli.source import shipped_artifact
 from lensbox.client import Client
 from lensbox.runtime.loading import load_artifact
 
@@ -244,6 +246,21 @@ def test_exports_the_shipped_detector_once(tmp_path: Path) -> None:
     assert again.stderr == ""
     assert len(entries(first.stdout)[0]["detections"]) == 1
     assert first.stdout == again.stdout
+
+
+def test_python_3_14_caches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exports: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        exports.append(command)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
+    monkeypatch.setattr(subprocess, "run", run)
+    path = shipped_artifact()
+    assert path.suffix == ".pt2"  # of the export's default format there
+    assert exports[0][-2:] == ["--output", str(path)]
 
 
 def test_an_unwritable_cache_and_a_missing_artifact_are_named(
