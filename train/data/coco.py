@@ -23,6 +23,9 @@ from lensbox.train.data.labels import (
 Rows = list[dict[str, Any]]
 
 _TABLES = ("images", "categories", "annotations")
+# Numbers of at most 32 bits, 5 in each character; after "P" to "o", a further character follows. pycocotools
+# reads beyond the end of other texts.
+_ENCODED_RUNS = re.compile(r"([P-o]{0,6}[0-O])+")
 
 
 class CocoTables(NamedTuple):
@@ -157,11 +160,14 @@ def _box_of_runs(size: Any, counts: Any) -> list[float]:
     # pycocotools divides by the height, and takes any numbers for runs.
     if not (_are_lengths(size) and len(size) == 2 and min(size) > 0):
         raise ValueError(f"segmentation must have size [height, width], got {size!r}")
-    runs = {"size": size, "counts": counts.encode() if isinstance(counts, str) else counts}
-    if not isinstance(counts, str):
+    if isinstance(counts, str):
+        if not _ENCODED_RUNS.fullmatch(counts):
+            raise ValueError(f"counts must be a list of runs or runs in COCO's encoding, got {counts[:40]!r}")
+        runs = {"size": size, "counts": counts.encode()}
+    else:
         if not (_are_lengths(counts) and sum(counts) == size[0] * size[1]):
             raise ValueError("counts must be the lengths of runs that fill the size of the segmentation")
-        runs = mask.frPyObjects(runs, *size)
+        runs = mask.frPyObjects({"size": size, "counts": counts}, *size)
     x, y, width, height = mask.toBbox(runs).tolist()
     if not (width > 0 < height and x + width <= size[1] and y + height <= size[0]):
         raise ValueError("the segmentation must cover pixels of the photograph")

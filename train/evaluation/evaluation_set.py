@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops.canvas import fit_to_canvases, place_boxes
-from lensbox.runtime.file.metadata import Canvas
 from lensbox.train.data.image_store import Decoded, decode_all, decode_image
 from lensbox.train.data.labels import LabelledImage, Problem
 from lensbox.train.evaluation.boxes import ImageLabels
