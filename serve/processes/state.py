@@ -1,4 +1,4 @@
-"""What the supervisor knows: the group and the swaps of each model, and the reports of front ends."""
+"""The state of the supervisor: the group and the swaps of each model, the latest report of each front end."""
 
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -84,7 +84,7 @@ class Followers:
             child.send(self.table)
 
     def publish(self, rows: Sequence[Row] | None = None) -> None:
-        """Tell all front ends the next table. rows: None for those of the table before."""
+        """Send a new table to all front ends. rows: None keeps the rows of the current table."""
         unready = frozenset(slot for slot, report in self._reports.items() if not report.is_ready)
         self.table = Table(self.table.number + 1, self.table.rows if rows is None else tuple(rows), unready)
         for child in self.children:
@@ -97,7 +97,7 @@ class Followers:
             self.publish()
 
     def have_moved_to(self, group: int) -> bool:
-        """Return whether all front ends give their new requests to a group, and know that of the others."""
+        """Return whether all front ends have the latest table, and give their new requests to a group."""
         number = self.table.number
         return all(
             report is not None and report.number == number and group in report.serving
