@@ -33,16 +33,19 @@ class Canvas:
     mean: _Means = ()
     std: Annotated[_Deviations, Field(validate_default=True)] = ()
 
-    @field_validator("mean", "std")
+    @field_validator("mean")
     @classmethod
-    def _check_count(cls, numbers: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
-        of_mean = info.field_name == "mean"
-        wanted = info.data.get("channels" if of_mean else "mean", numbers)
-        count = wanted if isinstance(wanted, int) else len(wanted)
-        if len(numbers) != count and (numbers or not of_mean):
-            rule = "one for each channel, or none" if of_mean else "as many as mean"
-            raise ValueError(f"must be numbers, {rule}")
-        return numbers
+    def _check_mean(cls, mean: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        if mean and len(mean) != info.data.get("channels", len(mean)):
+            raise ValueError("must be numbers, one for each channel, or none")
+        return mean
+
+    @field_validator("std")
+    @classmethod
+    def _check_std(cls, std: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        if len(std) != len(info.data.get("mean", std)):
+            raise ValueError("must be numbers, as many as mean")
+        return std
 
     @classmethod
     def of(cls, specification: "Canvas") -> "Canvas":

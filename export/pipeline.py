@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import lensbox.ops
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
 from lensbox.export.options import FORMATS, ExportOptions
@@ -24,7 +25,6 @@ from lensbox.model.protocol_check import named
 from lensbox.runtime.file.metadata import (
     FORMAT_VERSION,
     ArtifactMetadata,
-    Canvas,
     Extra,
     Precision,
     Reading,

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import check_thresholds
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.detector.batches import FixedBatches, without_batches
@@ -25,7 +26,7 @@ from lensbox.model import Detector, missing
 from lensbox.model.protocol_check import Answer
 from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.device import choose_device, set_gpu_float32
-from lensbox.runtime.file.metadata import ArtifactMetadata, Canvas, Compiled
+from lensbox.runtime.file.metadata import ArtifactMetadata, Compiled
 from lensbox.runtime.file.self_test import SelfTest
 from lensbox.runtime.formats.detect_only import DetectOnlyMethods, Run, in_batches
 from lensbox.runtime.images.files import read_image

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import TileSpec
 from lensbox.common.errors import InputError
 from lensbox.runtime.detect.detection import Detections
-from lensbox.runtime.file.metadata import Canvas
 from lensbox.runtime.images.photo import Photo
 
 Window = tuple[int, int, int, int]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from lensbox.common.canvas import Canvas as Canvas
+from lensbox.common.canvas import Canvas
 from lensbox.common.fields import (
     EXTRAS,
     STRICT,

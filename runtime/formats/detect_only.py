@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import ArtifactError
 from lensbox.ops.canvas import cut_into_batches, fit_to_canvases, restore_boxes, restore_points
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.file.metadata import ArtifactMetadata, Canvas
+from lensbox.runtime.file.metadata import ArtifactMetadata
 
 # Compute the outputs by name. Arguments: canvases, uint8 [B, c, h, w] on the device, contiguous, with B >= 1;
 # thresholds of score and IoU.

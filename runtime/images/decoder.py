@@ -12,9 +12,10 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from torch import Tensor
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.common.pictures import converted, target_mode
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images import jpeg, png
 from lensbox.runtime.images.fast_jpeg import decode_usual_jpeg
 from lensbox.runtime.images.jpeg import jpeg_reduction

@@ -14,7 +14,8 @@ import PIL.Image
 import torch
 from numpy.typing import NDArray
 
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.common.canvas import Canvas
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.jpeg import JpegHeader, has_all_scans, jpeg_reduction, most_scans, usual_header
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.orientation import exif_orientation, upright_array, upright_box, upright_size

@@ -11,10 +11,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError, system_reason
 from lensbox.common.fields import Orientation
 from lensbox.common.pictures import ImageFile, content_of
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import decode_photo
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder
 from lensbox.runtime.images.limits import ImageLimits

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import Decode, check_decode
 from lensbox.common.errors import DeviceError
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.jpeg import jpeg_reduction, usual_header
 from lensbox.runtime.images.orientation import Size, exif_orientation, upright_size, upright_tensor
 from lensbox.runtime.images.photo import Photo

@@ -14,8 +14,9 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
 from lensbox.runtime.images.files import MAX_PIECES

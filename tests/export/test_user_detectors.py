@@ -10,9 +10,9 @@ from picture_files import squares
 from torch import Tensor, nn
 from user_detectors import Brightest, Landmarks, RedAndBlue
 
+from lensbox.common.canvas import Canvas
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, load_artifact
-from lensbox.runtime.file.metadata import Canvas
 
 LENSBOX_OPS = [
     "lensbox::fit",

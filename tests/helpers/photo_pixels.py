@@ -14,9 +14,10 @@ import torch
 from built_runner import built_runner
 from torch import Tensor
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.files import read_photo
 
 

@@ -24,9 +24,9 @@ from onnx import TensorProto, helper, numpy_helper
 from photo_pixels import compared, cpp_artifacts
 from picture_files import END, SIGNATURE, chunk, encoded, jpeg_segment, noise, png_file, png_header
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.file.archive import open_file
-from lensbox.runtime.file.metadata import Canvas
 from lensbox.runtime.file.seal import sealed_onnx, sealed_zip
 from lensbox.runtime.formats.onnx import OnnxruntimeSession
 

@@ -29,8 +29,9 @@ from picture_files import (
     png_with_exif,
 )
 
+from lensbox.common.canvas import Canvas
 from lensbox.ops import library_path
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Reading
 
 # Pillow warns about some of the palettes.
 pytestmark = pytest.mark.filterwarnings("ignore:Palette images with Transparency")

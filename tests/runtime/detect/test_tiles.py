@@ -6,10 +6,10 @@ import PIL.Image
 import pytest
 import torch
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.runtime import Artifact, Detections, Photo, TileSpec
 from lensbox.runtime.detect.tiles import merge_tiles, tile_windows, views_of
-from lensbox.runtime.file.metadata import Canvas
 
 CANVAS = Canvas(192, 320, 3)
 

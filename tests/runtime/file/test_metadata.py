@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from damaged_files import Values
 
+from lensbox.common.canvas import Canvas
 from lensbox.runtime.file.metadata import (
     MAX_METADATA_SIZE,
     ArtifactMetadata,
-    Canvas,
     Extra,
     Precision,
     Reading,

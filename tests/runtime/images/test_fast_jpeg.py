@@ -13,8 +13,9 @@ import pytest
 from damaged_files import mutated
 from picture_files import encoded, exif, jpeg_segment, jpeg_with_exif, noise
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images import decoder, fast_jpeg
 from lensbox.runtime.images.decoder import decode_photo
 from lensbox.runtime.images.fast_jpeg import decode_usual_jpeg

@@ -26,10 +26,11 @@ from picture_files import exif, jpeg_with_exif
 from user_detectors import RedAndBlue
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import DeviceError, InputError
 from lensbox.common.fields import Orientation
 from lensbox.export.pipeline import save_artifact
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.files import read_photo
 from lensbox.runtime.images.gpu_jpeg import (
     CodedPhoto,

@@ -12,8 +12,8 @@ import PIL.Image
 import pytest
 from picture_files import encoded, flat_jpeg, jpeg_segment
 
+from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
-from lensbox.runtime.file.metadata import Canvas
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.jpeg import check_jpeg, jpeg_reduction, without_metadata
 

@@ -10,7 +10,8 @@ import PIL.ImageDraw
 import pytest
 from picture_files import encoded, exif, jpeg_with_exif, noise, png_with_exif
 
-from lensbox.runtime.file.metadata import Canvas, Reading
+from lensbox.common.canvas import Canvas
+from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.images.files import DEFAULT_READING, read_image, read_photo
 from lensbox.runtime.images.limits import ImageLimits

@@ -14,9 +14,9 @@ import torch
 from picture_files import encoded, png_file, squares
 from services import Encode, Start, problem_of
 
+from lensbox.common.canvas import Canvas
 from lensbox.runtime import load_artifact
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.file.metadata import Canvas
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.serve.engine.instance import Instance

@@ -15,8 +15,8 @@ from torch import Tensor
 from tritonclient.utils import InferenceServerException
 from waiting import wait_until
 
+from lensbox.common.canvas import Canvas
 from lensbox.runtime import Artifact
-from lensbox.runtime.file.metadata import Canvas
 from lensbox.serve.engine.jobs import CanvasJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import TensorSpec

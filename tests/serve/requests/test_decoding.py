@@ -19,7 +19,7 @@ from picture_files import chunk, png_file
 from services import Encode, Start, problem_of
 from waiting import PATIENCE, wait_until
 
-from lensbox.runtime.file.metadata import Canvas
+from lensbox.common.canvas import Canvas
 from lensbox.runtime.images.files import DEFAULT_READING, read_image
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.errors import ApiError, DeadlineError
