@@ -52,9 +52,11 @@ def require_ops(artifact: str, needed: Sequence[str]) -> None:
     for schema in needed:
         registered = registered_schemas(schema.split("(")[0].split(".")[0])
         if not registered:
+            advice = "; it has other operators: export the artifact again" * schema.startswith("lensbox::")
             raise ArtifactError(
                 f"{artifact} needs the operator {schema}, which is not registered: load its library with "
                 f"--ops FILE (load_artifact(path, ops=[FILE])); {lensbox.ops.library_path()} is loaded"
+                f"{advice}"
             )
         try:
             with numbers_with_points():
