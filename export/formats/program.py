@@ -54,8 +54,16 @@ def build(plan: ExportPlan) -> Built:
         ops=needed_ops(called, left_behind or own),
         devices=("cpu", "cuda"),
         batch=plan.batch,
-        **plan.in_precision(lambda: detect_on(copy.deepcopy(graphs[MODEL]), plan.device, plan.outputs)),
+        **plan.in_precision(lambda: detect_on(_copy(graphs[MODEL]), plan.device, plan.outputs)),
     )
+
+
+def _copy(program: ExportedProgram) -> ExportedProgram:
+    """Copy a program, as moving one to a device changes it."""
+    with warnings.catch_warnings():
+        # torch 2.11 warns of its own class of leaves when it copies the structure of arguments.
+        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
+        return copy.deepcopy(program)
 
 
 def _detect_graph(plan: ExportPlan) -> ExportedProgram:
