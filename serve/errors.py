@@ -3,22 +3,11 @@
 import reprlib
 from collections.abc import Mapping
 
+RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
 _shorten = reprlib.Repr()
 _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
 _shorten.maxlist = _shorten.maxdict = 4
 _shorten.maxlevel = 3
-
-
-class OverloadError(Exception):
-    """There is no room for another request."""
-
-
-class NotReadyError(Exception):
-    """The model is still loading, failed to load, or is out of use."""
-
-
-class DeadlineError(Exception):
-    """The deadline passed before the job was done."""
 
 
 class ApiError(Exception):
@@ -36,6 +25,27 @@ class ApiError(Exception):
         self.code = code
         self.message = message
         self.headers = headers
+
+
+class OverloadError(ApiError):
+    """There is no room for another request."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, "overloaded", message, RETRY_AFTER)
+
+
+class NotReadyError(ApiError):
+    """The model is still loading, failed to load, or is out of use."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, "not_ready", message, RETRY_AFTER)
+
+
+class DeadlineError(ApiError):
+    """The deadline passed before the job was done."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(504, "deadline_exceeded", message)
 
 
 class HangUpError(Exception):

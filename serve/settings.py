@@ -79,7 +79,6 @@ class Settings:
         None, "let the holder of the key in this file load and unload models"
     )
     cors_origins: str = _option("", "origins whose web pages may call the service (CORS), or *")
-    no_page: bool = _option(False, "disable the web pages / and /docs")
     max_batch: int | None = _option(
         None, "most images of one inference; default: 8 on CPUs, 64 on GPUs", ge=1, le=4096
     )
@@ -107,7 +106,6 @@ class Settings:
     decode_threads: Count = 2  # images decoded at a time
     max_json_bytes: Bytes = 4 * MEBIBYTE
     max_boxes: int = 16_384  # of one request, with all images padded to the largest
-    max_connections: Count = 1000  # above this number, POST requests get 503
     queue_bytes: Bytes = 512 * MEBIBYTE  # of the images that may wait for a model
     body_timeout: Seconds = 30.0  # for receiving a body: 16 MiB at 4.5 Mbit/s
     engine_timeout: float = 60.0  # after which a call of the model counts as stuck; 0: never

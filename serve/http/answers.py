@@ -17,18 +17,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
-from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, NotReadyError, OverloadError, shown
+from lensbox.serve.errors import ApiError, HangUpError, NotReadyError, shown
 from lensbox.serve.requests.body import JSON
 
 _log = logging.getLogger(__name__)
 
 CLIENT_GONE = 499  # nginx's status for a client that closed the connection; only logs and metrics show it
-RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
-_OF_ENGINE = {
-    OverloadError: (503, "overloaded", RETRY_AFTER),
-    NotReadyError: (503, "not_ready", RETRY_AFTER),
-    DeadlineError: (504, "deadline_exceeded", None),
-}
+PROBLEM = "application/problem+json"
 
 
 class Problem(Struct):
@@ -115,14 +110,13 @@ def json_response(
     return Response(msgspec.json.encode(content), status, headers, media_type)
 
 
-def error_response(
-    path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
-) -> Response:
+def error_response(path: str, error: ApiError) -> Response:
     """Return an error answer in the form of the protocol that `path` belongs to."""
+    status, message = error.status, error.message
     if is_v2(path):
-        return json_response(V2Error(message), status, headers)
-    problem = Problem("about:blank", HTTPStatus(status).phrase, status, message, code)
-    return json_response(problem, status, headers, "application/problem+json")
+        return json_response(V2Error(message), status, error.headers)
+    problem = Problem("about:blank", HTTPStatus(status).phrase, status, message, error.code)
+    return json_response(problem, status, error.headers, PROBLEM)
 
 
 def is_v2(path: str) -> bool:
@@ -132,27 +126,23 @@ def is_v2(path: str) -> bool:
 
 def answer_to(error: BaseException, scope: Scope) -> Response:
     """Return the answer to an exception of any kind. Log a defect with its traceback."""
-    path = scope["path"]
-    if isinstance(error, asyncio.CancelledError):  # uvicorn cancels requests at shutdown
-        error = NotReadyError("the service is shutting down")
-    if isinstance(error, ApiError):
-        return error_response(path, error.status, error.code, error.message, error.headers)
     if isinstance(error, HangUpError | ClientDisconnect):
         return Response(status_code=CLIENT_GONE)
-    for kind, (status, code, headers) in _OF_ENGINE.items():
-        if isinstance(error, kind):
-            return error_response(path, status, code, str(error), headers)
-    _log.error("a request failed: %s %s", scope["method"], shown(path), exc_info=error)
-    message = "the service failed on this request; its log has the cause"
-    return error_response(path, 500, "internal_error", message, {"Connection": "close"})
+    if isinstance(error, asyncio.CancelledError):  # uvicorn cancels requests at shutdown
+        error = NotReadyError("the service is shutting down")
+    if not isinstance(error, ApiError):
+        _log.error("a request failed: %s %s", scope["method"], shown(scope["path"]), exc_info=error)
+        message = "the service failed on this request; its log has the cause"
+        error = ApiError(500, "internal_error", message, {"Connection": "close"})
+    return error_response(scope["path"], error)
 
 
 async def no_endpoint(request: Request, error: HTTPException) -> Response:
     """Answer a request for a path or a method that no endpoint has."""
     path = request.scope["path"]
     where = f"{request.method} {shown(path)}"
-    if error.status_code == 405:
-        allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
-        message = f"the endpoint takes {allowed}, got {where}"
-        return error_response(path, 405, "method_not_allowed", message, {"Allow": allowed})
-    return error_response(path, error.status_code, "not_found", f"there is no endpoint {where}")
+    if error.status_code != 405:
+        return error_response(path, ApiError(404, "not_found", f"there is no endpoint {where}"))
+    allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))
+    message = f"the endpoint takes {allowed}, got {where}"
+    return error_response(path, ApiError(405, "method_not_allowed", message, {"Allow": allowed}))

@@ -16,9 +16,8 @@ from lensbox.runtime import Artifact
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.http.answers import no_endpoint
 from lensbox.serve.http.api_keys import Keys, read_keys
-from lensbox.serve.http.connections import Connections
 from lensbox.serve.http.edge import Edge
-from lensbox.serve.http.paths import ENDPOINTS, PAGES, describe
+from lensbox.serve.http.paths import ENDPOINTS, describe
 from lensbox.serve.http.service import Service
 from lensbox.serve.loading import load_model
 from lensbox.serve.models.served import Models, Served
@@ -70,24 +69,12 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        running = models or Models(
-            Served(
-                Instance(
-                    load or functools.partial(load_model, settings),
-                    settings,
-                    on_started or _log_start,
-                    metrics,
-                )
-            )
-        )
-        decoders = Decoders(
-            settings.decode_threads, settings.max_pixels, settings.answer_timeout, metrics.image_decoded
-        )
+        loads = load or functools.partial(load_model, settings)
+        running = models or Models(Served(Instance(loads, settings, on_started or _log_start, metrics)))
+        decoders = Decoders(settings, metrics.image_decoded)
         # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
-        app.state.service = service = Service(
-            settings, running, decoders, json_parser, metrics, app.state.connections
-        )
+        app.state.service = service = Service(settings, running, decoders, json_parser, metrics)
         metrics.watch(service.state)
         running.is_ready = lambda: service.is_ready
         await running.start()
@@ -109,7 +96,6 @@ def create_app(
         summary="Runs one detector on photographs, and computes the GIoU loss of boxes.",
         lifespan=lifespan,
         exception_handlers={HTTPException: no_endpoint},
-        docs_url=None if settings.no_page else "/docs",
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
@@ -117,12 +103,10 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.metrics = metrics
-    app.state.connections = Connections()
     app.state.keys = keys
-    endpoints = ENDPOINTS if settings.no_page else (*ENDPOINTS, *PAGES)
-    for one in endpoints:
+    for one in ENDPOINTS:
         app.add_route(one.path, one, [one.method])  # type: ignore[arg-type]  # Starlette takes ASGI apps, too
-    describe(app, endpoints, needs_key=bool(keys.api))
+    describe(app, ENDPOINTS, needs_key=bool(keys.api))
     # The middleware added last is the outermost.
     if settings.cors_origins:
         app.add_middleware(
@@ -132,8 +116,7 @@ def create_app(
             allow_headers=_MAY_BE_SENT,
             expose_headers=_MAY_BE_READ,
         )
-    probes = [one.path for one in endpoints if one.is_probe]
-    stop_tracing = start_tracing(app, probes)
+    stop_tracing = start_tracing(app, [one.path for one in ENDPOINTS if one.is_probe])
     app.add_middleware(Edge, state=app)
     return app
 

@@ -31,7 +31,6 @@ from lensbox.serve.requests.body import (
     read_json,
     receive,
 )
-from lensbox.serve.requests.decoding import hint_of_form
 from lensbox.serve.requests.futures import Deadline, result_for
 
 _FRACTION = {"minimum": 0, "maximum": 1}
@@ -39,37 +38,25 @@ _DATA_URI = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
 
 
+def _meta(description: str, **schema: float) -> Meta:
+    return Meta(description=description, extra_json_schema=schema)
+
+
 class DetectParameters(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Query parameters of /v1/detect. A misspelled name is an error, not a default."""
 
     score_threshold: Annotated[
-        float | None,
-        Meta(
-            description="Return detections with a score above this. Default: the artifact's.",
-            extra_json_schema=_FRACTION,
-        ),
+        float | None, _meta("return detections with a score above this", **_FRACTION)
     ] = None
     iou_threshold: Annotated[
-        float | None,
-        Meta(
-            description="If two detections overlap by more than this, keep only the higher score.",
-            extra_json_schema=_FRACTION,
-        ),
+        float | None, _meta("of two detections that overlap more, keep the one of higher score", **_FRACTION)
     ] = None
     orientation: Annotated[
-        Orientation | None,
-        Meta(
-            description="exif: rotate the photograph by its EXIF data. stored: do not rotate. "
-            "Default: the artifact's."
-        ),
+        Orientation | None, _meta("exif: rotate the photograph by its EXIF data; stored: do not rotate")
     ] = None
     tiles: Annotated[
         str | None,
-        Meta(
-            description="Detect small objects in overlapping tiles of a large photograph: auto (tiles of "
-            "the canvas's size), SIZE or SIZE,OVERLAP (pixels of the longer side; 0 to below 1). Default: no "
-            "tiles."
-        ),
+        _meta("detect small objects in overlapping tiles of a large photograph: auto, SIZE or SIZE,OVERLAP"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -94,7 +81,7 @@ async def detect(request: Request) -> Any:
     base64, and parameters beside it.
     """
     service = service_of(request)
-    service.check_decoders()
+    service.decoders.check()
     asked = query_parameters(request, DetectParameters)
     file, deadline = await receive(request, service.settings.max_body_bytes, service.settings)
     content_type = request.headers.get("content-type", "")
@@ -102,12 +89,7 @@ async def detect(request: Request) -> Any:
         reading = service.json_parser.submit(read_detect_request, file, content_type, asked)
         file, asked = await result_for(request, reading, deadline)
     metadata = model_of(request).model.metadata
-    try:
-        found = await _find(request, file, asked, deadline)
-    except ApiError as error:
-        if error.code == "undecodable_image" and "--data-binary" not in error.message:
-            error.message += hint_of_form(content_type)
-        raise
+    found = await _find(request, file, asked, deadline)
     detections = detections_to_json(found, metadata.classes)
     return {"width": found.width, "height": found.height, "detections": detections}
 

@@ -16,28 +16,19 @@ _log = logging.getLogger("lensbox.serve.access")
 _NO_ENDPOINT = "none"  # the route of a request that matches no endpoint
 _LONGEST_PATH = 1000
 _ADDRESS = re.compile(r"[0-9A-Fa-f.:]{2,45}(%[0-9A-Za-z]{1,16})?")
-
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
+]
 # The page loads scripts and styles only from this service. frame-ancestors: no other site may embed it.
 _POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    b"content-security-policy",
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
 )
-# FastAPI's page loads Swagger UI from these hosts, and starts it in the page itself.
-_DOCS_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' https://cdn.jsdelivr.net; "
-    "style-src 'unsafe-inline' https://cdn.jsdelivr.net; img-src data: https://fastapi.tiangolo.com; "
-    "connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-_HEADERS, _DOCS_HEADERS = (
-    [
-        (b"x-content-type-options", b"nosniff"),
-        (b"referrer-policy", b"no-referrer"),
-        (b"permissions-policy", b"camera=(self), microphone=(), geolocation=()"),
-        (b"content-security-policy", policy.encode()),
-    ]
-    for policy in (_POLICY, _DOCS_POLICY)
-)
-_CLOSE = (b"connection", b"close")
+# FastAPI's page loads Swagger UI from another host, and starts it in the page itself.
+_DOCS_POLICY = (_POLICY[0], b"frame-ancestors 'none'")
 
 
 class Edge:
@@ -60,12 +51,12 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message.get("headers", ()), (HEADER, ids.request_id.encode())]
-                headers += _DOCS_HEADERS if scope["path"] == "/docs" else _HEADERS
+                headers = [*message.get("headers", ()), (HEADER, ids.request_id.encode()), *_HEADERS]
+                headers.append(_DOCS_POLICY if scope["path"] == "/docs" else _POLICY)
                 if (served := scope.get("lensbox.model")) is not None:
                     headers += served.headers
                 if self._state.service.draining:
-                    headers.append(_CLOSE)
+                    headers.append((b"connection", b"close"))
                 message["headers"] = headers
             await send(message)
 
@@ -80,32 +71,22 @@ class Edge:
         route = getattr(endpoint, "path", _NO_ENDPOINT)  # as declared
         model = (served.name, served.version) if served is not None else ()
         self._state.metrics.request_answered(route, status, seconds, *model)
-        is_probe = getattr(endpoint, "is_probe", False)  # every few seconds
-        level = logging.DEBUG if is_probe else logging.INFO
-        if _log.isEnabledFor(level):
-            _log_request(level, scope, route, status, seconds, ids, "/".join(model))
-
-
-def _log_request(
-    level: int, scope: Scope, route: str, status: int, seconds: float, ids: RequestIds, model: str
-) -> None:
-    # The raw path has its line breaks percent-encoded, so a path cannot forge a log line.
-    path = scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace")
-    host, port = scope.get("client") or ("", 0)
-    if host and not _ADDRESS.fullmatch(host):  # X-Forwarded-For may hold any text
-        host = "invalid"
-    fields: dict[str, Any] = {
-        "method": scope["method"],
-        "path": path,
-        "route": route,
-        "status": status,
-        "milliseconds": round(1000 * seconds, 3),
-        "client": f"{host}:{port}",
-        **({"model": model} if model else {}),
-    }
-    _log.log(
-        level,
-        "%(method)s %(path)s %(status)d %(milliseconds).1f ms %(client)s %(request_id)s%(model)s",
-        {**fields, "request_id": ids.request_id, "model": model and f" {model}"},
-        extra={"fields": fields},
-    )
+        level = logging.DEBUG if getattr(endpoint, "is_probe", False) else logging.INFO
+        if not _log.isEnabledFor(level):
+            return
+        host, port = scope.get("client") or ("", 0)
+        if host and not _ADDRESS.fullmatch(host):  # X-Forwarded-For may hold any text
+            host = "invalid"
+        fields: dict[str, Any] = {
+            "method": scope["method"],
+            # The raw path has its line breaks percent-encoded, so a path cannot forge a log line.
+            "path": scope.get("raw_path", b"")[:_LONGEST_PATH].decode("ascii", "backslashreplace"),
+            "route": route,
+            "status": status,
+            "milliseconds": round(1000 * seconds, 3),
+            "client": f"{host}:{port}",
+            **({"model": "/".join(model)} if model else {}),
+        }
+        line = "%(method)s %(path)s %(status)d %(milliseconds).1f ms %(client)s %(request_id)s"
+        line += " %(model)s" if model else ""
+        _log.log(level, line, {**fields, "request_id": ids.request_id}, extra={"fields": fields})

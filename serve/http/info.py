@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from fastapi.responses import FileResponse
 from prometheus_client.exposition import choose_encoder
 
-from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, NotReadyError, shown
 from lensbox.serve.http.answers import Health, ModelMetadata
 from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.http.v2 import model_tensors
@@ -26,7 +26,8 @@ async def livez(request: Request) -> Any:
 
     /healthz is the same.
     """
-    service_of(request).check_alive()
+    if reason := service_of(request).models.lost:
+        raise NotReadyError(reason)
     return Health("alive")
 
 
@@ -82,7 +83,7 @@ async def server_metadata(request: Request) -> Any:
 
 async def server_live(request: Request) -> Any:
     """The same as /livez."""
-    service_of(request).check_alive()
+    await livez(request)
     return {"live": True}
 
 
@@ -103,8 +104,8 @@ async def model_ready(request: Request) -> Any:
 async def model_metadata(request: Request) -> Any:
     """Inputs and outputs of the model. All inputs but `images` may be left out."""
     served = model_of(request)
-    tensors = model_tensors(served.model.metadata)
-    return ModelMetadata(served.name, [served.version], "lensbox", *tensors)
+    inputs, outputs = (tuple(specs.values()) for specs in model_tensors(served.model.metadata))
+    return ModelMetadata(served.name, [served.version], "lensbox", inputs, outputs)
 
 
 async def page(_: Request) -> Response:

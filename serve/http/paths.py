@@ -2,8 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
-from http import HTTPStatus
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,6 +12,7 @@ from msgspec.json import schema_components
 from lensbox.common.detections import ImageDetections
 from lensbox.serve.http import detect, info, loss, repository, v2
 from lensbox.serve.http.answers import (
+    PROBLEM,
     Health,
     InferAnswer,
     LossAnswer,
@@ -25,45 +25,30 @@ from lensbox.serve.http.answers import (
 from lensbox.serve.http.service import Endpoint
 from lensbox.serve.requests.body import FORM, JSON
 
-_POSTED = (400, 408, 413, 415, 422, 503, 504)
-
 
 def _probe(path: str, answer: Any, tag: str, answers: Any = None) -> Endpoint:
-    return Endpoint("GET", path, answer, tag, answers, (503,), is_open=True, is_probe=True)
+    return Endpoint("GET", path, answer, tag, answers, is_open=True, is_probe=True)
 
 
-def _of_admin(action: str, answer: Any) -> Endpoint:
-    """Return the endpoint of a change of models. The answer itself checks the admin key."""
-    path = f"/v2/repository/models/{{name}}/{action}"
-    return Endpoint("POST", path, answer, "v2", errors=(400, 401, 403, 409))
-
-
-def _of_model(
-    method: str,
-    path: str,
-    answer: Any,
-    answers: Any = None,
-    errors: tuple[int, ...] = (400, 404, 503),
-    **more: Any,
-) -> tuple[Endpoint, Endpoint]:
+def _of_model(method: str, path: str, answer: Any, answers: Any = None, **more: Any) -> list[Endpoint]:
     """Return the endpoints of a path below a model of protocol v2, and below its version."""
     model = "/v2/models/{name}"
-    return (
-        Endpoint(method, f"{model}{path}", answer, "v2", answers, errors, **more),
+    return [
+        Endpoint(method, f"{model}{path}", answer, "v2", answers, **more),
         Endpoint(method, f"{model}/versions/{{version}}{path}", answer, **more),
-    )
+    ]
 
 
 # The first paths are found first.
 ENDPOINTS = (
     Endpoint(
-        *("POST", "/v1/detect", detect.detect, "detect", ImageDetections, _POSTED),
+        *("POST", "/v1/detect", detect.detect, "detect", ImageDetections),
         query=detect.DetectParameters,
         is_admitted=True,
     ),
-    *_of_model("POST", "/infer", v2.infer, InferAnswer, (*_POSTED, 404), is_admitted=True),
-    Endpoint(*("POST", "/v1/loss", loss.loss, "loss", LossAnswer, _POSTED), is_admitted=True),
-    Endpoint("GET", "/v1/model", info.model, "model", ModelAnswer, (503,)),
+    *_of_model("POST", "/infer", v2.infer, InferAnswer, is_admitted=True),
+    Endpoint("POST", "/v1/loss", loss.loss, "loss", LossAnswer, is_admitted=True),
+    Endpoint("GET", "/v1/model", info.model, "model", ModelAnswer),
     _probe("/livez", info.livez, "health", Health),
     _probe("/healthz", info.livez, ""),
     _probe("/readyz", info.readyz, "health", Health),
@@ -71,22 +56,19 @@ ENDPOINTS = (
     Endpoint("GET", "/v2", info.server_metadata, "v2"),
     _probe("/v2/health/live", info.server_live, "v2"),
     _probe("/v2/health/ready", info.server_ready, "v2"),
-    Endpoint("GET", "/v1/models", info.models, "model", errors=(503,)),
+    Endpoint("GET", "/v1/models", info.models, "model"),
     Endpoint("GET", "/v1/models/{name}", info.model, "", ModelAnswer),
     Endpoint("POST", "/v1/models/{name}/detect", detect.detect, is_admitted=True),
     Endpoint("POST", "/v1/models/{name}/loss", loss.loss, is_admitted=True),
-    Endpoint("POST", "/v2/repository/index", repository.index, "v2", errors=(400, 503)),
-    _of_admin("load", repository.load),
-    _of_admin("unload", repository.unload),
+    Endpoint("POST", "/v2/repository/index", repository.index, "v2"),
+    Endpoint("POST", "/v2/repository/models/{name}/load", repository.load, "v2"),
+    Endpoint("POST", "/v2/repository/models/{name}/unload", repository.unload, "v2"),
     *_of_model("GET", "/ready", info.model_ready),
     *_of_model("GET", "", info.model_metadata, ModelMetadata),
-)
-PAGES = (
     Endpoint("GET", "/", info.page, is_open=True),
     Endpoint("GET", "/page/{name}", info.page_file, is_open=True),
 )
 
-_SCHEMAS = "#/components/schemas/"
 _BINARY = {"type": "string", "format": "binary"}
 _FORM_FIELDS = {
     "type": "object",
@@ -95,10 +77,16 @@ _FORM_FIELDS = {
     "maxProperties": 1,
     "additionalProperties": False,
 }
+
+
+def _schema(kind: type[Any]) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+
+
 # The schemas of request bodies by media type, by the tag of the endpoint.
 _BODIES: dict[str, dict[str, Any]] = {
-    "detect": {FORM: _FORM_FIELDS, "image/*": _BINARY, JSON: {"$ref": f"{_SCHEMAS}DetectQuestion"}},
-    "loss": {JSON: {"$ref": f"{_SCHEMAS}LossQuestion"}},
+    "detect": {FORM: _FORM_FIELDS, "image/*": _BINARY, JSON: _schema(detect.DetectQuestion)},
+    "loss": {JSON: {"anyOf": [_schema(loss.LossOfBoxes), _schema(loss.LossOfImages)]}},
     "v2": {JSON: {"type": "object"}, "application/octet-stream": _BINARY},
 }
 
@@ -107,11 +95,13 @@ def describe(app: FastAPI, endpoints: Sequence[Endpoint], needs_key: bool) -> No
     """Make /openapi.json of an app describe these endpoints. needs_key: whether requests need an API key."""
     described = [one for one in endpoints if one.tag]
     answers = {one.answers for one in described if one.answers is not None}
-    types = [*answers, detect.DetectQuestion, loss.LossQuestion, Problem, V2Error]
-    _, schemas = schema_components(types, ref_template=f"{_SCHEMAS}{{name}}")
+    types = [*answers, detect.DetectQuestion, loss.LossOfBoxes, loss.LossOfImages, Problem, V2Error]
+    _, schemas = schema_components(types, ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
     for one in described:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, needs_key and not one.is_open)
+        paths.setdefault(one.path, {})[one.method.lower()] = operation = _operation(one)
+        if needs_key and not one.is_open:
+            operation["security"] = [{"bearer": []}]
     components: dict[str, Any] = {"schemas": schemas}
     if needs_key:
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
@@ -120,42 +110,29 @@ def describe(app: FastAPI, endpoints: Sequence[Endpoint], needs_key: bool) -> No
     app.openapi = lambda: document  # type: ignore[method-assign]  # as FastAPI's documentation does
 
 
-def _operation(endpoint: Endpoint, needs_key: bool) -> dict[str, Any]:
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
     summary, _, description = (inspect.getdoc(endpoint.answer) or "").partition("\n\n")
-    error, kind = ("V2Error", JSON) if is_v2(endpoint.path) else ("Problem", "application/problem+json")
-    errors = {
-        str(status): _response(HTTPStatus(status).phrase, {kind: {"$ref": f"{_SCHEMAS}{error}"}})
-        for status in (*endpoint.errors, *([401] if needs_key else []))
-    }
+    answer = {JSON: {} if endpoint.answers is None else _schema(endpoint.answers)}
+    if endpoint.tag == "metrics":
+        answer = {"text/plain": {"type": "string"}}
+    error = {JSON: _schema(V2Error)} if is_v2(endpoint.path) else {PROBLEM: _schema(Problem)}
     operation: dict[str, Any] = {
         "tags": [endpoint.tag],
         "operationId": endpoint.answer.__name__,
         "summary": summary,
         "description": description,
         "parameters": [*_path_parameters(endpoint.path), *_query_parameters(endpoint.query)],
-        "responses": {"200": _response("Success", _answers(endpoint)), **errors},
+        "responses": {
+            "200": {"description": "Success", **_content(answer)},
+            "default": {"description": "An error; docs/service.md lists the codes", **_content(error)},
+        },
     }
     if endpoint.is_admitted:
         operation["requestBody"] = {"required": True, **_content(_BODIES[endpoint.tag])}
-    if needs_key:
-        operation["security"] = [{"bearer": []}]
     return operation
 
 
-def _answers(endpoint: Endpoint) -> Mapping[str, Any]:
-    """Return the schemas of an answer by media type."""
-    if endpoint.tag == "metrics":
-        return {"text/plain": {"type": "string"}}
-    if endpoint.answers is None:
-        return {JSON: {}}
-    return {JSON: {"$ref": f"{_SCHEMAS}{endpoint.answers.__name__}"}}
-
-
-def _response(description: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
-    return {"description": description, **_content(schemas)}
-
-
-def _content(schemas: Mapping[str, Any]) -> dict[str, Any]:
+def _content(schemas: dict[str, Any]) -> dict[str, Any]:
     return {"content": {name: {"schema": schema} for name, schema in schemas.items()}}
 
 

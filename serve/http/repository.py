@@ -1,27 +1,50 @@
 """The repository extension of protocol v2: index, load and unload models."""
 
-import json
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import Request
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
-from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.errors import ApiError
 from lensbox.serve.http.service import service_of
 from lensbox.serve.requests.body import read_json, receive
 
 _LARGEST = 1 << 16  # bytes of a body
+_Version = Annotated[int, Meta(ge=0, lt=10**18)] | Annotated[str, Meta(pattern=r"^[0-9]{1,18}$")]
+
+
+class _Parameters(Struct, forbid_unknown_fields=True):
+    """version: the one to load. config: JSON, in which tritonclient sends a version.
+
+    unload_dependents: sent by tritonclient, without a meaning here.
+    """
+
+    version: _Version | None = None
+    config: str | None = None
+    unload_dependents: bool | None = None
 
 
 class _Question(Struct):
-    """A body. parameters: version; or config, in which tritonclient sends a version. ready: of the index."""
+    """A body. ready: of the index."""
 
-    parameters: dict[str, Any] | None = None
+    parameters: _Parameters | None = None
     ready: bool | None = None
 
 
-_QUESTION = Decoder(_Question)
+class _Specific(Struct):
+    versions: tuple[int]
+
+
+class _Policy(Struct):
+    specific: _Specific
+
+
+class _Config(Struct):
+    version_policy: _Policy
+
+
+_QUESTION, _CONFIG = Decoder(_Question), Decoder(_Config)
 
 
 async def index(request: Request) -> Any:
@@ -48,8 +71,13 @@ async def unload(request: Request) -> Any:
 
 async def _change(request: Request, action: str) -> dict[str, str]:
     request.app.state.keys.check_admin(request.headers)
-    asked = await _read(request)
-    version = _version(asked.parameters or {}) if action == "load" else None
+    asked = (await _read(request)).parameters or _Parameters()
+    version = None
+    if action == "load" and asked.config is not None:
+        config = read_json(asked.config, _CONFIG, 400, "invalid_parameter", "config")
+        (version,) = config.version_policy.specific.versions
+    elif action == "load" and asked.version is not None:
+        version = int(asked.version)
     result = await service_of(request).models.order(action, request.path_params["name"], version)
     if result.failure:
         raise ApiError(409, f"not_{action}ed", result.failure)
@@ -65,27 +93,3 @@ async def _read(request: Request) -> _Question:
             raise
         return _Question()
     return read_json(content, _QUESTION, 400, "invalid_parameter")
-
-
-def _version(parameters: dict[str, Any]) -> int | None:
-    """Return the version in `parameters.version`, or in the policy of tritonclient's `config`."""
-    version, config = parameters.get("version"), parameters.get("config")
-    others = sorted(parameters.keys() - {"version", "config"})
-    if others:  # tritonclient's files
-        raise _invalid(f"parameters must be version or config, got {shown(others)}")
-    if config is not None:
-        try:
-            (version,) = json.loads(config)["version_policy"]["specific"]["versions"]
-        except (ValueError, TypeError, LookupError, RecursionError):
-            rule = '{"version_policy": {"specific": {"versions": [N]}}}'
-            raise _invalid(f"config must be {rule}, got {shown(config)}") from None
-    if version is None:
-        return None
-    text = str(version)
-    if isinstance(version, bool) or not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise _invalid(f"version must be a number, got {shown(version)}")
-    return int(text)
-
-
-def _invalid(message: str) -> ApiError:
-    return ApiError(400, "invalid_parameter", message)

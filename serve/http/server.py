@@ -1,6 +1,5 @@
 """Run the app under uvicorn until a signal or a failed start ends it."""
 
-import asyncio
 import contextlib
 import gc
 import logging
@@ -15,7 +14,7 @@ from fastapi import FastAPI
 
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
-from lensbox.serve.http.connections import ExhaustionLog, counted
+from lensbox.serve.http.connections import Connection, counted
 from lensbox.serve.models.served import Models
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import Settings
@@ -24,7 +23,7 @@ from lensbox.serve.shutdown import Shutdown
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 1024  # connections that may wait to be accepted
-_ACCEPTED_AT_ONCE = 2  # per front end, so that connections spread over all front ends
+_ACCEPTED_AT_ONCE = 2  # so that connections spread over all front ends
 _TICK = 0.1  # seconds
 _REFUSE_AFTER = 0.3  # seconds until the other front ends have stopped accepting, too
 
@@ -58,37 +57,31 @@ def run(
         else:
             _log.debug("the start failed", exc_info=failure)
             failures.append(failure)
-            stop()
-
-    def stop() -> None:
-        server.should_exit = True
+            server.should_exit = True
 
     def drain() -> None:
         """Make /readyz answer 503, so that load balancers leave, then stop."""
         service = getattr(app.state, "service", None)
         if service is None or not service.models.loaded:
-            stop()
+            server.should_exit = True
             return
         service.draining = True
-        timer = threading.Timer(_delay(settings), stop)
+        timer = threading.Timer(_delay(settings), setattr, (server, "should_exit", True))
         timer.daemon = True
         timer.start()
 
     app = create_app(settings, on_started=on_started, models=models, keys=keys)
-    several = models is not None
-    server = uvicorn.Server(
-        uvicorn_config(app, settings, log.level, _ACCEPTED_AT_ONCE if several else _BACKLOG)
-    )
+    server = uvicorn.Server(uvicorn_config(app, settings, log.level))
     shutdown.ask = drain
     if models is None:
         _log.info("listening on %s, loading %s", url, settings.artifact)
     else:
         _freeze()
-    _allow_files()
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # more files, so more connections
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # A daemon thread: a stuck engine must not keep the process from ending.
-    thread = threading.Thread(
-        target=lambda: asyncio.run(_serve(server, listener)), name="lensbox-http", daemon=True
-    )
+    thread = threading.Thread(target=server.run, args=([listener],), name="lensbox-http", daemon=True)
     thread.start()
     while not server.started and thread.is_alive():
         thread.join(_TICK)
@@ -99,7 +92,7 @@ def run(
         thread.join(_TICK)
         if shutdown.takes_reload() and models is None:
             _log.warning("SIGHUP loads nothing in a service of one process; start it with --frontends 1")
-    if several:
+    if models is not None:
         thread.join(_REFUSE_AFTER)
     with contextlib.suppress(OSError):  # another front end was first
         shared.shutdown(socket.SHUT_RDWR)  # the kernel refuses connections from now on
@@ -110,14 +103,7 @@ def run(
     return failures[0] if failures else None
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket) -> None:
-    asyncio.get_running_loop().set_exception_handler(ExhaustionLog())
-    await server.serve([listener])
-
-
-def uvicorn_config(
-    app: FastAPI, settings: Settings, log_level: str, accepted_at_once: int = _BACKLOG
-) -> uvicorn.Config:
+def uvicorn_config(app: FastAPI, settings: Settings, log_level: str) -> uvicorn.Config:
     """Return uvicorn's configuration for an app, through uvicorn's public interface only."""
     whole: Any = settings.shutdown_timeout
     asgi: Any = counted(app)  # uvicorn and Starlette declare ASGI differently
@@ -129,10 +115,10 @@ def uvicorn_config(
         lifespan="on",
         # Fixed, so that the service does not depend on other installed packages.
         loop="asyncio",
-        http=app.state.connections,
+        http=Connection,
         ws="none",
         forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1"),
-        backlog=accepted_at_once,
+        backlog=_ACCEPTED_AT_ONCE,
         server_header=False,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
@@ -145,13 +131,6 @@ def uvicorn_config(
 def _delay(settings: Settings) -> float:
     """Return the seconds from a signal until connections are refused."""
     return min(settings.shutdown_delay, settings.shutdown_timeout / 4)
-
-
-def _allow_files() -> None:
-    """Raise the limit of open files, and so of connections, to the hard limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _freeze() -> None:

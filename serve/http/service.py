@@ -10,13 +10,12 @@ from fastapi import Request, Response
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
-from lensbox.serve.errors import ApiError, NotReadyError, OverloadError
-from lensbox.serve.http.answers import RETRY_AFTER, answer_to, json_response
-from lensbox.serve.http.connections import Connections
+from lensbox.serve.errors import NotReadyError, OverloadError
+from lensbox.serve.http.answers import answer_to, json_response
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.requests.decoding import Decoders
-from lensbox.serve.requests.futures import DEADLINE, DEADLINE_HEADER, deadline_of
+from lensbox.serve.requests.futures import DEADLINE, deadline_of
 from lensbox.serve.settings import Settings
 
 
@@ -24,8 +23,8 @@ from lensbox.serve.settings import Settings
 class Service:
     """Settings, models, threads and state of one app.
 
-    in_progress: number of admitted requests. lone: number of admitted
-    requests since two overlapped. draining: True once the service is shutting down.
+    in_progress: number of admitted requests. lone: number of admitted requests since two overlapped.
+    draining: True once the service is shutting down.
     """
 
     settings: Settings
@@ -33,19 +32,33 @@ class Service:
     decoders: Decoders
     json_parser: ThreadPoolExecutor
     metrics: Metrics
-    connections: Connections
     in_progress: int = 0
     lone: int = 1
     draining: bool = False
 
-    def begin_request(self, served: Served) -> None:
-        """Count an admitted request, for a model."""
+    def admit(self, request: Request) -> Served:
+        """Shed load: admit or refuse a request, before its body is read. Return the version of its model.
+
+        The request holds this version until `release`. Store it and the client's deadline in the scope, for
+        `model_of`, for the headers of the answer, and for metrics. Raises NotReadyError; ApiError (404, 422);
+        OverloadError at `max_requests`, or if the model has no room for the admitted requests whose jobs are
+        still to come and for this one.
+        """
+        served = model_of(request)
+        served.engine.ready_artifact()
+        request.scope["lensbox.model"] = served
+        request.scope[DEADLINE] = deadline_of(request.headers)
+        if self.in_progress >= self.settings.max_requests:
+            raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
+        if max(0, served.in_progress - served.engine.jobs) >= served.engine.room:
+            raise OverloadError("the model's queue is full; try again later")
         served.in_progress += 1
         self.in_progress += 1
         self.lone = self.lone + 1 if self.in_progress == 1 else 0
+        return served
 
-    def end_request(self, served: Served) -> None:
-        """Count the end of a request, whose answer has been sent."""
+    def release(self, served: Served) -> None:
+        """Count the end of an admitted request, whose answer has been sent."""
         served.in_progress -= 1
         self.in_progress -= 1
 
@@ -58,20 +71,10 @@ class Service:
         """
         return self.lone > 1
 
-    def check_decoders(self) -> None:
-        """Raise NotReadyError if no image can be decoded."""
-        if self.decoders.stuck:
-            raise NotReadyError("all decoding threads are stuck in images that take too long")
-
     def check_ready(self) -> None:
         """Raise NotReadyError unless the service can take images for all its models."""
         self.models.check_loaded()
-        self.check_decoders()
-
-    def check_alive(self) -> None:
-        """Raise NotReadyError if only a restart of the process can help."""
-        if reason := self.models.lost:
-            raise NotReadyError(reason)
+        self.decoders.check()
 
     def check_available(self) -> None:
         """Raise NotReadyError unless all front ends can take requests."""
@@ -114,14 +117,14 @@ def model_of(request: Request) -> Served:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One method of one path: an ASGI application with the rules for its requests, and admission control.
+    """One method of one path: an ASGI application with the rules for its requests.
 
     answer: returns a response or what becomes JSON, or raises an exception (see `answers.answer_to`).
     is_open: requests need no API key. is_probe: requests are logged at debug level and not traced.
     is_admitted: requests pass admission control.
 
     For the OpenAPI document, beside the docstring of `answer`: tag ("" leaves the path out), answers (type of
-    the answer), errors (their statuses), query (its parameters).
+    the answer), query (type of its parameters).
     """
 
     method: str
@@ -129,7 +132,6 @@ class Endpoint:
     answer: Callable[[Request], Awaitable[Any]]
     tag: str = ""
     answers: type[Any] | None = None
-    errors: tuple[int, ...] = ()
     query: type[Struct] | None = None
     is_open: bool = False
     is_probe: bool = False
@@ -144,7 +146,7 @@ class Endpoint:
                 if not self.is_open:
                     request.app.state.keys.check(request.headers)
                 if self.is_admitted:
-                    served = admit(service, request)
+                    served = service.admit(request)
                 answer = await self.answer(request)
                 response = answer if isinstance(answer, Response) else json_response(answer)
             except (Exception, asyncio.CancelledError) as error:
@@ -152,27 +154,4 @@ class Endpoint:
             await response(scope, receive, send)
         finally:
             if served is not None:
-                service.end_request(served)
-
-
-def admit(service: Service, request: Request) -> Served:
-    """Shed load: admit or refuse a request, before its body is read. Return the version of its model.
-
-    The request holds this version to its end. Store it and the client's deadline in the scope, for
-    `model_of`, for the headers of the answer, and for metrics. Raises NotReadyError; ApiError (404, 422; 503
-    above `max_connections`); OverloadError at `max_requests`, or if the model has no room for the admitted
-    requests whose jobs are still to come and for this one.
-    """
-    served = model_of(request)
-    served.engine.ready_artifact()
-    request.scope["lensbox.model"] = served
-    request.scope[DEADLINE] = deadline_of(request.headers.get(DEADLINE_HEADER))
-    if service.connections.open > service.settings.max_connections:
-        message = f"{service.connections.open} connections are open; try again later"
-        raise ApiError(503, "overloaded", message, {**RETRY_AFTER, "Connection": "close"})
-    if service.in_progress >= service.settings.max_requests:
-        raise OverloadError(f"{service.in_progress} requests are already in progress; try again later")
-    if max(0, served.in_progress - served.engine.jobs) >= served.engine.room:
-        raise OverloadError("the model's queue is full; try again later")
-    service.begin_request(served)
-    return served
+                service.release(served)

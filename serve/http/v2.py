@@ -30,8 +30,8 @@ from lensbox.serve.requests.futures import result_for
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
-# In binary answers, and in JSON (up to 25 bytes each; writing JSON holds the GIL for 20 ms).
-_MOST_NUMBERS = {True: 1 << 24, False: 1 << 18}
+_MOST_NUMBERS = 1 << 24  # of an answer
+_JSON_COST = 64  # numbers in binary that count as one in JSON: writing JSON holds the GIL
 DATATYPES = {
     torch.bool: "BOOL",
     torch.uint8: "UINT8",
@@ -44,9 +44,8 @@ DATATYPES = {
 _BY_NAME = {str(dtype).removeprefix("torch."): datatype for dtype, datatype in DATATYPES.items()}
 THRESHOLDS = ("score_threshold", "iou_threshold")
 _DTYPES = {"UINT8": torch.uint8, "FP32": torch.float32}  # of inputs
-Specs = tuple[TensorSpec, ...]
+Specs = dict[str, TensorSpec]
 _Byte = Annotated[int, Meta(ge=0, le=255)]
-_Side = Annotated[int, Meta(ge=1)]
 # Decoders of a tensor's numbers, by datatype and depth of nesting.
 _NUMBERS: dict[tuple[str, int], Decoder[Any]] = {
     ("FP32", 1): Decoder(list[float]),
@@ -56,19 +55,19 @@ _NUMBERS: dict[tuple[str, int], Decoder[Any]] = {
 
 
 def model_tensors(metadata: ArtifactMetadata) -> tuple[Specs, Specs]:
-    """Return the inputs (all but `images` are optional) and the outputs of an artifact, in order."""
+    """Return the inputs (all but `images` are optional) and the outputs of an artifact by name, in order."""
     canvas, outputs = metadata.canvas, list[TensorSpec]()
-    inputs = (
+    inputs = [
         TensorSpec("images", "UINT8", (-1, canvas.channels, canvas.height, canvas.width)),
         *(TensorSpec(name, "FP32", (1,)) for name in THRESHOLDS),
-    )
+    ]
     for name in metadata.outputs:
         described = metadata.output[name]
         # B and K are sides that vary.
         shape = tuple(side if isinstance(side, int) else -1 for side in described["shape"])
         datatype = "INT32" if name == "counts" else _BY_NAME[described["dtype"]]
         outputs.append(TensorSpec(name, datatype, shape))
-    return inputs, tuple(outputs)
+    return {spec.name: spec for spec in inputs}, {spec.name: spec for spec in outputs}
 
 
 class _Parameters(Struct):
@@ -87,7 +86,7 @@ class _Parameters(Struct):
 class _Input(Struct):
     name: str
     datatype: str
-    shape: list[_Side]
+    shape: list[Annotated[int, Meta(ge=1)]]
     parameters: _Parameters | None = None
     data: Raw = Raw()
 
@@ -149,12 +148,12 @@ def header_length(value: str | None, body_length: int, most: int) -> int:
 
     Raises ApiError: 400 unless the length is a number from 0 to `body_length`, 413 for more than `most`.
     """
+    text = str(body_length) if value is None else value
     # Fewer than 20 digits, because int() raises ValueError for thousands of digits.
-    is_number = value is None or (value.isascii() and value.isdigit() and len(value) < 20)
-    length = body_length if value is None or not is_number else int(value)
-    if not is_number or length > body_length:
+    length = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not 0 <= length <= body_length:
         rule = f"must be a number of bytes of the body, from 0 to {body_length}"
-        raise _invalid(f"Inference-Header-Content-Length {rule}, got {shown(value)}")
+        raise _invalid(f"{HEADER_LENGTH} {rule}, got {shown(value)}")
     if length > most:
         message = f"JSON must have at most {most} bytes, got {length}; send large tensors as binary"
         raise ApiError(413, "body_too_large", message)
@@ -164,12 +163,19 @@ def header_length(value: str | None, body_length: int, most: int) -> int:
 def read_infer_request(body: Body, json_length: int, tensors: tuple[Specs, Specs]) -> InferRequest:
     """Return the request in a body. Canvases of a binary tensor share the memory of a bytearray.
 
-    json_length: from `header_length`. Raises ApiError (400).
+    json_length: from `header_length`. tensors: from `model_tensors`. Raises ApiError (400).
     """
     content = memoryview(body if isinstance(body, bytearray) else bytearray(body))
     question = read_json(content[:json_length], _QUESTION, 400, "invalid_inference")
-    parameters = question.parameters or _Parameters()
-    given = _inputs(question.inputs, tensors[0], content[json_length:])
+    parameters, binary = question.parameters or _Parameters(), content[json_length:]
+    given: dict[str, Tensor] = {}
+    for one in question.inputs:
+        spec = _named("input", one.name, tensors[0])
+        if one.name in given:
+            raise _invalid(f"the input {one.name!r} must be given once, got it twice")
+        given[one.name], binary = _tensor(one, spec, binary)
+    if binary:
+        raise _invalid(f"the inputs must have no more bytes after the JSON, got {len(binary)}")
     if "images" not in given:
         raise _invalid(f"the input 'images' must be given, got {shown(sorted(given))}")
     thresholds = {name: float(given[name]) for name in THRESHOLDS if name in given}
@@ -183,48 +189,32 @@ def read_infer_request(body: Body, json_length: int, tensors: tuple[Specs, Specs
     return InferRequest(question.id or None, job, wanted, parameters.timeout / 1e6 or None)
 
 
-def _inputs(inputs: Sequence[_Input], specs: Sequence[TensorSpec], binary: memoryview) -> dict[str, Tensor]:
-    """Return the tensors by name. binary: the bytes after the JSON."""
-    by_name = {spec.name: spec for spec in specs}
-    tensors: dict[str, Tensor] = {}
-    for given in inputs:
-        name, shape = given.name, given.shape
-        if name not in by_name:
-            raise _invalid(f"an input must be named one of {', '.join(by_name)}, got {shown(name)}")
-        if name in tensors:
-            raise _invalid(f"the input {name!r} must be given once, got it twice")
-        _check_tensor(given, by_name[name])
-        declared = None if given.parameters is None else given.parameters.binary_data_size
-        text = bytes(given.data)
-        if (declared is None) == (not text):
-            got = "neither" if declared is None else "both"
-            raise _invalid(f"the input {name!r} must have data or a binary_data_size, got {got}")
-        if declared is None:
-            tensors[name] = _from_json(given, text)
-            continue
-        dtype = _DTYPES[given.datatype]
-        size = math.prod(shape) * dtype.itemsize
-        if declared != size:
-            raise _invalid(
-                f"binary_data_size of {name!r} must be {shown(size)} for its shape, got {declared}"
-            )
-        if size > len(binary):
-            raise _invalid(f"the input {name!r} must have {size} bytes after the JSON, got {len(binary)}")
-        tensors[name] = torch.frombuffer(binary[:size], dtype=dtype).view(shape)
-        binary = binary[size:]
-    if binary:
-        raise _invalid(f"the inputs must have no more bytes after the JSON, got {len(binary)}")
-    return tensors
+def _named(kind: str, name: str, specs: Specs) -> TensorSpec:
+    if name not in specs:
+        raise _invalid(f"an {kind} must be named one of {', '.join(specs)}, got {shown(name)}")
+    return specs[name]
 
 
-def _check_tensor(given: _Input, spec: TensorSpec) -> None:
-    """Raise ApiError unless `spec` allows datatype and shape."""
-    name, shape = spec.name, given.shape
+def _tensor(given: _Input, spec: TensorSpec, binary: memoryview) -> tuple[Tensor, memoryview]:
+    """Return the tensor of an input, and the rest of the bytes after the JSON."""
+    name, shape, text = spec.name, given.shape, bytes(given.data)
     if given.datatype != spec.datatype:
         raise _invalid(f"the datatype of {name!r} must be {spec.datatype}, got {shown(given.datatype)}")
     if len(shape) != len(spec.shape) or any(b not in (-1, a) for a, b in zip(shape, spec.shape, strict=True)):
-        most = " of at least 1 image" if -1 in spec.shape else ""
-        raise _invalid(f"the shape of {name!r} must be {list(spec.shape)}{most}, got {shown(shape)}")
+        raise _invalid(f"the shape of {name!r} must be {list(spec.shape)}, got {shown(shape)}")
+    declared = None if given.parameters is None else given.parameters.binary_data_size
+    if (declared is None) == (not text):
+        got = "neither" if declared is None else "both"
+        raise _invalid(f"the input {name!r} must have data or a binary_data_size, got {got}")
+    if declared is None:
+        return _from_json(given, text), binary
+    dtype = _DTYPES[given.datatype]
+    size = math.prod(shape) * dtype.itemsize
+    if declared != size:
+        raise _invalid(f"binary_data_size of {name!r} must be {shown(size)} for its shape, got {declared}")
+    if size > len(binary):
+        raise _invalid(f"the input {name!r} must have {size} bytes after the JSON, got {len(binary)}")
+    return torch.frombuffer(binary[:size], dtype=dtype).view(shape), binary[size:]
 
 
 def _from_json(given: _Input, text: bytes) -> Tensor:
@@ -232,35 +222,29 @@ def _from_json(given: _Input, text: bytes) -> Tensor:
     shape, name = given.shape, f"data of {given.name!r}"
     # Count arrays before parsing, which holds the GIL: a megabyte of empty lists takes 0.1 s.
     arrays, nested = text.count(b"["), 1 + sum(accumulate(shape[:-1], mul))
-    if arrays not in (1, nested):
-        raise _invalid(f"{name} must be flat, or nested with the shape {shape}, got {arrays} arrays")
-    depth = 1 if arrays == 1 else len(shape)
-    numbers = read_json(text, _NUMBERS[given.datatype, depth], 400, "invalid_inference", name)
-    try:
-        tensor = torch.tensor(numbers, dtype=_DTYPES[given.datatype])
-    except ValueError as error:  # rows of different lengths
-        got = str(error)
-    else:
-        if list(tensor.shape) in ([math.prod(shape)], shape):
-            return tensor.view(shape)
-        got = f"got the shape {list(tensor.shape)}"
-    raise _invalid(f"{name} must be flat, or nested with the shape {shape}: {got}")
+    got = f"{arrays} arrays"
+    if arrays in (1, nested):
+        depth = 1 if arrays == 1 else len(shape)
+        numbers = read_json(text, _NUMBERS[given.datatype, depth], 400, "invalid_inference", name)
+        try:
+            tensor = torch.tensor(numbers, dtype=_DTYPES[given.datatype])
+            if list(tensor.shape) in ([math.prod(shape)], shape):
+                return tensor.view(shape)
+            got = f"the shape {list(tensor.shape)}"
+        except ValueError as error:  # rows of different lengths
+            got = str(error)
+    raise _invalid(f"{name} must be flat, or nested with the shape {shape}, got {got}")
 
 
-def _wanted(outputs: Sequence[_Output], specs: Sequence[TensorSpec], binary: bool) -> tuple[Wanted, ...]:
+def _wanted(outputs: Sequence[_Output], specs: Specs, binary: bool) -> tuple[Wanted, ...]:
     """Return the requested outputs; all outputs if none is named. binary: the default of `binary_data`."""
-    names = [spec.name for spec in specs]
-    asked: dict[str, bool] = {}
+    asked: dict[str, bool] = {} if outputs else dict.fromkeys(specs, binary)
     for output in outputs:
-        name, parameters = output.name, output.parameters or _Parameters()
-        if name not in names:
-            raise _invalid(f"an output must be named one of {', '.join(names)}, got {shown(name)}")
+        name, parameters = _named("output", output.name, specs).name, output.parameters or _Parameters()
         if parameters.classification:
             raise _invalid(f"the output {name!r} cannot be returned as a classification")
         asked[name] = binary if parameters.binary_data is None else parameters.binary_data
-    if not asked:
-        return tuple(Wanted(spec, binary) for spec in specs)
-    return tuple(Wanted(spec, asked[spec.name]) for spec in specs if spec.name in asked)
+    return tuple(Wanted(spec, asked[name]) for name, spec in specs.items() if name in asked)
 
 
 def _invalid(message: str) -> ApiError:
@@ -269,13 +253,16 @@ def _invalid(message: str) -> ApiError:
 
 def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
     """Raise ApiError (413) if the answer would be too large. Ignore dimensions of unknown size."""
-    for binary, most in _MOST_NUMBERS.items():
-        shapes = [wish.output.shape for wish in wanted if wish.binary is binary]
-        numbers = sum(math.prod(side for side in shape if side > 0) for shape in shapes)
-        if images * numbers > most:
-            rule = f"an answer must have at most {most} numbers as {'binary' if binary else 'JSON'}"
-            got = f"{most // numbers} images with these outputs, got {images} images"
-            raise ApiError(413, "answer_too_large", f"{rule}: {got}")
+    numbers = sum(
+        math.prod(side for side in output.shape if side > 0) * (1 if binary else _JSON_COST)
+        for output, binary in wanted
+    )
+    if images * numbers > _MOST_NUMBERS:
+        rule = (
+            f"an answer must have at most {_MOST_NUMBERS} numbers, of which each in JSON counts {_JSON_COST}"
+        )
+        got = f"{_MOST_NUMBERS // numbers} images with these outputs, got {images} images"
+        raise ApiError(413, "answer_too_large", f"{rule}: {got}")
 
 
 def infer_answer(request: InferRequest, served: Served, found: Outputs) -> Response:

@@ -7,7 +7,6 @@ import ctypes
 import os
 import signal
 import socket
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +53,9 @@ def frontend_main(
     from lensbox.serve.processes.follower import Follower
 
     shutdown = Shutdown(settings.shutdown_timeout)
-    share = replace(settings, max_connections=-(-settings.max_connections // (settings.frontends or 1)))
     models = Follower(slot, control, arena_size(settings), settings.busy_poll)
     with listener:
-        run(share, listener, log, shutdown, keys, models)
+        run(settings, listener, log, shutdown, keys, models)
     end_process(0)
 
 

@@ -8,7 +8,8 @@ By default the proxies answer 500, which tells clients not to retry. Set this va
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lensbox.serve.http.answers import RETRY_AFTER, error_response
+from lensbox.serve.errors import NotReadyError
+from lensbox.serve.http.answers import error_response
 
 
 def middlewares() -> list[Middleware]:
@@ -46,5 +47,5 @@ class RetryAfterLoss:
 
         await self.app(scope, receive, hold)
         if not answered:
-            message = "the replica ended while it computed this request; try again later"
-            await error_response(scope["path"], 503, "not_ready", message, RETRY_AFTER)(scope, receive, send)
+            error = NotReadyError("the replica ended while it computed this request; try again later")
+            await error_response(scope["path"], error)(scope, receive, send)

@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from python_multipart.multipart import File, FormParser, parse_options_header
 from starlette.requests import ClientDisconnect
 
 from lensbox.serve.errors import ApiError, shown
-from lensbox.serve.requests.futures import DEADLINE, NO_DEADLINE, Deadline
+from lensbox.serve.requests.futures import DEADLINE, Deadline
 from lensbox.serve.settings import Settings
 
 Body = bytes | bytearray
@@ -45,7 +44,7 @@ async def receive(request: Request, limit: int, settings: Settings) -> tuple[Bod
     limit: bytes. The deadline is the client's, or `answer_timeout` after the end of the body if that is
     sooner. Raises ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed, 504 after the deadline.
     """
-    deadline: Deadline = request.scope.get(DEADLINE, NO_DEADLINE)
+    deadline: Deadline = request.scope.get(DEADLINE, Deadline())
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         rule = "Content-Encoding must be identity"
@@ -91,42 +90,24 @@ def _too_large(limit: int, received: str) -> ApiError:
     return ApiError(413, "body_too_large", f"the body must have at most {limit} bytes, got {received}")
 
 
-def read_json(body: Any, decoder: Decoder[Typed], status: int, code: str, name: str = "") -> Typed:
+def read_json(text: Any, decoder: Decoder[Typed], status: int, code: str, place: str = "the body") -> Typed:
     """Parse a JSON text without conversions between types. Skip unknown keys without building them.
 
-    name: of a text within the body, for messages.
-
-    Raises ApiError: (status, "invalid_json") if the text is not JSON, (status, code) if its type is wrong.
+    place: the place of the text, for messages. Raises ApiError: (status, "invalid_json") if the text is not
+    JSON, (status, code) if its type is wrong.
     """
     try:
-        return decoder.decode(body)
+        return decoder.decode(text)
     except msgspec.ValidationError as error:
-        raise ApiError(status, code, fault_message(error, decoder.type, "the body", name)) from None
+        raise ApiError(status, code, f"{place}: {_fault(error, decoder.type)}") from None
     except (ValueError, RecursionError) as error:  # malformed, not UTF-8, too deep
         raise ApiError(status, "invalid_json", f"the body must be JSON: {error}") from None
 
 
-def fault_message(
-    error: msgspec.ValidationError, kind: Any, whole: str, name: str = "", given: Any = None
-) -> str:
-    """Return the place, the rule and what was received.
-
-    kind: the type. whole: words for the whole message. name: of the part that was read. given: all values by
-    name, if known. msgspec says "Expected `float`, got `str` - at `$.targets[0][3]`", or what a
-    `__post_init__` has raised.
-    """
-    rule, _, path = str(error).replace("`", "").partition(" - at $")
-    place = f"{name}{path}".removeprefix(".")
-    if rule.startswith("Object contains unknown field"):
-        known = ", ".join(kind.__struct_fields__) or "none"
-        return f"{place or whole} has the unknown key {shown(rule.split()[-1])} (known: {known})"
-    if rule.startswith("Object missing"):
-        return f"{rule.split()[-1]} must be given in {place or whole}"
-    if not rule.startswith(("Expected", "Invalid", "Number", "Integer")):
-        return rule
-    if given is not None and place in given:
-        rule = f"{rule.partition(', got')[0]}, got {shown(given[place])}"
-    return f"{place or whole}: {rule[0].lower()}{rule[1:]}"
+def _fault(error: msgspec.ValidationError, kind: Any) -> str:
+    """Return msgspec's message, such as "Expected `float`, got `str` - at `$.targets[0][3]`"."""
+    is_misspelled = str(error).startswith("Object contains unknown field")
+    return f"{error} (known: {', '.join(kind.__struct_fields__)})" if is_misspelled else str(error)
 
 
 class NoParameters(Struct, forbid_unknown_fields=True, frozen=True):
@@ -140,15 +121,13 @@ def query_parameters(request: Request, kind: Any) -> Any:
 
 @lru_cache(maxsize=64)  # clients repeat their queries, of at most 64 KiB
 def _read_query(query: bytes, kind: Any) -> Any:
-    given: dict[str, str] = {}
-    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
-        if name in given:
-            raise invalid_parameter(f"the query parameter {shown(name)} must be given once, got it twice")
-        given[name] = value
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    if len(given := dict(pairs)) < len(pairs):
+        raise invalid_parameter(f"each query parameter must be given once, got {shown(pairs)}")
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid_parameter(fault_message(error, kind, "the query", given=given)) from None
+        raise invalid_parameter(f"the query {shown(given)}: {_fault(error, kind)}") from None
 
 
 def invalid_parameter(message: str) -> ApiError:
@@ -172,16 +151,13 @@ def form_image(body: Body, content_type: str) -> bytes:
     boundary = parse_options_header(content_type)[1].get(b"boundary")
     if not boundary:
         raise _malformed(f"Content-Type must name a boundary, got {shown(content_type)}")
-    content = _normalized(bytes(body), b"--" + boundary)
     images: list[bytes] = []
     ended: list[bool] = []
 
     def add(part: Any) -> None:
         """Add a `Field`, or a `File`, which stays in memory."""
-        if part.field_name not in _IMAGE_FIELDS:
-            raise _invalid(f"a field {shown(part.field_name)}; thresholds are query parameters")
-        if images:
-            raise _invalid("several; send each image in a request of its own")
+        if images or part.field_name not in _IMAGE_FIELDS:
+            raise _invalid(f"a further field {shown(part.field_name)}")
         if isinstance(part, File):
             part.file_object.seek(0)
         images.append(part.file_object.read() if isinstance(part, File) else part.value or b"")
@@ -189,7 +165,7 @@ def form_image(body: Body, content_type: str) -> bytes:
     in_memory = {"MAX_MEMORY_FILE_SIZE": math.inf}
     try:
         parser = FormParser(FORM, add, add, lambda: ended.append(True), boundary, config=in_memory)
-        parser.write(content)
+        parser.write(bytes(body))
         parser.finalize()
     except FormParserError as error:
         raise _malformed(f"the body must be a valid multipart form: {error}") from error
@@ -198,16 +174,6 @@ def form_image(body: Body, content_type: str) -> bytes:
     if not images:
         raise _invalid("none")
     return images[0]
-
-
-def _normalized(body: bytes, line: bytes) -> bytes:
-    """Remove what RFC 2046 allows and the parser does not take: a preamble, and spaces behind a boundary."""
-    if not body.startswith(line):  # the preamble ends where a line begins with the boundary
-        body = body[body.find(b"\n" + line) + 1 :]
-    if line + b" " in body or line + b"\t" in body:
-        spaces = rb"(^|\n)" + re.escape(line) + rb"[ \t]+\r\n"
-        body = re.sub(spaces, lambda found: found[1] + line + b"\r\n", body)
-    return body
 
 
 def _invalid(received: str) -> ApiError:

@@ -22,7 +22,8 @@ from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
 from lensbox.runtime.images.files import MAX_PIECES
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.errors import ApiError, DeadlineError, shown
+from lensbox.serve.errors import ApiError, DeadlineError, NotReadyError, shown
+from lensbox.serve.settings import Settings
 
 # Enough for a screenshot of 1920 x 1080, the typical use of run-length coding.
 MAX_RUN_LENGTH_PIXELS = 1 << 21
@@ -57,24 +58,17 @@ Submit = Callable[[Photo], "Future[Any]"]
 
 
 class Decoders:
-    """A pool of threads that decode image files.
+    """A pool of `decode_threads` threads that decode image files, each for at most `answer_timeout` seconds.
 
-    threads: number of threads. max_pixels: most pixels of an image. time_limit: seconds from `submit`
-    until decoding is given up. on_decoded: called in the thread with the seconds that an image took.
+    on_decoded: called in the thread with the seconds that an image took.
     """
 
     def __init__(
-        self,
-        threads: int,
-        max_pixels: int,
-        time_limit: float,
-        on_decoded: Callable[[float], None] = lambda seconds: None,
+        self, settings: Settings, on_decoded: Callable[[float], None] = lambda seconds: None
     ) -> None:
-        self._threads = threads
-        self._max_pixels = max_pixels
-        self._time_limit = time_limit
+        self._settings = settings
         self._on_decoded = on_decoded
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lensbox-decode")
+        self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="lensbox-decode")
         self._limits: dict[int, float] = {}  # by thread: when its image counts as stuck
 
     def submit(
@@ -95,7 +89,7 @@ class Decoders:
         """
         if is_alone and not self._limits and len(file) <= _FEW_BYTES and is_quick_jpeg(file, _FEW_PIXELS):
             return follow(self._decode(file, canvas, reading, deadline))
-        limit = time.monotonic() + self._time_limit
+        limit = time.monotonic() + self._settings.answer_timeout
 
         def decode() -> "Future[Any]":
             thread = threading.get_ident()
@@ -109,11 +103,11 @@ class Decoders:
 
         return self._pool.submit(contextvars.copy_context().run, decode)  # for logs and traces
 
-    @property
-    def stuck(self) -> bool:
-        """True if every thread is busy with an image past its time limit, so that no image can be decoded."""
+    def check(self) -> None:
+        """Raise NotReadyError if every thread is busy with an image past its time limit."""
         now = time.monotonic()
-        return sum(limit < now for limit in list(self._limits.values())) == self._threads
+        if sum(limit < now for limit in list(self._limits.values())) == self._settings.decode_threads:
+            raise NotReadyError("all decoding threads are stuck in images that take too long")
 
     def stop(self) -> None:
         """Drop waiting images. Do not wait for images that are being decoded."""
@@ -122,7 +116,7 @@ class Decoders:
     def _decode(self, file: bytes, canvas: Canvas | None, reading: Reading, until: float) -> Photo:
         start = time.monotonic()
         try:
-            return photo_from_file(file, canvas, reading, self._max_pixels, until)
+            return photo_from_file(file, canvas, reading, self._settings.max_pixels, until)
         finally:
             self._on_decoded(time.monotonic() - start)
 
@@ -166,10 +160,3 @@ def _reader(file: bytes) -> type[ImageFile]:
     if len(file) <= _LONGEST_NAME and file.isascii() and (text := file.decode("ascii").strip()).isprintable():
         got = f"the text {shown(text)}; curl sends a file with --data-binary @photo.jpg"
     raise ApiError(400, "undecodable_image", f"the image must be one of {_SUPPORTED}, got {got}")
-
-
-def hint_of_form(content_type: str) -> str:
-    """Return a hint to append to the message of an undecodable image; "" for most Content-Types."""
-    if content_type.startswith("application/x-www-form-urlencoded"):
-        return "; `curl -d @photo.jpg` drops line breaks from a file: send it with --data-binary @photo.jpg"
-    return ""

@@ -6,33 +6,27 @@ import math
 import threading
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import Request
+from starlette.datastructures import Headers
 
 from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, shown
 
-DEADLINE_HEADER = "X-Request-Timeout-Ms"
 DEADLINE = "lensbox.deadline"  # key of the ASGI scope
+_HEADER = "X-Request-Timeout-Ms"
 _MOST_MILLISECONDS = 86_400_000  # a day
 _UNWATCHED = 0.05  # seconds before a hang-up is looked for: most results come sooner, and a task takes time
 
 
-@dataclass(frozen=True)
-class Deadline:
-    """The deadline of an answer.
+class Deadline(NamedTuple):
+    """The deadline of an answer; by default none.
 
     at: seconds on the clock of `time.monotonic`. seconds: the whole time limit, for messages.
     """
 
-    at: float
-    seconds: float
-
-    @classmethod
-    def after(cls, seconds: float) -> "Deadline":
-        """Return the deadline that is `seconds` from now."""
-        return cls(time.monotonic() + seconds, seconds)
+    at: float = math.inf
+    seconds: float = math.inf
 
     @property
     def left(self) -> float:
@@ -49,21 +43,19 @@ class Deadline:
         return Deadline(at, seconds) if at < self.at else self
 
 
-NO_DEADLINE = Deadline(math.inf, math.inf)
-
-
-def deadline_of(text: str | None) -> Deadline:
-    """Return the deadline in the header X-Request-Timeout-Ms; NO_DEADLINE for None.
+def deadline_of(headers: Headers) -> Deadline:
+    """Return the deadline in the header X-Request-Timeout-Ms.
 
     Raises ApiError (422) unless it is a whole number of milliseconds from 1 to a day.
     """
+    text = headers.get(_HEADER)
     if text is None:
-        return NO_DEADLINE
+        return Deadline()
     milliseconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if not 1 <= milliseconds <= _MOST_MILLISECONDS:
         rule = f"must be a whole number of milliseconds from 1 to {_MOST_MILLISECONDS}"
-        raise ApiError(422, "invalid_parameter", f"{DEADLINE_HEADER} {rule}, got {shown(text)}")
-    return Deadline.after(milliseconds / 1000)
+        raise ApiError(422, "invalid_parameter", f"{_HEADER} {rule}, got {shown(text)}")
+    return Deadline().or_sooner(milliseconds / 1000)
 
 
 async def result_for(request: Request, future: "Future[Any]", deadline: Deadline) -> Any:

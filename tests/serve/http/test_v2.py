@@ -212,7 +212,7 @@ def test_numbers_as_json() -> None:
 
 def test_limits_the_size_of_answers() -> None:
     boxes, counts = TensorSpec("boxes", "FP32", (-1, 5, 4)), TensorSpec("counts", "INT32", (-1,))
-    check_answer_size((1 << 18) // 20, [Wanted(boxes, False), Wanted(counts, True)])
+    check_answer_size((1 << 24) // (64 * 20 + 1), [Wanted(boxes, False), Wanted(counts, True)])
     check_answer_size((1 << 24) // 21, [Wanted(boxes, True), Wanted(counts, True)])
     for images, binary in (((1 << 18) // 20 + 1, False), ((1 << 24) // 20 + 1, True)):
         with pytest.raises(

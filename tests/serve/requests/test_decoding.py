@@ -10,6 +10,7 @@ import tracemalloc
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,9 +23,10 @@ from waiting import PATIENCE, wait_until
 from lensbox.common.canvas import Canvas
 from lensbox.runtime.images.files import DEFAULT_READING, read_image
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.errors import ApiError, DeadlineError
+from lensbox.serve.errors import ApiError, DeadlineError, NotReadyError
 from lensbox.serve.requests import decoding
 from lensbox.serve.requests.decoding import Decoders, photo_from_file
+from lensbox.serve.settings import Settings
 
 _PLENTY = 1_000_000
 
@@ -189,22 +191,30 @@ def _passed(photo: Photo) -> "Future[Photo]":
     return future
 
 
+def _is_stuck(decoders: Decoders) -> bool:
+    try:
+        decoders.check()
+    except NotReadyError:
+        return True
+    return False
+
+
 @pytest.mark.parametrize(("time_limit", "is_stuck"), [(0.01, True), (PATIENCE, False)])
 def test_stuck_once_all_decoders_are(
     stuck: StuckDecoder, encode: Encode, time_limit: float, is_stuck: bool
 ) -> None:
     """A client's deadline does not count, but the time limit."""
-    decoders = Decoders(threads=2, max_pixels=_PLENTY, time_limit=time_limit)
+    decoders = Decoders(Settings(Path("a"), answer_timeout=time_limit))
     first = decoders.submit(b"first", None, DEFAULT_READING, 0.0, _passed)
     wait_until(lambda: stuck.bodies == [b"first"])
-    assert not decoders.stuck
+    decoders.check()
     # Not in this thread, although the file is quick to decode: the pool is busy.
     second = decoders.submit(encode("JPEG"), None, DEFAULT_READING, math.inf, _passed, is_alone=True)
-    wait_until(lambda: len(stuck.bodies) == 2 and decoders.stuck is is_stuck)
+    wait_until(lambda: len(stuck.bodies) == 2 and _is_stuck(decoders) is is_stuck)
     stuck.gate.set()
     photos = [future.result(60).result(60) for future in (first, second)]
     assert [photo.pixels.shape for photo in photos] == [(3, 4, 5)] * 2
-    assert not decoders.stuck
+    decoders.check()
     decoders.stop()
 
 
@@ -216,7 +226,7 @@ def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: 
         return photo_from_file(*arguments)
 
     monkeypatch.setattr(decoding, "photo_from_file", noted)
-    decoders = Decoders(threads=1, max_pixels=_PLENTY + (1 << 17), time_limit=PATIENCE)
+    decoders = Decoders(Settings(Path("a"), decode_threads=1))
     small = encode("JPEG")
     slow = encode("PNG"), encode("JPEG", progressive=True), encode("JPEG", size=(1024, 1024))
     for file, is_alone, is_here in (

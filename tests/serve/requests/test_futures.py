@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lensbox.serve.errors import DeadlineError
-from lensbox.serve.requests.futures import NO_DEADLINE, Deadline, result_for
+from lensbox.serve.requests.futures import Deadline, result_for
 
 
 class Silent:
@@ -17,9 +17,9 @@ class Silent:
         await asyncio.Event().wait()
 
 
-def _wait(first: "Future[Any]", deadline: Deadline = NO_DEADLINE) -> Any:
+def _wait(first: "Future[Any]", deadline: Deadline | None = None) -> Any:
     request: Any = Silent()
-    return asyncio.run(result_for(request, first, deadline))
+    return asyncio.run(result_for(request, first, deadline or Deadline()))
 
 
 def _done(result: Any) -> "Future[Any]":
@@ -46,7 +46,7 @@ def test_follows_steps_to_the_last() -> None:
 def test_cancels_the_current_step_at_the_deadline(is_first: bool) -> None:
     step: Future[Any] = Future()
     with pytest.raises(DeadlineError, match=r"within 0\.01 seconds"):
-        _wait(step if is_first else _done(step), Deadline.after(0.01))
+        _wait(step if is_first else _done(step), Deadline().or_sooner(0.01))
     assert step.cancelled()
 
 
@@ -55,6 +55,6 @@ def test_cancels_a_step_that_begins_after_the_deadline() -> None:
     second: Future[Any] = Future()
     first.set_running_or_notify_cancel()
     with pytest.raises(DeadlineError):
-        _wait(first, Deadline.after(0.01))
+        _wait(first, Deadline().or_sooner(0.01))
     first.set_result(second)
     assert second.cancelled()
