@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 import numpy as np
 import PIL.Image
@@ -29,10 +28,25 @@ from lensbox.common.pictures import (
     require_rgb,
 )
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Image = ImageFile | Picture
-Orientation = Literal["exif", "stored"]
 Boxes = ArrayLike | Sequence[ArrayLike]
 Results = Generator[ImageDetections | LensboxError, None, None]
+
+
+class Parameters(TypedDict, total=False):
+    """Parameters of a detection. None stands for the artifact's default.
+
+    score_threshold, iou_threshold: 0 to 1. tiles: "auto", "SIZE" or "SIZE,OVERLAP" detects small objects in
+    tiles of a large photograph.
+    """
+
+    score_threshold: float | None
+    iou_threshold: float | None
+    orientation: Literal["exif", "stored"] | None
+    tiles: str | None
 
 
 class Client:
@@ -42,11 +56,11 @@ class Client:
     api_key: sent as `Authorization: Bearer`. timeout: seconds for connecting and for an answer; sent to the
     service, which drops late requests. retries: maximum number of retries after 503, 429 (after the seconds
     in `Retry-After`) or a broken connection. connections: maximum number of open connections,
-    and of requests in flight.
+    and of requests in flight. transport: httpx's.
 
     Connections are kept alive. Call `close`, or use the client as a context manager. Raises ValueError,
-    ServiceError for proxies in the environment that httpx cannot use, and ModuleNotFoundError if httpx is not
-    installed.
+    ServiceError for a URL or proxies in the environment that httpx cannot use, and ModuleNotFoundError if
+    httpx is not installed.
     """
 
     def __init__(
@@ -61,20 +75,15 @@ class Client:
     ) -> None:
         if not re.match(r"https?://[^/]", url):
             raise ValueError(f"url must begin with http:// or https:// and a host, got {url!r}")
-        if endpoint := re.search(r"/v1/(detect|loss|model)/?$", url):
-            raise ValueError(f"url must be the service's base URL, without {endpoint[0]}, got {url!r}")
-        try:
-            _ = urlsplit(url).port  # raises; the system would take 99999 modulo 65536
-        except ValueError as error:
-            raise ValueError(f"url must have a port from 0 to 65535, got {url!r}") from error
         if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
             raise ValueError("api_key must consist of visible ASCII characters")  # the message hides the key
-        if not 0.001 <= timeout <= 86_400:  # false for NaN
-            raise ValueError(f"timeout must be between 0.001 and 86400 seconds, got {timeout}")
-        if retries < 0:
-            raise ValueError(f"retries must be at least 0, got {retries}")
-        if connections < 1:
-            raise ValueError(f"connections must be at least 1, got {connections}")
+        for name, value, least, most in (
+            ("timeout", timeout, 0.001, 86_400),
+            ("retries", retries, 0, 1000),
+            ("connections", connections, 1, 1000),
+        ):
+            if not least <= value <= most:  # false for NaN
+                raise ValueError(f"{name} must be between {least} and {most}, got {value}")
         from lensbox.client.connection import Connection
 
         self._connection = Connection(url, api_key, timeout, retries, connections, transport)
@@ -91,36 +100,19 @@ class Client:
         self._connection.close()
 
     def detect(
-        self,
-        image: Image,
-        *,
-        score_threshold: float | None = None,
-        iou_threshold: float | None = None,
-        orientation: Orientation | None = None,
-        tiles: str | None = None,
-        color_order: ColorOrder = "RGB",
+        self, image: Image, *, color_order: ColorOrder = "RGB", **parameters: "Unpack[Parameters]"
     ) -> ImageDetections:
         """Detect in one image.
 
         image: a path, the bytes of an image file, a file open in binary mode, a Pillow image, or an array,
         uint8 [H, W], [H, W, 3] (RGB) or [H, W, 4] (RGBA). Files are sent unchanged, pictures as PNG.
-        color_order: "BGR" for arrays of OpenCV. Thresholds (0 to 1) and orientation
-        ("exif" or "stored") default to the artifact's. tiles: "auto", "SIZE" or "SIZE,OVERLAP" detects small
-        objects in tiles of a large photograph. Raise ServiceError, ValueError, TypeError, or OSError for an
-        unreadable file.
+        color_order: "BGR" for arrays of OpenCV. parameters: see `Parameters`. Raise ServiceError, ValueError,
+        TypeError, or OSError for an unreadable file.
         """
-        parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
-        return self._detect(image_bytes(image, color_order), parameters)
+        return self._detect(image, color_order, _query(**parameters))
 
     def detect_many(
-        self,
-        images: Iterable[Image],
-        *,
-        score_threshold: float | None = None,
-        iou_threshold: float | None = None,
-        orientation: Orientation | None = None,
-        tiles: str | None = None,
-        color_order: ColorOrder = "RGB",
+        self, images: Iterable[Image], *, color_order: ColorOrder = "RGB", **parameters: "Unpack[Parameters]"
     ) -> Results:
         """Detect in many images over all connections, one image per request; yield the results in order.
 
@@ -130,8 +122,7 @@ class Client:
         """
         require_many(images, "images")
         check_color_order(color_order)
-        parameters = _parameters(score_threshold, iou_threshold, orientation, tiles)
-        return self._results(images, parameters, color_order)
+        return self._results(images, color_order, _query(**parameters))
 
     def loss(self, predictions: Boxes, targets: Boxes, *, gradient: bool = False) -> LossAnswer:
         """Compute the GIoU loss of boxes.
@@ -149,19 +140,19 @@ class Client:
 
     def alive(self) -> bool:
         """Return whether the service answers, ready or not. Does not retry."""
-        return self._connection.status("/healthz") == 200
+        return self._connection.is_ok("/healthz")
 
     def ready(self) -> bool:
         """Return whether the service takes requests now. Does not retry."""
-        return self._connection.status("/readyz") == 200
+        return self._connection.is_ok("/readyz")
 
-    def _results(self, images: Iterable[Image], parameters: Any, color_order: ColorOrder) -> Results:
+    def _results(self, images: Iterable[Image], color_order: ColorOrder, query: Any) -> Results:
         """Yield a result per image, in order. Prepare as many images as there are connections."""
         stopped = threading.Event()
 
         def result(image: Image) -> ImageDetections | LensboxError:
             try:
-                return self._detect(image_bytes(image, color_order), parameters, stopped)
+                return self._detect(image, color_order, query, stopped)
             except LensboxError as error:
                 return error
             except OSError as error:  # such as FileNotFoundError
@@ -184,10 +175,10 @@ class Client:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _detect(
-        self, file: bytes, parameters: Any, stopped: threading.Event | None = None
+        self, image: Image, color_order: ColorOrder, query: Any, stopped: threading.Event | None = None
     ) -> ImageDetections:
-        read = ImageDetections.from_json
-        return self._connection.ask(read, "POST", "/v1/detect", stopped, content=file, params=parameters)
+        file, read = image_bytes(image, color_order), ImageDetections.from_json
+        return self._connection.ask(read, "POST", "/v1/detect", stopped, content=file, params=query)
 
 
 def image_bytes(image: Image, color_order: ColorOrder = "RGB") -> bytes:
@@ -219,20 +210,16 @@ def _nested(values: Any) -> Any:
     return [_nested(value) for value in values] if isinstance(values, list | tuple) else values
 
 
-def _parameters(
-    score_threshold: float | None,
-    iou_threshold: float | None,
-    orientation: Orientation | None,
-    tiles: str | None,
-) -> dict[str, float | str]:
-    """Return the arguments that are not None as query parameters. Raise ValueError."""
-    check_thresholds(score_threshold=score_threshold, iou_threshold=iou_threshold)
+def _query(
+    score_threshold: float | None = None,
+    iou_threshold: float | None = None,
+    orientation: str | None = None,
+    tiles: str | None = None,
+) -> dict[str, float | str | None]:
+    """Return the parameters of a request without a None. Raise ValueError."""
+    given = {"score_threshold": score_threshold, "iou_threshold": iou_threshold}
+    check_thresholds(**given)
     if orientation not in (None, "exif", "stored"):
         raise ValueError(f"orientation must be 'exif' or 'stored', got {orientation!r}")
-    given = {
-        "score_threshold": score_threshold,
-        "iou_threshold": iou_threshold,
-        "orientation": orientation,
-        "tiles": tiles,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    query = {**given, "orientation": orientation, "tiles": tiles}
+    return {name: value for name, value in query.items() if value is not None}

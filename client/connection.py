@@ -17,7 +17,6 @@ from lensbox.common.machine import package_version
 
 _FIRST_WAIT = 0.25  # seconds before the second try; doubled with each
 _LONGEST_WAIT = 60.0  # a longer Retry-After fails at once
-_AGAIN = (429, 503)
 # UnicodeError: the system's error for an invalid host name.
 _NO_ANSWER = (httpx.RequestError, UnicodeError)
 _BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
@@ -27,19 +26,10 @@ Typed = TypeVar("Typed")
 
 
 class Connection:
-    """A connection pool to one service. Thread-safe.
-
-    url, api_key, timeout, retries, connections: see `Client`. transport: httpx's, for tests.
-    """
+    """A connection pool to one service. Thread-safe. The arguments are those of `Client`."""
 
     def __init__(
-        self,
-        url: str,
-        api_key: str | None,
-        timeout: float,
-        retries: int,
-        connections: int,
-        transport: httpx.BaseTransport | None = None,
+        self, url: str, api_key: str | None, timeout: float, retries: int, connections: int, transport: Any
     ) -> None:
         headers = {
             "User-Agent": f"lensbox-client/{package_version('lensbox')}",
@@ -47,34 +37,26 @@ class Connection:
         }
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
-        try:
-            base = httpx.URL(url)
-        except httpx.InvalidURL as error:
-            raise ValueError(f"url must be a URL: {error}, got {url!r}") from error
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         try:
             self._http = httpx.Client(
-                base_url=base,
-                headers=headers,
-                timeout=timeout,
-                limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-                transport=transport,
+                base_url=url, headers=headers, timeout=timeout, limits=limits, transport=transport
             )
         except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
-            detail = f"httpx must be able to use the environment's proxies and certificates: {error}"
+            detail = (
+                f"httpx must be able to use the URL and the environment's proxies and certificates: {error}"
+            )
             raise ServiceError(None, "no_answer", detail) from error
         self._timeout = timeout
         self._retries = retries
+        self.close = self._http.close
 
-    def close(self) -> None:
-        """Close all connections."""
-        self._http.close()
-
-    def status(self, path: str) -> int | None:
-        """Return the status of GET `path`, without retries; None without an answer."""
+    def is_ok(self, path: str) -> bool:
+        """Return whether GET `path` answers 200. Does not retry."""
         try:
-            return self._http.get(path).status_code
+            return self._http.get(path).status_code == 200
         except _NO_ANSWER:
-            return None
+            return False
 
     def ask(
         self,
@@ -86,9 +68,9 @@ class Connection:
     ) -> Typed:
         """Send a request; return the JSON of a successful answer, parsed by `read`, or raise ServiceError.
 
-        request: httpx's arguments. Retry up to `retries` times after 503 or 429, after the seconds in
-        `Retry-After` or with exponential back-off, and after a broken connection: all requests are
-        idempotent. Setting `stopped` ends the retries.
+        request: httpx's arguments. Retry after 503 or 429, after the seconds in `Retry-After` or with
+        exponential back-off, and after a broken connection: all requests are idempotent. Setting `stopped`
+        ends the retries.
         """
         retrying = Retrying(
             retry=retry_if_exception(_may_pass),
@@ -140,14 +122,13 @@ def _wait(state: RetryCallState) -> float:
 
 
 def _failure(response: httpx.Response) -> ServiceError:
-    status, request_id = response.status_code, response.headers.get("X-Request-ID")
-    asked = response.headers.get("Retry-After", "")
+    status, asked = response.status_code, response.headers.get("Retry-After", "")
     seconds = float(asked) if asked.isdecimal() and asked.isascii() else 0.0
-    retry_after = seconds if status in _AGAIN else None
     try:
         problem = response.json()
         code, detail = str(problem["code"]), str(problem["detail"])
     except (ValueError, KeyError, TypeError):  # from a proxy
         text = " ".join(response.text.split())[:_SHOWN]
         code, detail = "unexpected_answer", f"the answer was {status} {response.reason_phrase}: {text!r}"
-    return ServiceError(status, code, detail, request_id, retry_after)
+    request_id = response.headers.get("X-Request-ID")
+    return ServiceError(status, code, detail, request_id, seconds if status in (429, 503) else None)

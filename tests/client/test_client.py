@@ -79,12 +79,9 @@ def test_rejects_wrong_arguments() -> None:
 def test_rejects_wrong_settings() -> None:
     wrong: list[tuple[str, dict[str, Any], str]] = [
         ("127.0.0.1:8000", {}, "url must begin with http://"),
-        ("http://a:8000/v1/detect", {}, "url must be .*, without /v1/detect, got 'http"),
-        ("http://127.0.0.1:99999", {}, "url must have a port from 0 to 65535"),
-        ("http://a\0b", {}, "url must be a URL: Invalid non-printable ASCII"),
         ("http://a", {"timeout": math.nan}, "timeout must be"),
-        ("http://a", {"retries": -1}, "retries must be at least 0, got -1"),
-        ("http://a", {"connections": 0}, "connections must be at least 1, got 0"),
+        ("http://a", {"retries": -1}, "retries must be between 0 and .* got -1"),
+        ("http://a", {"connections": 0}, "connections must be between 1 and .* got 0"),
         ("http://a", {"api_key": "secret\r\nHost: b"}, "api_key must consist of visible ASCII characters"),
     ]
     for url, options, message in wrong:
@@ -93,11 +90,14 @@ def test_rejects_wrong_settings() -> None:
         assert "secret" not in str(caught.value)
 
 
-def test_a_proxy_that_httpx_cannot_use_is_an_error_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_or_proxy_that_httpx_cannot_use_is_an_error_of_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("https_proxy", "ftp://user:secret@127.0.0.1:9")
-    with pytest.raises(ServiceError, match=r"the environment's proxies and certificates: .*ftp") as caught:
-        Client("http://127.0.0.1:8000")
-    assert "secret" not in str(caught.value)
+    for url, words in (("http://127.0.0.1:8000", "ftp"), ("http://a\0b", "non-printable")):
+        with pytest.raises(ServiceError, match=f"the environment's proxies and .*: .*{words}") as caught:
+            Client(url)
+        assert "secret" not in str(caught.value)
 
 
 # --- requests and retries ---
