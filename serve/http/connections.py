@@ -3,14 +3,14 @@
 import asyncio
 from typing import Any, cast
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 LARGEST_HEAD = 65_536  # bytes of a request line with its headers, and of trailers
 HEAD_TIMEOUT = 10.0  # seconds for a head; looked at once in this time
 _DISCARDING = 1.0  # seconds in which a refused client may still send, and reads the answer
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-_STATE = "lensbox.connection"  # key of the ASGI state
+STATE = "lensbox.connection"  # key of the ASGI state
 
 
 class Connection(asyncio.Protocol):
@@ -27,7 +27,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], **more: Any) -> None:
         """Take the arguments of uvicorn's own protocols."""
-        self.inner = HttpToolsProtocol(config, server_state, {**app_state, _STATE: self}, **more)
+        self.inner = HttpToolsProtocol(config, server_state, {**app_state, STATE: self}, **more)
         self.requests = 0  # without a complete answer
         self._loop = asyncio.get_running_loop()
         self._left = LARGEST_HEAD  # bytes
@@ -82,19 +82,3 @@ class Connection(asyncio.Protocol):
             self._transport.close()
         else:
             self._timer = self._loop.call_later(HEAD_TIMEOUT, self._check_head)
-
-
-def counted(app: ASGIApp) -> ASGIApp:
-    """Wrap an app, so that each connection knows when a request begins and when its answer is complete."""
-
-    async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        connection: Connection = scope["state"][_STATE]
-        try:
-            await app(scope, connection.begin(scope, receive), send)
-        finally:
-            connection.requests -= 1
-
-    return call

@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
-from lensbox.serve.http.connections import Connection, counted
+from lensbox.serve.http.connections import Connection
 from lensbox.serve.models.served import Models
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import Settings
@@ -106,7 +106,7 @@ def run(
 def uvicorn_config(app: FastAPI, settings: Settings, log_level: str) -> uvicorn.Config:
     """Return uvicorn's configuration for an app, through uvicorn's public interface only."""
     whole: Any = settings.shutdown_timeout
-    asgi: Any = counted(app)  # uvicorn and Starlette declare ASGI differently
+    asgi: Any = app  # uvicorn and Starlette declare ASGI differently
     return uvicorn.Config(
         asgi,
         log_level=log_level,

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,6 @@ _SAMPLING_INTERVAL = 1.0  # seconds
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _IMAGES = tuple(1 << exponent for exponent in range(10))
 
-_RESTARTS = "restarts", "Restarts of processes of the service"
-
 _shared_folder: str | None = None
 
 
@@ -49,18 +47,12 @@ def shared_metrics() -> Iterator[None]:
     An inherited PROMETHEUS_MULTIPROC_DIR is ignored: the folder may belong to another program. Files in
     memory (tmpfs) go on while a disk is full.
     """
-    inherited = os.environ.pop(_FOLDER, None)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(
         prefix="lensbox-metrics-", dir=memory, ignore_cleanup_errors=True
     ) as folder:
         os.environ[_FOLDER] = folder
-        try:
-            yield
-        finally:
-            del os.environ[_FOLDER]
-            if inherited is not None:
-                os.environ[_FOLDER] = inherited
+        yield
 
 
 def join_shared_metrics(slot: str) -> None:
@@ -73,12 +65,21 @@ def join_shared_metrics(slot: str) -> None:
     values.ValueClass = values.MultiProcessValue(lambda: slot)
 
 
+def _metric(registry: CollectorRegistry, kind: Any, name: str, text: str, *labels: str, **more: Any) -> Any:
+    """Make a metric whose name begins with "lensbox_"."""
+    defaults: dict[Any, dict[str, Any]] = {
+        Gauge: {"multiprocess_mode": "livesum"},
+        Histogram: {"buckets": _SECONDS},
+    }
+    return kind(f"lensbox_{name}", text, labels, registry=registry, **{**defaults.get(kind, {}), **more})
+
+
 class ServiceCounters:
     """The metrics of the supervisor: restarts, loads, the versions that serve, changed files."""
 
     def __init__(self) -> None:
-        make = _maker(CollectorRegistry())
-        self._restarts = make(Counter, *_RESTARTS)
+        make = partial(_metric, CollectorRegistry())
+        self._restarts = make(Counter, "restarts", "Restarts of processes of the service")
         self._loads = make(Counter, "model_loads", "Loads of models, by outcome", "model", "outcome")
         self._serving = make(Gauge, "model_info", "1 for each version that serves", "model", "model_version")
         self._changed = make(Gauge, "model_file_changed", "1 if the file is not as it was loaded", "model")
@@ -114,37 +115,26 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._make = make = _maker(self._registry)
+        self._make = make = partial(_metric, self._registry)
         if _shared_folder is None:
             values.ValueClass = values.MutexValue  # ignore the environment variable
             for collector in (ProcessCollector, PlatformCollector, GCCollector):
                 collector(registry=self._registry)
         labels = "route", "status", "model", "model_version"
         self._requests = make(Counter, "requests", "Requests that were answered", *labels)
-        self._request_seconds = make(
-            Histogram, "request_seconds", "Time from the head of a request to the end of its answer", "route"
-        )
-        stage_seconds = make(
-            Histogram,
-            "stage_seconds",
-            "Time of each stage: decode, one image; queue, one job until its batch begins; letterbox, one "
-            "batch of photographs; inference, one batch without letterbox",
-            "stage",
-        )
-        self._batch_images = make(Histogram, "batch_images", "Images per batch", buckets=_IMAGES)
-        make(Counter, *_RESTARTS)
-        self._device_memory = make(
-            Gauge,
-            "device_memory_bytes",
-            "GPU memory: allocated by tensors, and reserved by the process; absent on a CPU",
-            *("device", "kind"),
-        )
-        build = make(Gauge, "build_info", "Versions; always 1", "version", "torch", multiprocess_mode="max")
-        build.labels(version("lensbox"), version("torch")).set(1)
+        text = "Time from the head of a request to the end of its answer"
+        self._request_seconds = make(Histogram, "request_seconds", text, "route")
         self._of_requests = lru_cache(self._labelled)
-        self._samplers: list[Callable[[], None]] = []
+        stage_seconds = make(Histogram, "stage_seconds", "Time of a stage: docs/service.md describes them", "stage")
         stages = ("decode", "queue", "letterbox", "inference")  # present before the first request
         self._stage_seconds = {stage: stage_seconds.labels(stage) for stage in stages}
+        self._batch_images = make(Histogram, "batch_images", "Images per batch", buckets=_IMAGES)
+        make(Counter, "restarts", "Restarts of processes of the service")
+        text = "GPU memory: allocated by tensors, and reserved by the process; absent on a CPU"
+        self._device_memory = make(Gauge, "device_memory_bytes", text, "device", "kind")
+        build = make(Gauge, "build_info", "Versions; always 1", "version", "torch", multiprocess_mode="max")
+        build.labels(version("lensbox"), version("torch")).set(1)
+        self._samplers: list[Callable[[], None]] = []
 
     def request_answered(
         self, route: str, status: int, seconds: float, model: str = "", version: str = ""
@@ -182,14 +172,15 @@ class Metrics:
         Call it once, in processes that answer requests. state: returns whether /readyz answers 200, and the
         numbers of queued jobs and of admitted requests.
         """
-        ready = self._make(Gauge, "ready", "1 if /readyz answers 200, else 0", multiprocess_mode="livemin")
-        queue_jobs = self._make(Gauge, "queue_jobs", "Jobs that wait for the model")
-        in_progress = self._make(
-            Gauge, "requests_in_progress", "Admitted requests whose answer has not been sent"
+        text = "Admitted requests whose answer has not been sent"
+        gauges = (
+            self._make(Gauge, "ready", "1 if /readyz answers 200, else 0", multiprocess_mode="livemin"),
+            self._make(Gauge, "queue_jobs", "Jobs that wait for the model"),
+            self._make(Gauge, "requests_in_progress", text),
         )
 
         def sample() -> None:
-            for gauge, value in zip((ready, queue_jobs, in_progress), state(), strict=True):
+            for gauge, value in zip(gauges, state(), strict=True):
                 gauge.set(value)
 
         self._sample_by(sample)
@@ -202,9 +193,9 @@ class Metrics:
             if used is not None and used.type == "cuda":
                 import torch
 
-                allocated = self._device_memory.labels(str(used), "allocated")
-                allocated.set(torch.cuda.memory_allocated(used))
-                self._device_memory.labels(str(used), "reserved").set(torch.cuda.memory_reserved(used))
+                for kind in ("allocated", "reserved"):
+                    count = getattr(torch.cuda, f"memory_{kind}")(used)
+                    self._device_memory.labels(str(used), kind).set(count)
 
         self._sample_by(sample)
 
@@ -219,26 +210,12 @@ class Metrics:
         return registry
 
     def _sample_by(self, sample: Callable[[], None]) -> None:
+        def repeat() -> None:
+            while True:
+                time.sleep(_SAMPLING_INTERVAL)
+                sample()
+
         self._samplers.append(sample)
         if _shared_folder is not None:  # any front end may answer a scrape for this process
             sample()
-            threading.Thread(target=_repeat, args=(sample,), name="lensbox-metrics", daemon=True).start()
-
-
-def _maker(registry: CollectorRegistry) -> Callable[..., Any]:
-    """Return a function that makes metrics of a registry: of a kind, with a name behind "lensbox_"."""
-
-    def make(kind: Any, name: str, text: str, *labels: str, **more: Any) -> Any:
-        if kind is Gauge:
-            more.setdefault("multiprocess_mode", "livesum")
-        if kind is Histogram:
-            more.setdefault("buckets", _SECONDS)
-        return kind(f"lensbox_{name}", text, labels, registry=registry, **more)
-
-    return make
-
-
-def _repeat(sample: Callable[[], None]) -> None:
-    while True:
-        time.sleep(_SAMPLING_INTERVAL)
-        sample()
+            threading.Thread(target=repeat, name="lensbox-metrics", daemon=True).start()

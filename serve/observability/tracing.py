@@ -17,7 +17,6 @@ from lensbox.serve.observability.logs import CURRENT
 _log = logging.getLogger(__name__)
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_DEFAULTS = {"OTEL_SEMCONV_STABILITY_OPT_IN": "http", "OTEL_SERVICE_NAME": "lensbox"}
 _FLUSH_TIMEOUT = 2.0  # seconds
 
 
@@ -30,22 +29,20 @@ def start_tracing(app: FastAPI, probes: Iterable[str] = ()) -> Callable[[], None
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.instrumentation import propagators
         from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
-        from opentelemetry.instrumentation.propagators import (
-            TraceResponsePropagator,
-            set_global_response_propagator,
-        )
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError as error:
         _log.error("no traces are sent: %s; install OpenTelemetry: pip install 'lensbox[otel]'", error)
         return None
-    for name, value in _DEFAULTS.items():
-        os.environ.setdefault(name, value)
+    os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http")
+    os.environ.setdefault("OTEL_SERVICE_NAME", "lensbox")
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     # W3C's header `traceresponse` in every answer.
-    set_global_response_propagator(TraceResponsePropagator())  # type: ignore[no-untyped-call]
+    response_propagator = propagators.TraceResponsePropagator()
+    propagators.set_global_response_propagator(response_propagator)  # type: ignore[no-untyped-call]
     app.add_middleware(
         OpenTelemetryMiddleware,
         excluded_urls=",".join(f"{path}$" for path in probes),
