@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import PIL.Image
 import torch
 
-from lensbox.common.errors import DeviceError, ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.device import choose_device, largest_batch
@@ -61,11 +61,7 @@ def load_model(settings: Settings, content: "Content | None" = None) -> Artifact
         raise StartupError(f"{path} failed its self-test on {device}: {failures}")
     largest = settings.max_batch or largest_batch(device)
     canvas, reading = artifact.metadata.canvas, artifact.reading()
-    try:
-        decoder = gpu_jpeg_decoder(device, canvas, reading, settings.decode, largest)
-    except DeviceError as error:
-        raise StartupError(str(error)) from error
-    artifact.decodes_jpeg = decoder is not None
+    artifact.decodes_jpeg = gpu_jpeg_decoder(device, canvas, reading, "auto", largest) is not None
     sizes = batch_sizes(largest)
     artifact.capture(sizes)
     warm_up(artifact, sizes)

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from lensbox.common.detect_options import Decode, check_device
+from lensbox.common.detect_options import check_device
 
 MEBIBYTE = 1 << 20
 # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
@@ -38,38 +38,21 @@ class Settings:
     """A field for each option of `lensbox serve`, and for each limit that is fixed but for tests.
 
     Sizes are in bytes, unless their names end in _mb, and times in seconds. docs/service.md has the reason of
-    each default.
-
-    The images of all requests take at most the sum of these numbers of bytes:
-    `(max_requests + 4 * decode_threads) * max_body_bytes` for copies of files;
-    `(20 * decode_threads + 8) * max_pixels` for decoding (WebP: 16 bytes per pixel, decoded image: 4);
-    `4 * queue_bytes` for queued images, the current batch, and twice that size for the model's first step;
-    and the answers that clients have not read yet.
+    each default, docs/service/images.md the memory that images take.
 
     Raises pydantic's ValidationError; `message_of` names the setting, its rule and the value received.
     """
 
     artifact: Path | None = _option(None, "one model: the file that `lensbox export` wrote")
     models: Path | None = _option(
-        None,
-        "several models: a folder with NAME/VERSION.pt, .pt2, .onnx; the first is the default",
+        None, "several models: a folder with NAME/VERSION.pt, .pt2, .onnx; the first is the default"
     )
     watch: bool = _option(False, "load newer and changed files without being asked")
-    swap: Literal["beside", "in-place"] = _option(
-        "beside", "start a new version beside the old one, or end the old one first"
-    )
+    swap: Literal["beside", "in-place"] = _option("beside", "in-place: end the old version before a new one")
     public_key: Path | None = _option(None, "accept only artifacts signed with this key: a PEM file")
     ops: tuple[Path, ...] = _option((), "shared libraries with operators of the detector")
-    device: str = _option(
-        "auto",
-        "auto: cuda if torch finds a GPU, else cpu; several: cuda:0,cuda:1, or all",
-    )
-    threads: int | None = _option(
-        None, "CPU threads of one inference; default: torch's choice", ge=1, le=1024
-    )
-    decode: Decode = _option(
-        "auto", "decode JPEG files of concurrent requests on the GPU; auto: where the GPU can"
-    )
+    device: str = _option("auto", "auto: cuda if there is a GPU, else cpu; several: cuda:0,cuda:1, or all")
+    threads: int | None = _option(None, "CPU threads of one inference; default: torch's", ge=1, le=1024)
     host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 or :: for all networks")
     port: int = _option(8000, "0 takes a free port and logs it", ge=0, le=65_535)
     tls_certificate: Path | None = _option(None, "serve HTTPS with this certificate: a PEM file")
@@ -83,27 +66,22 @@ class Settings:
         None, "most images of one inference; default: 8 on CPUs, 64 on GPUs", ge=1, le=4096
     )
     max_requests: Count = _option(64, "requests in progress at a time, in each front end")
-    queue_size: Count | None = _option(
-        None, "jobs that may wait for a model; default: 64 on CPUs, 512 on GPUs"
-    )
     max_body_mb: float = _option(16.0, "largest image request, in MiB", gt=0, le=1 << 20)
     max_pixels: int = _option(50_400_000, "most pixels of an image", ge=1, le=PILLOW_MAX_PIXELS)
     frontends: int | None = _option(
-        None,
-        "processes that speak HTTP; default: 3 for every 4 CPUs beside a GPU; on a CPU 0, or 1 for swaps",
-        ge=0,
-        le=256,
+        None, "processes that speak HTTP; default: 3 for every 4 CPUs beside a GPU, else 0 or 1", ge=0, le=256
     )
     answer_timeout: Seconds = _option(30.0, "seconds from the end of a body to its answer")
     shutdown_timeout: int = _option(30, "seconds from SIGTERM until the process is killed", ge=1, le=_DAY)
     log_level: Literal["critical", "error", "warning", "info", "debug"] = _option(
-        "info", "info logs every request"
+        "info", "info: each request"
     )
     log_format: Literal["text", "json"] = _option("text", "json: one object per line")
 
     # No options: no operator would miss them.
     busy_poll: float = 0.0  # seconds for which an idle process busy-polls before it sleeps
     decode_threads: Count = 2  # images decoded at a time
+    queue_size: Count | None = None  # jobs that may wait for a model; None: 64 on CPUs, 512 on GPUs
     max_json_bytes: Bytes = 4 * MEBIBYTE
     max_boxes: int = 16_384  # of one request, with all images padded to the largest
     queue_bytes: Bytes = 512 * MEBIBYTE  # of the images that may wait for a model

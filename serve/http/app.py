@@ -29,15 +29,6 @@ from lensbox.serve.settings import Settings
 _log = logging.getLogger(__name__)
 
 _STOP_TIMEOUT = 0.2  # seconds; an idle model stops at once
-_MAY_BE_SENT = (
-    "Authorization",
-    "Content-Encoding",
-    "Content-Type",
-    "Inference-Header-Content-Length",
-    "traceparent",
-    "X-Request-ID",
-    "X-Request-Timeout-Ms",
-)
 _MAY_BE_READ = (
     "Inference-Header-Content-Length",
     "Lensbox-Model",
@@ -67,10 +58,14 @@ def create_app(
     if keys is None:
         keys = read_keys(settings)
 
+    def log_start(failure: Exception | None) -> None:
+        if failure is not None:
+            _log.error("the model cannot be used: %s", failure)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         loads = load or functools.partial(load_model, settings)
-        running = models or Models(Served(Instance(loads, settings, on_started or _log_start, metrics)))
+        running = models or Models(Served(Instance(loads, settings, on_started or log_start, metrics)))
         decoders = Decoders(settings, metrics.image_decoded)
         # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
@@ -113,14 +108,9 @@ def create_app(
             CORSMiddleware,
             allow_origins=settings.cors_origins.split(","),
             allow_methods=("GET", "POST"),
-            allow_headers=_MAY_BE_SENT,
+            allow_headers=["*"],
             expose_headers=_MAY_BE_READ,
         )
     stop_tracing = start_tracing(app, [one.path for one in ENDPOINTS if one.is_probe])
     app.add_middleware(Edge, state=app)
     return app
-
-
-def _log_start(failure: Exception | None) -> None:
-    if failure is not None:
-        _log.error("the model cannot be used: %s", failure)

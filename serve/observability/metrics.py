@@ -125,7 +125,7 @@ class Metrics:
         text = "Time from the head of a request to the end of its answer"
         self._request_seconds = make(Histogram, "request_seconds", text, "route")
         self._of_requests = lru_cache(self._labelled)
-        stage_seconds = make(Histogram, "stage_seconds", "Time of a stage: docs/service.md describes them", "stage")
+        stage_seconds = make(Histogram, "stage_seconds", "Time of a stage; see docs/service.md", "stage")
         stages = ("decode", "queue", "letterbox", "inference")  # present before the first request
         self._stage_seconds = {stage: stage_seconds.labels(stage) for stage in stages}
         self._batch_images = make(Histogram, "batch_images", "Images per batch", buckets=_IMAGES)

@@ -59,15 +59,10 @@ def test_an_onnx_file_is_served_on_the_cpu(onnx_path: Path, monkeypatch: pytest.
     assert not loaded.decodes_jpeg
 
 
-def test_refuses_to_decode_on_a_gpu_that_is_not_there(artifact_path: Path) -> None:
-    with pytest.raises(StartupError, match="decode must be 'auto' or 'cpu' here, got 'gpu'"):
-        load_model(Settings(artifact_path, device="cpu", threads=1, decode="gpu"))
-
-
 @pytest.mark.gpu
 def test_gpu_decodes_jpeg_files_as_the_cpu(artifact_path: Path, encode: Encode) -> None:
     with torch.inference_mode():
-        artifact = load_model(Settings(artifact_path, device="cuda", decode="auto"))
+        artifact = load_model(Settings(artifact_path, device="cuda"))
         if not artifact.decodes_jpeg:
             pytest.skip("needs nvJPEG and a GPU with a JPEG decoder in hardware")
         files = [encode("JPEG"), encode("JPEG", orientation=6), encode("JPEG", quality=20)]
