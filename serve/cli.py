@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 
 from lensbox.cli.command import FILE, OPS, Command
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
-from lensbox.serve.http.api_keys import ApiKeyError, read_keys
+from lensbox.serve.errors import StartupError
+from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import Settings, message_of, options
@@ -25,12 +26,6 @@ from lensbox.serve.shutdown import Shutdown, end_process
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
 
 _NAMES = {name: "--" + name.replace("_", "-") for name in options()}
-
-
-class CannotStartError(LensboxError):
-    """The service cannot start; the message says why."""
-
-    exit_code = ExitCode.UNUSABLE
 
 
 def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,11 +70,16 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
     from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places
 
     try:
-        _check_certificate(settings)
+        if settings.tls_certificate is not None:  # each front end would end and be restarted
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                settings.tls_certificate, settings.tls_key
+            )
         keys = read_keys(settings)
         devices = device_names(settings)
         count = frontend_count(settings, devices, has_admin=keys.admin is not None)
-    except (ApiKeyError, CannotStartError, DeviceError) as error:
+    except OSError as error:  # also ssl.SSLError
+        return StartupError(f"tls_certificate and tls_key cannot be used: {error}")
+    except (StartupError, DeviceError) as error:
         return error
     settings = replace(settings, queue_size=places(settings, devices), frontends=count)
     if count:
@@ -90,16 +90,6 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
     from lensbox.serve.http import server
 
     return server.run(settings, listener, log, shutdown, keys)
-
-
-def _check_certificate(settings: Settings) -> None:
-    """Raise CannotStartError if TLS cannot start, because each front end would end and be restarted."""
-    if settings.tls_certificate is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        try:
-            context.load_cert_chain(settings.tls_certificate, settings.tls_key)
-        except OSError as error:  # also ssl.SSLError
-            raise CannotStartError(f"tls_certificate and tls_key cannot be used: {error}") from error
 
 
 def read_settings(values: dict[str, Any]) -> Settings:
@@ -140,21 +130,21 @@ def serve(**values: Any) -> ExitCode:
     try:
         Catalogue(settings.artifact, settings.models).check()
     except LensboxError as error:
-        raise CannotStartError(f"cannot start: {error}") from error
+        raise StartupError(f"cannot start: {error}") from error
     host, port = settings.host, settings.port
     try:
         listener = listen(host, port)
     except OSError as error:
         in_use = error.errno == errno.EADDRINUSE
         hint = "; choose another port with --port, or a free one with --port 0" if in_use else ""
-        raise CannotStartError(f"cannot start: cannot listen on {host} port {port}: {error}{hint}") from error
+        raise StartupError(f"cannot start: cannot listen on {host} port {port}: {error}{hint}") from error
     shutdown = Shutdown(settings.shutdown_timeout)
     with listener:
         failure = _run(settings, listener, log, shutdown)
     code = ExitCode.GOOD
     if failure is not None:
         log.flush()
-        code = CannotStartError.exit_code
+        code = StartupError.exit_code
         message = as_typed(str(failure)) or type(failure).__name__
         click.echo(f"lensbox serve: cannot start: {message}", err=True)
     # A regular exit would wait for threads that are stuck in a decoder or in the model.

@@ -3,11 +3,19 @@
 import reprlib
 from collections.abc import Mapping
 
+from lensbox.common.errors import ExitCode, LensboxError
+
 RETRY_AFTER = {"Retry-After": "1"}  # seconds; a full queue empties within one
 _shorten = reprlib.Repr()
 _shorten.maxstring = _shorten.maxother = _shorten.maxlong = 60
 _shorten.maxlist = _shorten.maxdict = 4
 _shorten.maxlevel = 3
+
+
+class StartupError(LensboxError, RuntimeError):
+    """The service cannot start; the message says why and what to do."""
+
+    exit_code = ExitCode.UNUSABLE
 
 
 class ApiError(Exception):

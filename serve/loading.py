@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import PIL.Image
 import torch
 
-from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.device import choose_device, largest_batch
@@ -17,6 +16,7 @@ from lensbox.runtime.loading import load_artifact_bytes
 from lensbox.runtime.op_library import load_op_libraries
 from lensbox.serve.engine.devices import batch_sizes
 from lensbox.serve.engine.jobs import CodedJob
+from lensbox.serve.errors import StartupError
 from lensbox.serve.settings import Settings
 
 if TYPE_CHECKING:  # Linux only
@@ -26,12 +26,6 @@ if TYPE_CHECKING:  # Linux only
 # plan, loads kernels onto a GPU and makes cuDNN's plans. The second call is as fast as later calls.
 _WARM_CALLS = 2
 _WARM_HEIGHT, _WARM_WIDTH = 480, 640
-
-
-class StartupError(LensboxError, RuntimeError):
-    """The service cannot start; the message says why and what to do."""
-
-    exit_code = ExitCode.UNUSABLE
 
 
 def load_model(settings: Settings, content: "Content | None" = None) -> Artifact:

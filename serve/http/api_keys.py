@@ -3,26 +3,19 @@
 import hmac
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from starlette.datastructures import Headers
 
-from lensbox.common.errors import ExitCode, LensboxError, system_reason
-from lensbox.serve.errors import ApiError
+from lensbox.common.errors import system_reason
+from lensbox.serve.errors import ApiError, StartupError
 from lensbox.serve.settings import Settings
 
 _KEY = re.compile(r"[!-~]{16,256}")
 
 
-class ApiKeyError(LensboxError):
-    """The keys cannot be used. The message says why and never contains a key."""
-
-    exit_code = ExitCode.UNUSABLE
-
-
-@dataclass(frozen=True)
-class Keys:
+class Keys(NamedTuple):
     """The known keys. api: none to let every request pass. admin: None to let nobody change models."""
 
     api: tuple[bytes, ...] = ()
@@ -52,32 +45,29 @@ def _check(headers: Headers, known: tuple[bytes, ...], name: str) -> None:
 
 
 def read_keys(settings: Settings) -> Keys:
-    """Return the keys in the files of the settings, or else in the environment. Raises ApiKeyError."""
+    """Return the keys in the files of the settings, or else in the environment. Raises StartupError."""
     api = _read("api_keys_file", settings.api_keys_file, "LENSBOX_API_KEYS")
     admin = _read("admin_key_file", settings.admin_key_file, "LENSBOX_ADMIN_KEY")
     if len(admin) > 1:
-        raise ApiKeyError(f"there must be one admin key, got {len(admin)}")
+        raise StartupError(f"there must be one admin key, got {len(admin)}")
     return Keys(api, admin[0] if admin else None)
 
 
 def _read(name: str, file: Path | None, variable: str) -> tuple[bytes, ...]:
-    """Return the keys in a file, or else in a variable; an empty tuple without both.
-
-    Line breaks and commas separate keys. A line that begins with # is a comment. Raises ApiKeyError.
-    """
+    """Return the keys in a file, or else in a variable. Line breaks and commas separate keys."""
     source = variable if file is None else f"{name} {file}"
     try:
         text = os.environ.get(variable) if file is None else file.read_text("utf-8-sig", "replace")
     except OSError as error:
-        raise ApiKeyError(f"{source} cannot be read: {system_reason(error)}") from error
+        raise StartupError(f"{source} cannot be read: {system_reason(error)}") from error
     if text is None:
         return ()
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     keys = [key for key in map(str.strip, ",".join(lines).split(",")) if key]
     if not keys:
-        raise ApiKeyError(f"{source} must have at least one key, got none")
+        raise StartupError(f"{source} must have at least one key, got none")
     for number, key in enumerate(keys, 1):
         if not _KEY.fullmatch(key):
             rule = "16 to 256 visible ASCII characters"
-            raise ApiKeyError(f"{source}: key {number} must be {rule}, got {len(key)} characters")
+            raise StartupError(f"{source}: key {number} must be {rule}, got {len(key)} characters")
     return tuple(key.encode() for key in keys)

@@ -52,7 +52,7 @@ def create_app(
     on_started: called in the inference thread with None once the model is ready, or with load's exception;
         default: log the exception.
     models: models in other processes, which replace `load`.
-    keys: default: see `read_keys`. Raises ApiKeyError.
+    keys: default: see `read_keys`. Raises StartupError.
     """
     metrics = Metrics()
     if keys is None:

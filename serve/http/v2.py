@@ -32,16 +32,6 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 _INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
 _MOST_NUMBERS = 1 << 24  # of an answer
 _JSON_COST = 64  # numbers in binary that count as one in JSON: writing JSON holds the GIL
-DATATYPES = {
-    torch.bool: "BOOL",
-    torch.uint8: "UINT8",
-    torch.int32: "INT32",
-    torch.int64: "INT64",
-    torch.float16: "FP16",
-    torch.float32: "FP32",
-    torch.float64: "FP64",
-}
-_BY_NAME = {str(dtype).removeprefix("torch."): datatype for dtype, datatype in DATATYPES.items()}
 THRESHOLDS = ("score_threshold", "iou_threshold")
 _DTYPES = {"UINT8": torch.uint8, "FP32": torch.float32}  # of inputs
 Specs = dict[str, TensorSpec]
@@ -65,9 +55,15 @@ def model_tensors(metadata: ArtifactMetadata) -> tuple[Specs, Specs]:
         described = metadata.output[name]
         # B and K are sides that vary.
         shape = tuple(side if isinstance(side, int) else -1 for side in described["shape"])
-        datatype = "INT32" if name == "counts" else _BY_NAME[described["dtype"]]
-        outputs.append(TensorSpec(name, datatype, shape))
+        dtype = "int32" if name == "counts" else described["dtype"]
+        outputs.append(TensorSpec(name, _datatype(np.dtype(dtype)), shape))
     return {spec.name: spec for spec in inputs}, {spec.name: spec for spec in outputs}
+
+
+def _datatype(dtype: "np.dtype[Any]") -> str:
+    """Return the protocol's name of a type, such as FP32."""
+    kinds = {"f": "FP", "i": "INT", "u": "UINT"}
+    return f"{kinds[dtype.kind]}{8 * dtype.itemsize}" if dtype.kind in kinds else "BOOL"
 
 
 class _Parameters(Struct):
@@ -270,10 +266,9 @@ def infer_answer(request: InferRequest, served: Served, found: Outputs) -> Respo
     outputs: list[InferTensor] = []
     binaries: list[memoryview] = []
     for output, binary in request.wanted:
-        tensor = found[output.name].contiguous()
-        values = tensor.numpy()
+        values = found[output.name].contiguous().numpy()
         # Describe the actual tensor; the metadata may give a dimension as -1.
-        described = InferTensor(output.name, DATATYPES[tensor.dtype], values.shape)
+        described = InferTensor(output.name, _datatype(values.dtype), values.shape)
         if binary:
             binaries.append(values.reshape(-1).view(np.uint8).data)
             described.parameters = {"binary_data_size": values.nbytes}

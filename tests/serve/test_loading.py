@@ -16,7 +16,8 @@ from lensbox.runtime.detect.self_test import SelfTestReport
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob
-from lensbox.serve.loading import StartupError, load_model, warm_up
+from lensbox.serve.errors import StartupError
+from lensbox.serve.loading import load_model, warm_up
 from lensbox.serve.settings import Settings
 
 

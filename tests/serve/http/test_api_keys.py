@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from services import Start
 
-from lensbox.serve.http.api_keys import ApiKeyError, Keys, read_keys
+from lensbox.serve.errors import StartupError
+from lensbox.serve.http.api_keys import Keys, read_keys
 from lensbox.serve.http.paths import ENDPOINTS
 from lensbox.serve.settings import Settings
 
@@ -37,15 +38,15 @@ def test_reads_a_file_or_else_the_environment(
 def test_rejects_invalid_keys_without_showing_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("secret", "s" * 257, "secret of a spaced key", "secret-clé-du-navigateur"):
         (tmp_path / "keys").write_text(f"{_ALICE}\n{wrong}", "utf-8")
-        with pytest.raises(ApiKeyError) as caught:
+        with pytest.raises(StartupError) as caught:
             _read(api_keys_file=tmp_path / "keys")
         rule = f"key 2 must be 16 to 256 visible ASCII characters, got {len(wrong)} characters"
         assert str(caught.value).endswith(f"/keys: {rule}")
     monkeypatch.setenv("LENSBOX_ADMIN_KEY", f"{_ALICE},{_BOB}")
-    with pytest.raises(ApiKeyError, match=r"^there must be one admin key, got 2$"):
+    with pytest.raises(StartupError, match=r"^there must be one admin key, got 2$"):
         _read()
     monkeypatch.setenv("LENSBOX_API_KEYS", "# none")
-    with pytest.raises(ApiKeyError, match=r"^LENSBOX_API_KEYS must have at least one key, got none$"):
+    with pytest.raises(StartupError, match=r"^LENSBOX_API_KEYS must have at least one key, got none$"):
         _read()
 
 
