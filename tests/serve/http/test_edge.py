@@ -33,15 +33,6 @@ def test_answers_close_connections_while_draining(start: Start) -> None:
     assert running.client.get("/readyz").status_code == 503
 
 
-def test_head_is_answered_as_get_without_a_body(client: httpx.Client) -> None:
-    whole = client.get("/v1/model")
-    for _ in range(2):  # on one connection
-        answer = client.head("/v1/model")
-        assert (answer.status_code, answer.content) == (200, b"")
-        assert answer.headers["content-length"] == whole.headers["content-length"]
-    assert client.head("/v1/detect").status_code == 405
-
-
 # --- headers ---
 
 

@@ -40,6 +40,9 @@ def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
         assert problem_of(response) == {"code": "overloaded", "message": message}
     # The event loop is not blocked meanwhile.
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
+    metrics = client.get("/metrics").text
+    assert "lensbox_queue_jobs 1.0" in metrics
+    assert "lensbox_requests_in_progress 2.0" in metrics
     fake.gate.set()
     assert running.statuses() == [200, 200]
     assert client.post("/v1/detect", content=png).status_code == 200

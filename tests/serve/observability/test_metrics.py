@@ -80,21 +80,6 @@ def test_requests_stages_and_batches_are_measured(start: Start, fake: Any, png: 
     assert _value(samples, "lensbox_batch_images_bucket", le="1.0") == 4
 
 
-def test_reports_queued_jobs(start: Start, fake: Any) -> None:
-    running = start()
-    fake.gate.clear()
-    for _ in range(3):
-        running.send("/v1/loss", json=_LOSS)
-    wait_until(lambda: running.service.models.waiting == 2 and running.service.in_progress == 3)
-    samples = _samples(running.client)
-    assert _value(samples, "lensbox_queue_jobs") == 2
-    assert _value(samples, "lensbox_requests_in_progress") == 3
-    fake.gate.set()
-    assert running.statuses() == [200] * 3
-    wait_until(lambda: _value(_samples(running.client), "lensbox_stage_seconds_count", stage="queue") == 3)
-    assert _value(_samples(running.client), "lensbox_queue_jobs") == 0
-
-
 def test_readiness_and_memory_of_gpus(start: Start, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     client = start().client
     samples = _samples(client)

@@ -5,9 +5,6 @@ import math
 import random
 import struct
 import threading
-import time
-import tracemalloc
-import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,14 +13,14 @@ from typing import Any
 import pytest
 import torch
 from damaged_files import mutated
-from picture_files import chunk, png_file
+from picture_files import png_file
 from services import Encode, Start, problem_of
 from waiting import PATIENCE, wait_until
 
 from lensbox.common.canvas import Canvas
 from lensbox.runtime.images.files import DEFAULT_READING, read_image
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.errors import ApiError, DeadlineError, NotReadyError
+from lensbox.serve.errors import ApiError, DeadlineError
 from lensbox.serve.requests import decoding
 from lensbox.serve.requests.decoding import Decoders, photo_from_file
 from lensbox.serve.settings import Settings
@@ -103,39 +100,9 @@ def test_a_png_inflates_to_a_bounded_size(color_type: int, bits: int, width: int
     assert _rejection(smaller, 60_000_000)[0] == "undecodable_image"
 
 
-def _with_comments(gif: bytes) -> bytes:
-    begin = 13 + (3 << (gif[10] % 8 + 1))  # after the palette
-    return gif[:begin] + b"!\xfe" + b"\2ab" * 300_000 + b"\0" + gif[begin:]
-
-
-def _with_texts() -> bytes:
-    text = zlib.compress(bytes(1 << 20))
-    return png_file(8, 8, before=b"".join(chunk(b"zTXt", b"%d\0\0" % i + text) for i in range(60)))
-
-
-@pytest.mark.parametrize("kind", ["segments", "comments", "unknown chunks", "compressed texts"])
-def test_metadata_takes_little_memory(kind: str, encode: Encode) -> None:
-    jpeg, gif = encode("JPEG"), encode("GIF")
-    file = {
-        "segments": jpeg[:2] + b"\xff\xe5\0\2" * 10_000 + jpeg[2:],
-        "comments": _with_comments(gif),
-        "unknown chunks": png_file(8, 8, after=chunk(b"abCd") * 10_000),
-        "compressed texts": _with_texts(),
-    }[kind]
-    tracemalloc.start()
-    try:
-        with contextlib.suppress(ApiError):
-            _decoded(file)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 2 * len(file) + (2 << 20)
-
-
 def test_gives_up_at_the_deadline(png: bytes) -> None:
-    assert _decoded(png, deadline=time.monotonic() + 60).shape == (3, 120, 200)
     with pytest.raises(DeadlineError, match="the image was not decoded in time; try again later"):
-        _decoded(png, deadline=time.monotonic() - 1)
+        _decoded(png, deadline=-math.inf)
 
 
 # --- threads ---
@@ -189,33 +156,6 @@ def _passed(photo: Photo) -> "Future[Photo]":
     future: Future[Photo] = Future()
     future.set_result(photo)
     return future
-
-
-def _is_stuck(decoders: Decoders) -> bool:
-    try:
-        decoders.check()
-    except NotReadyError:
-        return True
-    return False
-
-
-@pytest.mark.parametrize(("time_limit", "is_stuck"), [(0.01, True), (PATIENCE, False)])
-def test_stuck_once_all_decoders_are(
-    stuck: StuckDecoder, encode: Encode, time_limit: float, is_stuck: bool
-) -> None:
-    """A client's deadline does not count, but the time limit."""
-    decoders = Decoders(Settings(Path("a"), answer_timeout=time_limit))
-    first = decoders.submit(b"first", None, DEFAULT_READING, 0.0, _passed)
-    wait_until(lambda: stuck.bodies == [b"first"])
-    decoders.check()
-    # Not in this thread, although the file is quick to decode: the pool is busy.
-    second = decoders.submit(encode("JPEG"), None, DEFAULT_READING, math.inf, _passed, is_alone=True)
-    wait_until(lambda: len(stuck.bodies) == 2 and _is_stuck(decoders) is is_stuck)
-    stuck.gate.set()
-    photos = [future.result(60).result(60) for future in (first, second)]
-    assert [photo.pixels.shape for photo in photos] == [(3, 4, 5)] * 2
-    decoders.check()
-    decoders.stop()
 
 
 def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
