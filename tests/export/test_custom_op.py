@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
     options = ["--ops", LIBRARY, "--runner", built_runner(), "--output", "blobs.pt"]
     for command in (
-        ("cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", prefix),
+        ("cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", prefix),
         ("cmake", "--build", "build"),
         (sys.executable, SCRIPT, "--model", "blobs:Blobs", *options),
     ):

@@ -94,7 +94,11 @@ def test_python_3_14_has_no_torchscript(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
     with pytest.raises(ArtifactError, match=r"needs Python 3\.13 or older.* --format program, aoti or onnx"):
         save_artifact(Brightest(), tmp_path / "detector.pt")
-    # Imports must not call TorchScript: turn its warnings into errors.
+
+
+@pytest.mark.exhaustive
+def test_imports_call_no_torchscript() -> None:
+    """Turn its warnings into errors."""
     modules = ("export.formats.torchscript", "model", "ops", "runtime.loading", "serve.cli", "train.cli")
     code = "import " + ", ".join(f"lensbox.{name}" for name in modules)
     warns = [f"-Werror:`torch.jit:{category}" for category in ("DeprecationWarning", "FutureWarning")]
