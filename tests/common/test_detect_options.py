@@ -1,15 +1,8 @@
-"""The words of `--decode`, and specifications of tiles as text."""
+"""Specifications of tiles as text."""
 
 import pytest
 
-from lensbox.common.detect_options import DECODE, TileSpec, check_decode, tile_spec
-
-
-def test_other_words_are_refused() -> None:
-    for word in DECODE:
-        check_decode(word)
-    with pytest.raises(ValueError, match="decode must be 'auto', 'cpu' or 'gpu', got 'nvjpeg'"):
-        check_decode("nvjpeg")
+from lensbox.common.detect_options import TileSpec, tile_spec
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def output(*command: object, **options: Any) -> str:
 
 
 def ended(*command: object, **options: Any) -> Ended:
-    """Run a command without a path of the op library. Compile quickly: no optimization, no debug information."""
+    """Run a command without a path of the op library. Compile without optimization and debug information."""
     path = {"LENSBOX_OPS_LIBRARY": "", "PATH": path_with_build_tools(), "CMAKE_BUILD_TYPE": "None"}
     return programs.run(*command, env=path, **options)
 

@@ -120,12 +120,9 @@ def pillow_fit(
     return canvas
 
 
-def pillow_letterbox(
-    image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0, at_once: bool = False
-) -> Tensor:
-    """Return the canvas of `letterbox`, uint8 [channels, height, width]. at_once: see `pillow_resize`."""
-    order = "gray" if channels == 1 else "rgb"
-    return pillow_fit(image, height, width, order=order, fill=fill, at_once=at_once)
+def pillow_letterbox(image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0) -> Tensor:
+    """Return the canvas of `letterbox`, uint8 [channels, height, width]."""
+    return pillow_fit(image, height, width, order="gray" if channels == 1 else "rgb", fill=fill)
 
 
 def noise_like(image: Tensor, *shape: int) -> Tensor:

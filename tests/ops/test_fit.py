@@ -14,7 +14,7 @@ import torch
 from letterbox_cases import LAYOUTS, PILLOW_VERSION, interleaved, pillow_fit, random_image, scaled_size
 from torch import Tensor
 
-from lensbox.ops import fit, letterbox, resize
+from lensbox.ops import fit, resize
 
 FITS: list[Any] = ["letterbox", "stretch", "crop"]
 FILTERS: list[Any] = ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
@@ -90,16 +90,6 @@ def test_any_layout_beside_others(device: torch.device, fit_name: Any, filter_na
         for canvas, image in zip(found.canvases, images, strict=True):
             expected = pillow_fit(image.cpu(), 33, 47, fit_name, filter_name, order)
             assert torch.equal(canvas.cpu(), expected), (image.shape, image.stride(), order)
-
-
-def test_letterbox_is_a_case(device: torch.device) -> None:
-    images = [random_image(3, 70, 31).to(device), random_image(1, 9, 80).to(device)]
-    for order in ORDERS[:2]:
-        channels = 1 if order == "gray" else 3
-        for ours, theirs in zip(
-            fit(images, 40, 50, order=order, fill=7), letterbox(images, 40, 50, channels, 7), strict=True
-        ):
-            assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 What it owes as every op does is in test_every_op.py.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 from letterbox_cases import (
     LAYOUTS,
-    PILLOW_VERSION,
     Case,
     colours_of_rgba,
     interleaved,
@@ -25,7 +23,6 @@ from letterbox_cases import (
 from torch import Tensor
 
 from lensbox.ops import letterbox
-from lensbox.runtime.torchscript import quiet_torchscript
 
 # Sizes that random ones seldom meet. (components, height, width, canvas height, canvas width)
 CORNERS = [
@@ -84,9 +81,6 @@ def test_sizes_are_like_pillow(device: torch.device, group: int) -> None:
         image = case.image()
         assert_like_pillow(case, image, device)
         assert_like_pillow(case, interleaved(image), device)
-        if PILLOW_VERSION >= (13, 0):  # earlier ones always combine columns first
-            expected = pillow_letterbox(image, *case.canvas, at_once=True)
-            assert torch.equal(letterbox([image], *case.canvas).canvases[0], expected), case
 
 
 def test_gray_levels_of_all_colours(device: torch.device) -> None:
@@ -99,17 +93,6 @@ def test_gray_levels_of_all_colours(device: torch.device) -> None:
     for memory in (image.contiguous(), interleaved(image), colours_of_rgba(image)):
         canvas = letterbox([memory.to(device)], height, width).canvases[0]
         assert torch.equal(canvas.cpu(), pillow_letterbox(image, height, width))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
-def test_any_strides(device: torch.device, layout: Callable[[Tensor], Tensor]) -> None:
-    sizes = [(1, 1), (1, 90), (90, 1), (3, 2), (37, 70), (150, 67), (64, 64), (260, 31), (35, 900)]
-    for components, channels, size in itertools.product([1, 3, 4], [1, 3], sizes):
-        image = layout(random_image(components, *size).to(device))
-        canvas = (33, 47, channels, 9)
-        expected = pillow_letterbox(image.cpu().contiguous(), *canvas)
-        found = letterbox([image], *canvas).canvases[0]
-        assert torch.equal(found.cpu(), expected), (components, channels, size)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -199,14 +182,6 @@ def test_errors_name_argument_rule_and_value(
 ) -> None:
     with pytest.raises(error, match=f"lensbox::fit: {message}"):
         letterbox(*arguments)
-
-
-def test_no_images_in_torchscript() -> None:
-    source = "def call(images: List[Tensor]):\n    return torch.ops.lensbox.fit(images, 8, 8)\n"
-    with quiet_torchscript():
-        scripted = torch.jit.CompilationUnit(source).call
-    with pytest.raises(Exception, match="lensbox::fit: images must hold at least one image, got none"):
-        scripted([])
 
 
 def test_the_largest_canvas() -> None:

@@ -295,6 +295,7 @@ REFUSED_ZIPS = {
     "an entry more in the end record": _edited(_set(b"PK\5\6", 8, b"\5\0\5\0")),
     "bytes before": _edited(lambda data: data.__setitem__(slice(0, 0), b"PK\3\4junk")),
     "no metadata": _zip(),
+    "metadata of more than 16 MiB": _zip((_NAME, _METADATA + b" " * (16 << 20))),
 }
 
 

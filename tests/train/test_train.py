@@ -62,6 +62,7 @@ def test_trains_then_evaluates(
     ("options", "code", "words"),
     [
         ("train --stepz 3", 2, "No such option '--stepz'"),
+        ("train --steps many", 2, "--steps"),
         ("train --steps 0", 2, "steps must be greater than or equal to 1, got 0"),
         ("train --time-limit nan", 2, "--time-limit must be above 0 and finite, got nan"),
         ("train --resume", 2, "checkpoint must be a file"),

@@ -8,7 +8,7 @@ import random
 import PIL.Image
 import PIL.ImageDraw
 import pytest
-from picture_files import encoded, exif, jpeg_with_exif, noise, png_with_exif
+from picture_files import encoded, exif, jpeg_with_exif, noise
 
 from lensbox.common.canvas import Canvas
 from lensbox.runtime.file.metadata import Reading
@@ -70,12 +70,6 @@ def test_the_window_is_the_position_of_the_pixels(orientation: int) -> None:
     whole = (read_image(file)[0] > 127).nonzero(as_tuple=True)
     expected = (whole[1].min(), whole[0].min(), whole[1].max() + 1, whole[0].max() + 1)
     assert [int(side) for side in (left, top, right, bottom)] == [int(side) for side in expected]
-
-
-def test_turned_png_is_a_whole_photograph() -> None:
-    photo = read_photo(png_with_exif(encoded(noise("RGB", 21, 13), "PNG"), exif(6)), GRAY)
-    assert (photo.width, photo.height, photo.window) == (13, 21, (0, 0, 13, 21))
-    assert photo.pixels.shape == (3, 21, 13)
 
 
 def test_the_scale_depends_on_the_upright_photograph() -> None:
