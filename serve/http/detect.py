@@ -1,7 +1,6 @@
 """POST /v1/detect: the parameters and the image of a request, decoding, and the job."""
 
 import base64
-import binascii
 import re
 from concurrent.futures import Future
 from typing import Annotated, Any
@@ -9,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Request
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
+from msgspec.structs import asdict, replace
 
 from lensbox.common.detect_options import check_thresholds, tile_spec
 from lensbox.common.errors import InputError
@@ -25,7 +25,6 @@ from lensbox.serve.requests.body import (
     JSON,
     Body,
     form_image,
-    invalid_parameter,
     media_type,
     query_parameters,
     read_json,
@@ -34,8 +33,7 @@ from lensbox.serve.requests.body import (
 from lensbox.serve.requests.futures import Deadline, result_for
 
 _FRACTION = {"minimum": 0, "maximum": 1}
-_DATA_URI = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
-_STANDARD_ALPHABET = bytes.maketrans(b"-_", b"+/")
+_DATA_URI = re.compile(r"^data:[^,]{0,200};base64,", re.IGNORECASE)
 
 
 def _meta(description: str, **schema: float) -> Meta:
@@ -136,30 +134,18 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
 def read_detect_request(
     body: Body, content_type: str, parameters: DetectParameters
 ) -> tuple[Body, DetectParameters]:
-    """Return the image file in a form or in JSON, and all parameters.
+    """Return the image file in a form or in JSON, and all parameters, of which those in the query count more.
 
-    A form has one field `image` or `file`. JSON is {"image": base64}, with parameters that are not in the
-    query. Raises ApiError: 400 for a malformed form or base64; 422 for other fields, other JSON, and a
-    parameter in both query and body.
+    Raises ApiError: 400 for a malformed form or base64; 422 for other fields and other JSON.
     """
     if media_type(content_type) == FORM:
         return form_image(body, content_type), parameters
     question = read_json(body, _QUESTION, 422, "invalid_body")
-    both: dict[str, Any] = {}
-    for name in DetectParameters.__struct_fields__:
-        of_query, of_body = getattr(parameters, name), getattr(question, name)
-        if of_query is not None and of_body is not None:
-            raise invalid_parameter(f"{name} must be in the query or in the body, got both")
-        both[name] = of_body if of_query is None else of_query
-    return _from_base64(question.image), DetectParameters(**both)
-
-
-def _from_base64(text: str) -> bytes:
-    """Decode base64 of either alphabet, with or without a data: URI, line breaks and padding."""
-    prefix = _DATA_URI.match(text)
+    of_query = {name: value for name, value in asdict(parameters).items() if value is not None}
     try:
-        letters = text[prefix.end() if prefix else 0 :].encode("ascii").translate(_STANDARD_ALPHABET, b"\r\n")
-        return base64.b64decode(letters + b"=" * (-len(letters) % 4), validate=True)
-    except (binascii.Error, UnicodeEncodeError) as error:
+        image = base64.b64decode(_DATA_URI.sub("", question.image), validate=True)
+    except ValueError as error:
         rule = "image must be a file in base64, or a data: URI of base64"
-        raise ApiError(400, "undecodable_image", f"{rule}, got {shown(text)}: {error}") from None
+        got = f"{shown(question.image)}: {error}"
+        raise ApiError(400, "undecodable_image", f"{rule}, got {got}") from None
+    return image, replace(question, **of_query)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
-from msgspec import Struct
 from msgspec.json import schema_components
 
 from lensbox.common.detections import ImageDetections
@@ -116,12 +115,20 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.tag == "metrics":
         answer = {"text/plain": {"type": "string"}}
     error = {JSON: _schema(V2Error)} if is_v2(endpoint.path) else {PROBLEM: _schema(Problem)}
+    names = re.findall(r"{(\w+)}", endpoint.path)
+    places = [("path", name, {"type": "string"}) for name in names]
+    if endpoint.query is not None:
+        fields = schema_components([endpoint.query])[1][endpoint.query.__name__]["properties"]
+        places += [("query", name, schema) for name, schema in fields.items()]
     operation: dict[str, Any] = {
         "tags": [endpoint.tag],
         "operationId": endpoint.answer.__name__,
         "summary": summary,
         "description": description,
-        "parameters": [*_path_parameters(endpoint.path), *_query_parameters(endpoint.query)],
+        "parameters": [
+            {"name": name, "in": place, "required": place == "path", "schema": schema}
+            for place, name, schema in places
+        ],
         "responses": {
             "200": {"description": "Success", **_content(answer)},
             "default": {"description": "An error; docs/service.md lists the codes", **_content(error)},
@@ -134,15 +141,3 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 def _content(schemas: dict[str, Any]) -> dict[str, Any]:
     return {"content": {name: {"schema": schema} for name, schema in schemas.items()}}
-
-
-def _path_parameters(path: str) -> list[dict[str, Any]]:
-    names = re.findall(r"{(\w+)}", path)
-    return [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-
-
-def _query_parameters(query: type[Struct] | None) -> list[dict[str, Any]]:
-    if query is None:
-        return []
-    fields = schema_components([query])[1][query.__name__]["properties"]
-    return [{"name": name, "in": "query", "required": False, "schema": fields[name]} for name in fields]

@@ -123,16 +123,12 @@ def query_parameters(request: Request, kind: Any) -> Any:
 def _read_query(query: bytes, kind: Any) -> Any:
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     if len(given := dict(pairs)) < len(pairs):
-        raise invalid_parameter(f"each query parameter must be given once, got {shown(pairs)}")
+        raise ApiError(422, "invalid_parameter", f"each parameter must be given once, got {shown(pairs)}")
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid_parameter(f"the query {shown(given)}: {_fault(error, kind)}") from None
-
-
-def invalid_parameter(message: str) -> ApiError:
-    """Return the error of a parameter in the query or beside it."""
-    return ApiError(422, "invalid_parameter", message)
+        message = f"the query {shown(given)}: {_fault(error, kind)}"
+        raise ApiError(422, "invalid_parameter", message) from None
 
 
 def media_type(content_type: str) -> str:

@@ -117,6 +117,7 @@ def running(app: FastAPI, settings: Settings) -> Iterator[Running]:
     try:
         with httpx.Client(base_url=url, timeout=PATIENCE) as client:
             client.get("/healthz")  # an answer means that the app runs
+            listener.listen(1024)  # as `server.run`: uvicorn has set the length of the kernel's queue to 2
             yield Running(client, app.state.service, stop)
     finally:
         stop()
