@@ -1,4 +1,4 @@
-// The two backends of the ops: which kernels each backend has, and how the bindings call them.
+// The backends of the ops: which kernels each backend has, and how the bindings call them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,10 +16,19 @@
 
 namespace lensbox {
 
+// Without kernels: an op checks its arguments and allocates its outputs. Shapes may be symbolic.
+struct Meta {
+  using Size = c10::SymInt;
+  static constexpr bool kHasKernels = false;
+
+  explicit Meta(const at::Tensor& /*tensor*/) {}
+};
+
 // A backend is constructed from a tensor of the call. run() calls a kernel; run_with_workspace() calls a
 // kernel whose last argument is a workspace.
 struct Cpu {
-  static constexpr bool kIsCuda = false;
+  using Size = int64_t;
+  static constexpr bool kHasKernels = true, kIsCuda = false;
   static constexpr auto giou = lensbox_cpu_giou;
   static constexpr auto giou_backward = lensbox_cpu_giou_backward;
   static constexpr auto pairwise_giou = lensbox_cpu_pairwise_giou;
@@ -52,7 +61,8 @@ struct Cpu {
 #ifdef LENSBOX_WITH_CUDA
 // The backend that runs on the tensor's device and its current stream.
 struct Cuda {
-  static constexpr bool kIsCuda = true;
+  using Size = int64_t;
+  static constexpr bool kHasKernels = true, kIsCuda = true;
   static constexpr auto giou = lensbox_cuda_giou;
   static constexpr auto giou_backward = lensbox_cuda_giou_backward;
   static constexpr auto pairwise_giou = lensbox_cuda_pairwise_giou;
@@ -98,8 +108,11 @@ struct Cuda {
 #else
 #define LENSBOX_CUDA_BINDINGS(register_with)
 #endif
-#define LENSBOX_BINDINGS(register_with)      \
-  TORCH_LIBRARY_IMPL(lensbox, CPU, m) {      \
-    lensbox::register_with<lensbox::Cpu>(m); \
-  }                                          \
+#define LENSBOX_BINDINGS(register_with)       \
+  TORCH_LIBRARY_IMPL(lensbox, Meta, m) {      \
+    lensbox::register_with<lensbox::Meta>(m); \
+  }                                           \
+  TORCH_LIBRARY_IMPL(lensbox, CPU, m) {       \
+    lensbox::register_with<lensbox::Cpu>(m);  \
+  }                                           \
   LENSBOX_CUDA_BINDINGS(register_with)

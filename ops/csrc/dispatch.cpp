@@ -4,39 +4,8 @@
 
 #include <torch/library.h>
 
-#include "checks.h"
-#include "outputs.h"
-
 namespace lensbox {
 namespace {
-
-using Detections = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-
-// `padded_nms` with thresholds that are tensors, for graphs whose thresholds are inputs: exporters make
-// constants of the numbers that an op takes. The host reads the thresholds, so a threshold on a GPU makes the
-// host wait.
-Detections padded_nms_tensor_thresholds(const Tensor& boxes, const Tensor& scores,
-                                        const Tensor& iou_threshold, const Tensor& score_threshold,
-                                        int64_t max_candidates, int64_t max_detections,
-                                        const std::optional<Tensor>& categories) {
-  check_threshold_tensor("iou_threshold", iou_threshold);
-  check_threshold_tensor("score_threshold", score_threshold);
-  static const auto op =
-      find_op<Detections(const Tensor&, const Tensor&, double, double, c10::SymInt, c10::SymInt,
-                         const std::optional<Tensor>&)>("lensbox::padded_nms");
-  return op.call(boxes, scores, iou_threshold.item<double>(), score_threshold.item<double>(), max_candidates,
-                 max_detections, categories);
-}
-
-// Thresholds of meta tensors have no values; any valid thresholds give outputs of these shapes.
-Detections padded_nms_tensor_thresholds_outputs(const Tensor& boxes, const Tensor& scores,
-                                                const Tensor& iou_threshold, const Tensor& score_threshold,
-                                                c10::SymInt max_candidates, c10::SymInt max_detections,
-                                                const std::optional<Tensor>& categories) {
-  check_threshold_tensor("iou_threshold", iou_threshold);
-  check_threshold_tensor("score_threshold", score_threshold);
-  return padded_nms_outputs(boxes, scores, 0.5, 0.5, max_candidates, max_detections, categories);
-}
 
 // The dispatcher finds the backend of `fit` by its images. Without images the dispatcher would print its
 // tables instead of the error. At the key BackendSelect, torch lets calls without tensors choose a backend
@@ -77,23 +46,19 @@ constexpr const char* kOps[] = {"giou",
                                 "_jagged_giou_loss_forward",
                                 "_jagged_giou_loss_backward",
                                 "padded_nms",
+                                "padded_nms.tensor_thresholds",
                                 "fit"};
 
 }  // namespace
 }  // namespace lensbox
 
-TORCH_LIBRARY_IMPL(lensbox, CPU, m) {
-  m.impl("padded_nms.tensor_thresholds", lensbox::padded_nms_tensor_thresholds);
-}
-
-TORCH_LIBRARY_IMPL(lensbox, CUDA, m) {
-  m.impl("padded_nms.tensor_thresholds", lensbox::padded_nms_tensor_thresholds);
 #ifndef LENSBOX_WITH_CUDA
+TORCH_LIBRARY_IMPL(lensbox, CUDA, m) {
   for (const char* op : lensbox::kOps) {
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<&lensbox::refuse_cuda_tensors>());
   }
-#endif
 }
+#endif
 
 // Register above the kernels for nested tensors, strided and jagged, whose messages say less.
 TORCH_LIBRARY_IMPL(lensbox, AutogradNestedTensor, m) {
@@ -103,10 +68,6 @@ TORCH_LIBRARY_IMPL(lensbox, AutogradNestedTensor, m) {
   for (const char* op : {"masked_giou_loss", "jagged_giou_loss"}) {
     m.impl(op, torch::CppFunction::makeFromBoxedFunction<&lensbox::refuse_nested_tensors>());
   }
-}
-
-TORCH_LIBRARY_IMPL(lensbox, Meta, m) {
-  m.impl("padded_nms.tensor_thresholds", lensbox::padded_nms_tensor_thresholds_outputs);
 }
 
 TORCH_LIBRARY_IMPL(lensbox, BackendSelect, m) {

@@ -1,16 +1,116 @@
+#include <ATen/ops/empty.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 #include <torch/library.h>
 
+#include <array>
+#include <cmath>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "../backends.h"
 #include "../checks.h"
-#include "../outputs.h"
 #include "../slots.h"
 
 namespace lensbox {
 namespace {
+
+constexpr const char* kFit = "lensbox::fit";
+
+using Numbers = std::optional<at::ArrayRef<double>>;
+
+// How `fit` makes canvases.
+struct FitOptions {
+  int64_t channels;
+  FitMode mode;
+  Filter filter;
+  bool is_bgr;
+  at::ScalarType dtype;
+  std::array<float, 3> mean, deviation;  // of the canvas's channels
+};
+
+void check_canvas_arguments(at::TensorList images, int64_t height, int64_t width, int64_t fill) {
+  // float32 holds all positions of pixels exactly up to this side.
+  constexpr int64_t kLongestSide = int64_t{1} << 24;
+  TORCH_CHECK_VALUE(!images.empty(), kFit, ": images must hold at least one image, got none");
+  for (size_t i = 0; i < images.size(); ++i) {
+    const Tensor& image = images[i];
+    const std::string name = "images[" + std::to_string(i) + "]";
+    TORCH_CHECK_TYPE(image.scalar_type() == at::kByte, kFit, ": ", name, " must be uint8, got ",
+                     image.scalar_type());
+    TORCH_CHECK_VALUE(
+        image.dim() == 3 && (image.sym_size(0) == 1 || image.sym_size(0) == 3 || image.sym_size(0) == 4),
+        kFit, ": ", name, " must have the shape [C, H, W] with C = 1, 3 or 4, got ", image.sym_sizes());
+    TORCH_CHECK_VALUE(image.sym_size(1) >= 1 && image.sym_size(2) >= 1, kFit, ": ", name,
+                      " must have at least one row and one column, got ", image.sym_sizes());
+    TORCH_CHECK_VALUE(image.sym_size(1) <= kLongestSide && image.sym_size(2) <= kLongestSide, kFit, ": ",
+                      name, " must have sides of at most ", kLongestSide, " pixels, got ", image.sym_sizes());
+    check_same_device(kFit, name.c_str(), image, "images[0]", images[0]);
+  }
+  constexpr int64_t kLongestCanvas = 1 << 14;
+  TORCH_CHECK_VALUE(height >= 1 && height <= kLongestCanvas, kFit, ": height must be between 1 and ",
+                    kLongestCanvas, ", got ", height);
+  TORCH_CHECK_VALUE(width >= 1 && width <= kLongestCanvas, kFit, ": width must be between 1 and ",
+                    kLongestCanvas, ", got ", width);
+  TORCH_CHECK_VALUE(fill >= 0 && fill <= 255, kFit, ": fill must be between 0 and 255, got ", fill);
+}
+
+// Return the value that belongs to a word of `fit`.
+template <typename Value, size_t kCount>
+Value value_of(const char* name, std::string_view word,
+               const std::pair<std::string_view, Value> (&words)[kCount]) {
+  std::string known;
+  for (const auto& [candidate, value] : words) {
+    if (candidate == word) return value;
+    known += (known.empty() ? "" : ", ") + std::string(candidate);
+  }
+  C10_THROW_ERROR(ValueError, c10::str(kFit, ": ", name, " must be one of ", known, ", got ", word));
+}
+
+// Return one number for each channel; `other` if none are given.
+std::array<float, 3> numbers_of_channels(const char* name, Numbers numbers, int64_t channels, float other) {
+  std::array<float, 3> found = {other, other, other};
+  if (!numbers.has_value()) return found;
+  TORCH_CHECK_VALUE(static_cast<int64_t>(numbers->size()) == channels, kFit, ": ", name, " must hold ",
+                    channels, " numbers, one for each channel, got ", *numbers);
+  for (size_t i = 0; i < numbers->size(); ++i) {
+    found[i] = static_cast<float>((*numbers)[i]);
+    TORCH_CHECK_VALUE(std::isfinite(found[i]), kFit, ": ", name, " must be finite in float32, got ",
+                      *numbers);
+  }
+  return found;
+}
+
+FitOptions checked_options(std::string_view fit, std::string_view filter, std::string_view order,
+                           const Numbers& mean, const Numbers& deviation,
+                           std::optional<at::ScalarType> dtype) {
+  FitOptions options = {};
+  options.mode = value_of<FitMode>(
+      "fit", fit,
+      {{"letterbox", FitMode::kLetterbox}, {"stretch", FitMode::kStretch}, {"crop", FitMode::kCrop}});
+  options.filter = value_of<Filter>("filter", filter,
+                                    {{"nearest", Filter::kNearest},
+                                     {"box", Filter::kBox},
+                                     {"bilinear", Filter::kBilinear},
+                                     {"hamming", Filter::kHamming},
+                                     {"bicubic", Filter::kBicubic},
+                                     {"lanczos", Filter::kLanczos}});
+  options.channels = value_of<int64_t>("order", order, {{"gray", 1}, {"rgb", 3}, {"bgr", 3}});
+  options.is_bgr = order == "bgr";
+  const bool is_scaled = mean.has_value() || deviation.has_value();
+  options.dtype = dtype.value_or(is_scaled ? at::kFloat : at::kByte);
+  TORCH_CHECK_TYPE(options.dtype == at::kByte || options.dtype == at::kFloat || options.dtype == at::kHalf ||
+                       options.dtype == at::kBFloat16,
+                   kFit, ": dtype must be uint8, float32, float16 or bfloat16, got ", options.dtype);
+  TORCH_CHECK_VALUE(options.dtype != at::kByte || !is_scaled, kFit,
+                    ": dtype must be floating-point where mean or std is given, got ", options.dtype);
+  options.mean = numbers_of_channels("mean", mean, options.channels, 0.0f);
+  options.deviation = numbers_of_channels("std", deviation, options.channels, 1.0f);
+  for (float number : options.deviation)
+    TORCH_CHECK_VALUE(number > 0.0f, kFit, ": std must be above 0, got ", number);
+  return options;
+}
 
 LevelTable level_table(const FitOptions& options) {
   LevelTable table = {};
@@ -31,44 +131,45 @@ LevelTable level_table(const FitOptions& options) {
 void check_scaled_sides(const ImageView& image, const Canvases& out) {
   constexpr int64_t kLongest = int64_t{1} << 24;
   const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
-  TORCH_CHECK_VALUE(fit.width <= kLongest && fit.height <= kLongest, "lensbox::fit: an image of ",
-                    image.width, " x ", image.height,
-                    " pixels, scaled to cover the canvas, must have sides of at most ", kLongest,
-                    " pixels, got ", fit.width, " x ", fit.height);
+  TORCH_CHECK_VALUE(fit.width <= kLongest && fit.height <= kLongest, kFit, ": an image of ", image.width,
+                    " x ", image.height, " pixels, scaled to cover the canvas, must have sides of at most ",
+                    kLongest, " pixels, got ", fit.width, " x ", fit.height);
 }
 
 template <typename Backend>
 std::tuple<Tensor, Tensor> fit(at::TensorList images, int64_t height, int64_t width, std::string_view fit,
-                               std::string_view filter, std::string_view order, int64_t fill,
-                               std::optional<at::ArrayRef<double>> mean,
-                               std::optional<at::ArrayRef<double>> deviation,
-                               std::optional<at::ScalarType> dtype) {
-  const FitOptions options =
-      check_fit_arguments(images, height, width, fit, filter, order, fill, mean, deviation, dtype);
+                               std::string_view filter, std::string_view order, int64_t fill, Numbers mean,
+                               Numbers deviation, std::optional<at::ScalarType> dtype) {
+  check_canvas_arguments(images, height, width, fill);
+  const FitOptions options = checked_options(fit, filter, order, mean, deviation, dtype);
   const Backend backend(images[0]);
-  auto [canvases, geometry] = fit_outputs(images, height, width, options);
-  const bool is_bytes = options.dtype == at::kByte;
-  const Tensor bytes = is_bytes ? canvases : at::empty(canvases.sizes(), canvases.options().dtype(at::kByte));
-  const Canvases out = {bytes.mutable_data_ptr<uint8_t>(),
-                        geometry.template mutable_data_ptr<float>(),
-                        static_cast<int32_t>(options.channels),
-                        static_cast<int32_t>(height),
-                        static_cast<int32_t>(width),
-                        static_cast<uint8_t>(fill),
-                        options.is_bgr,
-                        options.mode,
-                        options.filter};
-  std::vector<ImageView> views;
-  views.reserve(images.size());
-  for (const Tensor& image : images) {
-    views.push_back(image_view(image));
-    if (out.mode == FitMode::kCrop) check_scaled_sides(views.back(), out);
-  }
-  backend.run(Backend::fit, views.data(), static_cast<int64_t>(views.size()), out);
-  if (!is_bytes) {
-    backend.run(Backend::look_up, level_table(options), out.pixels,
-                static_cast<int64_t>(views.size()) * options.channels, height * width,
-                canvases.mutable_data_ptr());
+  const auto count = static_cast<int64_t>(images.size());
+  const auto tensors = at::TensorOptions().device(images[0].device());
+  const Tensor canvases = at::empty({count, options.channels, height, width}, tensors.dtype(options.dtype));
+  const Tensor geometry = at::empty({count, 6}, tensors.dtype(at::kFloat));
+  if constexpr (Backend::kHasKernels) {
+    const bool is_bytes = options.dtype == at::kByte;
+    const Tensor bytes = is_bytes ? canvases : at::empty(canvases.sizes(), tensors.dtype(at::kByte));
+    const Canvases out = {bytes.mutable_data_ptr<uint8_t>(),
+                          geometry.mutable_data_ptr<float>(),
+                          static_cast<int32_t>(options.channels),
+                          static_cast<int32_t>(height),
+                          static_cast<int32_t>(width),
+                          static_cast<uint8_t>(fill),
+                          options.is_bgr,
+                          options.mode,
+                          options.filter};
+    std::vector<ImageView> views;
+    views.reserve(images.size());
+    for (const Tensor& image : images) {
+      views.push_back(image_view(image));
+      if (out.mode == FitMode::kCrop) check_scaled_sides(views.back(), out);
+    }
+    backend.run(Backend::fit, views.data(), count, out);
+    if (!is_bytes) {
+      backend.run(Backend::look_up, level_table(options), out.pixels, count * options.channels,
+                  height * width, canvases.mutable_data_ptr());
+    }
   }
   return {canvases, geometry};
 }
