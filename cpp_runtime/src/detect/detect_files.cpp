@@ -1,11 +1,12 @@
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
-#include <exception>
+#include <deque>
 #include <functional>
+#include <future>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,7 +21,7 @@
 namespace lensbox {
 namespace {
 
-using Outcome = std::variant<Photo, CodedPhoto, InputError>;
+using Outcome = std::variant<Photo, InputError>;
 using Outcomes = std::vector<Outcome>;
 using Paths = std::span<const std::filesystem::path>;
 using FileReport = std::function<void(size_t, const FileOutcome&)>;
@@ -33,14 +34,14 @@ Outcome photo_or_error(const std::filesystem::path& file, const Reading& reading
   }
 }
 
-// Read a few files. decoder: of the GPU, or null.
+// Read a few files, on the CPU those that the GPU leaves to it. decoder: of the GPU, or null.
 Outcomes read(Paths files, const Reading& reading, const GpuJpegDecoder* decoder) {
-  std::vector<std::optional<CodedPhoto>> coded(files.size());
-  if (decoder != nullptr) coded = decoder->coded(files);
+  std::vector<std::optional<Photo>> decoded(files.size());
+  if (decoder != nullptr) decoded = decoder->read(files);
   Outcomes outcomes;
   for (size_t i = 0; i < files.size(); ++i) {
-    if (coded[i]) {
-      outcomes.emplace_back(*std::move(coded[i]));
+    if (decoded[i]) {
+      outcomes.emplace_back(*std::move(decoded[i]));
     } else {
       outcomes.push_back(photo_or_error(files[i], reading));
     }
@@ -48,36 +49,17 @@ Outcomes read(Paths files, const Reading& reading, const GpuJpegDecoder* decoder
   return outcomes;
 }
 
-// Decode the files that the readers left to the GPU, and on the CPU those that the GPU refuses.
-void decode_coded(Outcomes& files, const GpuJpegDecoder& decoder, const Reading& reading) {
-  std::vector<CodedPhoto> coded;
-  std::vector<Outcome*> places;
-  for (Outcome& file : files) {
-    if (auto* const photo = std::get_if<CodedPhoto>(&file)) {
-      coded.push_back(std::move(*photo));
-      places.push_back(&file);
-    }
-  }
-  auto decoded = decoder.decode(coded);
-  for (size_t i = 0; i < coded.size(); ++i) {
-    if (decoded[i]) {
-      *places[i] = *std::move(decoded[i]);
-    } else {
-      *places[i] = photo_or_error(coded[i].path, reading);
-    }
-  }
-}
-
 // Reads files in a fixed number of threads, ahead of the thread that takes them, in their order.
 class ReadAhead {
  public:
-  // Threads read a few files at a time, `group`, all of them of one batch. ahead: the number of files that
-  // may be read, or being read, beside those that were taken.
+  // Threads read a few files at a time, `group`, all of them of one batch. ahead: the number of groups, at
+  // least two batches, that may be read, or being read, beside those that were taken.
   ReadAhead(size_t files, size_t batch, size_t group, size_t ahead, size_t threads,
             std::function<Outcomes(size_t first, size_t count)> read)
       : files_(files), batch_(batch), group_(group), ahead_(ahead), read_(std::move(read)) {
+    fill();
     for (size_t i = 0; i < threads; ++i) {
-      threads_.emplace_back([this](std::stop_token stop) { run(stop); });
+      threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
     }
   }
 
@@ -85,150 +67,109 @@ class ReadAhead {
   size_t next() const { return std::min(batch_, files_ - taken_); }
 
   // Whether the next batch can be taken without waiting.
-  bool is_ready() {
-    const std::lock_guard lock(mutex_);
-    return has_read(next());
+  bool is_ready() const {
+    const auto groups = static_cast<int64_t>((next() + group_ - 1) / group_);
+    return std::all_of(reading_.begin(), reading_.begin() + groups, [](const std::future<Outcomes>& group) {
+      return group.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
   }
 
   // Wait for the next batch. Throws what a thread threw that read it.
   Outcomes take() {
-    const size_t count = next();
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return has_read(count); });
     Outcomes batch;
-    std::exception_ptr failure;
-    for (const size_t end = taken_ + count; !read_groups_.empty() && read_groups_.begin()->first < end;) {
-      Group group = std::move(read_groups_.extract(read_groups_.begin()).mapped());
-      if (group.failure && !failure) failure = group.failure;
-      std::ranges::move(group.outcomes, std::back_inserter(batch));
+    for (const size_t end = taken_ + next(); taken_ < end; reading_.pop_front()) {
+      Outcomes group = reading_.front().get();
+      taken_ += group.size();
+      std::ranges::move(group, std::back_inserter(batch));
     }
-    taken_ += count;
-    changed_.notify_all();
-    if (failure) std::rethrow_exception(failure);
+    fill();
     return batch;
   }
 
  private:
-  struct Group {
-    size_t count;
-    Outcomes outcomes;
-    std::exception_ptr failure;
-  };
-
-  // Whether the next `count` files are read.
-  bool has_read(size_t count) const {
-    size_t found = 0;
-    for (auto group = read_groups_.begin(); group != read_groups_.end() && group->first < taken_ + count;
-         ++group) {
-      found += group->second.count;
+  // Queue the groups that may be read.
+  void fill() {
+    const std::lock_guard lock(mutex_);
+    for (size_t count = 0; queued_ < files_ && reading_.size() < ahead_; queued_ += count) {
+      count = std::min({group_, batch_ - queued_ % batch_, files_ - queued_});
+      queue_.emplace_back([this, first = queued_, count] { return read_(first, count); });
+      reading_.push_back(queue_.back().get_future());
     }
-    return found == count;
+    filled_.notify_all();
   }
 
   void run(const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
-    while (changed_.wait(lock, stop, [this] { return begun_ == files_ || begun_ < taken_ + ahead_; }) &&
-           !stop.stop_requested() && begun_ < files_) {
-      const size_t first = begun_;
-      const size_t count = std::min({group_, batch_ - first % batch_, files_ - first});
-      begun_ += count;
+    while (filled_.wait(lock, stop, [this] { return !queue_.empty(); }) && !stop.stop_requested()) {
+      std::packaged_task<Outcomes()> task = std::move(queue_.front());
+      queue_.pop_front();
       lock.unlock();
-      Group group{count, {}, nullptr};
-      try {
-        group.outcomes = read_(first, count);
-      } catch (...) {
-        group.failure = std::current_exception();
-      }
+      task();
       lock.lock();
-      read_groups_.emplace(first, std::move(group));
-      changed_.notify_all();
     }
   }
 
   const size_t files_, batch_, group_, ahead_;
   const std::function<Outcomes(size_t, size_t)> read_;
+  size_t queued_ = 0, taken_ = 0;              // files
+  std::deque<std::future<Outcomes>> reading_;  // the groups behind those that were taken
   std::mutex mutex_;
-  std::condition_variable_any changed_;
-  size_t begun_ = 0;                     // files that a thread has begun to read
-  size_t taken_ = 0;                     // changed by the taking thread alone
-  std::map<size_t, Group> read_groups_;  // by the index of their first file
-  std::vector<std::jthread> threads_;    // last: the destructor stops and joins them first
+  std::condition_variable_any filled_;
+  std::deque<std::packaged_task<Outcomes()>> queue_;  // the groups that no thread has begun to read
+  std::vector<std::jthread> threads_;                 // last: the destructor stops and joins them first
 };
 
-// A batch of files. Exceptions are thrown by finish(), after the batches before it were reported.
-class Batch {
- public:
-  // Wait for the readers.
-  explicit Batch(ReadAhead& readers) {
-    attempt([&] {
-      for (Outcome& file : readers.take()) {
-        add(std::move(file));
-      }
-    });
-  }
+// A batch of files whose detections are being computed.
+struct Batch {
+  std::vector<Photo> photos;  // of the readable files, for tiles
+  std::vector<FileOutcome> outcomes;
+  Found found;
+};
 
-  // Start detecting. A GPU may go on after the return.
-  void start(const Detector& detector, const FilesOptions& options) {
-    if (failure_ || options.tiles || photos_.empty()) return;
-    attempt([&] { found_ = detect_tensors(detector, photos_, options.thresholds); });
-    photos_.clear();
-  }
-
-  // Return the outcomes of all files, in order.
-  std::vector<FileOutcome> finish(const Detector& detector, const FilesOptions& options) {
-    if (failure_) std::rethrow_exception(failure_);
-    if (options.tiles) detect_in_tiles(detector, options);
-    if (found_.boxes.defined()) {
-      auto found = collect(detector, found_);
-      auto next = found.begin();
-      for (FileOutcome& outcome : outcomes_) {
-        auto* const file = std::get_if<FileDetections>(&outcome);
-        if (file != nullptr) file->detections = std::move(*next++);
-      }
-    }
-    return std::move(outcomes_);
-  }
-
- private:
-  template <class Function>
-  void attempt(Function function) {
-    try {
-      function();
-    } catch (...) {
-      failure_ = std::current_exception();
-    }
-  }
-
-  void add(Outcome read) {
-    if (auto* const photo = std::get_if<Photo>(&read)) {
-      outcomes_.emplace_back(FileDetections{photo->width, photo->height, {}});
-      photos_.push_back(std::move(*photo));
+// Wait for the next batch of files, and start detecting. A GPU may go on after the return.
+Batch start(ReadAhead& readers, const Detector& detector, const FilesOptions& options) {
+  Batch batch;
+  for (Outcome& file : readers.take()) {
+    if (auto* const photo = std::get_if<Photo>(&file)) {
+      batch.outcomes.emplace_back(FileDetections{photo->width, photo->height, {}});
+      batch.photos.push_back(std::move(*photo));
     } else {
-      outcomes_.emplace_back(std::get<InputError>(std::move(read)));
+      batch.outcomes.emplace_back(std::get<InputError>(std::move(file)));
     }
   }
+  if (!options.tiles && !batch.photos.empty()) {
+    batch.found = detect_tensors(detector, batch.photos, options.thresholds);
+    batch.photos.clear();
+  }
+  return batch;
+}
 
-  void detect_in_tiles(const Detector& detector, const FilesOptions& options) {
-    auto next = photos_.begin();
-    for (FileOutcome& outcome : outcomes_) {
-      auto* const file = std::get_if<FileDetections>(&outcome);
-      if (file == nullptr) continue;
-      std::vector<Photo> views;
-      try {
-        views = cut_into_tiles(*next++, detector.metadata().reading.canvas, *options.tiles);
-      } catch (const InputError& error) {  // too many tiles
-        outcome = error;
-        continue;
-      }
-      file->detections = detect_views(detector, views, options.thresholds);
+FileOutcome detect_in_tiles(const Detector& detector, const Photo& photo, const FilesOptions& options) {
+  std::vector<Photo> views;
+  try {
+    views = cut_into_tiles(photo, detector.metadata().reading.canvas, *options.tiles);
+  } catch (const InputError& error) {  // too many tiles
+    return error;
+  }
+  return FileDetections{photo.width, photo.height, detect_views(detector, views, options.thresholds)};
+}
+
+// Return the outcomes of all files, in order.
+std::vector<FileOutcome> finish(Batch batch, const Detector& detector, const FilesOptions& options) {
+  std::vector<std::vector<Detection>> found;
+  if (batch.found.boxes.defined()) found = collect(detector, batch.found);
+  size_t next = 0;
+  for (FileOutcome& outcome : batch.outcomes) {
+    auto* const file = std::get_if<FileDetections>(&outcome);
+    if (file == nullptr) continue;
+    if (options.tiles) {
+      outcome = detect_in_tiles(detector, batch.photos[next++], options);
+    } else {
+      file->detections = std::move(found[next++]);
     }
   }
-
-  std::vector<Photo> photos_;  // of the readable files
-  std::vector<FileOutcome> outcomes_;
-  Found found_;
-  std::exception_ptr failure_;
-};
+  return std::move(batch.outcomes);
+}
 
 // Threads take a few files at a time, to save hand-overs; at least two groups for each thread and batch, so
 // that no thread waits long for another.
@@ -249,37 +190,39 @@ void detect_files(const Detector& detector, Paths files, const FilesOptions& opt
   if (files.empty()) return;
   const size_t threads = std::min(options.decode_threads, files.size());
   const size_t batch_size = std::min(options.batch_size, files.size());
-  const auto read_group = [&](size_t first, size_t count) {
-    Outcomes group = read(files.subspan(first, count), reading, decoder);
-    if (decoder != nullptr) decode_coded(group, *decoder, reading);
-    return group;
-  };
   // A GPU decodes whole batches, and checks one batch while it decodes another.
   const size_t group = decoder != nullptr ? batch_size : group_size(batch_size, threads);
-  const size_t ahead = decoder != nullptr ? 4 * batch_size : batch_size + std::max(batch_size, threads);
+  const size_t groups = (batch_size + group - 1) / group;  // of a batch
+  const size_t ahead = decoder != nullptr ? 4 : groups + std::max(groups, threads);
   const auto readers = guarded([&] {
-    return std::make_unique<ReadAhead>(files.size(), batch_size, group, ahead, threads, read_group);
+    return std::make_unique<ReadAhead>(
+        files.size(), batch_size, group, ahead, threads,
+        [&](size_t first, size_t count) { return read(files.subspan(first, count), reading, decoder); });
   });
   size_t reported = 0;
-  const auto report_batch = [&](Batch& batch) {
-    const auto outcomes = guarded([&] { return batch.finish(detector, options); });
+  std::optional<Batch> started;
+  const auto report_started = [&] {
+    if (!started) return;
+    const auto outcomes = guarded([&] { return finish(*std::move(started), detector, options); });
+    started.reset();
     for (const FileOutcome& outcome : outcomes) {
       report(reported++, outcome);
     }
   };
-  std::optional<Batch> started;
-  while (started || readers->next() > 0) {
+  while (readers->next() > 0) {
     // Let the GPU compute the next batch while this one is reported, unless it would wait for the next.
-    if (started && (readers->next() == 0 || !readers->is_ready())) {
-      report_batch(*started);
-      started.reset();
+    if (!readers->is_ready()) report_started();
+    std::optional<Batch> batch;
+    try {
+      batch = guarded([&] { return start(*readers, detector, options); });
+    } catch (const Error&) {
+      report_started();  // the batches before a failure
+      throw;
     }
-    if (readers->next() == 0) continue;
-    Batch batch(*readers);
-    batch.start(detector, options);
-    if (started) report_batch(*started);
+    report_started();
     started = std::move(batch);
   }
+  report_started();
 }
 
 void Detector::detect_files(Paths files, const FilesOptions& options, const FileReport& report) const {

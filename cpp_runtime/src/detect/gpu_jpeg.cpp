@@ -36,7 +36,7 @@ GpuJpegDecoder::GpuJpegDecoder(c10::Device device, const Reading& reading, std::
       reading_(reading),
       ops_(std::move(ops)) {}
 
-std::vector<std::optional<CodedPhoto>> GpuJpegDecoder::coded(std::span<const fs::path> paths) const {
+std::vector<GpuJpegDecoder::Coded> GpuJpegDecoder::coded(std::span<const fs::path> paths) const {
   std::vector<std::string> names;
   for (const fs::path& path : paths) {
     names.push_back(path.string());
@@ -45,7 +45,7 @@ std::vector<std::optional<CodedPhoto>> GpuJpegDecoder::coded(std::span<const fs:
   // int64 [F, 4]: width, height, begin and end of the EXIF data; zeros for a file that the CPU must decode
   const at::Tensor headers = call_op(ops_ + "::headers", files).toTensor();
   const int64_t* header = headers.const_data_ptr<int64_t>();
-  std::vector<std::optional<CodedPhoto>> photos(paths.size());
+  std::vector<Coded> coded;
   for (size_t i = 0; i < paths.size(); ++i, header += 4) {
     const int64_t width = header[0];
     const int64_t height = header[1];
@@ -53,30 +53,30 @@ std::vector<std::optional<CodedPhoto>> GpuJpegDecoder::coded(std::span<const fs:
     const uint8_t* const bytes = files[i].const_data_ptr<uint8_t>();
     const int orientation = exif_orientation({bytes + header[2], bytes + header[3]});
     const bool swap = reading_.orientation == Orientation::kExif && swaps_sides(orientation);
-    if (jpeg_reduction(swap ? height : width, swap ? width : height, reading_) == 1) {
-      photos[i] = CodedPhoto{paths[i], files[i], orientation};
-    }
+    if (jpeg_reduction(swap ? height : width, swap ? width : height, reading_) != 1) continue;
+    coded.push_back({i, files[i], orientation});
   }
-  return photos;
+  return coded;
 }
 
-std::vector<std::optional<Photo>> GpuJpegDecoder::decode(const std::vector<CodedPhoto>& photos) const {
-  std::vector<std::optional<Photo>> decoded(photos.size());
-  if (photos.empty()) return decoded;
+std::vector<std::optional<Photo>> GpuJpegDecoder::read(std::span<const fs::path> paths) const {
+  std::vector<std::optional<Photo>> photos(paths.size());
+  const std::vector<Coded> accepted = coded(paths);
+  if (accepted.empty()) return photos;
   const c10::StreamGuard guard(stream_);
   std::vector<at::Tensor> files;
-  for (const CodedPhoto& photo : photos) {
+  for (const Coded& photo : accepted) {
     files.push_back(photo.file);
   }
   const char* const decode = reading_.canvas.channels == 1 ? "::decode_luma" : "::decode_rgb";
   const auto found = call_op(ops_ + decode, files, device_).toTensorVector();
-  for (size_t i = 0; i < photos.size(); ++i) {
+  for (size_t i = 0; i < accepted.size(); ++i) {
     if (found.at(i).numel() == 0) continue;
     const at::Tensor pixels = found[i].permute({1, 2, 0});
-    decoded[i] = turn_upright({pixels, pixels.size(1), pixels.size(0), 1, photos[i].orientation},
-                              reading_.orientation);
+    photos[accepted[i].position] = turn_upright(
+        {pixels, pixels.size(1), pixels.size(0), 1, accepted[i].orientation}, reading_.orientation);
   }
-  return decoded;
+  return photos;
 }
 
 std::unique_ptr<const GpuJpegDecoder> gpu_jpeg_decoder(c10::Device device, const Reading& reading,

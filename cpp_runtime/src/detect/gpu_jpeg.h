@@ -15,13 +15,6 @@
 
 namespace lensbox {
 
-// A JPEG file that a GPU may decode.
-struct CodedPhoto {
-  std::filesystem::path path;
-  at::Tensor file;  // uint8 [N], on the CPU
-  int orientation;  // EXIF's, 1..8
-};
-
 // Decodes JPEG files on a GPU by the ops of lensbox_jpeg, where the pixels are libjpeg-turbo's to the bit.
 // The rules are those of runtime/images/gpu_jpeg.py.
 class GpuJpegDecoder {
@@ -29,14 +22,19 @@ class GpuJpegDecoder {
   // ops: the namespace of read_files, headers, decode_luma and decode_rgb.
   GpuJpegDecoder(c10::Device device, const Reading& reading, std::string ops = "lensbox_jpeg");
 
-  // Read a few files for decode(); nothing for each file that the CPU must decode, or that cannot be read.
-  std::vector<std::optional<CodedPhoto>> coded(std::span<const std::filesystem::path> paths) const;
-
-  // Decode a batch; nothing for each file that is damaged, or that the GPU refuses. Pixels are ready for the
-  // stream that was current when this object was made.
-  std::vector<std::optional<Photo>> decode(const std::vector<CodedPhoto>& photos) const;
+  // Read a few files, in one batch of the decoder; nothing for each file that the CPU must decode, or that
+  // cannot be read. Pixels are ready for the stream that was current when this object was made.
+  std::vector<std::optional<Photo>> read(std::span<const std::filesystem::path> paths) const;
 
  private:
+  // A file that the GPU may decode.
+  struct Coded {
+    size_t position;  // in the list of paths
+    at::Tensor file;  // uint8 [N], on the CPU
+    int orientation;  // EXIF's, 1..8
+  };
+  std::vector<Coded> coded(std::span<const std::filesystem::path> paths) const;
+
   c10::Device device_;
   c10::Stream stream_;
   Reading reading_;

@@ -3,6 +3,7 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <type_traits>
 
 namespace lensbox {
 namespace {
@@ -15,21 +16,13 @@ std::string excerpt(const Json& value) {
 }
 
 template <class Number>
-std::string between(const char* what, Number least, Number most) {
-  std::ostringstream rule;
-  rule << "must be " << what << " from " << least << " to " << most;
-  return rule.str();
-}
-
-bool is_integer_between(const Json& value, int64_t least, int64_t most) {
-  if (!value.is_number_integer()) return false;
-  // Beyond 2^63 - 1 a JSON integer is unsigned, and get<int64_t> would wrap it.
-  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) return false;
-  return value.get<int64_t>() >= least && value.get<int64_t>() <= most;
-}
-
-bool is_number_between(const Json& value, double least, double most) {
-  return value.is_number() && value.get<double>() >= least && value.get<double>() <= most;
+bool is_between(const Json& value, Number least, Number most) {
+  if constexpr (std::is_integral_v<Number>) {
+    if (!value.is_number_integer()) return false;
+    // Beyond 2^63 - 1 a JSON integer is unsigned, and get<int64_t> would wrap it.
+    if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) return false;
+  }
+  return value.is_number() && value.get<Number>() >= least && value.get<Number>() <= most;
 }
 
 // A look-up in an ordered_json takes time in proportion to its number of keys.
@@ -107,15 +100,29 @@ std::string JsonField::matching(const char* pattern) const {
   return value;
 }
 
-int64_t JsonField::integer(int64_t least, int64_t most) const {
-  if (!is_integer_between(value_, least, most)) fail(between("an integer", least, most));
-  return value_.get<int64_t>();
+template <class Number>
+Number JsonField::between(Number least, Number most) const {
+  if (is_between(value_, least, most)) return value_.get<Number>();
+  std::ostringstream rule;
+  rule << "must be " << (std::is_integral_v<Number> ? "an integer" : "a number") << " from " << least
+       << " to " << most;
+  fail(rule.str());
 }
 
-double JsonField::number(double least, double most) const {
-  if (!is_number_between(value_, least, most)) fail(between("a number", least, most));
-  return value_.get<double>();
+template <class Number>
+std::vector<Number> JsonField::all_between(Number least, Number most) const {
+  std::vector<Number> values;
+  for (const Json& value : array()) {
+    if (!is_between(value, least, most)) element(values.size()).between(least, most);  // throws
+    values.push_back(value.get<Number>());
+  }
+  return values;
 }
+
+template int64_t JsonField::between(int64_t, int64_t) const;
+template double JsonField::between(double, double) const;
+template std::vector<int64_t> JsonField::all_between(int64_t, int64_t) const;
+template std::vector<double> JsonField::all_between(double, double) const;
 
 std::vector<JsonField> JsonField::list(size_t most, const char* what) const {
   if (array().size() > most) fail("must be at most " + std::to_string(most) + " " + what);
@@ -124,25 +131,6 @@ std::vector<JsonField> JsonField::list(size_t most, const char* what) const {
     fields.push_back(element(i));
   }
   return fields;
-}
-
-std::vector<int64_t> JsonField::integers(int64_t least, int64_t most) const {
-  std::vector<int64_t> values;
-  for (const Json& value : array()) {
-    if (!is_integer_between(value, least, most))
-      element(values.size()).fail(between("an integer", least, most));
-    values.push_back(value.get<int64_t>());
-  }
-  return values;
-}
-
-std::vector<double> JsonField::numbers(double least, double most) const {
-  std::vector<double> values;
-  for (const Json& value : array()) {
-    if (!is_number_between(value, least, most)) element(values.size()).fail(between("a number", least, most));
-    values.push_back(value.get<double>());
-  }
-  return values;
 }
 
 void JsonField::fail(const std::string& rule) const {

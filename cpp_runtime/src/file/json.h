@@ -40,17 +40,22 @@ class JsonField {
   std::string text() const;
   // Return a string that a regular expression (ECMAScript's) matches as a whole.
   std::string matching(const char* pattern) const;
-  int64_t integer(int64_t least, int64_t most) const;
-  double number(double least, double most) const;
+  int64_t integer(int64_t least, int64_t most) const { return between(least, most); }
+  double number(double least, double most) const { return between(least, most); }
 
   // Return the items of a list of at most `most` items; `what` names the items in the message.
   std::vector<JsonField> list(size_t most = SIZE_MAX, const char* what = "items") const;
-  std::vector<int64_t> integers(int64_t least, int64_t most) const;
-  std::vector<double> numbers(double least, double most) const;
+  std::vector<int64_t> integers(int64_t least, int64_t most) const { return all_between(least, most); }
+  std::vector<double> numbers(double least, double most) const { return all_between(least, most); }
 
   [[noreturn]] void fail(const std::string& rule) const;
 
  private:
+  template <class Number>
+  Number between(Number least, Number most) const;
+  template <class Number>
+  std::vector<Number> all_between(Number least, Number most) const;
+
   const nlohmann::ordered_json& array() const;
   JsonField element(size_t index) const;
 
