@@ -41,7 +41,6 @@ class ServeProcess:
             start_new_session=True,  # as a terminal's job
         )
         self.lines: list[str] = []
-        self._reading = threading.Lock()
         self.thread = threading.Thread(target=self._read)
         self.thread.start()
 
@@ -50,14 +49,6 @@ class ServeProcess:
         with self.process.stderr as stream:
             for line in stream:
                 self.lines.append(line)
-                with self._reading:
-                    pass
-
-    @contextlib.contextmanager
-    def unread(self) -> Iterator[None]:
-        """Read no log meanwhile."""
-        with self._reading:
-            yield
 
     @property
     def log(self) -> str:
