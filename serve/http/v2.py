@@ -102,19 +102,12 @@ class _Question(Struct):
 _QUESTION = Decoder(_Question)
 
 
-class Wanted(NamedTuple):
-    """A requested output. binary: True to send it as binary."""
-
-    output: TensorSpec
-    binary: bool
-
-
 class InferRequest(NamedTuple):
-    """wanted: outputs, in order. timeout: seconds, or None."""
+    """wanted: whether to send an output as binary, by name, in order. timeout: seconds, or None."""
 
     id: str | None
     job: CanvasJob
-    wanted: tuple[Wanted, ...]
+    wanted: dict[str, bool]
     timeout: float | None = None
 
 
@@ -131,7 +124,7 @@ async def infer(request: Request) -> Any:
         question = await result_for(request, reading, deadline)
     if question.timeout is not None:
         deadline = deadline.or_sooner(question.timeout)
-    check_answer_size(question.job.images, question.wanted)
+    check_answer_size(question.job.images, question.wanted, tensors[1])
     found = await result_for(request, served.engine.submit(question.job, deadline.at), deadline)
     if sum(values.nbytes for values in found.values()) <= _INLINE:
         return infer_answer(question, served, found)
@@ -232,7 +225,7 @@ def _from_json(given: _Input, text: bytes) -> Tensor:
     raise _invalid(f"{name} must be flat, or nested with the shape {shape}, got {got}")
 
 
-def _wanted(outputs: Sequence[_Output], specs: Specs, binary: bool) -> tuple[Wanted, ...]:
+def _wanted(outputs: Sequence[_Output], specs: Specs, binary: bool) -> dict[str, bool]:
     """Return the requested outputs; all outputs if none is named. binary: the default of `binary_data`."""
     asked: dict[str, bool] = {} if outputs else dict.fromkeys(specs, binary)
     for output in outputs:
@@ -240,18 +233,18 @@ def _wanted(outputs: Sequence[_Output], specs: Specs, binary: bool) -> tuple[Wan
         if parameters.classification:
             raise _invalid(f"the output {name!r} cannot be returned as a classification")
         asked[name] = binary if parameters.binary_data is None else parameters.binary_data
-    return tuple(Wanted(spec, asked[name]) for name, spec in specs.items() if name in asked)
+    return {name: asked[name] for name in specs if name in asked}
 
 
 def _invalid(message: str) -> ApiError:
     return ApiError(400, "invalid_inference", message)
 
 
-def check_answer_size(images: int, wanted: Sequence[Wanted]) -> None:
+def check_answer_size(images: int, wanted: dict[str, bool], specs: Specs) -> None:
     """Raise ApiError (413) if the answer would be too large. Ignore dimensions of unknown size."""
     numbers = sum(
-        math.prod(side for side in output.shape if side > 0) * (1 if binary else _JSON_COST)
-        for output, binary in wanted
+        math.prod(side for side in specs[name].shape if side > 0) * (1 if binary else _JSON_COST)
+        for name, binary in wanted.items()
     )
     if images * numbers > _MOST_NUMBERS:
         rule = (
@@ -265,10 +258,10 @@ def infer_answer(request: InferRequest, served: Served, found: Outputs) -> Respo
     """Return the answer to a request: JSON, followed by the binary outputs, if any."""
     outputs: list[InferTensor] = []
     binaries: list[memoryview] = []
-    for output, binary in request.wanted:
-        values = found[output.name].contiguous().numpy()
+    for name, binary in request.wanted.items():
+        values = found[name].contiguous().numpy()
         # Describe the actual tensor; the metadata may give a dimension as -1.
-        described = InferTensor(output.name, _datatype(values.dtype), values.shape)
+        described = InferTensor(name, _datatype(values.dtype), values.shape)
         if binary:
             binaries.append(values.reshape(-1).view(np.uint8).data)
             described.parameters = {"binary_data_size": values.nbytes}

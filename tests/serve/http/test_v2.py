@@ -20,7 +20,7 @@ from lensbox.runtime import Artifact
 from lensbox.serve.engine.jobs import CanvasJob
 from lensbox.serve.errors import ApiError
 from lensbox.serve.http.answers import TensorSpec
-from lensbox.serve.http.v2 import HEADER_LENGTH, InferRequest, Wanted, check_answer_size, infer_answer
+from lensbox.serve.http.v2 import HEADER_LENGTH, InferRequest, check_answer_size, infer_answer
 
 MODEL = "face_detector"
 _CANVAS = (1, 2, 3)
@@ -197,10 +197,7 @@ def test_tritonclients_timeout_is_the_deadline(start: Start, fake: Any) -> None:
 def test_numbers_as_json() -> None:
     scores = torch.tensor([[0.5, math.nan], [math.inf, 1.0]])
     found = {"scores": scores, "counts": torch.tensor([2, 1], dtype=torch.int32)}
-    wanted = (
-        Wanted(TensorSpec("scores", "FP32", (-1, -1)), False),
-        Wanted(TensorSpec("counts", "INT32", (-1,)), False),
-    )
+    wanted = {"scores": False, "counts": False}
     served: Any = SimpleNamespace(name='a "name"', version="7")
     answer = infer_answer(InferRequest(None, CanvasJob(Tensor()), wanted), served, found)
     document = json.loads(bytes(answer.body), parse_constant=lambda name: pytest.fail(name))
@@ -211,12 +208,12 @@ def test_numbers_as_json() -> None:
 
 
 def test_limits_the_size_of_answers() -> None:
-    boxes, counts = TensorSpec("boxes", "FP32", (-1, 5, 4)), TensorSpec("counts", "INT32", (-1,))
-    check_answer_size((1 << 24) // (64 * 20 + 1), [Wanted(boxes, False), Wanted(counts, True)])
-    check_answer_size((1 << 24) // 21, [Wanted(boxes, True), Wanted(counts, True)])
+    specs = {"boxes": TensorSpec("boxes", "FP32", (-1, 5, 4)), "counts": TensorSpec("counts", "INT32", (-1,))}
+    check_answer_size((1 << 24) // (64 * 20 + 1), {"boxes": False, "counts": True}, specs)
+    check_answer_size((1 << 24) // 21, {"boxes": True, "counts": True}, specs)
     for images, binary in (((1 << 18) // 20 + 1, False), ((1 << 24) // 20 + 1, True)):
         with pytest.raises(
             ApiError, match=f"{images - 1} images with these outputs, got {images} images"
         ) as caught:
-            check_answer_size(images, [Wanted(boxes, binary)])
+            check_answer_size(images, {"boxes": binary}, specs)
         assert (caught.value.status, caught.value.code) == (413, "answer_too_large")
