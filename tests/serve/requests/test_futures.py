@@ -1,4 +1,4 @@
-"""Steps of a request in threads: results, errors, deadlines."""
+"""Steps of a request in threads. `test_service.py` has deadlines and hang-ups of clients."""
 
 import asyncio
 from concurrent.futures import Future
@@ -17,36 +17,18 @@ class Silent:
         await asyncio.Event().wait()
 
 
-def _wait(first: "Future[Any]", deadline: Deadline | None = None) -> Any:
+def _wait(first: "Future[Any]") -> Any:
     request: Any = Silent()
-    return asyncio.run(result_for(request, first, deadline or Deadline()))
-
-
-def _done(result: Any) -> "Future[Any]":
-    future: Future[Any] = Future()
-    future.set_result(result)
-    return future
-
-
-def _failed() -> "Future[Any]":
-    future: Future[Any] = Future()
-    future.set_exception(KeyError("full"))
-    return future
-
-
-def test_follows_steps_to_the_last() -> None:
-    assert _wait(_done("found")) == "found"
-    assert _wait(_done(_done("found"))) == "found"
-    for steps in (_failed(), _done(_failed())):
-        with pytest.raises(KeyError, match="full"):
-            _wait(steps)
+    return asyncio.run(result_for(request, first, Deadline().or_sooner(0.01)))
 
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_cancels_the_current_step_at_the_deadline(is_first: bool) -> None:
+    first: Future[Any] = Future()
     step: Future[Any] = Future()
+    first.set_result(step)
     with pytest.raises(DeadlineError, match=r"within 0\.01 seconds"):
-        _wait(step if is_first else _done(step), Deadline().or_sooner(0.01))
+        _wait(step if is_first else first)
     assert step.cancelled()
 
 
@@ -55,6 +37,6 @@ def test_cancels_a_step_that_begins_after_the_deadline() -> None:
     second: Future[Any] = Future()
     first.set_running_or_notify_cancel()
     with pytest.raises(DeadlineError):
-        _wait(first, Deadline().or_sooner(0.01))
+        _wait(first)
     first.set_result(second)
     assert second.cancelled()
