@@ -8,8 +8,7 @@ import click
 
 from lensbox.bench import OPS_GROUPS, article_module
 from lensbox.cli.bench import bench as bench_file
-from lensbox.cli.command import FILE, Command
-from lensbox.cli.reporting import start_reporting
+from lensbox.cli.command import FILE, Command, start_reporting
 from lensbox.common.errors import ExitCode
 from lensbox.common.files import require_writable_file, require_writable_folder
 

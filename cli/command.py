@@ -1,6 +1,9 @@
-"""The base of all commands and their options."""
+"""The base of all commands: their options, and their reports to stderr; results go to stdout."""
 
-from collections.abc import Mapping
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +79,41 @@ def fraction(text: str) -> float:
     if not 0 <= value <= 1:
         raise click.BadParameter(f"must be between 0 and 1, got {text}")
     return value
+
+
+LOG_FORMAT = "%(asctime)s %(levelname)s: %(message)s"
+
+
+class _ProgressFormatter(logging.Formatter):
+    """Prefix warnings and errors with their level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.levelno < logging.WARNING else f"{record.levelname.lower()}: {text}"
+
+
+@contextlib.contextmanager
+def reporting() -> Iterator[None]:
+    """Configure logging for a command within the context, then restore it for callers from Python."""
+    root, package = logging.getLogger(), logging.getLogger("lensbox")
+    handlers, root_level, package_level = root.handlers[:], root.level, package.level
+    start_reporting()
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(root_level)
+        package.setLevel(package_level)
+
+
+def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> None:
+    """Log to stderr: Lensbox's records from `level` on, warnings and errors of other libraries.
+
+    as_log: start each line with time and level, for commands that run for long.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(LOG_FORMAT) if as_log else _ProgressFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("lensbox").setLevel(level)

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from lensbox.cli.reporting import reporting
+from lensbox.cli.command import reporting
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.machine import package_version
 

@@ -103,15 +103,22 @@ class ExportPlan:
         return next(iter(self.options.batches), None)
 
     def in_precision(self, make_run: Callable[[], Run]) -> dict[str, Any]:
-        """Return `detect` and `converted` of `Built`.
+        """Return `detect` and `converted` of `Built` for a file of one graph. make_run: as for `measured`."""
+        detect = self.measured(lambda: in_batches(make_run(), self.batch))
+        if detect is None or self.options.dtype not in REDUCED:
+            return {"detect": detect}
+        canvas = Canvas.of(self.detector.specification)
+        return {"detect": detect, "converted": DetectOnlyMethods(detect, canvas, torch.device("cpu"))}
+
+    def measured(self, make_run: Callable[[], Run]) -> Run | None:
+        """Return `detect` of `Built`: the code of a file, with TF32 imitated on the CPU; None for float32.
 
         make_run: returns the code of the file on the plan's device; called unless the precision is float32.
         """
         options, device = self.options, self.device
         if options.dtype == "float32":
-            return {}
-        run = in_batches(make_run(), self.batch)
-        is_imitated = options.dtype == "tf32" and device.type == "cpu"
+            return None
+        run, is_imitated = make_run(), options.dtype == "tf32" and device.type == "cpu"
 
         def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
             imitation = OperandRounding() if is_imitated else contextlib.nullcontext()
@@ -119,9 +126,7 @@ class ExportPlan:
                 found = run(canvases.to(device), score_threshold, iou_threshold)
                 return {name: value.cpu() for name, value in found.items()}
 
-        canvas = Canvas.of(self.detector.specification)
-        methods = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
-        return {"detect": detect, "converted": methods if options.dtype in REDUCED else None}
+        return detect
 
     @cached_property
     def reference(self) -> Reference:

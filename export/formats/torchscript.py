@@ -1,13 +1,12 @@
 """TorchScript files: all methods of a detector, for every runtime of Lensbox."""
 
-import contextlib
 import copy
 import io
 import linecache
 import logging
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,11 +19,11 @@ from lensbox.export.detector.reduced import REDUCED, in_precision
 from lensbox.export.detector.wrapper import DetectorWrapper, methods_of
 from lensbox.export.formats.traced import TracedDetector, mend_trace
 from lensbox.export.plan import Built, ExportPlan
-from lensbox.export.verify.precision import OperandRounding
 from lensbox.model import Detector
 from lensbox.model.protocol_check import Answer, is_users, named
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
+from lensbox.runtime.formats.detect_only import Run
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 _logger = logging.getLogger(__name__)
@@ -56,7 +55,7 @@ def build(plan: ExportPlan) -> Built:
     return Built(
         pack=partial(_pack, module),
         methods=kept,
-        detect=_detect_of(plan, module) if dtype != "float32" else None,
+        detect=plan.measured(lambda: _run_of(module, plan.device)),
         ops=tuple(custom_op_schemas(module, kept)),
         devices=("cpu", "cuda"),
         converted=module if is_reduced else None,
@@ -70,17 +69,15 @@ def _pack(module: torch.jit.ScriptModule, metadata: ArtifactMetadata) -> bytes:
     return sealed_zip(content.getvalue())
 
 
-def _detect_of(plan: ExportPlan, module: torch.jit.ScriptModule) -> Callable[[Tensor, float, float], Answer]:
-    """Return `detect` in the plan's precision on its device. On the CPU, TF32 is imitated."""
-    device, is_tf32 = plan.device, plan.options.dtype == "tf32"
-    there = _on(module, device)
+def _run_of(module: torch.jit.ScriptModule, device: torch.device) -> Run:
+    there: Any = _on(module, device)
 
-    def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-        imitation = OperandRounding() if is_tf32 and device.type == "cpu" else contextlib.nullcontext()
-        with torchscript_call(), imitation:
-            return _answer(there, canvases.to(device), score_threshold, iou_threshold)
+    def run(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+        method = there.detect_named if hasattr(there, "detect_named") else there.detect
+        with torchscript_call():
+            return named(method(canvases, score_threshold, iou_threshold))
 
-    return detect
+    return run
 
 
 def _compile(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
@@ -131,11 +128,6 @@ def _traced(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
     module = script_and_freeze(DetectorWrapper(traced), methods)
     mend_trace(module, [name for name in methods if name.startswith("detect")])
     return module
-
-
-def _answer(module: Any, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-    method = module.detect_named if hasattr(module, "detect_named") else module.detect
-    return named(method(canvases, score_threshold, iou_threshold))
 
 
 def _on(module: torch.jit.ScriptModule, device: torch.device) -> torch.jit.ScriptModule:

@@ -3,6 +3,7 @@
 import re
 import struct
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -135,7 +136,7 @@ class _Segment(NamedTuple):
     end: int
 
 
-def _segments(file: bytes, max_segments: int | None) -> Iterator[_Segment]:
+def _segments(file: bytes | bytearray, max_segments: int | None) -> Iterator[_Segment]:
     """Yield the marker segments up to the end of the image, found as libjpeg finds them."""
     at = count = 0
     while found := _MARKER.search(file, at):
@@ -152,8 +153,6 @@ def _segments(file: bytes, max_segments: int | None) -> Iterator[_Segment]:
         yield _Segment(marker, begin, at)
 
 
-# Markers of ITU-T T.81, table B.1.
-_SEQUENTIAL_FRAMES = (0xC0, 0xC1)
 _TABLES = {0xC4, 0xDB, 0xDD}  # Huffman and quantization tables, restart interval
 
 # The shortest JFIF and Adobe segments, which define the colors, about which all decoders agree.
@@ -162,7 +161,6 @@ _SHORTEST = {0xE0: 16, 0xEE: 14}
 # Usual files have fewer, and this must stay fast.
 _MAX_SEGMENTS = 200
 
-_SEGMENT = struct.Struct(">BBH")
 _FRAME = struct.Struct(">BHHB")
 
 
@@ -188,31 +186,29 @@ def usual_header(file: bytes | bytearray) -> JpegHeader | None:
     """
     if not has_signature(file):
         return None
-    at, end, frame, exif = 2, len(file) - _SEGMENT.size, None, None
-    for _ in range(_MAX_SEGMENTS):
-        if at > end:
+    at, frame, exif = 2, None, None
+    for marker, begin, end in islice(_segments(file, None), _MAX_SEGMENTS):
+        length = int.from_bytes(file[begin + 2 : begin + 4], "big")
+        if begin != at or length < _SHORTEST.get(marker, 2):
             return None
-        mark, marker, length = _SEGMENT.unpack_from(file, at)
-        if mark != 0xFF or length < _SHORTEST.get(marker, 2):
-            return None
-        if marker in _SEQUENTIAL_FRAMES or marker == _PROGRESSIVE_FRAME:
-            if frame is not None or length < 8 or at + 2 + length > len(file):
+        if marker in _HUFFMAN_FRAMES:
+            if frame is not None or length < 8 or end > len(file):
                 return None
-            bits, height, width, components = _FRAME.unpack_from(file, at + 4)
+            bits, height, width, components = _FRAME.unpack_from(file, begin + 4)
             if bits != 8 or components not in (1, 3) or length != 8 + 3 * components or 0 in (height, width):
                 return None
             frame = width, height, components, marker == _PROGRESSIVE_FRAME
         elif marker == START_OF_SCAN:
-            if frame is None or at + 4 >= len(file):
+            if frame is None or begin + 4 >= len(file):
                 return None
             width, height, components, is_progressive = frame
-            has_more_scans = is_progressive or file[at + 4] < components
+            has_more_scans = is_progressive or file[begin + 4] < components
             return JpegHeader(width, height, components, has_more_scans, exif or b"")
-        elif marker == APP1 and exif is None and file.startswith(EXIF_HEADER, at + 4):
-            exif = bytes(file[at + 4 + len(EXIF_HEADER) : at + 2 + length])
+        elif marker == APP1 and exif is None and file.startswith(EXIF_HEADER, begin + 4):
+            exif = bytes(file[begin + 4 + len(EXIF_HEADER) : end])
         elif marker not in _TABLES and marker not in METADATA and marker not in _SHORTEST:
             return None
-        at += 2 + length
+        at = end
     return None
 
 

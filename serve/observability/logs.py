@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from lensbox.cli.reporting import start_reporting
+from lensbox.cli.command import start_reporting
 
 _log = logging.getLogger(__name__)
 

@@ -14,12 +14,10 @@ import torch
 from built_runner import built_runner, path_with_build_tools
 from serve_process import ServeProcess
 
-import lensbox.export.cli
 from lensbox.common.errors import ExitCode
 from lensbox.ops import library_path
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_op"
-SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
 LIBRARY = "build/libexample_ops.so"
 MISSING = "example::peaks(Tensor heat) -> Tensor, which is not registered: load its library with --ops FILE"
 
@@ -41,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for command in (
         ("cmake", "-S", ".", "-B", "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", prefix),
         ("cmake", "--build", "build"),
-        (sys.executable, SCRIPT, "--model", "blobs:Blobs", *options),
+        (sys.executable, "-m", "lensbox.cli", "export", "--model", "blobs:Blobs", *options),
     ):
         result = run(*command, cwd=folder)
         assert result.returncode == 0, result.stdout + result.stderr

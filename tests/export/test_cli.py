@@ -8,17 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from programs import run_python
+from programs import run_lensbox
 from small_detectors import TINY, varied_detector
 from waiting import PATIENCE
 
-import lensbox.export.cli
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
 from lensbox.runtime.loading import load_artifact
-
-SCRIPT = Path(lensbox.export.cli.__file__).with_name("script_model.py")
 
 
 @pytest.fixture
@@ -30,7 +27,7 @@ def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
     detector = varied_detector(0.4, TINY)
     save_detector(detector, weights)
     arguments = ["--weights", str(weights), "--score-threshold", "0.3"]
-    result = run_python(SCRIPT, *arguments, cwd=tmp_path)
+    result = run_lensbox("export", *arguments, cwd=tmp_path)
     assert result.stdout == f"{Path('artifacts', 'detector.pt')}\n"
     assert "Warning" not in result.stderr
     artifact = load_artifact(tmp_path / "artifacts" / "detector.pt")
@@ -74,7 +71,7 @@ def test_full_disk_leaves_the_old_artifact(tmp_path: Path, capfd: pytest.Capture
 def test_sigterm_leaves_no_file(line: str, weights: Path) -> None:
     save_detector(varied_detector(0.4, TINY), weights)
     options = ["--weights", str(weights), "--output", str(weights.with_name("a.pt"))]
-    command = [sys.executable, str(SCRIPT), *options]
+    command = [sys.executable, "-m", "lensbox.cli", "export", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for text in process.stderr:
