@@ -1,10 +1,8 @@
 """Ways are checked, timed in turns and shown as a table; the description of the machine."""
 
-import platform
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,7 +12,6 @@ from lensbox.bench.measure import (
     UnavailableError,
     Way,
     WrongAnswerError,
-    describe_machine,
     run_case,
 )
 from lensbox.cli import timing
@@ -81,12 +78,3 @@ def test_a_gpu_is_timed_in_graphs_too() -> None:
     assert set(result.times["graph"]) == {"in a graph"}
     assert 0 < result.times["graph"]["in a graph"].median < 1e-3
     assert result.notes["fails in a graph"].startswith("no CUDA graph: ")
-
-
-def test_the_description_names_versions() -> None:
-    text = describe_machine("cpu", ("numpy", "no-such-package"))
-    lines = {name: value.strip() for name, value in (line.split(":", 1) for line in text.splitlines())}
-    assert lines["torch"] == torch.__version__
-    assert platform.python_version() in lines["system"]
-    assert (lines["numpy"], lines["no-such-package"]) == (np.__version__, "not installed")
-    assert "GPU" not in lines

@@ -40,14 +40,3 @@ def test_both_files_find_the_same(
     first, second = capsys.readouterr().out.split("detector.onnx, face_detector:\n")
     assert first == f"detector.pt, face_detector:\n{second}"
     assert second.count("score 0.") > 0
-
-
-def test_names_a_missing_file_before_the_export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert load_example("export.py", monkeypatch, "none")["main"]() == 4
-    error = capsys.readouterr().err
-    assert error.startswith("export.py: ")
-    assert "none" in error
-    assert list(tmp_path.iterdir()) == []

@@ -63,16 +63,3 @@ def test_names_a_bad_row_with_its_line(
     printed = capsys.readouterr()
     assert (printed.out, f"{table}{message}" in printed.err or message in printed.err) == ("", True)
     assert not output.exists()
-
-
-def test_a_command_that_fails_ends_the_program(
-    photographs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = photographs / "boxes.csv"
-    table.write_text(HEADER + "street.png,1,2,3,4\n")
-    options = ["--output", str(photographs / "runs"), "--device", "tpu"]
-    program = load_example("train.py", monkeypatch, table, "--val", table, *options)
-    assert program["main"]() == 2
-    printed = capsys.readouterr()
-    assert printed.out.count("+ lensbox evaluate --data") == 1
-    assert "device must be" in printed.err

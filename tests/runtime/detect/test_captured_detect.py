@@ -38,13 +38,6 @@ def assert_same(found: Outputs, expected: Outputs) -> None:
     torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-2)
 
 
-def test_capture_does_nothing_on_a_cpu(artifact: Artifact) -> None:
-    canvases = torch.zeros(3, 1, 256, 256, dtype=torch.uint8)
-    before = artifact.detect(canvases, LOW)
-    artifact.capture([1, 4], LOW)
-    assert all(map(torch.equal, artifact.detect(canvases, LOW), before))
-
-
 @pytest.mark.parametrize("sizes", [[0], [-1], [4, 0], [2.0], [True], ["2"]])
 def test_rejects_bad_arguments(artifact: Artifact, sizes: list[Any]) -> None:
     with pytest.raises(ValueError, match=r"batch_sizes must be whole numbers from 1, got "):
