@@ -62,11 +62,11 @@ class Load:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A running peer: its port, and the session of its processes."""
+    """A running peer: its port, and its process, the ancestor of its others."""
 
     peer: ServerProgram
     port: int
-    session: int
+    process: int
 
     @property
     def _url(self) -> str:
@@ -87,25 +87,28 @@ class RunningServer:
         threads = min(connections, _SENDER_THREADS, os.cpu_count() or 1)
         command = [program, f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s"]
         command += ["-s", str(_SCRIPT), self._url, "--", str(self.peer.body), self.peer.content_type]
-        before = cpu_seconds(self.session)
+        before = cpu_seconds(self.process)
         run = subprocess.run(command, capture_output=True, text=True)
         if run.returncode != 0:
             raise PeerError(f"wrk failed: {run.stderr.strip() or run.stdout.strip()}")
         found = json.loads(run.stdout.splitlines()[-1])
-        cpu = (cpu_seconds(self.session) - before) / max(found["answers"], 1)
+        cpu = (cpu_seconds(self.process) - before) / max(found["answers"], 1)
         rate = (found["answers"] - found["rejected"]) / found["seconds"]
         return Load(rate, found["p50"], found["p99"], cpu, found["rejected"] + found["broken"])
 
 
-def cpu_seconds(session: int) -> float:
-    """Return the CPU time of the living processes of a session."""
-    ticks = 0
+def cpu_seconds(ancestor: int) -> float:
+    """Return the CPU time of a living process and of its descendants."""
+    parents, ticks = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # the process has ended
             fields = stat.read_text().rpartition(")")[2].split()  # the name before them may have spaces
-            if int(fields[3]) == session:
-                ticks += int(fields[11]) + int(fields[12])  # user and system
-    return ticks / os.sysconf("SC_CLK_TCK")
+            process = int(stat.parent.name)
+            parents[process], ticks[process] = int(fields[1]), int(fields[11]) + int(fields[12])
+    family = {ancestor}
+    while grown := {child for child, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return sum(ticks.get(process, 0) for process in family) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
