@@ -97,8 +97,15 @@ __device__ __forceinline__ void take_nearest(const ImageTask& task, const Canvas
   }
 }
 
-// What a kernel is compiled for: constants make the weights of the usual filter cheap.
-enum class Kind { kNearest, kBilinear, kAnyFilter };
+// What a kernel is compiled for. kUsual is bilinear, shows images whole, and writes red first: as constants,
+// these leave more registers to the loops over pixels.
+enum class Kind { kNearest, kUsual, kAny };
+
+Kind kind_of(const Canvases& out) {
+  if (out.filter == Filter::kNearest) return Kind::kNearest;
+  const bool is_usual = out.filter == Filter::kBilinear && out.mode != FitMode::kCrop && !out.is_bgr;
+  return is_usual ? Kind::kUsual : Kind::kAny;
+}
 
 // The blocks of an image, from first_block on, compute one tile each; the first block also writes the
 // geometry.
@@ -112,13 +119,17 @@ __global__ void __launch_bounds__(kFitThreads, kFitBlocksPerSm)
     const int32_t middle = (image + beyond) / 2;
     (batch.tasks[middle].first_block <= at ? image : beyond) = middle;
   }
-  const ImageTask task = unpacked(batch.tasks[image], batch.out,
-                                  kKind == Kind::kBilinear ? Filter::kBilinear : batch.out.filter);
+  Canvases out = batch.out;
+  if constexpr (kKind == Kind::kUsual) {
+    out.filter = Filter::kBilinear;
+    out.mode = FitMode::kLetterbox;
+    out.is_bgr = false;
+  }
+  const ImageTask task = unpacked(batch.tasks[image], out);
   const int32_t blocks =
       (image + 1 < batch.images ? batch.tasks[image + 1].first_block : static_cast<int32_t>(gridDim.x)) -
       task.first_block;
   const int32_t block = at - task.first_block;
-  const Canvases out = batch.out;
   const int64_t index = batch.first_image + image;
   uint8_t* const canvas = out.pixels + index * out.channels * out.height * out.width;
   if (block == 0 && threadIdx.x == 0) write_geometry_of(task, out.geometry + 6 * index);
@@ -144,10 +155,11 @@ cudaError_t launch(const ImageView* images, int32_t first, int32_t count, const 
   ImageTask tasks[kCapacity];
   const int32_t blocks = plan_fit(images + first, count, out, at_once, tasks, &shared_bytes);
   for (int32_t i = 0; i < count; ++i)
-    batch.tasks[i] = packed(tasks[i]);
-  auto* const kernel = out.filter == Filter::kNearest    ? fit_kernel<kCapacity, Kind::kNearest>
-                       : out.filter == Filter::kBilinear ? fit_kernel<kCapacity, Kind::kBilinear>
-                                                         : fit_kernel<kCapacity, Kind::kAnyFilter>;
+    batch.tasks[i] = packed(tasks[i], out);
+  const Kind kind = kind_of(out);
+  auto* const kernel = kind == Kind::kNearest ? fit_kernel<kCapacity, Kind::kNearest>
+                       : kind == Kind::kUsual ? fit_kernel<kCapacity, Kind::kUsual>
+                                              : fit_kernel<kCapacity, Kind::kAny>;
   kernel<<<blocks, kFitThreads, shared_bytes, stream>>>(batch);
   return cudaGetLastError();
 }

@@ -50,11 +50,21 @@ struct ImageTask {
   bool first_is_columns;  // else the second axis is
 };
 
+// The part of a scaled axis that a canvas shows. Of a crop it is computed from `whole`; else `output` is all
+// of it. (Loaded numbers take fewer registers than computed ones: they can be loaded again.)
+union ShownAxis {
+  int32_t whole;
+  struct {
+    int16_t output, offset;
+  } all;
+};
+
 // A task without what its canvas tells too.
 struct PackedTask {
   const uint8_t* data;
   int64_t channel_stride, first_stride, second_stride;
-  int32_t first_input, second_input, first_whole, second_whole;
+  int32_t first_input, second_input;
+  ShownAxis first_shown, second_shown;
   int32_t first_block;
   int16_t tile, band, chunk;
   PixelLayout layout;
@@ -73,21 +83,50 @@ LENSBOX_HOST_DEVICE PassAxis pass_axis(int64_t stride, int32_t input, int64_t wh
           static_cast<int16_t>(shown.offset)};
 }
 
-LENSBOX_HOST_DEVICE PackedTask packed(const ImageTask& task) {
-  return {task.data,          task.channel_stride,  task.first.stride, task.second.stride, task.first.input,
-          task.second.input,  task.first.whole,     task.second.whole, task.first_block,   task.tile,
-          task.band,          task.chunk,           task.layout,       task.channels,      task.planes,
-          task.first_is_fast, task.first_is_columns};
+LENSBOX_HOST_DEVICE PassAxis unpacked_axis(int64_t stride, int32_t input, const ShownAxis& shown,
+                                           int32_t side, FitMode mode) {
+  if (mode == FitMode::kCrop) return pass_axis(stride, input, int64_t{shown.whole}, side);
+  return {stride, input, shown.all.output, 0, shown.all.output, shown.all.offset};
 }
 
-LENSBOX_HOST_DEVICE ImageTask unpacked(const PackedTask& task, const Canvases& out, Filter filter) {
+LENSBOX_HOST_DEVICE ShownAxis packed_axis(const PassAxis& axis, FitMode mode) {
+  ShownAxis shown = {};
+  if (mode == FitMode::kCrop) {
+    shown.whole = axis.whole;
+  } else {
+    shown.all = {axis.output, axis.offset};
+  }
+  return shown;
+}
+
+LENSBOX_HOST_DEVICE PackedTask packed(const ImageTask& task, const Canvases& out) {
+  return {task.data,
+          task.channel_stride,
+          task.first.stride,
+          task.second.stride,
+          task.first.input,
+          task.second.input,
+          packed_axis(task.first, out.mode),
+          packed_axis(task.second, out.mode),
+          task.first_block,
+          task.tile,
+          task.band,
+          task.chunk,
+          task.layout,
+          task.channels,
+          task.planes,
+          task.first_is_fast,
+          task.first_is_columns};
+}
+
+LENSBOX_HOST_DEVICE ImageTask unpacked(const PackedTask& task, const Canvases& out) {
   const int32_t first_side = task.first_is_columns ? out.width : out.height;
   const int32_t second_side = task.first_is_columns ? out.height : out.width;
   return {task.data,
           task.channel_stride,
-          pass_axis(task.first_stride, task.first_input, task.first_whole, first_side),
-          pass_axis(task.second_stride, task.second_input, task.second_whole, second_side),
-          filter,
+          unpacked_axis(task.first_stride, task.first_input, task.first_shown, first_side, out.mode),
+          unpacked_axis(task.second_stride, task.second_input, task.second_shown, second_side, out.mode),
+          out.filter,
           task.first_block,
           task.tile,
           task.band,
