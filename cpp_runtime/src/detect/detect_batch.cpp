@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 #include <lensbox/error.h>
 
 #include <algorithm>
@@ -9,31 +10,28 @@
 #include <utility>
 
 #include "detect/steps.h"
-#include "file/metadata.h"
+#include "file/errors.h"
 #include "model/copy_to.h"
 
 namespace lensbox {
 namespace {
 
-// uint8, [C, H, W]
-void check_pixels(const at::Tensor& pixels, const std::string& name) {
+void check_photo(const Photo& photo) {
+  const at::Tensor& pixels = photo.pixels;
   const int64_t channels = pixels.dim() == 3 ? pixels.size(0) : 0;
   const bool is_image = channels == 1 || channels == 3 || channels == 4;
-  if (pixels.scalar_type() == at::kByte && is_image && pixels.numel() > 0) return;
-  throw InputError(name + ": pixels must be uint8 [C, H, W] with C = 1, 3 or 4, got " +
-                   c10::toString(pixels.scalar_type()) + " " + c10::str(pixels.sizes()));
-}
-
-void check_window(const Photo& photo, const std::string& name) {
+  if (pixels.scalar_type() != at::kByte || !is_image || pixels.numel() == 0) {
+    throw InputError(c10::str("pixels must be uint8 [C, H, W] with C = 1, 3 or 4, got ",
+                              c10::toString(pixels.scalar_type()), " ", pixels.sizes()));
+  }
   if (photo.width < 1 || photo.height < 1) {
-    throw InputError(name + ": width and height must be at least 1, got " + std::to_string(photo.width) +
-                     " x " + std::to_string(photo.height));
+    throw InputError(c10::str("width and height must be at least 1, got ", photo.width, " x ", photo.height));
   }
   const auto [x1, y1, x2, y2] = photo.window;
   const bool is_finite = std::ranges::all_of(photo.window, [](float edge) { return std::isfinite(edge); });
   if (is_finite && x1 < x2 && y1 < y2) return;
-  throw InputError(name + ": window must be finite numbers x1 < x2 and y1 < y2, got " +
-                   c10::str(x1, ", ", y1, ", ", x2, ", ", y2));
+  throw InputError(
+      c10::str("window must be finite numbers x1 < x2 and y1 < y2, got ", x1, ", ", y1, ", ", x2, ", ", y2));
 }
 
 // float32 [B, 6]
@@ -92,9 +90,7 @@ std::vector<at::Tensor> extras_on_cpu(const Found& found, int64_t slots) {
 Prepared prepare(const DetectorModule& module, c10::Device device, const std::vector<Photo>& photos) {
   std::vector<at::Tensor> images;
   for (const Photo& photo : photos) {
-    const std::string name = "photo " + std::to_string(images.size());
-    check_pixels(photo.pixels, name);
-    check_window(photo, name);
+    named("photo " + std::to_string(images.size()), [&] { check_photo(photo); });
     images.push_back(photo.pixels);
   }
   images.push_back(windows_of(photos));  // with the images, in one copy
@@ -140,25 +136,12 @@ std::vector<std::vector<Detection>> collect(const DetectorModule& module, const 
           detections[b].emplace_back(Detection{{box[0], box[1], box[2], box[3]}, scores[slot]});
       if (labels != nullptr) detection.label = checked_label(module, labels[slot]);
       for (size_t e = 0; e < extras.size(); ++e) {
-        const int64_t size = size_of(module.outputs().extras[e]);
+        const int64_t size = c10::multiply_integers(module.outputs().extras[e].shape);
         detection.extras.push_back(extra_of(extras[e], b * most + i, size));
       }
     }
   }
   return detections;
-}
-
-DetectionTensors tensors_of(const std::vector<Detection>& detections) {
-  const auto count = static_cast<int64_t>(detections.size());
-  DetectionTensors tensors{at::empty({count, 4}, at::kFloat), at::empty({count}, at::kFloat),
-                           at::empty({count}, at::kLong)};
-  float* box = tensors.boxes.mutable_data_ptr<float>();
-  for (int64_t i = 0; i < count; ++i) {
-    box = std::ranges::copy(detections[i].box, box).out;
-    tensors.scores.mutable_data_ptr<float>()[i] = detections[i].score;
-    tensors.labels.mutable_data_ptr<int64_t>()[i] = detections[i].label;
-  }
-  return tensors;
 }
 
 }  // namespace lensbox

@@ -38,14 +38,6 @@ Found restore(const DetectorModule& module, const Found& found, const at::Tensor
 // ArtifactError for counts outside of the slots and for labels without a class.
 std::vector<std::vector<Detection>> collect(const DetectorModule& module, const Found& found);
 
-// Detections as tensors on the CPU.
-struct DetectionTensors {
-  at::Tensor boxes;   // float32 [n, 4]
-  at::Tensor scores;  // float32 [n]
-  at::Tensor labels;  // int64 [n]
-};
-DetectionTensors tensors_of(const std::vector<Detection>& detections);
-
 // --- detector.cpp ---
 
 // Wait for the detections of detect_tensors, and return those of each photograph. Throws as the function

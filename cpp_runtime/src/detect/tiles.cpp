@@ -58,17 +58,24 @@ std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, cons
 std::vector<Detection> merge_tiles(std::vector<std::vector<Detection>> found, const std::vector<Photo>& views,
                                    double iou_threshold) {
   std::vector<Detection> all;
-  std::vector<int64_t> counts, edges;
+  std::vector<int64_t> counts, edges, labels;
+  std::vector<float> boxes, scores;
   for (size_t i = 0; i < found.size(); ++i) {
     counts.push_back(static_cast<int64_t>(found[i].size()));
     std::ranges::transform(views[i].window, std::back_inserter(edges),
                            [](float edge) { return static_cast<int64_t>(edge); });
     std::ranges::move(found[i], std::back_inserter(all));
   }
-  const auto [boxes, scores, labels] = tensors_of(all);
-  const at::Tensor kept = call_op("lensbox_runtime::merge_tiles", boxes, scores, std::optional(labels),
-                                  counts, edges, views.front().width, views.front().height, iou_threshold)
-                              .toTensor();
+  for (const Detection& detection : all) {
+    boxes.insert(boxes.end(), detection.box.begin(), detection.box.end());
+    scores.push_back(detection.score);
+    labels.push_back(detection.label);
+  }
+  const at::Tensor kept =
+      call_op("lensbox_runtime::merge_tiles", at::tensor(boxes).view({std::ssize(all), 4}),
+              at::tensor(scores), std::optional(at::tensor(labels)), counts, edges, views.front().width,
+              views.front().height, iou_threshold)
+          .toTensor();
   std::vector<Detection> merged;
   for (int64_t i = 0; i < kept.size(0); ++i) {
     merged.push_back(std::move(all[kept.const_data_ptr<int64_t>()[i]]));

@@ -26,6 +26,16 @@ std::string joined(const std::vector<std::string>& names);
 // spaces.
 std::string torch_message(const std::exception& error);
 
+// Call `function`, and put the name of its input before the message of an InputError.
+template <class Function>
+auto named(const std::string& name, Function function) {
+  try {
+    return function();
+  } catch (const InputError& error) {
+    throw InputError(name + ": " + error.what());
+  }
+}
+
 // Call `function`, and turn any exception but Error into an Error with kInternal.
 template <class Function>
 auto guarded(Function function) {

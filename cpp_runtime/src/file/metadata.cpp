@@ -228,12 +228,4 @@ Metadata parse_metadata(std::string_view text, const fs::path& artifact) {
   }
 }
 
-int64_t size_of(const Extra& extra) {
-  int64_t product = 1;
-  for (const int64_t size : extra.shape) {
-    product *= size;
-  }
-  return product;
-}
-
 }  // namespace lensbox

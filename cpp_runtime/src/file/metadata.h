@@ -19,7 +19,4 @@ Metadata parse_metadata(std::string_view text, const std::filesystem::path& arti
 // Read the self_test of lensbox.json for a detector with so many classes and these extras. Throws JsonError.
 SelfTest read_self_test(const JsonField& field, size_t classes, const std::vector<Extra>& extras);
 
-// Return how many numbers an extra has for each detection.
-int64_t size_of(const Extra& extra);
-
 }  // namespace lensbox

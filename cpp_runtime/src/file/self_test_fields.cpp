@@ -1,3 +1,5 @@
+#include <c10/util/accumulate.h>
+
 #include "file/metadata.h"
 #include "file/metadata_limits.h"
 
@@ -65,7 +67,7 @@ std::vector<Detection> read_detections(const JsonField& field, size_t classes) {
 std::vector<double> read_extra(const JsonField& field, const Extra& extra, size_t count) {
   const std::vector<JsonField> rows = field.list();
   expect_count(field, rows.size(), count);
-  const auto size = static_cast<size_t>(size_of(extra));
+  const auto size = static_cast<size_t>(c10::multiply_integers(extra.shape));
   std::vector<double> values;
   for (const JsonField& row : rows) {
     const std::vector<double> numbers = row.numbers(-kMaxFloat32, kMaxFloat32);

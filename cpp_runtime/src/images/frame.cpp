@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "file/errors.h"
 #include "images/decoders.h"
 
 namespace lensbox {
@@ -58,39 +59,13 @@ const uint8_t* row_of(const ImageView& view, int64_t y) {
   return view.data + y * view.stride;
 }
 
-void check_plane(const std::string& name, const std::string& argument, const uint8_t* data, int64_t stride,
-                 int64_t row_bytes) {
+void check_plane(const std::string& argument, const uint8_t* data, int64_t stride, int64_t row_bytes) {
   constexpr int64_t kMaxStride = INT32_MAX;
-  if (data == nullptr) throw InputError(name + ": " + argument + " must not be null");
+  if (data == nullptr) throw InputError(argument + " must not be null");
   if (stride >= row_bytes && stride <= kMaxStride) return;
-  throw InputError(name + ": the stride of " + argument + " must be from " + std::to_string(row_bytes) +
+  throw InputError("the stride of " + argument + " must be from " + std::to_string(row_bytes) +
                    ", the bytes of a row, to " + std::to_string(kMaxStride) + ", got " +
                    std::to_string(stride));
-}
-
-// Throw InputError, which begins with `name`, unless the view can be read.
-void check_view(const ImageView& view, const std::string& name) {
-  if (view.width < 1 || view.height < 1) {
-    throw InputError(name + ": width and height must be at least 1, got " + std::to_string(view.width) +
-                     " x " + std::to_string(view.height));
-  }
-  try {
-    check_size(view.width, view.height);
-  } catch (const InputError& error) {
-    throw InputError(name + ": " + error.what());
-  }
-  switch (PixelFormat{view.format}) {
-    case PixelFormat::kGray8:
-      return check_plane(name, "data", view.data, view.stride, view.width);
-    case PixelFormat::kRgb8:
-    case PixelFormat::kBgr8:
-      return check_plane(name, "data", view.data, view.stride, 3 * view.width);
-    case PixelFormat::kNv12:
-      check_plane(name, "data", view.data, view.stride, view.width);
-      return check_plane(name, "chroma", view.chroma, view.chroma_stride, (view.width + 1) / 2 * 2);
-  }
-  throw InputError(name + ": format must be one of PixelFormat, got " +
-                   std::to_string(static_cast<int>(PixelFormat{view.format})));
 }
 
 at::Tensor copied(const ImageView& view, int64_t channels) {
@@ -143,25 +118,34 @@ at::Tensor nv12_to_gray(const ImageView& view) {
   return image;
 }
 
+// Throw InputError unless the view can be read.
 at::Tensor pixels_of(const ImageView& view, const Reading& reading) {
-  switch (PixelFormat{view.format}) {
+  if (view.width < 1 || view.height < 1) {
+    throw InputError("width and height must be at least 1, got " + std::to_string(view.width) + " x " +
+                     std::to_string(view.height));
+  }
+  check_size(view.width, view.height);
+  const auto format = PixelFormat{view.format};
+  switch (format) {
     case PixelFormat::kGray8:
+      check_plane("data", view.data, view.stride, view.width);
       return copied(view, 1);
     case PixelFormat::kRgb8:
-      return copied(view, 3);
     case PixelFormat::kBgr8:
-      return bgr8_to_rgb(view);
+      check_plane("data", view.data, view.stride, 3 * view.width);
+      return format == PixelFormat::kRgb8 ? copied(view, 3) : bgr8_to_rgb(view);
     case PixelFormat::kNv12:
-      break;
+      check_plane("data", view.data, view.stride, view.width);
+      check_plane("chroma", view.chroma, view.chroma_stride, (view.width + 1) / 2 * 2);
+      return reading.canvas.channels == 1 ? nv12_to_gray(view) : nv12_to_rgb(view);
   }
-  return reading.canvas.channels == 1 ? nv12_to_gray(view) : nv12_to_rgb(view);
+  throw InputError("format must be one of PixelFormat, got " + std::to_string(static_cast<int>(format)));
 }
 
 }  // namespace
 
 Photo read_frame(const ImageView& view, const Reading& reading, const std::string& name) {
-  check_view(view, name);
-  return Photo::of(pixels_of(view, reading).permute({2, 0, 1}));
+  return named(name, [&] { return Photo::of(pixels_of(view, reading).permute({2, 0, 1})); });
 }
 
 }  // namespace lensbox

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "file/errors.h"
 #include "file/files.h"
 #include "images/decoders.h"
 
@@ -50,20 +51,14 @@ Photo Photo::of(at::Tensor pixels) {
 }
 
 Photo read_photo(const std::filesystem::path& path, const Reading& reading) {
-  try {
+  return named("image " + path.string(), [&] {
     const std::string bytes = read_file(path, kMaxFileSize);
     return decode({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, reading);
-  } catch (const InputError& error) {
-    throw InputError("image " + path.string() + ": " + error.what());
-  }
+  });
 }
 
 Photo read_photo(std::span<const uint8_t> file, const Reading& reading) {
-  try {
-    return decode(file, reading);
-  } catch (const InputError& error) {
-    throw InputError(std::string("the image data: ") + error.what());
-  }
+  return named("the image data", [&] { return decode(file, reading); });
 }
 
 Photo to_photo(const ImageView& view, const Reading& reading) {
