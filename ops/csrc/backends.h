@@ -24,23 +24,27 @@ struct Meta {
   explicit Meta(const at::Tensor& /*tensor*/) {}
 };
 
+// The kernels of a backend.
+#define LENSBOX_KERNELS_OF(backend)                                                                \
+  static constexpr auto giou = lensbox_##backend##_giou;                                           \
+  static constexpr auto giou_backward = lensbox_##backend##_giou_backward;                         \
+  static constexpr auto pairwise_giou = lensbox_##backend##_pairwise_giou;                         \
+  static constexpr auto pairwise_giou_backward = lensbox_##backend##_pairwise_giou_backward;       \
+  static constexpr auto masked_giou_loss_forward = lensbox_##backend##_masked_giou_loss_forward;   \
+  static constexpr auto masked_giou_loss_backward = lensbox_##backend##_masked_giou_loss_backward; \
+  static constexpr auto masked_giou_loss_and_grad = lensbox_##backend##_masked_giou_loss_and_grad; \
+  static constexpr auto jagged_giou_loss_forward = lensbox_##backend##_jagged_giou_loss_forward;   \
+  static constexpr auto jagged_giou_loss_backward = lensbox_##backend##_jagged_giou_loss_backward; \
+  static constexpr auto padded_nms = lensbox_##backend##_padded_nms;                               \
+  static constexpr auto fit = lensbox_##backend##_fit;                                             \
+  static constexpr auto look_up = lensbox_##backend##_look_up;
+
 // A backend is constructed from a tensor of the call. run() calls a kernel; run_with_workspace() calls a
 // kernel whose last argument is a workspace.
 struct Cpu {
   using Size = int64_t;
   static constexpr bool kHasKernels = true, kIsCuda = false;
-  static constexpr auto giou = lensbox_cpu_giou;
-  static constexpr auto giou_backward = lensbox_cpu_giou_backward;
-  static constexpr auto pairwise_giou = lensbox_cpu_pairwise_giou;
-  static constexpr auto pairwise_giou_backward = lensbox_cpu_pairwise_giou_backward;
-  static constexpr auto masked_giou_loss_forward = lensbox_cpu_masked_giou_loss_forward;
-  static constexpr auto masked_giou_loss_backward = lensbox_cpu_masked_giou_loss_backward;
-  static constexpr auto masked_giou_loss_and_grad = lensbox_cpu_masked_giou_loss_and_grad;
-  static constexpr auto jagged_giou_loss_forward = lensbox_cpu_jagged_giou_loss_forward;
-  static constexpr auto jagged_giou_loss_backward = lensbox_cpu_jagged_giou_loss_backward;
-  static constexpr auto padded_nms = lensbox_cpu_padded_nms;
-  static constexpr auto fit = lensbox_cpu_fit;
-  static constexpr auto look_up = lensbox_cpu_look_up;
+  LENSBOX_KERNELS_OF(cpu)
 
   explicit Cpu(const at::Tensor& /*tensor*/) {}
 
@@ -63,18 +67,7 @@ struct Cpu {
 struct Cuda {
   using Size = int64_t;
   static constexpr bool kHasKernels = true, kIsCuda = true;
-  static constexpr auto giou = lensbox_cuda_giou;
-  static constexpr auto giou_backward = lensbox_cuda_giou_backward;
-  static constexpr auto pairwise_giou = lensbox_cuda_pairwise_giou;
-  static constexpr auto pairwise_giou_backward = lensbox_cuda_pairwise_giou_backward;
-  static constexpr auto masked_giou_loss_forward = lensbox_cuda_masked_giou_loss_forward;
-  static constexpr auto masked_giou_loss_backward = lensbox_cuda_masked_giou_loss_backward;
-  static constexpr auto masked_giou_loss_and_grad = lensbox_cuda_masked_giou_loss_and_grad;
-  static constexpr auto jagged_giou_loss_forward = lensbox_cuda_jagged_giou_loss_forward;
-  static constexpr auto jagged_giou_loss_backward = lensbox_cuda_jagged_giou_loss_backward;
-  static constexpr auto padded_nms = lensbox_cuda_padded_nms;
-  static constexpr auto fit = lensbox_cuda_fit;
-  static constexpr auto look_up = lensbox_cuda_look_up;
+  LENSBOX_KERNELS_OF(cuda)
   static constexpr auto loss_workspace = lensbox_cuda_loss_workspace;
   static constexpr auto padded_nms_workspace = lensbox_cuda_padded_nms_workspace;
 

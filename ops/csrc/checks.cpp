@@ -3,24 +3,14 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
 
+#include "slots.h"
+
 namespace lensbox {
 
 using at::ScalarType;
 
 bool is_box_dtype(ScalarType dtype) {
-  switch (dtype) {
-    case ScalarType::Double:
-    case ScalarType::Float:
-    case ScalarType::Half:
-    case ScalarType::BFloat16:
-    case ScalarType::Byte:
-    case ScalarType::Short:
-    case ScalarType::Int:
-    case ScalarType::Long:
-      return true;
-    default:
-      return false;
-  }
+  return dtype != ScalarType::Bool && kernel_dtype(dtype).has_value();
 }
 
 void check_box_dtype(const char* op, const char* name, const Tensor& boxes) {

@@ -1,34 +1,15 @@
 #include "slots.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace lensbox {
 namespace {
 
-DType to_dtype(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::ScalarType::Double:
-      return DType::kFloat64;
-    case at::ScalarType::Float:
-      return DType::kFloat32;
-    case at::ScalarType::Half:
-      return DType::kFloat16;
-    case at::ScalarType::BFloat16:
-      return DType::kBFloat16;
-    case at::ScalarType::Byte:
-      return DType::kUInt8;
-    case at::ScalarType::Short:
-      return DType::kInt16;
-    case at::ScalarType::Int:
-      return DType::kInt32;
-    case at::ScalarType::Long:
-      return DType::kInt64;
-    case at::ScalarType::Bool:
-      return DType::kBool;
-    default:
-      TORCH_CHECK_TYPE(false, "lensbox: unsupported dtype ", dtype);
-  }
-}
+constexpr std::pair<at::ScalarType, DType> kDTypes[] = {
+    {at::kDouble, DType::kFloat64},    {at::kFloat, DType::kFloat32}, {at::kHalf, DType::kFloat16},
+    {at::kBFloat16, DType::kBFloat16}, {at::kByte, DType::kUInt8},    {at::kShort, DType::kInt16},
+    {at::kInt, DType::kInt32},         {at::kLong, DType::kInt64},    {at::kBool, DType::kBool}};
 
 // A leading dimension, or several leading dimensions that one stride spans.
 struct LeadingDim {
@@ -55,7 +36,9 @@ SlotView make_view(const at::Tensor& tensor, int64_t leading) {
   TORCH_INTERNAL_ASSERT(dims.size() <= kMaxSlotDims, "viewable() was not called");
   SlotView view;
   view.data = const_cast<void*>(tensor.const_data_ptr());  // kernels write to outputs only
-  view.dtype = to_dtype(tensor.scalar_type());
+  const auto dtype = kernel_dtype(tensor.scalar_type());
+  TORCH_CHECK_TYPE(dtype.has_value(), "lensbox: unsupported dtype ", tensor.scalar_type());
+  view.dtype = *dtype;
   for (const LeadingDim& dim : dims) {
     view.sizes[view.ndim] = dim.size;
     view.strides[view.ndim++] = dim.stride;
@@ -64,6 +47,13 @@ SlotView make_view(const at::Tensor& tensor, int64_t leading) {
 }
 
 }  // namespace
+
+std::optional<DType> kernel_dtype(at::ScalarType dtype) {
+  for (const auto& [candidate, of_kernels] : kDTypes) {
+    if (candidate == dtype) return of_kernels;
+  }
+  return std::nullopt;
+}
 
 at::Tensor viewable(const at::Tensor& tensor, int64_t trailing) {
   const int64_t leading = tensor.dim() - trailing;

@@ -5,10 +5,15 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "fit_math.h"
 #include "problems.h"
 
 namespace lensbox {
+
+// Return the dtype as kernels know it; nothing for one that no kernel reads.
+std::optional<DType> kernel_dtype(at::ScalarType dtype);
 
 // Return the broadcast of the shapes of a and b without their `trailing` last dimensions. Throws where the
 // shapes do not match.

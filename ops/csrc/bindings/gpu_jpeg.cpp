@@ -254,6 +254,7 @@ Decoding start_decoding(const Copies& copies, bool with_colors, const c10::cuda:
   memory.record_stream(used_on);
   uint8_t* chroma = chroma_memory.mutable_data_ptr<uint8_t>();
   int64_t begin = 0;
+  std::vector<const uint8_t*> files;
   std::vector<JpegPlanes> images;
   std::vector<JpegColors> colors;
   std::vector<Tensor> found;
@@ -261,18 +262,16 @@ Decoding start_decoding(const Copies& copies, bool with_colors, const c10::cuda:
     const JpegScan& scan = copies.scans[i];
     const int64_t channels = with_colors ? scan.count : 1, plane = int64_t{scan.height} * scan.width;
     uint8_t* const pixels = memory.mutable_data_ptr<uint8_t>() + begin;
-    JpegPlanes image = {copies.memory.const_data_ptr<uint8_t>() + copies.places[i].file,
-                        copies.sizes[static_cast<size_t>(i)],
-                        {pixels, nullptr, nullptr},
-                        {scan.width, 0, 0}};
+    JpegPlanes image = {{pixels}, {static_cast<size_t>(scan.width)}};
     if (channels == 3) {
       for (int j = 1; j < 3; ++j, chroma += chroma_bytes(scan)) {
         image.planes[j] = chroma;
-        image.widths[j] = chroma_width(scan);
+        image.widths[j] = static_cast<size_t>(chroma_width(scan));
       }
       colors.push_back(
           {pixels, {image.planes[1], image.planes[2]}, scan.width, scan.height, scan.across, scan.down});
     }
+    files.push_back(copies.memory.const_data_ptr<uint8_t>() + copies.places[i].file);
     images.push_back(image);
     found.push_back(memory.as_strided({channels, scan.height, scan.width}, {plane, scan.width, 1}, begin));
     begin += aligned(channels * plane);
@@ -280,8 +279,8 @@ Decoding start_decoding(const Copies& copies, bool with_colors, const c10::cuda:
   // Before the decoder starts, since this copy waits for the stream with a core awake.
   const auto bytes = static_cast<int64_t>(colors.size() * sizeof(JpegColors));
   const Tensor copied_colors = at::from_blob(colors.data(), {bytes}, at::kByte).to(options.device());
-  if (!lensbox_cuda_decode_jpegs(images.data(), static_cast<int64_t>(images.size()), !colors.empty(),
-                                 stream)) {
+  if (!lensbox_cuda_decode_jpegs(files.data(), copies.sizes.data(), images.data(), copies.count,
+                                 !colors.empty(), stream)) {
     found.clear();
   } else if (!colors.empty()) {
     C10_CUDA_CHECK(

@@ -173,15 +173,15 @@ inline void zero_boxes(const SlotView& view, int64_t first, int64_t count) {
   });
 }
 
-// Read one coordinate (0 to 3: x1, y1, x2, y2) of slots[0..count) of a view of boxes.
-template <typename T>
-void load_coordinate(const SlotView& view, int coordinate, const int64_t* slots, int count, T* numbers) {
+// Read one of the kSize numbers of each of slots[0..count): `position` 0 to 3 of a box is x1, y1, x2 or y2.
+template <int kSize, typename T>
+void load_one(const SlotView& view, int position, const int64_t* slots, int count, T* numbers) {
   with_storage_type(view.dtype, [&](auto storage) {
-    const auto* data = static_cast<const decltype(storage)*>(view.data) + coordinate * view.last_stride;
+    const auto* data = static_cast<const decltype(storage)*>(view.data) + position * view.last_stride;
     if (view.packed && is_run(slots, count)) {
-      const auto* run = data + 4 * slots[0];
+      const auto* run = data + kSize * slots[0];
       for (int i = 0; i < count; ++i) {
-        numbers[i] = static_cast<T>(run[4 * i]);
+        numbers[i] = static_cast<T>(run[kSize * i]);
       }
     } else {
       for (int i = 0; i < count; ++i) {
@@ -194,19 +194,7 @@ void load_coordinate(const SlotView& view, int coordinate, const int64_t* slots,
 // Read slots[0..count) of a view of numbers.
 template <typename T>
 void load_numbers(const SlotView& view, const int64_t* slots, int count, T* numbers) {
-  with_storage_type(view.dtype, [&](auto storage) {
-    const auto* data = static_cast<const decltype(storage)*>(view.data);
-    if (view.packed && is_run(slots, count)) {
-      const auto* run = data + slots[0];
-      for (int i = 0; i < count; ++i) {
-        numbers[i] = static_cast<T>(run[i]);
-      }
-    } else {
-      for (int i = 0; i < count; ++i) {
-        numbers[i] = static_cast<T>(data[view.offset(slots[i])]);
-      }
-    }
-  });
+  load_one<1>(view, 0, slots, count, numbers);
 }
 
 // Write numbers[0..count) to the consecutive slots[0..count) of a contiguous view.

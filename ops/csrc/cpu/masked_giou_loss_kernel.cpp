@@ -17,7 +17,7 @@ int find_valid(const MaskedProblem& problem, const int64_t* slots, int count, in
   if (problem.is_weighted) {
     load_numbers(problem.weight, slots, count, numbers);
   } else {
-    load_coordinate(problem.target, 3, slots, count, numbers);
+    load_one<4>(problem.target, 3, slots, count, numbers);
   }
   uint8_t is_valid[kBlock] = {};
   for (int i = 0; i < count; ++i) {

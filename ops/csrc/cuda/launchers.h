@@ -92,13 +92,11 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_look_up(const LevelTable& table, const u
                                                 int64_t planes, int64_t plane_size, void* out,
                                                 cudaStream_t stream);
 
-// A JPEG file that lensbox_cpu_read_jpeg copied, on the host, and the planes for its components on the
-// device, whose rows follow each other; without chroma, nullptr and 0.
+// The planes on the device for the components of a JPEG file, whose rows follow each other, and their widths;
+// without chroma, nullptr and 0. The layout is that of nvjpegImage_t; the last plane is unused.
 struct JpegPlanes {
-  const uint8_t* file;
-  size_t size;
-  uint8_t* planes[3];
-  int32_t widths[3];
+  uint8_t* planes[4];
+  size_t widths[4];
 };
 
 // Upsample chroma and convert to RGB, as jpeg_color.h describes, in one launch. `images`: on the device, at
@@ -121,8 +119,10 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_check_jpegs(uint8_t* memory, const JpegP
 LENSBOX_KERNEL bool lensbox_cuda_open_nvjpeg(const char* library);
 
 // Decode luma, or all planes as they are in the file, with the decoder of the current device, which must be
-// open; one call at a time. Return false if it refuses. The files may go when the stream is done.
-LENSBOX_KERNEL bool lensbox_cuda_decode_jpegs(const JpegPlanes* images, int64_t count, bool with_chroma,
+// open; one call at a time. Return false if it refuses. files: on the host, as lensbox_cpu_read_jpeg copied
+// them; they may go when the stream is done.
+LENSBOX_KERNEL bool lensbox_cuda_decode_jpegs(const uint8_t* const* files, const size_t* sizes,
+                                              JpegPlanes* images, int64_t count, bool with_chroma,
                                               cudaStream_t stream);
 
 }  // namespace lensbox

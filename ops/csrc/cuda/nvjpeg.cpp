@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 
 #include <map>
-#include <vector>
 
 #include "launchers.h"
 
@@ -16,17 +15,12 @@ namespace {
 // As nvJPEG's documentation declares them; the interface is the same in versions 12 and 13.
 constexpr int kSuccess = 0, kHardware = 3, kPlanes = 1, kLuma = 2;
 
-struct Planes {
-  unsigned char* channel[4];
-  size_t pitch[4];
-};
-
 struct Library {
   int (*create)(int backend, void* device_allocator, void* pinned_allocator, unsigned flags, void** handle);
   int (*create_state)(void* handle, void** state);
   int (*initialize)(void* handle, void* state, int batch_size, int max_cpu_threads, int output_format);
   int (*decode)(void* handle, void* state, const unsigned char* const* files, const size_t* sizes,
-                Planes* out, cudaStream_t stream);
+                JpegPlanes* out, cudaStream_t stream);
 };
 
 struct Decoder {
@@ -74,8 +68,8 @@ bool lensbox_cuda_open_nvjpeg(const char* name) {
   return true;
 }
 
-bool lensbox_cuda_decode_jpegs(const JpegPlanes* images, int64_t count, bool with_chroma,
-                               cudaStream_t stream) {
+bool lensbox_cuda_decode_jpegs(const uint8_t* const* files, const size_t* sizes, JpegPlanes* images,
+                               int64_t count, bool with_chroma, cudaStream_t stream) {
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return false;
   const auto found = decoders.find(device);
@@ -90,21 +84,7 @@ bool lensbox_cuda_decode_jpegs(const JpegPlanes* images, int64_t count, bool wit
     decoder.batch_size = count;
     decoder.format = format;
   }
-  std::vector<const unsigned char*> files;
-  std::vector<size_t> sizes;
-  std::vector<Planes> out;
-  for (int64_t i = 0; i < count; ++i) {
-    files.push_back(images[i].file);
-    sizes.push_back(images[i].size);
-    Planes planes = {};
-    for (int j = 0; j < 3; ++j) {
-      planes.channel[j] = images[i].planes[j];
-      planes.pitch[j] = static_cast<size_t>(images[i].widths[j]);
-    }
-    out.push_back(planes);
-  }
-  const int status =
-      library.decode(decoder.handle, decoder.state, files.data(), sizes.data(), out.data(), stream);
+  const int status = library.decode(decoder.handle, decoder.state, files, sizes, images, stream);
   if (status != kSuccess) decoder.batch_size = 0;
   return status == kSuccess;
 }
