@@ -4,12 +4,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <torch/library.h>
-#include <unistd.h>
 
-#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -32,23 +30,16 @@ bool is_sound(const Tensor& file, int64_t parts) {
 // Return the content of a regular file, uint8 [N]; empty if the file is larger than kMaxJpegBytes or cannot
 // be read.
 Tensor content_of(const std::string& path) {
+  namespace fs = std::filesystem;
   const Tensor nothing = at::empty({0}, at::kByte);
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return nothing;
-  struct stat status = {};
-  int64_t size = 0;
-  Tensor content = nothing;
-  if (fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size <= kMaxJpegBytes) {
-    content = at::empty({status.st_size}, at::kByte);
-    ssize_t count = 1;
-    while (size < status.st_size && count > 0) {
-      count =
-          read(file, content.mutable_data_ptr<uint8_t>() + size, static_cast<size_t>(status.st_size - size));
-      size += std::max(count, ssize_t{0});
-    }
-  }
-  close(file);
-  return size == content.size(0) ? content : nothing;
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return nothing;  // opening a pipe may block
+  const auto size = static_cast<int64_t>(fs::file_size(path, error));
+  if (error || size > kMaxJpegBytes) return nothing;
+  const Tensor content = at::empty({size}, at::kByte);
+  std::ifstream stream(path, std::ios::binary);
+  stream.read(static_cast<char*>(content.mutable_data_ptr()), size);
+  return stream ? content : nothing;
 }
 
 // Return RGB, uint8 [3, H, W], of planes on the CPU, with the arithmetic of the GPU. luma: uint8 [H, W].
