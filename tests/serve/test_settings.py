@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import PIL.Image
 import pytest
 from pydantic import ValidationError
 
+from lensbox.serve.cli import serve
 from lensbox.serve.settings import PILLOW_MAX_PIXELS, Settings, message_of, options
 
 _ORIGINS = "cors_origins must be *, or a comma-separated list of origins such as https://shop.example, got"
@@ -71,3 +73,10 @@ def test_call_limit_is_the_longest_timeout() -> None:
     assert settings.call_limit(90.0) == 90
     assert dataclasses.replace(settings, answer_timeout=120.0).call_limit(90.0) == 120
     assert dataclasses.replace(settings, engine_timeout=0.0).call_limit(90.0) == math.inf
+
+
+def test_the_table_of_the_page_has_every_option() -> None:
+    page = (Path(__file__).parents[2] / "docs/service.md").read_text(encoding="utf-8")
+    rows = page.split("## Settings")[1].split("\n## ")[0].splitlines()
+    listed = {name for row in rows for name in re.findall(r"`(--[a-z-]+)`", row.partition(" | ")[0])}
+    assert listed == {name for option in serve.params for name in option.opts}
