@@ -77,6 +77,7 @@ def test_call_limit_is_the_longest_timeout() -> None:
 
 def test_the_table_of_the_page_has_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs/service.md").read_text(encoding="utf-8")
-    rows = page.split("## Settings")[1].split("\n## ")[0].splitlines()
-    listed = {name for row in rows for name in re.findall(r"`(--[a-z-]+)`", row.partition(" | ")[0])}
+    section = page.split("## Settings")[1].split("\n## ")[0]
+    options_of_rows = re.findall(r"^\| (`--.*?) \|", section, re.MULTILINE)
+    listed = {name for row in options_of_rows for name in re.findall(r"--[a-z-]+", row)}
     assert listed == {name for option in serve.params for name in option.opts}
