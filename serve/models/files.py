@@ -9,17 +9,15 @@ import hashlib
 import mmap
 import os
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
 
 _MOST_BYTES = (1 << 31) - 1  # as `runtime.file.archive`
-_ONNX_BEGIN = b"\x08"  # the tag of the first field of every writer
 _SIGNATURE_BYTES = 65  # one more than a signature has
 _PIECE = 1 << 20
 # Of Linux' fcntl.h; Python 3.10 has no names for them.
@@ -90,7 +88,9 @@ class Catalogue:
             raise ArtifactError(f"version must be left out for a service of one file, got {version}")
         versions = self.versions(name)
         if not versions:
-            raise ArtifactError(f"there is no {self.source / name}/<version>, a number with {_or(SUFFIXES)}")
+            raise ArtifactError(
+                f"there is no {self.source / name}/<version>, a number with one of {SUFFIXES}"
+            )
         number = max(versions) if version is None else version
         if number not in versions:
             known = ", ".join(map(str, versions))
@@ -98,7 +98,7 @@ class Catalogue:
         return number, versions[number]
 
     def check(self) -> None:
-        """Raise ArtifactError unless there is something to serve that looks like artifacts."""
+        """Raise ArtifactError unless there are files to serve. The load tells whether they are artifacts."""
         if self._models is None:
             if self.source.is_dir():
                 raise ArtifactError(
@@ -108,29 +108,6 @@ class Catalogue:
                 raise ArtifactError(no_such_artifact(self.source))
         elif not self.names():
             raise ArtifactError(f"models must hold {self._models}/<name>/<version>.pt, got no such file")
-        for name in self.names():
-            _check_kind(self.choose(name, None)[1])
-
-
-def _check_kind(path: Path) -> None:
-    """Raise ArtifactError if a file is no artifact at first sight, as `runtime.file.kinds` says."""
-    names: set[str] = set()
-    try:
-        with path.open("rb") as file:
-            begin = file.read(2)
-            if begin == b"PK":
-                with zipfile.ZipFile(file) as archive:
-                    names = {entry.partition("/")[2] for entry in archive.namelist()}
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):  # the load tells what is wrong
-        return
-    if begin != b"PK" and begin[:1] != _ONNX_BEGIN:
-        raise ArtifactError(f"artifact must be a file that `lensbox export` wrote, got {path}")
-    if "data.pkl" in names and "constants.pkl" not in names:
-        raise ArtifactError(f"{path} must be a TorchScript file, got one without code, as of torch.save")
-
-
-def _or(words: tuple[str, ...]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 @dataclass(frozen=True)
@@ -180,38 +157,39 @@ def _received(values: dict[str, Any], file: Any) -> Content:
 
 def read_content(path: Path) -> Content:
     """Copy a file and its signature to memory. Raises ArtifactError if the file cannot be read."""
-    file = os.memfd_create("lensbox-artifact", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    digest, size = hashlib.sha256(), 0
+    memory = os.memfd_create("lensbox-artifact", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        with path.open("rb") as source:
+        with path.open("rb") as source, open(memory, "wb", closefd=False) as copy:
             stamp = stamp_of(os.fstat(source.fileno()))
-            while piece := source.read(_PIECE):
-                size += len(piece)
-                if size > _MOST_BYTES:
-                    raise ArtifactError(f"{path} must have at most {_MOST_BYTES} bytes, got more")
-                digest.update(piece)
-                rest = memoryview(piece)
-                while rest:
-                    rest = rest[os.write(file, rest) :]
-        fcntl.fcntl(file, _ADD_SEALS, _SEALS)
-        return Content(path, digest.hexdigest(), size, _signature_of(path), stamp, file)
-    except FileNotFoundError as error:
-        os.close(file)
-        raise ArtifactError(no_such_artifact(path)) from error
-    except OSError as error:
-        os.close(file)
-        raise ArtifactError(f"{path} cannot be read: {system_reason(error)}") from error
-    except ArtifactError:
-        os.close(file)
+            digest = _digest(source, copy)
+            size = copy.tell()
+        if size > _MOST_BYTES:
+            raise ArtifactError(f"{path} must have at most {_MOST_BYTES} bytes, got more")
+        fcntl.fcntl(memory, _ADD_SEALS, _SEALS)
+        return Content(path, digest, size, _signature_of(path), stamp, memory)
+    except (ArtifactError, OSError) as error:
+        os.close(memory)
+        if isinstance(error, FileNotFoundError):
+            raise ArtifactError(no_such_artifact(path)) from error
+        if isinstance(error, OSError):
+            raise ArtifactError(f"{path} cannot be read: {system_reason(error)}") from error
         raise
 
 
 def sha256_of(path: Path) -> str:
     """Return the SHA-256 of a file in hex. Raises OSError."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
+        return _digest(file)
+
+
+def _digest(source: BinaryIO, copy: BinaryIO | None = None) -> str:
+    """Read a file to the end, at most one piece beyond the limit, and copy it. Return its SHA-256 in hex."""
+    digest, size = hashlib.sha256(), 0
+    while size <= _MOST_BYTES and (piece := source.read(_PIECE)):
+        size += len(piece)
+        digest.update(piece)
+        if copy is not None:
+            copy.write(piece)
     return digest.hexdigest()
 
 
