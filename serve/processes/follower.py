@@ -15,7 +15,7 @@ from typing import Any
 
 from lensbox.serve.engine.engines import Engine, Engines
 from lensbox.serve.errors import NotReadyError
-from lensbox.serve.models.control import BEAT, Order, Report, Result, Row, Table
+from lensbox.serve.models.control import BEAT, Order, Report, Result, Table
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.processes.link import Arena
 from lensbox.serve.processes.remote_engine import RemoteEngine
@@ -39,7 +39,6 @@ class Follower(Models):
         self._arena = Arena(arena_size)
         self._busy_poll = busy_poll
         self._table = Table(0, ())
-        self._rows: list[Row] = []  # of `all`
         self._coming: dict[int, Served] = {}  # by group: connecting
         self._serving: dict[int, Served] = {}
         self._leaving: dict[int, Served] = {}  # has requests that began before the table

@@ -30,7 +30,7 @@ class Link:
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
         connection.close()
         self._received = bytearray()
-        self._unsent: deque[bytes | memoryview] = deque()
+        self._unsent: deque[memoryview] = deque()
         self._changed = threading.Condition()
         self._closed = False
         threading.Thread(target=self._send_unsent, name=f"{name}-send", daemon=True).start()
@@ -40,11 +40,16 @@ class Link:
         with self._changed:
             if self._closed:
                 return
-            pieces: list[bytes | memoryview] = [_LENGTH.pack(len(message)), message]
+            rest = memoryview(_LENGTH.pack(len(message)) + message)
             if not self._unsent:
-                pieces = self._send_at_once(pieces)
-            if pieces:
-                self._unsent.extend(pieces)
+                try:
+                    rest = rest[self._socket.send(rest, socket.MSG_DONTWAIT) :]
+                except BlockingIOError:
+                    pass
+                except OSError:  # the other end is gone; `received` reports it
+                    return
+            if rest:
+                self._unsent.append(rest)
                 self._changed.notify_all()
 
     def fileno(self) -> int:
@@ -97,21 +102,6 @@ class Link:
         """End the connection and close its file. With `receive_in`, call it after `on_end`."""
         self.end()
         self._socket.close()
-
-    def _send_at_once(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Send without blocking. Return the unsent rest."""
-        try:
-            sent = self._socket.sendmsg(pieces, (), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return pieces
-        except OSError:  # the other end is gone; `received` reports it
-            return []
-        left: list[bytes | memoryview] = []
-        for piece in pieces:
-            if sent < len(piece):
-                left.append(memoryview(piece)[sent:])
-            sent = max(0, sent - len(piece))
-        return left
 
     def _send_unsent(self) -> None:
         while True:

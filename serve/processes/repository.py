@@ -50,7 +50,7 @@ class Repository:
         """Begin to load the newest version of each model. A failure is then in `failure`."""
         self._publish()
         for model in self._models.values():
-            model.task = self._swap(model, None, is_first=True)
+            model.swaps.append(self._swap(model, None, is_first=True))
 
     @property
     def is_ready(self) -> bool:
@@ -65,7 +65,7 @@ class Repository:
     @property
     def is_busy(self) -> bool:
         """True while a swap is going on."""
-        return any(model.task is not None for model in self._models.values())
+        return any(model.swaps for model in self._models.values())
 
     @property
     def serving(self) -> list[Group]:
@@ -89,24 +89,22 @@ class Repository:
                 if model is None:
                     self._catalogue.choose(message.name, message.version)
                     model = self._models[message.name] = ServedModel(message.name, is_wanted=False)
-                model.waiting.append(self._swap(model, message.version, done))
+                model.swaps.append(self._swap(model, message.version, done))
             elif model is None or model.group is None:
                 done(f"the model {message.name!r} must be loaded, got one that is not")
             else:
-                model.waiting.append(self._end(model, done))
+                model.swaps.append(self._end(model, done))
         except LensboxError as error:
             done(str(error))
 
     def step(self) -> None:
         """Resume all swaps, keep all engines alive, and look at the files from time to time."""
         for model in list(self._models.values()):
-            if model.task is None and model.waiting:
-                model.task = model.waiting.pop(0)
-            if model.task is not None:
+            if model.swaps:
                 try:
-                    next(model.task)
+                    next(model.swaps[0])
                 except StopIteration:
-                    model.task = None
+                    del model.swaps[0]
         for group in self._groups:
             if group.is_ready:
                 group.step()
@@ -129,10 +127,10 @@ class Repository:
                 number, path = self._catalogue.choose(key, None)
                 stamp = stamp_of(path.stat())
                 seen = number, *stamp
-                is_due = seen == model.seen and seen != model.tried and not model.waiting
+                is_due = seen == model.seen and seen != model.tried and not model.swaps
                 if (is_due or not only_still) and model.is_news(number, stamp):
                     model.tried = seen
-                    model.waiting.append(self._swap(model, None))
+                    model.swaps.append(self._swap(model, None))
                 model.seen = seen
         except (LensboxError, OSError) as error:
             _log.log(logging.DEBUG if only_still else logging.ERROR, "nothing is loaded: %s", error)

@@ -25,8 +25,8 @@ class ServedModel:
     """A model. key: its name, or `files.ONE`, whose name is known once it has been loaded. group: serves;
     None while loading and after unloading, for a `reason`.
 
-    is_wanted: False before the first load that was asked for, and after unloading. task: the current swap.
-    waiting: later ones, oldest first. failed: reasons by version. loads: successful ones. seen, tried: newest
+    is_wanted: False before the first load that was asked for, and after unloading. swaps: the current one and
+    later ones. failed: reasons by version. loads: successful ones. seen, tried: newest
     version and stamp of its file at the last look, and at the last load by --watch.
     """
 
@@ -35,8 +35,7 @@ class ServedModel:
     group: Group | None = None
     reason: str = LOADING
     is_wanted: bool = True
-    task: Steps | None = None
-    waiting: list[Steps] = field(default_factory=list)
+    swaps: list[Steps] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     loads: int = 0
     seen: Stamp = ()
@@ -49,7 +48,7 @@ class ServedModel:
     def is_news(self, newest: int, stamp: Stamp) -> bool:
         """Return whether the newest version is not the one that serves, or its file has changed."""
         if self.group is None:
-            return self.task is None and self.reason != UNLOADED
+            return not self.swaps and self.reason != UNLOADED
         return (newest and str(newest) != self.group.version) or stamp != self.group.content.stamp
 
     def index(self, versions: Iterable[int]) -> list[dict[str, str]]:
