@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from services import Encode
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.engine.jobs import CodedJob, DetectJob, Job
+from lensbox.serve.engine.jobs import DetectJob, Job
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import EngineAddress, new_address
 
@@ -143,22 +141,6 @@ def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
     futures[1].cancel()
     wait_until(pair.engine.replies[1].cancelled)
     wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
-
-
-def test_a_jpeg_file_arrives_and_may_be_refused(pair: Pair, encode: Encode, artifact: Artifact) -> None:
-    pair.connect()
-    file = encode("JPEG", orientation=6)
-    photo = coded_photo("", file, artifact.metadata.canvas, artifact.reading())
-    assert photo is not None
-    future = pair.submit(CodedJob(photo, 0.5, None))
-    assert not pair.arena.is_empty
-    arrived = pair.engine.last.photo
-    assert bytes(arrived.file) == file
-    assert (arrived.orientation, arrived.width, arrived.height) == (6, photo.width, photo.height)
-    pair.engine.last = arrived = None
-    pair.engine.replies[0].set_result(None)  # the CPU must decode the file
-    assert future.result(PATIENCE) is None
-    wait_until(lambda: pair.arena.is_empty)
 
 
 def test_a_defect_fails_one_job_and_is_logged(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
