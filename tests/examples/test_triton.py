@@ -81,11 +81,3 @@ def test_a_detector_is_compiled_with_constant_thresholds(
     inputs, outputs = (json.loads(text)[1]["children_spec"] for text in model.loader.get_call_spec())
     assert ([len(part["children_spec"]) for part in inputs], len(outputs)) == ([1, 0], 4)
     assert_found(DETECTOR, CANVASES, (0.4, 0.3), model(CANVASES))
-
-
-def test_refuses_other_files(
-    tmp_path: Path, artifact_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert load_example(PROGRAM, monkeypatch, tmp_path, "--onnx", artifact_path)["main"]() == 3
-    assert "detector.pt must be an ONNX file" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []

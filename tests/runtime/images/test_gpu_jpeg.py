@@ -52,13 +52,6 @@ def test_the_cpu_decodes_long_codes_that_walks_do_not_look_up() -> None:
     assert (read_photo(LONG_CODES, GRAY, FULL).pixels == 128).all()
 
 
-def test_files_that_are_reduced_or_not_baseline_stay_on_the_cpu() -> None:
-    files = [BASELINE, encode(1100, 1100), encode(101, 67, progressive=True), b"\x89PNG", b""]
-    for reading, expected in ((Reading(), [True] + 4 * [False]), (FULL, 2 * [True] + 3 * [False])):
-        found = GpuJpegDecoder(CPU, GRAY, reading).read(files)
-        assert [isinstance(one, CodedPhoto) for one in found] == expected
-
-
 @pytest.mark.parametrize("orientation", ["exif", "stored"])
 def test_header_says_what_the_front_end_finds(orientation: Orientation) -> None:
     """The service checks headers without the op library, `GpuJpegDecoder` with it."""

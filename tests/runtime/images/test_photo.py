@@ -3,8 +3,6 @@
 `tests/runtimes/test_photos.py` compares the pixels with those of C++.
 """
 
-import random
-
 import PIL.Image
 import PIL.ImageDraw
 import pytest
@@ -30,26 +28,6 @@ def test_decodes_at_full_size_without_canvas_or_oversampling() -> None:
         assert photo.pixels.equal(read_image(content))
         assert (photo.width, photo.height, photo.window) == (300, 260, (0, 0, 300, 260))
     assert read_photo(file, GRAY, full).pixels.shape == (1, 260, 300)
-
-
-def test_decodes_every_size_at_an_exact_scale() -> None:
-    """Include thin pictures, whose short side is less than the reduction."""
-    chance = random.Random(3)
-    sizes = [(round(2 ** chance.uniform(0, 10)), round(2 ** chance.uniform(0, 10))) for _ in range(200)]
-    sizes += [(width, 2000) for width in range(1, 20)]
-    seen = set()
-    for width, height in sizes:
-        file = encoded(PIL.Image.new("L", (width, height)))
-        for oversampling in (1, 2):
-            reading = Reading(jpeg_oversampling=oversampling)
-            photo = read_photo(file, GRAY, reading)
-            right, bottom = photo.window[2:]
-            reduction = right / photo.pixels.shape[2]
-            assert reduction in (1, 2, 4, 8)
-            assert bottom / photo.pixels.shape[1] == reduction
-            assert photo.pixels.shape == (1, -(-height // reduction), -(-width // reduction))
-            seen.add(reduction)
-    assert seen == {1, 2, 4, 8}
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
