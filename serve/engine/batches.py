@@ -171,12 +171,8 @@ class Batches:
     def _computed(
         self, artifact: Artifact, jobs: Sequence[Job[Any]], prepared: "Future[Any] | None" = None
     ) -> Sequence[Any]:
-        first = jobs[0]
         with self._call():
-            if prepared is None:
-                results = first.run(artifact, jobs)
-            else:
-                results = first.run_prepared(artifact, jobs, prepared.result())
+            results = jobs[0].run(artifact, jobs, None if prepared is None else prepared.result())
         if len(results) != len(jobs):
             raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
         return results

@@ -39,20 +39,17 @@ class Job(Protocol[Result]):
     def nbytes(self) -> int: ...
 
     @staticmethod
-    def run(artifact: Artifact, jobs: Sequence[Any]) -> Sequence[Result]:
-        """Return one result per job, in order, from one call of the model. All jobs are of one group."""
-        ...
-
-    @staticmethod
     def prepare(artifact: Artifact, jobs: Sequence[Any]) -> Any:
-        """Return what `run_prepared` needs. Called in another thread, beside `run` of other jobs."""
+        """Return what `run` needs. Called in another thread, beside `run` of other jobs."""
         return None
 
     @staticmethod
-    def run_prepared(artifact: Artifact, jobs: Sequence[Any], prepared: Any) -> Sequence[Result]:
-        """Return what `run` returns. prepared: the result of `prepare` for these jobs."""
-        results: Sequence[Result] = jobs[0].run(artifact, jobs)
-        return results
+    def run(artifact: Artifact, jobs: Sequence[Any], prepared: Any = None) -> Sequence[Result]:
+        """Return one result per job, in order, from one call of the model. All jobs are of one group.
+
+        prepared: the result of `prepare` for these jobs; None if it was not called.
+        """
+        ...
 
     def parts(self, largest: int) -> "Iterator[Job[Any]]":
         """Split into jobs of at most `largest` images."""
@@ -81,7 +78,7 @@ class DetectJob(Job[DetectionArrays]):
         return self.photo.pixels.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[DetectJob]") -> list[DetectionArrays]:
+    def run(artifact: Artifact, jobs: "Sequence[DetectJob]", prepared: Any = None) -> list[DetectionArrays]:
         photos = [job.photo for job in jobs]
         return artifact.detect_arrays(photos, jobs[0].score_threshold, jobs[0].iou_threshold)
 
@@ -108,17 +105,14 @@ class CodedJob(Job[DetectionArrays | None]):
         return decoded_pixels([job.photo for job in jobs], artifact.device, artifact.metadata.canvas)
 
     @staticmethod
-    def run_prepared(
-        artifact: Artifact, jobs: "Sequence[CodedJob]", prepared: list[Tensor]
+    def run(
+        artifact: Artifact, jobs: "Sequence[CodedJob]", prepared: list[Tensor] | None = None
     ) -> list[DetectionArrays | None]:
-        photos = decoded_photos(prepared, [job.photo for job in jobs])
+        pixels = CodedJob.prepare(artifact, jobs) if prepared is None else prepared
+        photos = decoded_photos(pixels, [job.photo for job in jobs])
         decoded = [photo for photo in photos if photo is not None]
         found = iter(artifact.detect_arrays(decoded, jobs[0].score_threshold, jobs[0].iou_threshold))
         return [None if photo is None else next(found) for photo in photos]
-
-    @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[DetectionArrays | None]:
-        return CodedJob.run_prepared(artifact, jobs, CodedJob.prepare(artifact, jobs))
 
 
 @dataclass(frozen=True)
@@ -143,7 +137,7 @@ class TiledJob(Job[Any]):
         return self.photo.pixels.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[TiledJob]") -> list[list[Detections]]:
+    def run(artifact: Artifact, jobs: "Sequence[TiledJob]", prepared: Any = None) -> list[list[Detections]]:
         return [
             artifact.detect_images(views_of(job.photo, job.windows), job.score_threshold, job.iou_threshold)
             for job in jobs
@@ -191,7 +185,7 @@ class CanvasJob(Job[Outputs]):
         return self.canvases.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[CanvasJob]") -> list[Outputs]:
+    def run(artifact: Artifact, jobs: "Sequence[CanvasJob]", prepared: Any = None) -> list[Outputs]:
         canvases = _concatenated([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
         outputs = artifact.detect_named(canvases, jobs[0].score_threshold, jobs[0].iou_threshold)
         arrays = to_host(list(outputs.values()))
@@ -229,7 +223,7 @@ class LossJob(Job[Loss]):
         return self.predictions.nbytes + self.targets.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[LossJob]") -> list[Loss]:
+    def run(artifact: Artifact, jobs: "Sequence[LossJob]", prepared: Any = None) -> list[Loss]:
         return [
             Loss(*artifact.loss_and_gradient(job.predictions, job.targets))
             if job.gradient

@@ -60,14 +60,14 @@ _KINDS = (*_ERRORS, RuntimeError)
 _LIST, _DICT, _TENSOR, _INTERLEAVED, _BYTES = -1, -2, -3, -4, -5
 
 
-def job_message(number: int, plain: Any, blocks: Sequence[tuple[int, int]], deadline: float) -> bytes:
-    """Return the message that submits a job, taken apart. blocks: offset and size of its buffers."""
+def job_message(
+    number: int, plain: Any = None, blocks: Sequence[tuple[int, int]] = (), deadline: float = 0.0
+) -> bytes:
+    """Return the message that submits a job, taken apart; with the number alone, the one that cancels it.
+
+    blocks: offset and size of its buffers.
+    """
     return pickle.dumps((number, plain, blocks, time.monotonic(), deadline), 5)
-
-
-def cancellation(number: int) -> bytes:
-    """Return the message that cancels a job."""
-    return pickle.dumps((number, None, (), 0.0, 0.0), 5)
 
 
 def read_request(message: bytes) -> Request:

@@ -20,7 +20,7 @@ from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.models.control import EngineAddress
 from lensbox.serve.processes.link import Arena, BusyWait, Link, aligned
-from lensbox.serve.processes.messages import Told, cancellation, job_message, taken_apart, unpacked_answers
+from lensbox.serve.processes.messages import Told, job_message, taken_apart, unpacked_answers
 
 _log = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ class RemoteEngine(Engine):
 
         def tell_cancelled(done: "Future[Result]") -> None:
             if done.cancelled():
-                link.send(cancellation(number))
+                link.send(job_message(number))
 
         future.add_done_callback(tell_cancelled)
         link.send(job_message(number, plain, blocks, deadline))

@@ -108,8 +108,3 @@ def test_checks_for_jobs_again_after_dropping_jobs() -> None:
     assert source.queue.take(4) == [entry]
     assert source.timeouts == [0.0, 0.0]
     assert "deadline passed while the job was queued" in str(late.future.exception(0))
-
-
-def test_close_ends_a_waiting_take() -> None:
-    source = Source(_nothing, lambda queue: queue.close("shutting down"))
-    assert source.queue.take(4) is None
