@@ -16,9 +16,8 @@ from lensbox.serve.settings import Settings
 
 _log = logging.getLogger(__name__)
 
-ENGINE_SILENCE = (
-    10.0  # seconds without a heartbeat, after the time in which a stuck engine should have exited
-)
+# Seconds without a heartbeat, after the time in which a stuck engine should have exited.
+ENGINE_SILENCE = 10.0
 
 
 class Plan(NamedTuple):

@@ -90,8 +90,8 @@ class Repository:
                     self._catalogue.choose(message.name, message.version)
                     model = self._models[message.name] = ServedModel(message.name, is_wanted=False)
                 model.swaps.append(self._swap(model, message.version, done))
-            elif model is None or model.group is None:
-                done(f"the model {message.name!r} must be loaded, got one that is not")
+            elif model is None:
+                done(f"the model must be loaded, got {message.name!r}, which is not")
             else:
                 model.swaps.append(self._end(model, done))
         except LensboxError as error:
@@ -229,7 +229,7 @@ class Repository:
         """Unload a model."""
         old = model.group
         if old is None:
-            done("the model must be loaded, got one that is not", None)
+            done(f"the model must be loaded, got {model.name!r}, which is not", None)
             return
         model.group, model.reason, model.is_wanted = None, UNLOADED, False
         self._publish()

@@ -215,6 +215,10 @@ def test_unloading_ends_the_processes(service: Service) -> None:
     service.until_idle()
     assert service.alive == []
     assert service.order("load").content == {"name": "faces", "version": "2"}
+    for order in (Order(7, "load", "faces", 1), Order(8, "unload", "faces")):  # one after the other
+        service.models.take(service.front_end, order)
+    service.until_idle()
+    assert (service.results[-1].content, service.alive) == ({"name": "faces", "version": "1"}, [])
 
 
 def test_a_changed_file_is_told_and_loaded_only_when_asked(
