@@ -155,7 +155,7 @@ $(RUNNER): $(BIN)/.torch $(call sources,cpp_runtime) $(call builds,cpp_runtime) 
 
 $(ARTIFACT): $(BIN)/.ops $(wildcard model/*.py model/weights/*.safetensors export/*.py runtime/*.py)
 	@echo "== Exporting the detector"
-	$(BIN)/python -m lensbox.cli export --output $@
+	$(BIN)/python export/script_model.py --output $@
 
 # --- checks ------------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lensbox.model import DetectorConfig, FaceDetector
+from lensbox.runtime.torchscript import quiet_torchscript
 
 ANCHORS = 5440
 
@@ -137,6 +138,24 @@ def test_boxes_are_clipped_to_the_canvas(detector: FaceDetector, canvases: Tenso
     assert boxes.max() <= 256
     assert not any(output.any() for output in detector.detect(canvases, 1.0, 0.5))  # nothing is above 1
     assert detector.detect(canvases[:0], 0.5, 0.5)[0].shape == (0, 256, 4)
+
+
+def test_scripted_methods_equal_the_eager_ones(detector: FaceDetector, canvases: Tensor) -> None:
+    with quiet_torchscript():
+        scripted = torch.jit.script(detector)
+    threshold = detection_threshold(detector, canvases, 50)
+    with torch.no_grad():
+        pairs = [
+            (scripted(canvases), detector(canvases)),
+            (scripted.detect(canvases, threshold, 0.5), detector.detect(canvases, threshold, 0.5)),
+        ]
+        for actual, expected in pairs:
+            for one, other in zip(actual, expected, strict=True):
+                assert torch.equal(one, other)
+        assert torch.equal(scripted.anchor_centers, detector.anchor_centers)
+        with pytest.raises(Exception, match="images must be uint8, got bfloat16"):
+            scripted.detect(canvases.bfloat16(), 0.5, 0.5)
+    assert not [name for name in detector.state_dict() if "anchor" in name]
 
 
 @pytest.mark.parametrize("shape", [(1, 256, 256), (2, 1, 256, 255)])

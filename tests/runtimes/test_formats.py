@@ -24,7 +24,7 @@ from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.pictures import draw_faces
 from lensbox.model import FaceDetector
 from lensbox.ops import library_path
-from lensbox.runtime import load_artifact
+from lensbox.runtime import TileSpec, load_artifact
 from lensbox.runtime.file.seal import sealed_onnx
 
 needs_onnxruntime = pytest.mark.onnx_runner
@@ -153,6 +153,19 @@ def test_both_refuse_a_changed_model(
 
 
 @needs_onnxruntime
+def test_other_weights_fail_the_self_test(onnx_path: Path, tmp_path: Path) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        for value in model.graph.initializer:
+            if value.name.endswith("prediction.weight"):
+                value.raw_data = bytes(len(value.raw_data))
+
+    path = tmp_path / "changed.onnx"
+    path.write_bytes(_resealed(onnx_path.read_bytes(), change))
+    assert not load_artifact(path).self_test().passed
+    assert answer("selftest", "--artifact", path, code=3)["passed"] is False
+
+
+@needs_onnxruntime
 def test_a_loss_of_the_detector_is_not_in_an_onnx_file(tmp_path: Path) -> None:
     path, boxes = tmp_path / "own.onnx", tmp_path / "boxes.json"
     save_artifact(LosingItsOwnWay(), path, kind="onnx")
@@ -220,6 +233,21 @@ def test_self_test(path: Path) -> None:
     assert report["passed"] is True
     assert report["max_score_error"] < 1e-4
     assert 0 <= report["loss_error"] <= 1e-5
+
+
+def test_programs_find_the_same_in_tiles(artifact_path: Path, program_path: Path, photos: list[Path]) -> None:
+    script, program = (load_artifact(file) for file in (artifact_path, program_path))
+    tiles, found = TileSpec(200, 0.3), []
+    for photo in photos[:2]:
+        expected, actual = (one.detect_image(photo, LOW, tiles=tiles) for one in (script, program))
+        torch.testing.assert_close(actual.boxes, expected.boxes, rtol=1e-4, atol=0.01)
+        found.append(len(actual.boxes))
+    assert sum(found) > 20
+    arguments = ["--image", *photos[:2], "--score-threshold", LOW, "--tiles", "200,0.3"]
+    assert_same(
+        answer("detect", "--artifact", program_path, *arguments)["images"],
+        answer("detect", "--artifact", artifact_path, *arguments)["images"],
+    )
 
 
 def test_a_program_is_served(artifact_path: Path, program_path: Path, photos: list[Path]) -> None:

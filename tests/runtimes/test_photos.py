@@ -141,6 +141,7 @@ def oriented(files: dict[str, bytes]) -> dict[str, bytes]:
     ("canvas", "reading"),
     [
         (GRAY, Reading()),
+        (COLOR, Reading()),
         (COLOR, Reading("stored")),
         (COLOR, Reading(jpeg_oversampling=0)),
         (GRAY, Reading(jpeg_oversampling=1)),

@@ -27,6 +27,16 @@ def test_evaluates_an_artifact_like_its_weights(
     assert results[0] == pytest.approx(results[1], abs=1e-6, nan_ok=True)
 
 
+def test_evaluates_a_program_like_the_torchscript_file(
+    faces_shard: Path, artifact_path: Path, program_path: Path, tmp_path: Path, lensbox: Lensbox
+) -> None:
+    results = []
+    for path in (artifact_path, program_path):
+        lensbox("evaluate", "--data", faces_shard, "--artifact", path, "--json", tmp_path / "figures.json")
+        results.append(json.loads((tmp_path / "figures.json").read_text()))
+    assert results[0]["average_precision"] == pytest.approx(results[1]["average_precision"], nan_ok=True)
+
+
 COLORS = {"red": (250, 10, 10), "blue": (10, 10, 240)}
 
 

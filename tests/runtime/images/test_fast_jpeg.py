@@ -88,6 +88,14 @@ def test_turns_photographs_upright(orientation: int) -> None:
             _assert_like_pillow(jpeg_with_exif(file, exif(orientation)), canvas, reading)
 
 
+def test_the_first_exif_segment_counts_even_if_it_is_empty() -> None:
+    file = jpeg_with_exif(jpeg_with_exif(BASELINE, exif(6)), b"")
+    assert _by_either(file, GRAY) == _by_pillow(file, GRAY)
+    other = jpeg_with_exif(jpeg_with_exif(BASELINE, exif(6)), b"http", header=b"")
+    photo = _assert_like_pillow(other, GRAY)
+    assert photo.height > photo.width
+
+
 def test_any_end_of_a_file_gives_pillow_s_result() -> None:
     ends = [b"", END[:1], END + b"garbage", END + END]
     before_end = [b"\0\0", b"\xff", b"\xff\xd0", b"\xff\xfe\0\5abc", b"\xff\xfe\xff\xffabc"]

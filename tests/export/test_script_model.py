@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from programs import run_lensbox
+from programs import run_python
 from small_detectors import TINY, varied_detector
 from waiting import PATIENCE
 
@@ -16,6 +16,8 @@ from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
 from lensbox.runtime.loading import load_artifact
+
+SCRIPT = Path(__file__).parents[2] / "export" / "script_model.py"
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
     detector = varied_detector(0.4, TINY)
     save_detector(detector, weights)
     arguments = ["--weights", str(weights), "--score-threshold", "0.3"]
-    result = run_lensbox("export", *arguments, cwd=tmp_path)
+    result = run_python(SCRIPT, *arguments, cwd=tmp_path)
     assert result.stdout == f"{Path('artifacts', 'detector.pt')}\n"
     assert "Warning" not in result.stderr
     artifact = load_artifact(tmp_path / "artifacts" / "detector.pt")
