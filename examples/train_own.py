@@ -1,16 +1,20 @@
 """Train a detector of your own on Lensbox's ops: python train_own.py data.json --val val.json
 
-The data have the classes below, in a layout of docs/training.md#your-photographs. The program prints COCO's
-figures and writes weights.pt and curves.png. Then export the detector, in the folder of this file:
+The data have the classes below, in a layout of docs/training.md#your-photographs; without data, the program
+draws discs and squares. It prints COCO's figures and writes weights.pt and curves.png. Then export the
+detector, in the folder of this file:
 
     lensbox export --model train_own:Own --weights runs/own/weights.pt --output own.pt
 """
 
+import json
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
+from PIL import Image, ImageDraw
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -79,12 +83,17 @@ def loss_of(detector: nn.Module, images: Tensor, targets: PackedTargets) -> Tens
 
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--val", type=Path, required=True)
+    parser.add_argument("data", type=Path, nargs="?", help="labelled photographs (drawn pictures)")
+    parser.add_argument("--val", type=Path, help="other photographs, to score on")
     parser.add_argument("--output", type=Path, default=Path("runs/own"))
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
+    if (options.data is None) != (options.val is None):
+        parser.error("data and --val must be given together, got one of them")
+    if options.data is None:
+        options.data = draw_pictures(options.output / "train", 64)
+        options.val = draw_pictures(options.output / "val", 16)
     data, val = (read_labels([path])[0] for path in (options.data, options.val))
     loader = DataLoader([on_canvas(image) for image in data], 8, shuffle=True, collate_fn=collate_packed)
     detector = Own().to(options.device)
@@ -106,6 +115,27 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     torch.save(detector.state_dict(), options.output / "weights.pt")
     draw(curves, options.output / "curves.png")
+
+
+def draw_pictures(folder: Path, count: int) -> Path:
+    """Draw pictures with a dark disc or square each, and return their labels, a COCO file."""
+    rng = np.random.default_rng(count)
+    images, rows = [], []
+    folder.mkdir(parents=True, exist_ok=True)
+    for index in range(count):
+        x, y, shade = rng.integers(0, 60, 3).tolist()
+        side = int(rng.integers(25, 40))
+        picture = Image.new("RGB", (120, 100), (200, 200, 200))
+        pen = ImageDraw.Draw(picture)
+        shape = (pen.ellipse, pen.rectangle)[index % 2]
+        shape((x, y, x + side - 1, y + side - 1), fill=(shade, shade, shade))
+        picture.save(folder / f"{index}.png")
+        images.append({"id": index, "file_name": f"{index}.png"})
+        rows.append({"id": index, "image_id": index, "category_id": index % 2, "bbox": [x, y, side, side]})
+    names = [{"id": index, "name": name} for index, name in enumerate(CLASSES)]
+    labels = folder / "labels.json"
+    labels.write_text(json.dumps({"images": images, "categories": names, "annotations": rows}))
+    return labels
 
 
 def draw(curves: dict[str, list[float]], path: Path) -> None:
