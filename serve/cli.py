@@ -36,7 +36,7 @@ def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _option_of(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a setting's option, such as --queue-size for `queue_size`."""
+    """Return a setting's option, such as --max-batch for `max_batch`."""
     name, known, kind = setting.name, cast(FieldInfo, setting.default), str(setting.type)
     default = known.default
     if name == "ops":
