@@ -47,6 +47,8 @@ def build(plan: ExportPlan) -> Built:
             "the file holds no loss, as torch.export cannot make its graph: %s", innermost_reason(error)
         )
         left_behind = own
+    for program in graphs.values():
+        _strip(program)
     called = [schema for graph in graphs.values() for schema in custom_ops(graph.graph_module)]
     return Built(
         pack=lambda metadata: _pack(graphs, metadata),
@@ -56,6 +58,17 @@ def build(plan: ExportPlan) -> Built:
         batch=plan.batch,
         **plan.in_precision(lambda: detect_on(_copy(graphs[MODEL]), plan.device, plan.outputs)),
     )
+
+
+def _strip(program: ExportedProgram) -> None:
+    """Take out what a run does not need: examples, paths of this machine, and the device of the trace."""
+    program.example_inputs = None
+    for node in list(program.graph.nodes):
+        for note in _NOTES:
+            node.meta.pop(note, None)
+        if node.target is torch.ops.aten._assert_tensor_metadata.default:
+            program.graph.erase_node(node)
+    program.graph_module.recompile()
 
 
 def _copy(program: ExportedProgram) -> ExportedProgram:
@@ -108,18 +121,10 @@ def _loss_graph(detector: Detector) -> ExportedProgram:
 
 
 def _pack(graphs: dict[str, ExportedProgram], metadata: ArtifactMetadata) -> bytes:
-    """Return the sealed archive, without what a run does not need: examples, and paths of this machine."""
+    """Return the sealed archive."""
     from torch.export.pt2_archive._package import package_pt2
 
     content = io.BytesIO()
-    for program in graphs.values():
-        program.example_inputs = None
-        for node in list(program.graph.nodes):
-            for note in _NOTES:
-                node.meta.pop(note, None)
-            if node.target is torch.ops.aten._assert_tensor_metadata.default:  # names the device of the trace
-                program.graph.erase_node(node)
-        program.graph_module.recompile()
     with quiet_export():
         # torch looks for weights that share memory, and knows contiguous ones only.
         warnings.filterwarnings("ignore", "No complete tensor found in the group", UserWarning)
