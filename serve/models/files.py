@@ -9,6 +9,7 @@ import hashlib
 import mmap
 import os
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.reduction import DupFd
@@ -18,6 +19,7 @@ from typing import Any, BinaryIO
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
 
 _MOST_BYTES = (1 << 31) - 1  # as `runtime.file.archive`
+_ONNX_BEGIN = b"\x08"  # the tag of the first field of every writer
 _SIGNATURE_BYTES = 65  # one more than a signature has
 _PIECE = 1 << 20
 # Of Linux' fcntl.h; Python 3.10 has no names for them.
@@ -98,7 +100,7 @@ class Catalogue:
         return number, versions[number]
 
     def check(self) -> None:
-        """Raise ArtifactError unless there are files to serve. The load tells whether they are artifacts."""
+        """Raise ArtifactError unless there is something to serve that looks like artifacts."""
         if self._models is None:
             if self.source.is_dir():
                 raise ArtifactError(
@@ -108,6 +110,25 @@ class Catalogue:
                 raise ArtifactError(no_such_artifact(self.source))
         elif not self.names():
             raise ArtifactError(f"models must hold {self._models}/<name>/<version>.pt, got no such file")
+        for name in self.names():
+            _check_kind(self.choose(name, None)[1])
+
+
+def _check_kind(path: Path) -> None:
+    """Raise ArtifactError if a file is no artifact at first sight, as `runtime.file.kinds` says."""
+    names: set[str] = set()
+    try:
+        with path.open("rb") as file:
+            begin = file.read(2)
+            if begin == b"PK":
+                with zipfile.ZipFile(file) as archive:
+                    names = {entry.partition("/")[2] for entry in archive.namelist()}
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):  # the load tells what is wrong
+        return
+    if begin != b"PK" and begin[:1] != _ONNX_BEGIN:
+        raise ArtifactError(f"artifact must be a file that `lensbox export` wrote, got {path}")
+    if "data.pkl" in names and "constants.pkl" not in names:
+        raise ArtifactError(f"{path} must be a TorchScript file, got one without code, as of torch.save")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import torch
 import tritonclient.http as triton
+from damaged_files import rewritten, with_metadata
 from serve_process import ServeProcess
 from small_detectors import SHALLOW
 from tritonclient.utils import InferenceServerException
@@ -27,6 +28,16 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 KEY = "admin-0123456789abcdef"
 _ADMIN = {"Authorization": f"Bearer {KEY}"}
 _FILES: dict[int, bytes] = {}
+# The disk is full while there is a file "full" beside the models.
+_FULL_DISK = """
+import errno, os, pathlib, sys, tempfile
+made, folder = tempfile.mkdtemp, pathlib.Path(sys.argv[sys.argv.index("--models") + 1])
+def mkdtemp(*arguments, **options):
+    if (folder / "full").exists():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return made(*arguments, **options)
+tempfile.mkdtemp = mkdtemp
+"""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +94,7 @@ def swapping(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LENSBOX_ADMIN_KEY", KEY)
         (folder / "faces/2.pt").rename(folder / "2.pt")
-        process = ServeProcess(None, *options)
+        process = ServeProcess(None, *options, before=_FULL_DISK)
     with process:
         swapping = Swapping(folder, process, png)
         (folder / "2.pt").rename(folder / "faces/2.pt")
@@ -126,17 +137,38 @@ def test_only_the_admin_key_may_load(swapping: Swapping) -> None:
         assert swapping.client.post(path, json=body).status_code == 400
 
 
+def _another_torch(content: bytes) -> bytes:
+    """Return a package that was compiled for another torch."""
+    compiled: dict[str, Any] = {"device": "cpu", "torch_version": "1.0.0", "platform": "linux-x86_64"}
+    compiled |= {"cpu_features": [], "gpu_architecture": ""}
+
+    def change(entries: dict[str, bytes]) -> None:
+        folder = next(iter(entries)).partition("/")[0]
+        entries[f"{folder}/archive_format"] = b"pt2"
+        with_metadata(lambda values: values.update(compiled=compiled))(entries)
+
+    return rewritten(content, change)
+
+
 @pytest.mark.parametrize(
     ("case", "message"),
-    [("corrupt", "does not match its seal"), ("killed", "ended with SIGKILL while it loaded")],
+    [
+        ("corrupt", "does not match its seal"),
+        ("other torch", "was compiled for torch 1.0.0"),
+        ("full disk", "No space left on device"),
+        ("killed", "ended with SIGKILL while it loaded"),
+    ],
 )
 def test_a_failed_load_leaves_the_old_version(
     swapping: Swapping, versions: dict[int, bytes], case: str, message: str
 ) -> None:
-    before, content, engines = swapping.detect().version, bytearray(versions[1]), swapping.engines()
+    before, name = swapping.detect().version, "3.pt2" if case == "other torch" else "3.pt"
+    content, engines = bytearray(versions[1]), swapping.engines()
     content[1000] ^= case == "corrupt"
-    file = swapping.folder / "3.pt"
-    file.write_bytes(content)
+    file, full = swapping.folder / name, swapping.folder.parent / "full"
+    file.write_bytes(_another_torch(bytes(content)) if case == "other torch" else content)
+    if case == "full disk":
+        full.touch()
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(swapping.load)
         if case == "killed":
@@ -145,6 +177,7 @@ def test_a_failed_load_leaves_the_old_version(
             os.kill(new, signal.SIGKILL)
         response = loading.result()
     file.unlink()
+    full.unlink(missing_ok=True)
     assert response.status_code == 409
     assert message in response.json()["error"]
     wait_until(lambda: message in swapping.process.log)
