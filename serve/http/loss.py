@@ -2,23 +2,26 @@
 
 import re
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from itertools import chain
+from typing import Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from fastapi import Request
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.json import Decoder
 from torch import Tensor
 
 from lensbox.serve.engine.jobs import Loss, LossJob
-from lensbox.serve.errors import ApiError
+from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.answers import LossAnswer
 from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.requests.body import Body, NoParameters, query_parameters, read_json, receive
 from lensbox.serve.requests.futures import result_for
 
-Boxes = list[tuple[float, float, float, float]]
+# read_loss_request checks the lengths: msgspec's message would leave out the length received.
+Box = Annotated[list[float], Meta(extra_json_schema={"minItems": 4, "maxItems": 4})]
+Boxes = list[Box]
 Given = TypeVar("Given")
 
 
@@ -93,6 +96,10 @@ def read_loss_request(body: Body, max_boxes: int) -> tuple[LossJob, Sizes]:
     predictions, targets = question.predictions, question.targets
     if not is_nested:
         predictions, targets = [predictions], [targets]
+    for name, images in (("predictions", predictions), ("targets", targets)):
+        wrong = next((box for box in chain.from_iterable(images) if len(box) != 4), None)
+        if wrong is not None:
+            raise _invalid(f"a box of {name} has 4 numbers, got {len(wrong)}: {shown(wrong)}")
     if len(predictions) != len(targets):
         rule = "predictions and targets must have the same number of images"
         raise _invalid(f"{rule}, got {len(predictions)} and {len(targets)}")
