@@ -53,7 +53,9 @@ at::Tensor headers(const std::vector<at::Tensor>& files) {
 template <int64_t kChannels>
 std::vector<at::Tensor> decode(const std::vector<at::Tensor>& files, at::Device device) {
   const auto plane = at::arange(6, at::TensorOptions().dtype(at::kByte).device(device)).view({1, 2, 3});
-  std::vector<at::Tensor> planes(files.size(), plane.expand({kChannels, 2, 3}));
+  // Interleaved in memory, as photographs on the CPU are.
+  const auto pixels = plane.permute({1, 2, 0}).expand({2, 3, kChannels}).contiguous();
+  std::vector<at::Tensor> planes(files.size(), pixels.permute({2, 0, 1}));
   planes.back() = at::empty({0}, at::kByte);
   return planes;
 }
