@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Request
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from lensbox.common.detect_options import check_thresholds, tile_spec
 from lensbox.common.errors import InputError
@@ -141,11 +141,13 @@ def read_detect_request(
     if media_type(content_type) == FORM:
         return form_image(body, content_type), parameters
     question = read_json(body, _QUESTION, 422, "invalid_body")
-    of_query = {name: value for name, value in asdict(parameters).items() if value is not None}
     try:
         image = base64.b64decode(_DATA_URI.sub("", question.image), validate=True)
     except ValueError as error:
         rule = "image must be a file in base64, or a data: URI of base64"
         got = f"{shown(question.image)}: {error}"
         raise ApiError(400, "undecodable_image", f"{rule}, got {got}") from None
-    return image, replace(question, **of_query)
+    # Not the question, which would keep the text of the image until the answer.
+    asked = {name: getattr(question, name) for name in parameters.__struct_fields__}
+    asked |= {name: value for name, value in asdict(parameters).items() if value is not None}
+    return image, DetectParameters(**asked)

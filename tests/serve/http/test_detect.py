@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.serve.engine.instance import Instance
+from lensbox.serve.http.detect import DetectParameters, read_detect_request
 
 
 def _expected(artifact: Artifact, file: bytes, **thresholds: Any) -> dict[str, Any]:
@@ -191,3 +193,9 @@ def test_labels_and_further_outputs(own_detector: tuple[Artifact, httpx.Client])
         boxes = {one["label"]: one["box"] for one in found}
         assert boxes["red"] == pytest.approx([10, 20, 22, 32], abs=1)
         assert boxes["blue"] == pytest.approx([120, 60, 132, 72], abs=1)
+
+
+def test_the_text_of_an_image_is_not_kept() -> None:
+    body = json.dumps({"image": base64.b64encode(b"a file").decode(), "tiles": "auto"}).encode()
+    found = read_detect_request(body, "application/json", DetectParameters(score_threshold=0.5))
+    assert found == (b"a file", DetectParameters(score_threshold=0.5, tiles="auto"))
