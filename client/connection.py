@@ -26,7 +26,7 @@ Typed = TypeVar("Typed")
 
 
 class Connection:
-    """A connection pool to one service. Thread-safe. The arguments are those of `Client`."""
+    """A pool of connections to one service, which threads may share. `Client` describes the arguments."""
 
     def __init__(
         self, url: str, api_key: str | None, timeout: float, retries: int, connections: int, transport: Any

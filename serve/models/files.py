@@ -90,8 +90,9 @@ class Catalogue:
             raise ArtifactError(f"version must be left out for a service of one file, got {version}")
         versions = self.versions(name)
         if not versions:
+            suffixes = ", ".join(SUFFIXES)
             raise ArtifactError(
-                f"there is no {self.source / name}/<version>, a number with one of {SUFFIXES}"
+                f"there is no {self.source / name}/<version>, a number with one of {suffixes}"
             )
         number = max(versions) if version is None else version
         if number not in versions:

@@ -26,8 +26,8 @@ class ServedModel:
     None while loading and after unloading, for a `reason`.
 
     is_wanted: False before the first load that was asked for, and after unloading. swaps: the current one and
-    later ones. failed: reasons by version. loads: successful ones. seen, tried: newest
-    version and stamp of its file at the last look, and at the last load by --watch.
+    later ones, oldest first. failed: reasons by version. loads: successful ones. seen, tried: newest version
+    and stamp of its file at the last look, and at the last load by --watch.
     """
 
     key: str
