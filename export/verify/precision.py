@@ -82,7 +82,7 @@ def measure_precision(
         max_box_change=max(change.boxes, default=0.0),
         max_score_change=change.scores,
     )
-    if faults := faults_of(change, tolerance, reference):
+    if faults := faults_of(change, tolerance, reference, reference.thresholds):
         worst = dataclasses.replace(
             precision,
             max_box_change=max(precision.max_box_change, change.moved),

@@ -4,11 +4,11 @@ import copy
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from lensbox.common.canvas import Canvas
@@ -115,12 +115,11 @@ class Reference:
                 found.append(found_in(restored, self.slots))
         return found
 
-    @cached_property
-    def unstable_share(self) -> float:
-        """Return the share of detections that appear or vanish by float32 rounding.
+    def unstable_share(self, thresholds: tuple[float, float]) -> float:
+        """Return the share of detections that appear or vanish by float32 rounding at the given thresholds.
 
-        The detector is compared with a copy whose weights differ by rounding. The share is large if scores
-        tie, as in an untrained network.
+        The detector is compared with a copy whose weights, and scores of 1, differ by rounding. The share
+        is large if scores tie, as in an untrained network or of large logits.
         """
         noisy = copy.deepcopy(cast(nn.Module, self.detector))
         generator = torch.Generator().manual_seed(0)
@@ -130,12 +129,27 @@ class Reference:
                     weight.mul_(1 + _ROUNDING * torch.randn(weight.shape, generator=generator))
         change = Difference()
         detector: Any = noisy
-        with torch.no_grad(), one_thread():
-            for canvas, expected in zip(self.canvases, self.found(self.thresholds), strict=True):
+        with torch.no_grad(), one_thread(), _SaturatedScores(generator):
+            for canvas, expected in zip(self.canvases, self.found(thresholds), strict=True):
                 numbers = self.numbers(canvas[None])
-                actual = found_in(named(detector.detect(numbers, *self.thresholds)), self.slots)
-                change.add(expected, actual, self.thresholds, TOLERANCES["cpu"].limits(expected), "")
+                actual = found_in(named(detector.detect(numbers, *thresholds)), self.slots)
+                change.add(expected, actual, thresholds, TOLERANCES["cpu"].limits(expected), "")
         return change.others / max(change.expected, 1)
+
+
+class _SaturatedScores(TorchFunctionMode):
+    """Round scores of large logits, which are all 1, to 1 or the numbers below it, as other runtimes do."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") in ("sigmoid", "softmax"):
+            below = 1 - _ROUNDING * torch.rand(result.shape, generator=self.generator)
+            result = torch.where(result == 1, below.to(result), result)
+        return result
 
 
 def _warn_of_other_boxes(boxes: Tensor) -> None:

@@ -122,11 +122,13 @@ def compare(
     return difference
 
 
-def faults_of(difference: Difference, tolerance: Allowance, reference: Reference) -> list[str]:
-    """Return a sentence for each difference beyond rounding."""
+def faults_of(
+    difference: Difference, tolerance: Allowance, reference: Reference, thresholds: tuple[float, float]
+) -> list[str]:
+    """Return a sentence for each difference beyond rounding. thresholds: of score and IoU, that compared."""
     if not difference.unexplained and difference.exchanged <= tolerance.exchanged * difference.expected:
         return []
-    share = reference.unstable_share
+    share = reference.unstable_share(thresholds)
     allowed = min(_UNSTABLE_FACTOR * share, _MOST_UNSTABLE) * difference.expected
     if share > tolerance.exchanged and difference.others <= allowed:
         _logger.info(
@@ -204,7 +206,7 @@ def _compared(
 ) -> Comparison:
     """Log and return a comparison. Raises ArtifactError for differences beyond the tolerance."""
     difference = compare(expected, found, thresholds, tolerance)
-    if faults := faults_of(difference, tolerance, reference):
+    if faults := faults_of(difference, tolerance, reference, thresholds):
         raise ArtifactError(
             f"{where} does not find what the detector finds, in batches of {batch} at thresholds of "
             f"{thresholds[0]:g} and {thresholds[1]:g}: {'; '.join(faults)}"

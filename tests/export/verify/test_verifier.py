@@ -146,10 +146,17 @@ def test_accepts_rounded_weights_and_rejects_others(make: Callable[[], Any]) -> 
             answers = [named(changed.detect(one[None], *reference.thresholds)) for one in reference.canvases]
         actual = [found_in(answer, answer["scores"].shape[1]) for answer in answers]
         expected = reference.found(reference.thresholds)
-        return faults_of(compare(expected, actual, reference.thresholds, CPU), CPU, reference)
+        return faults_of(
+            compare(expected, actual, reference.thresholds, CPU), CPU, reference, reference.thresholds
+        )
 
     assert faults(lambda weight: 1e-6 * weight * torch.randn(weight.shape)) == []
     assert faults(lambda weight: 0.1 * weight.std(correction=0) * torch.randn(weight.shape))
+
+
+def test_scores_of_large_logits_tie_at_one() -> None:
+    reference = Reference(RedAndBlue(sharpness=1e4).eval(), (0.0, 0.3), batches=(1,))
+    assert reference.unstable_share(reference.thresholds) > CPU.exchanged
 
 
 @pytest.mark.parametrize(
