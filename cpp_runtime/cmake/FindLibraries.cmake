@@ -66,6 +66,7 @@ message(STATUS "lensbox: CUDA graphs: ${LENSBOX_CUDA_GRAPHS}")
 # Nothing is linked: the library is opened when the first ONNX file is loaded, and may be newer than the headers. (Not
 # find_package: the pip package has no CMake files, and the CMake files of Debian require packages that are not installed.)
 set(LENSBOX_ONNX AUTO CACHE STRING "Load ONNX files (needs onnxruntime): AUTO, ON or OFF")
+set(ONNXRUNTIME_ROOT "" CACHE PATH "Folder of onnxruntime: an unpacked archive, or with include/ and lib/")  # absolute, if it was given
 set(LENSBOX_WITH_ONNX OFF)
 if(NOT LENSBOX_ONNX STREQUAL "OFF")
   set(folders ${ONNXRUNTIME_ROOT} $ENV{ONNXRUNTIME_ROOT})
