@@ -91,10 +91,7 @@ def place_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
     """
     if boxes.dim() == 0 or boxes.shape[-1] != 4:
         raise ValueError(f"boxes must have the shape [..., 4], got {boxes.shape}")
-    if geometry.dim() == 2:
-        geometry = geometry.view([geometry.shape[0]] + [1] * (boxes.dim() - 1) + [6])
-    corners: Tensor = boxes.unflatten(-1, [2, 2])
-    return (corners * geometry[..., 0:2] + geometry[..., 2:4]).flatten(-2)
+    return place_points(boxes.unflatten(-1, [2, 2]), geometry).flatten(-2)
 
 
 def restore_points(points: Tensor, geometry: Tensor) -> Tensor:
@@ -105,3 +102,17 @@ def restore_points(points: Tensor, geometry: Tensor) -> Tensor:
     """
     restored: Tensor = torch.ops.lensbox.restore_points(points, geometry)
     return restored
+
+
+def place_points(points: Tensor, geometry: Tensor) -> Tensor:
+    """Return points of photographs in pixels of their canvases: the inverse of `restore_points`.
+
+    points: float32 [..., 2], xy in pixels of the photograph, with a geometry of [6]; or [B, ..., 2] with
+    [B, 6]. Returns the shape of `points`. Raises ValueError for other shapes.
+    """
+    if points.dim() == 0 or points.shape[-1] != 2:
+        raise ValueError(f"points must have the shape [..., 2], got {points.shape}")
+    if geometry.dim() == 2:
+        geometry = geometry.view([geometry.shape[0]] + [1] * (points.dim() - 2) + [6])
+    placed: Tensor = points * geometry[..., 0:2] + geometry[..., 2:4]
+    return placed

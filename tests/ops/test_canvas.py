@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lensbox.ops import letterbox
-from lensbox.ops.canvas import geometry_of_windows, place_boxes, restore_boxes, restore_points
+from lensbox.ops.canvas import geometry_of_windows, place_boxes, place_points, restore_boxes, restore_points
 
 
 def geometry_of(height: int, width: int) -> Tensor:
@@ -23,6 +23,11 @@ def test_restore_undoes_the_geometry(height: int, width: int) -> None:
     placed = place_boxes(original, geometry)
     torch.testing.assert_close(placed, original * geometry[:2].repeat(2) + geometry[2:4].repeat(2))
     torch.testing.assert_close(restore_boxes(placed, geometry), original, rtol=1e-4, atol=1e-4)
+    points = place_points(original[None, :, None, :2], geometry[None])
+    assert torch.equal(points, placed[None, :, None, :2])
+    torch.testing.assert_close(
+        restore_points(points[0], geometry), original[:, None, :2], rtol=1e-4, atol=1e-4
+    )
 
 
 def test_restore_clips_to_the_image() -> None:
