@@ -57,7 +57,9 @@ def test_takes_every_kind_of_image(artifact: Artifact, tmp_path: Path) -> None:
         found += artifact.detect_images([array, picture], 0.03)
     for one in found:
         torch.testing.assert_close(one.scores, expected.scores)
-        torch.testing.assert_close(one.boxes, expected.boxes)
+        torch.testing.assert_close(
+            one.boxes, expected.boxes, rtol=0, atol=1e-3
+        )  # a batch of two sums otherwise
     gray = array[..., 0]
     tiled, _ = (artifact.detect_image(image, tiles="auto") for image in (path, pixels))
     assert (tiled.width, tiled.height) == (310, 123)
