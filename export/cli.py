@@ -130,7 +130,8 @@ def _pixels(text: str) -> float:
     "--device",
     type=click.Choice(["auto", "cpu", "cuda"]),
     default="cpu",
-    help="Device for measuring --dtype and target of aoti. The other files run on any device.",
+    help="Device for measuring --dtype, and for comparing a file in 16 bits; target of aoti. The other files "
+    "run on any device.",
 )
 @click.option(
     "--pictures",

@@ -66,6 +66,7 @@ def run_on(program: ExportedProgram, device: torch.device) -> Callable[..., tupl
     """
     if device.type != "cpu":
         program = move_to_device_pass(program, device)
+        program.graph_module.recompile()  # the pass changes the nodes, not the code that runs
     values: Mapping[str, Any] = {**program.state_dict, **program.constants}
     weights = [
         values[str(spec.target)].detach()
