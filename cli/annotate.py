@@ -1,10 +1,17 @@
 """Draw boxes, points, names and scores on a picture."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import io
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
 from PIL import Image, ImageDraw, ImageFont
 
+from lensbox.common.errors import InputError
+from lensbox.common.files import atomic_write
 from lensbox.common.pictures import converted
 
 Color = tuple[int, int, int]
@@ -49,11 +56,35 @@ def annotate(
         _frame(pen, box, border, line + 2 * border, OUTLINE)
         _frame(pen, box, 0, line, color)
         for name in points:
-            for x, y in _pairs(one.get("extras", {}).get(name)):
-                for radius, ink in ((line + 1 + border, OUTLINE), (line + 1, color)):
-                    pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=ink)
+            pairs = np.array(one.get("extras", {}).get(name) or [], float).reshape(-1, 2)
+            for pair in pairs[(np.abs(pairs) < 1e6).all(axis=1)]:  # false for NaN
+                pen.circle(pair, line + 1 + border, fill=OUTLINE)
+                pen.circle(pair, line + 1, fill=color)
         _tag(pen, drawn.width, box, _text(label, one["score"]), font, color)
     return drawn
+
+
+def annotate_file(
+    path: Path, found: Mapping[str, Any], metadata: Mapping[str, Any], orientation: str | None, output: Path
+) -> None:
+    """Write a photograph with its detections as PNG, at full size and in color.
+
+    found: an answer of /v1/detect. metadata: the artifact's. orientation: None for the artifact's. Raise
+    InputError, or OSError for `output`.
+    """
+    orientation = orientation or metadata.get("reading", {}).get("orientation", "exif")
+    extras = metadata.get("extras", {})
+    points = [name for name, extra in extras.items() if extra["kind"] == "points"]
+    try:
+        with PIL.Image.open(path) as stored:
+            stored.load()
+            upright = PIL.ImageOps.exif_transpose(stored) if orientation == "exif" else stored
+            drawn = annotate(upright, found["detections"], metadata.get("classes", ()), points)
+    except Exception as error:  # decoders raise a dozen types on broken files
+        raise InputError(f"it cannot be drawn on: {error or type(error).__name__}") from error
+    buffer = io.BytesIO()
+    drawn.save(buffer, "PNG", compress_level=1)
+    atomic_write(output, buffer.getvalue())
 
 
 def _pixels(box: Sequence[float], size: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -66,18 +97,6 @@ def _frame(pen: ImageDraw.ImageDraw, box: tuple[int, ...], grown: int, width: in
     left, top = box[0] - grown, box[1] - grown
     corner = max(left, box[2] + grown - 1), max(top, box[3] + grown - 1)
     pen.rectangle((left, top, *corner), outline=color, width=width)
-
-
-def _pairs(values: Any) -> Iterator[tuple[float, float]]:
-    """Yield the points in nested lists of any depth, without points outside of any picture."""
-    if not isinstance(values, list) or not values:
-        return
-    if not isinstance(values[0], list):
-        if None not in values and all(abs(value) < 1e6 for value in values):
-            yield values[0], values[1]
-        return
-    for value in values:
-        yield from _pairs(value)
 
 
 def _text(label: str, score: float | None) -> str:

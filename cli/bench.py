@@ -1,7 +1,7 @@
 """`lensbox bench FILE`: measure the latency of artifacts of any format on this machine."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,24 +10,25 @@ import click
 
 from lensbox.cli.command import FILE, OPS, Command
 from lensbox.common.errors import ArtifactError
+from lensbox.common.machine import keep_freed_memory
 
 if TYPE_CHECKING:
     from lensbox.cli.timing import Call
     from lensbox.runtime import Artifact
 
-_BATCHES = "1,8,32"
 _IMAGE_SIZE = 480, 640
+_ROW = (
+    "{artifact:<{width}}  {device:<8}{from:<24}{batch:>6}"
+    "{median_ms:>12.3f}{p20_ms:>10.3f}{p80_ms:>10.3f}{images_per_second:>12,.1f}"
+)
 
 
-def batch_sizes(text: str) -> tuple[int, ...]:
-    """Parse batch sizes such as "1,8,32". Raises BadParameter."""
-    try:
-        sizes = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        sizes = (0,)
-    if min(sizes) < 1 or max(sizes) > 4096:
-        raise click.BadParameter(f"must be whole numbers from 1 to 4096, such as {_BATCHES}, got {text!r}")
-    return sizes
+def _batch_sizes(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    """Parse batch sizes such as "1,8,32". Raise BadParameter."""
+    sizes = text.split(",")
+    if not all(size.isdecimal() and 1 <= int(size) <= 4096 for size in sizes):
+        raise click.BadParameter(f"must be whole numbers from 1 to 4096, such as 1,8,32, got {text!r}")
+    return tuple(map(int, sizes))
 
 
 @click.command(cls=Command)
@@ -35,8 +36,9 @@ def batch_sizes(text: str) -> tuple[int, ...]:
 @click.option("--artifact", "more_files", type=FILE, multiple=True, help="The same as FILE.")
 @click.option(
     "--batch",
-    default=_BATCHES,
-    callback=lambda _, __, text: batch_sizes(text),
+    "batches",
+    default="1,8,32",
+    callback=_batch_sizes,
     metavar="N,N...",
     help="Canvases or images per call.",
 )
@@ -47,7 +49,7 @@ def batch_sizes(text: str) -> tuple[int, ...]:
 def bench(
     files: tuple[Path, ...],
     more_files: tuple[Path, ...],
-    batch: tuple[int, ...],
+    batches: tuple[int, ...],
     device: str | None,
     threads: int,
     ops: tuple[Path, ...],
@@ -60,42 +62,17 @@ def bench(
     """
     if not (files := files + more_files):
         raise click.UsageError("bench must be given a FILE, such as artifacts/detector.pt")
-    found = measure(files, batch, device, threads, ops)
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    click.echo(f"{threads} CPU threads, torch {found['torch']}\n")
-    width = max(len(row["artifact"]) for row in found["rows"])
-    columns = f"{'device':<8}{'from':<24}{'batch':>6}{'ms: median':>12}{'p20':>10}{'p80':>10}{'images/s':>12}"
-    click.echo(f"{'file':<{width}}  {columns}")
-    for row in found["rows"]:
-        times = f"{row['median_ms']:>12.3f}{row['p20_ms']:>10.3f}{row['p80_ms']:>10.3f}"
-        way = f"{row['artifact']:<{width}}  {row['device']:<8}{row['from']:<24}{row['batch']:>6}"
-        click.echo(f"{way}{times}{row['images_per_second']:>12,.1f}")
-
-
-def measure(
-    files: Sequence[Path],
-    batches: Sequence[int],
-    device: str | None,
-    threads: int,
-    ops: Sequence[Path] = (),
-) -> dict[str, Any]:
-    """Return the times of artifacts as a JSON document.
-
-    Raises ArtifactError if a file cannot be loaded or fails its self-test, DeviceError.
-    """
+    # Imported here: torch takes seconds to import.
     import torch
 
     from lensbox.cli.timing import time_in_turns
-    from lensbox.common.machine import keep_freed_memory
     from lensbox.runtime.loading import load_artifact
 
     keep_freed_memory()
+    rows: list[dict[str, Any]] = []
     torch.set_num_threads(threads)
-    rows = []
     with torch.inference_mode():
-        loaders = {file: partial(load_artifact, file, device or _device_of(file), ops=ops) for file in files}
+        loaders = {file: partial(load_artifact, file, device or "auto", ops=ops) for file in files}
         artifacts = {file: load() for file, load in loaders.items()}
         for file, artifact in artifacts.items():
             report = artifact.self_test()
@@ -108,22 +85,19 @@ def measure(
                 for way, call in _calls(artifact, loaders[file], batch)
             }
             for (file, way), times in time_in_turns(calls, threads).items():
-                median, p20, p80 = (1e3 * value for value in times[:3])
-                row: dict[str, Any] = {"artifact": str(file), "device": str(artifacts[file].device)}
-                row |= {"from": way, "batch": batch, "median_ms": median, "p20_ms": p20, "p80_ms": p80}
-                row |= {"samples": times.samples, "images_per_second": 1e3 * batch / median}
-                rows.append(row)
-    return {"threads": threads, "torch": torch.__version__, "rows": rows}
-
-
-def _device_of(path: Path) -> str:
-    """Return the kind of device that a file needs; "auto" if it runs on any device."""
-    from lensbox.runtime.file.archive import open_file, read_file
-
-    file = open_file(read_file(path), str(path))
-    if file.kind == "onnx":
-        return "cpu"
-    return file.metadata.compiled.device if file.metadata.compiled else "auto"
+                device_name = str(artifacts[file].device)
+                row = {"artifact": str(file), "device": device_name, "from": way, "batch": batch}
+                row |= {f"{name}_ms": 1e3 * getattr(times, name) for name in ("median", "p20", "p80")}
+                rows.append({**row, "samples": times.samples, "images_per_second": batch / times.median})
+    if as_json:
+        click.echo(json.dumps({"threads": threads, "torch": torch.__version__, "rows": rows}, indent=2))
+        return
+    click.echo(f"{threads} CPU threads, torch {torch.__version__}\n")
+    width = max(len(row["artifact"]) for row in rows)
+    columns = f"{'device':<8}{'from':<24}{'batch':>6}{'ms: median':>12}{'p20':>10}{'p80':>10}{'images/s':>12}"
+    click.echo(f"{'file':<{width}}  {columns}")
+    for row in rows:
+        click.echo(_ROW.format(**row, width=width))
 
 
 def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> Iterator[tuple[str, "Call"]]:

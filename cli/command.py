@@ -1,15 +1,17 @@
 """The base of all commands: their options, and their reports to stderr; results go to stdout."""
 
 import contextlib
+import itertools
 import logging
+import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lensbox.common.detect_options import check_device
+from lensbox.common.errors import ExitCode
 
 # readable=False: click would report a file without permission as wrong usage; the command reports it better.
 FILE = click.Path(path_type=Path, readable=False)
@@ -24,8 +26,6 @@ OPS = click.option(
     "your rights. May be repeated.",
 )
 
-_GIVEN = "lensbox.given_arguments"
-
 
 class Command(click.Command):
     """A command whose repeatable options take several values, unless the command has positional arguments.
@@ -35,26 +35,26 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, with the name of a repeatable option before each of its further values."""
-        ctx.meta[_GIVEN] = list(args)
         repeatable = {name for parameter in self.params if parameter.multiple for name in parameter.opts}
         if any(isinstance(parameter, click.Argument) for parameter in self.params):
             repeatable.clear()
-        spread: list[str] = []
-        option, has_value = "", False
-        for word in args:
+        spread, option = [], ""
+        for before, word in itertools.pairwise(["", *args]):
             if word.startswith("-"):
-                option, has_value = word.partition("=")[0], "=" in word
-            elif has_value and option in repeatable:
+                option = word.partition("=")[0]
+            elif option in repeatable and (before != option):
                 spread.append(option)
-            has_value = has_value or not word.startswith("-")
             spread.append(word)
         return super().parse_args(ctx, spread)
 
-
-def given_arguments() -> list[str]:
-    """Return the arguments of the running command as the user typed them."""
-    arguments: list[str] = click.get_current_context().meta[_GIVEN]
-    return arguments
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. A reader that closes the pipe of stdout, such as `head`, ends it: no failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Without this the interpreter reports the pipe when it flushes stdout at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.GOOD
 
 
 def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
@@ -64,13 +64,17 @@ def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
         raise click.UsageError(f"{' and '.join(given)} must not be given together")
 
 
-def device_name(text: str) -> str:
-    """Return the name of a device, for an option's `type`."""
-    try:
-        check_device(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error).removeprefix("device ")) from error
-    return text
+def checked(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return an option's `type`: text for which `check` raises no ValueError, which begins with its name."""
+
+    def convert(text: str) -> str:
+        try:
+            check(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error).partition(" ")[2]) from error
+        return text
+
+    return convert
 
 
 def fraction(text: str) -> float:
@@ -79,9 +83,6 @@ def fraction(text: str) -> float:
     if not 0 <= value <= 1:
         raise click.BadParameter(f"must be between 0 and 1, got {text}")
     return value
-
-
-LOG_FORMAT = "%(asctime)s %(levelname)s: %(message)s"
 
 
 class _ProgressFormatter(logging.Formatter):
@@ -96,14 +97,14 @@ class _ProgressFormatter(logging.Formatter):
 def reporting() -> Iterator[None]:
     """Configure logging for a command within the context, then restore it for callers from Python."""
     root, package = logging.getLogger(), logging.getLogger("lensbox")
-    handlers, root_level, package_level = root.handlers[:], root.level, package.level
+    handlers, levels = root.handlers[:], (root.level, package.level)
     start_reporting()
     try:
         yield
     finally:
         root.handlers[:] = handlers
-        root.setLevel(root_level)
-        package.setLevel(package_level)
+        for logger, level in zip((root, package), levels, strict=True):
+            logger.setLevel(level)
 
 
 def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> None:
@@ -112,7 +113,9 @@ def start_reporting(level: int | str = logging.INFO, as_log: bool = False) -> No
     as_log: start each line with time and level, for commands that run for long.
     """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(LOG_FORMAT) if as_log else _ProgressFormatter())
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s %(levelname)s: %(message)s") if as_log else _ProgressFormatter()
+    )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

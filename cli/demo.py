@@ -5,70 +5,71 @@ photographs, and for a loss with its gradient, run the artifact from Python, and
 boxes. Draw the photographs with their boxes into one picture.
 """
 
-import argparse
 import contextlib
-import io
 import json
-import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+import numpy as np
 import PIL.Image
+import PIL.ImageOps
 
 from lensbox.cli.annotate import annotate
+from lensbox.cli.command import FILE
 from lensbox.cli.samples import DRAWN_BOXES, save_photos
 from lensbox.cli.source import DetectionSource, artifact_source, service_source
 from lensbox.client import Client
 from lensbox.common.errors import LensboxError
-from lensbox.common.files import atomic_write
 
 REPOSITORY = Path(__file__).resolve().parents[1]  # the package may be linked to from elsewhere
 GAP = 12  # between the pictures, pixels
 # Decoders and networks are the same; sums of floats may differ in their last digits.
 PIXELS, SCORES = 0.01, 1e-4
 
-Box = list[float]
 Found = list[dict[str, Any]]  # detections of a photograph, with "box", "score" and "label"
 
 
-class DemoError(RuntimeError):
-    """The demo cannot go on; the message says why."""
+class DemoError(click.ClickException):
+    """The demo cannot go on; the message says why. Exit code 1."""
 
 
-def main(argv: list[str]) -> int:
-    """Run the demo and return the exit code: 0 = the same faces behind all three doors, 1 = not."""
-    options = _parser().parse_args(argv)
-    try:
-        run_demo(options.runner, options.artifact, options.output)
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def run_demo(runner: Path, artifact: Path, output: Path) -> None:
-    """Write photos/ and demo.png into the folder `output`, and print boxes, scores and losses.
+@click.command(context_settings={"show_default": True}, help=__doc__)
+@click.option(
+    "--runner",
+    type=FILE,
+    envvar="LENSBOX_RUNNER",
+    default=REPOSITORY / "build" / "runner" / "lensbox_runner",
+    help="The program.",
+)
+@click.option("--artifact", type=FILE, default=Path("artifacts/detector.pt"), help="The detector.")
+@click.option("--output", type=FILE, default=Path("artifacts"), help="Folder for photos/ and demo.png.")
+def main(runner: Path, artifact: Path, output: Path) -> None:
+    """Print boxes, scores and losses, and write the picture.
 
     Raise DemoError if a program fails, misses a face, or finds other boxes than the C++ runner.
     """
     if not runner.is_file():
         raise DemoError(f"{runner} is not there: build it with `make runner`")
     photos = save_photos(output / "photos")
-    drawn: list[Box] = [list(DRAWN_BOXES[path.name]) for path in photos]
+    drawn = [DRAWN_BOXES[path.name] for path in photos]
     with _service(artifact) as service:  # starts while the runner and Python work
-        in_cpp = _found_in_cpp(runner, artifact, photos)
+        images = [word for path in photos for word in ("--image", str(path))]
+        in_cpp = [image["detections"] for image in _run(runner, artifact, "detect", *images)["images"]]
         for path, found in zip(photos, in_cpp, strict=True):
             _print_photo(path, found)
         best = [found[0]["box"] for found in in_cpp]
-        loss = _loss_in_cpp(runner, artifact, best, drawn)
+        targets = output / "photos" / "drawn_boxes.json"
+        targets.write_text(json.dumps(drawn), encoding="utf-8")
+        words = ("--predictions", "-", "--targets", str(targets))
+        loss = _run(runner, artifact, "loss", *words, stdin=json.dumps(best))["loss"]
         print(f"\nC++:    the boxes above; GIoU loss of the best against boxes drawn by hand {loss:.4f}")
 
-        in_python = _found(_in_python(artifact), photos)
+        in_python = _found(artifact_source(artifact, {}, device="cpu", batch=1), photos)
         with Client(_address(service)) as client:
             over_http = _found(service_source(client, {}), photos)
             answer = client.loss(best, drawn, gradient=True)
@@ -78,39 +79,18 @@ def run_demo(runner: Path, artifact: Path, output: Path) -> None:
             raise DemoError(f"the service's loss must be {loss:.4f}, got {answer.loss:.4f}")
         step = ", ".join(f"{value:+.4f}" for value in answer.gradient[0])
         print(f"HTTP:   the same {worst}; loss {answer.loss:.4f}, its gradient for the first box ({step})")
-
         print(f"Python: the same {require_same('Python', in_python, in_cpp)}")
         pictures = [annotate(PIL.Image.open(path), found) for path, found in zip(photos, in_cpp, strict=True)]
-        side_by_side(pictures, output / "demo.png")
+        side_by_side(*pictures).save(output / "demo.png")
     print(f"\nBoth photographs with their boxes: {output / 'demo.png'}")
 
 
-def side_by_side(images: list[PIL.Image.Image], output: Path) -> None:
-    """Put pictures beside each other, scaled to the height of the lowest, into the PNG file `output`."""
-    height = min(image.height for image in images)
-    images = [image.resize((round(image.width * height / image.height), height)) for image in images]
-    width = sum(image.width for image in images) + GAP * (len(images) - 1)
-    canvas = PIL.Image.new("RGB", (width, height), "white")
-    left = 0
-    for image in images:
-        canvas.paste(image, (left, 0))
-        left += image.width + GAP
-    content = io.BytesIO()
-    canvas.save(content, "PNG")
-    atomic_write(output, content.getvalue())
-
-
-def _found_in_cpp(runner: Path, artifact: Path, photos: Sequence[Path]) -> list[Found]:
-    images = [word for path in photos for word in ("--image", str(path))]
-    return [image["detections"] for image in _run(runner, artifact, "detect", *images)["images"]]
-
-
-def _loss_in_cpp(runner: Path, artifact: Path, predictions: list[Box], targets: list[Box]) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "targets.json"
-        file.write_text(json.dumps(targets), encoding="utf-8")
-        arguments = ("--predictions", "-", "--targets", str(file))
-        return float(_run(runner, artifact, "loss", *arguments, stdin=json.dumps(predictions))["loss"])
+def side_by_side(left: PIL.Image.Image, right: PIL.Image.Image) -> PIL.Image.Image:
+    """Return two RGB pictures beside each other, scaled to the height of the lower one."""
+    height = min(left.height, right.height)
+    first, second = (PIL.ImageOps.scale(each, height / each.height) for each in (left, right))
+    gap = np.full((height, GAP, 3), 255, np.uint8)
+    return PIL.Image.fromarray(np.hstack([np.asarray(first), gap, np.asarray(second)]))
 
 
 def _run(runner: Path, artifact: Path, name: str, *arguments: str, stdin: str = "") -> Any:
@@ -122,12 +102,6 @@ def _run(runner: Path, artifact: Path, name: str, *arguments: str, stdin: str = 
     if process.returncode != 0:
         raise DemoError(f"lensbox_runner {name} failed with exit code {process.returncode}")
     return json.loads(process.stdout)
-
-
-def _in_python(artifact: Path) -> DetectionSource:
-    return artifact_source(
-        artifact, {}, device="cpu", batch=1, decode="auto", decode_threads=1, public_key=None, ops=()
-    )
 
 
 def _found(source: DetectionSource, photos: Sequence[Path]) -> list[Found]:
@@ -156,13 +130,11 @@ def _service(artifact: Path) -> Iterator[subprocess.Popen[str]]:
 def _address(service: subprocess.Popen[str]) -> str:
     """Return the address of the service once it is ready."""
     assert service.stderr is not None
-    log, url = "", ""
+    log = ""
     for line in service.stderr:
         log += line
-        if listening := re.search(r"listening on (http://[\w.:]+)", line):
-            url = listening[1]
-        if url and "ready: " in line:
-            return url
+        if ready := re.search(r"ready: .* on (http://[\w.:]+)", line):
+            return ready[1]
     raise DemoError(f"the service did not start:\n{log}")
 
 
@@ -171,15 +143,12 @@ def require_same(door: str, found: list[Found], expected: list[Found]) -> str:
     counts = [len(image) for image in found]
     if counts != [len(image) for image in expected]:
         raise DemoError(f"{door} must find as many faces as C++, got {counts}")
-    pairs = [
-        pair for one, other in zip(found, expected, strict=True) for pair in zip(one, other, strict=True)
-    ]
-    pixels = max(
-        abs(value - wanted)
-        for one, other in pairs
-        for value, wanted in zip(one["box"], other["box"], strict=True)
+    rows, wanted = (
+        np.array([[*one["box"], one["score"]] for image in images for one in image])
+        for images in (found, expected)
     )
-    scores = max(abs(one["score"] - other["score"]) for one, other in pairs)
+    *sides, scores = np.abs(rows - wanted).max(axis=0)
+    pixels = max(sides)
     if pixels > PIXELS or scores > SCORES:
         raise DemoError(
             f"{door} must find the boxes of C++, got boxes {pixels:.3g} px and scores {scores:.3g} off"
@@ -200,18 +169,5 @@ def _print_photo(path: Path, found: Found) -> None:
         raise DemoError(f"no face was found in {path.name}")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m lensbox.cli.demo", description=__doc__)
-    parser.add_argument(
-        "--runner",
-        type=Path,
-        default=Path(os.environ.get("LENSBOX_RUNNER", REPOSITORY / "build" / "runner" / "lensbox_runner")),
-        help="the program (default: %(default)s)",
-    )
-    parser.add_argument("--artifact", type=Path, default=Path("artifacts") / "detector.pt")
-    parser.add_argument("--output", type=Path, default=Path("artifacts"), help="default: %(default)s")
-    return parser
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -1,7 +1,6 @@
 """`lensbox detect`: detect in image files, with an artifact or a running service."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,28 +8,20 @@ from typing import Any
 
 import click
 
-from lensbox.cli.coco import CocoResults
-from lensbox.cli.command import FILE, OPS, Command, device_name, fraction
+from lensbox.cli.annotate import annotate_file
+from lensbox.cli.command import FILE, OPS, Command, checked, fraction
 from lensbox.cli.files import ListedFile, list_files
-from lensbox.cli.output import FORMATS, DetectionTable, draw, echo, json_line, progress
+from lensbox.cli.output import FORMATS, CocoResults, DetectionTable, echo, json_line, progress
 from lensbox.cli.source import Answer, Answers, DetectionSource, artifact_source, service_source
 from lensbox.client import Client, ServiceError
-from lensbox.common.detect_options import DECODE, tile_spec
+from lensbox.common.detect_options import check_device, tile_spec
 from lensbox.common.errors import ExitCode, InputError, LensboxError
 
 _COUNT = click.IntRange(1, 4096)
 # Options of an artifact in this process, and options of a service.
-_IN_PROCESS = ("artifact", "device", "batch", "decode", "decode_threads", "ops", "public_key")
+_IN_PROCESS = ("artifact", "device", "batch", "ops", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 _QUESTION = ("score_threshold", "iou_threshold", "orientation", "tiles")
-
-
-def _tiles(text: str) -> str:
-    try:
-        tile_spec(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error).removeprefix("tiles ")) from error
-    return text
 
 
 @click.command(cls=Command)
@@ -47,7 +38,10 @@ def _tiles(text: str) -> str:
     "--coco-file", type=FILE, metavar="FILE", help="For --format coco: COCO JSON with the ids of the images."
 )
 @click.option(
-    "--annotate", type=FILE, metavar="DIR", help="Write each picture with its boxes to this folder."
+    "--annotate",
+    type=click.Path(path_type=Path, readable=False, file_okay=False),
+    metavar="DIR",
+    help="Write each picture with its boxes to this folder.",
 )
 @click.option("--score-threshold", type=fraction, metavar="0..1", help="Default: the artifact's.")
 @click.option("--iou-threshold", type=fraction, metavar="0..1", help="Default: the artifact's.")
@@ -58,7 +52,7 @@ def _tiles(text: str) -> str:
 )
 @click.option(
     "--tiles",
-    type=_tiles,
+    type=checked(tile_spec),
     metavar="auto|SIZE[,OVERLAP]",
     help="Detect small objects in overlapping tiles of large photographs; auto: tiles of the canvas's size.",
 )
@@ -70,24 +64,12 @@ def _tiles(text: str) -> str:
 )
 @click.option(
     "--device",
-    type=device_name,
+    type=checked(check_device),
     default="auto",
     metavar="NAME",
     help="cpu, cuda, cuda:N; auto: cuda where torch sees a GPU.",
 )
 @click.option("--batch", type=_COUNT, show_default="8, and 64 on a GPU", help="Images per batch.")
-@click.option(
-    "--decode",
-    type=click.Choice(DECODE),
-    default="auto",
-    help="Decoder of JPEG files; auto: an H100's or H200's hardware in batches of 16 or more.",
-)
-@click.option(
-    "--decode-threads",
-    type=_COUNT,
-    show_default="one per CPU, at most 8; 2 if the GPU decodes",
-    help="Threads that read files.",
-)
 @OPS
 @click.option("--public-key", type=FILE, help="Accept only artifacts signed with this key, a PEM file.")
 @click.option("--url", help="Use a running service, such as http://127.0.0.1:8000.")
@@ -122,40 +104,38 @@ def detect(
     if annotate is not None:
         _check_drawings(annotate, files, recursive, listed)
     readable = [file.path for file in listed if file.fault is None]
-    with _open(options) if readable else contextlib.nullcontext(DetectionSource(_nothing, {})) as source:
-        name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
+    code = ExitCode.GOOD
+    with (
+        _open(options, readable) as source,
+        contextlib.closing(source.detect(readable)) as results,
+        progress(len(listed)) as advance,
+    ):
         paths, classes = [file.path for file in listed], source.metadata.get("classes", ())
+        name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
         coco = coco_file and CocoResults(coco_file, paths, classes)
         form = coco or (json_line if name == "jsonl" else DetectionTable(paths, classes))
-        code = ExitCode.GOOD
-        try:
-            with contextlib.closing(source.detect(readable)) as results, progress(len(listed)) as advance:
-                for file in listed:
-                    result = file.fault or next(results)
-                    if isinstance(result, ServiceError) and not result.is_of_one_image:
-                        raise result
-                    if annotate is not None and not isinstance(result, LensboxError):
-                        result = _drawn(file, result, source, options["orientation"], annotate)
-                    shown: Answer | str
-                    if isinstance(result, LensboxError):
-                        code, shown = ExitCode.BAD_INPUT, str(result)
-                        shown = shown if str(file.path) in shown else f"{file.path}: {shown}"
-                        echo(f"{context.command_path}: {shown}\n", err=True)
-                    else:
-                        shown = result
-                    echo(form(file.path, shown))
-                    advance(1)
-                if coco:
-                    echo(coco.text())
-        except BrokenPipeError:  # the reader has closed the pipe: not a failure
-            # Without this the interpreter reports the pipe when it flushes stdout at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return ExitCode.GOOD
+        for file in listed:
+            result = file.fault or next(results)
+            if annotate is not None and not isinstance(result, LensboxError):
+                drawing, orientation = annotate / f"{file.name}.png", options["orientation"]
+                try:
+                    annotate_file(file.path, result, source.metadata, orientation, drawing)
+                except InputError as error:
+                    result = error
+            shown: Answer | str
+            if isinstance(result, LensboxError):
+                if isinstance(result, ServiceError) and not result.is_of_one_image:
+                    raise result
+                code, shown = ExitCode.BAD_INPUT, str(result)
+                shown = shown if str(file.path) in shown else f"{file.path}: {shown}"
+                echo(f"{context.command_path}: {shown}\n", err=True)
+            else:
+                shown = result
+            echo(form(file.path, shown))
+            advance(1)
+        if coco:
+            echo(coco.text())
     return code
-
-
-def _nothing(files: Sequence[Path]) -> Answers:
-    yield from ()
 
 
 def _check_options(context: click.Context, options: dict[str, Any]) -> None:
@@ -172,8 +152,6 @@ def _check_drawings(
     folder: Path, arguments: Sequence[Path], recursive: bool, files: Sequence[ListedFile]
 ) -> None:
     """Raise UsageError if a drawing would be written twice, or would be an image of the next run."""
-    if folder.exists() and not folder.is_dir():
-        raise click.UsageError(f"--annotate must be a folder, got {folder}")
     place = folder.resolve()
     for argument in map(Path.resolve, arguments):
         if place == argument or (recursive and place.is_relative_to(argument)):
@@ -186,28 +164,23 @@ def _check_drawings(
 
 
 @contextlib.contextmanager
-def _open(options: dict[str, Any]) -> Iterator[DetectionSource]:
+def _open(options: dict[str, Any], readable: Sequence[Path]) -> Iterator[DetectionSource]:
+    """Yield the source of detections; without files to read, one that loads nothing."""
     question = {name: options[name] for name in _QUESTION}
-    if options["url"] is None:
+    if not readable:
+        yield DetectionSource(_nothing, {})
+    elif options["url"] is None:
         others = {name: options[name] for name in _IN_PROCESS if name != "artifact"}
         yield artifact_source(options["artifact"], question, **others)
-        return
-    try:
-        client = Client(
-            options["url"], options["api_key"] or None, options["timeout"], connections=options["connections"]
-        )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-    with client:
-        yield service_source(client, question)
+    else:
+        url, key, timeout = options["url"], options["api_key"] or None, options["timeout"]
+        try:
+            client = Client(url, key, timeout, connections=options["connections"])
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+        with client:
+            yield service_source(client, question)
 
 
-def _drawn(
-    file: ListedFile, found: Answer, source: DetectionSource, orientation: str | None, folder: Path
-) -> Answer | InputError:
-    orientation = orientation or source.metadata.get("reading", {}).get("orientation", "exif")
-    try:
-        draw(file.path, found, source.metadata, orientation, folder / f"{file.name}.png")
-    except InputError as error:
-        return error
-    return found
+def _nothing(files: Sequence[Path]) -> Answers:
+    yield from ()

@@ -52,8 +52,6 @@ def _of_folder(folder: Path, recursive: bool) -> list[ListedFile]:
     names = (path.relative_to(folder) for path in folder.glob("**/*" if recursive else "*"))
     shown = (name for name in names if not any(part.startswith(".") for part in name.parts))
     found = sorted(name for name in shown if name.suffix.lower() in ENDINGS and (folder / name).is_file())
-    if not found:
-        hint = "" if recursive else " (--recursive also looks into the folders in it)"
-        fault = InputError(f"no file in this folder ends with {', '.join(ENDINGS)}{hint}")
-        return [ListedFile(folder, "", fault)]
-    return [ListedFile(folder / name, str(name)) for name in found]
+    hint = "" if recursive else " (--recursive also looks into the folders in it)"
+    fault = InputError(f"no file in this folder ends with {', '.join(ENDINGS)}{hint}")
+    return [ListedFile(folder / name, str(name)) for name in found] or [ListedFile(folder, "", fault)]

@@ -33,11 +33,9 @@ class LazyCommand(click.Command):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
+    def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
         """Return the context of the imported command, which click then invokes."""
-        return self.load().make_context(info_name, args, parent, **extra)
+        return self.load().make_context(*arguments, **extra)
 
 
 COMMANDS = {
@@ -60,6 +58,19 @@ COMMANDS = {
 }
 
 
+@click.group(
+    commands=COMMANDS,
+    context_settings={"show_default": True, "help_option_names": ["-h", "--help"]},
+)
+@click.version_option(  # versions from the packages' metadata: importing torch is slow
+    package_version("lensbox"),
+    message=f"%(prog)s %(version)s (torch {package_version('torch')}, Python {platform.python_version()})",
+    help="Show the versions of Lensbox, torch and Python, and exit.",
+)
+def lensbox() -> None:
+    """The deployment bundle for detectors that depend on custom CUDA ops."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code, one of `lensbox.common.errors.ExitCode`.
 
@@ -70,61 +81,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = next((word for word in words if word in COMMANDS), "")
     with reporting():
         try:
-            code = lensbox(args=words, prog_name="lensbox", standalone_mode=False)
+            code = lensbox(args=words, prog_name="lensbox", standalone_mode=False, obj=words)
+            return ExitCode.GOOD if code is None else code
         except click.Abort:  # SIGINT
             return ExitCode.INTERRUPTED
         except click.ClickException as error:
             error.show()
             return error.exit_code
         except LensboxError as error:
-            return _fail(name, str(error), error.exit_code)
+            message, code = str(error), error.exit_code
         except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if (error.name or "").startswith("lensbox.train"):
-                message = (
-                    "training and evaluation are in the repository, not in the package (docs/training.md)"
-                )
-                return _fail(name, message, ExitCode.UNUSABLE)
-            if package in ("", "lensbox"):
-                raise  # a defect of this package, not a missing installation
-            needed = f"lensbox[{COMMANDS[name].extra}]" if COMMANDS[name].extra else "lensbox"
-            message = (
-                f"the Python package {package!r} is not installed; install it with\n  pip install '{needed}'"
-            )
-            return _fail(name, message, ExitCode.UNUSABLE)
+            message, code = _missing_package(error, COMMANDS.get(name)), ExitCode.UNUSABLE
         except OSError as error:  # a file that cannot be read or written, a full disk
             is_whole = error.filename and error.strerror
             message = f"{error.filename}: {error.strerror}" if is_whole else str(error)
-            return _fail(name, message, ExitCode.UNUSABLE)
-    return ExitCode.GOOD if code is None else code
-
-
-def _fail(command: str, message: str, code: ExitCode) -> ExitCode:
-    click.echo(f"lensbox {command}: {message}", err=True)
+            code = ExitCode.UNUSABLE
+    click.echo(f"lensbox {name}: {message}", err=True)
     return code
 
 
-def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        # Package metadata: importing torch is slow.
-        python = platform.python_version()
-        click.echo(
-            f"lensbox {package_version('lensbox')} (torch {package_version('torch')}, Python {python})"
-        )
-        context.exit()
-
-
-@click.group(
-    commands=COMMANDS,
-    context_settings={"show_default": True, "help_option_names": ["-h", "--help"]},
-)
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the versions of Lensbox, torch and Python, and exit.",
-)
-def lensbox() -> None:
-    """The deployment bundle for detectors that depend on custom CUDA ops."""
+def _missing_package(error: ModuleNotFoundError, command: LazyCommand | None) -> str:
+    """Return how to install what is missing. Raise the error again if it is a defect of this package."""
+    package = (error.name or "").partition(".")[0]
+    if (error.name or "").startswith("lensbox.train"):
+        return "training and evaluation are in the repository, not in the package (docs/training.md)"
+    if package in ("", "lensbox"):
+        raise error
+    if "pip install" in str(error):
+        return str(error)
+    needed = f"lensbox[{command.extra}]" if command and command.extra else "lensbox"
+    return f"the Python package {package!r} is not installed; install it with\n  pip install '{needed}'"

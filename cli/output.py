@@ -1,21 +1,16 @@
-"""The output of `lensbox detect`: a table or JSON lines, a progress bar, annotated pictures."""
+"""The output of `lensbox detect`: a table, JSON lines or COCO results, and a progress bar."""
 
 import contextlib
-import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-import PIL.Image
-import PIL.ImageOps
 
-from lensbox.cli.annotate import annotate
 from lensbox.cli.source import Answer
-from lensbox.common.errors import InputError
-from lensbox.common.files import atomic_write
+from lensbox.common.errors import InputError, system_reason
 
 FORMATS = ("table", "jsonl", "coco")
 
@@ -61,6 +56,65 @@ def _decimals(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+class CocoResults:
+    """COCO's list of results, which pycocotools and `lensbox evaluate --detections` score.
+
+    Classes are matched to categories by name; a detector without classes needs a file with one category.
+    Detections of other classes, and with numbers that are not finite, are left out.
+    """
+
+    def __init__(self, ids: Path, files: Sequence[Path], classes: Sequence[str]) -> None:
+        """Read the ids. Raise InputError for a bad COCO file, UsageError for images that it does not name."""
+        images, categories = _read_ids(ids)
+        self._images = {}
+        for file in files:
+            # A file_name is the path of a photograph, or an end of the path.
+            names = ("/".join(file.parts[first:]) for first in range(len(file.parts)))
+            name = next((name for name in names if name in images), None)
+            if name is None:
+                raise click.UsageError(f"--coco-file must name every image as file_name, {ids} lacks {file}")
+            self._images[file] = images[name]
+        if not classes and len(categories) != 1:
+            raise click.UsageError(
+                f"--coco-file must have one category for a detector without classes, got {len(categories)}"
+            )
+        self._categories = categories if classes else {None: next(iter(categories.values()))}
+        self._rows: list[str] = []
+
+    def __call__(self, file: Path, result: Answer | str) -> str:
+        """Add the detections of a file; return no line."""
+        for one in () if isinstance(result, str) else result["detections"]:
+            category = self._categories.get(one.get("label"))
+            if category is not None and None not in (*one["box"], one["score"]):
+                x1, y1, x2, y2 = one["box"]
+                place = {"image_id": self._images[file], "category_id": category}
+                self._rows.append(
+                    json.dumps({**place, "bbox": [x1, y1, x2 - x1, y2 - y1], "score": one["score"]})
+                )
+        return ""
+
+    def text(self) -> str:
+        """Return all results as JSON, one a line."""
+        return "[" + ",\n ".join(self._rows) + "]\n"
+
+
+def _read_ids(file: Path) -> tuple[dict[str, Any], dict[str | None, Any]]:
+    """Return the ids of images by `file_name` and of categories by `name`."""
+    try:
+        document = json.loads(file.read_bytes())
+        # Windows separates folders with a backslash.
+        names = [str(row["file_name"]).replace("\\", "/").removeprefix("./") for row in document["images"]]
+        images = {name: row["id"] for name, row in zip(names, document["images"], strict=True)}
+        return images, {str(row["name"]): row["id"] for row in document["categories"]}
+    except OSError as error:
+        raise InputError(f"--coco-file {file} cannot be read: {system_reason(error)}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"--coco-file {file} must be COCO JSON with images (id, file_name) and categories (id, name): "
+            f"{error or type(error).__name__}"
+        ) from error
+
+
 def echo(text: str, err: bool = False) -> None:
     """Print text, with escapes for bytes of file names that are not text. Erase the progress bar first."""
     if err and sys.stderr.isatty():
@@ -79,19 +133,3 @@ def progress(length: int) -> Iterator[Callable[[int], None]]:
         return
     with click.progressbar(length=length, file=sys.stderr, show_pos=True, label="detecting") as bar:
         yield bar.update
-
-
-def draw(path: Path, found: Answer, metadata: Mapping[str, Any], orientation: str, output: Path) -> None:
-    """Write the photograph with its detections, at full size and in color. Raise InputError or OSError."""
-    extras = metadata.get("extras", {})
-    points = [name for name, extra in extras.items() if extra["kind"] == "points"]
-    try:
-        with PIL.Image.open(path) as stored:
-            stored.load()
-            upright = PIL.ImageOps.exif_transpose(stored) if orientation == "exif" else stored
-            drawn = annotate(upright, found["detections"], metadata.get("classes", ()), points)
-    except Exception as error:  # decoders raise a dozen types on broken files
-        raise InputError(f"it cannot be drawn on: {error or type(error).__name__}") from error
-    buffer = io.BytesIO()
-    drawn.save(buffer, "PNG", compress_level=1)
-    atomic_write(output, buffer.getvalue())

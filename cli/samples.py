@@ -12,60 +12,45 @@ public domain, all others are CC0.
 import argparse
 import csv
 import shutil
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-import PIL.Image
-
 from lensbox.common.errors import ExitCode, system_reason
-
-Pixels = npt.NDArray[np.uint8]
 
 # The face in each portrait, xyxy in pixels: forehead to chin, without hair, hat and ears; drawn by hand.
 DRAWN_BOXES = {"grace_hopper.jpg": [180, 133, 355, 330], "astronaut.png": [181, 75, 272, 178]}
-# Files of scikit-image by name. `camera.png` and `coins.png` show faces.
-FACE_FREE = {
-    "brick": "brick.png",
-    "cat": "chelsea.png",
-    "coffee": "coffee.png",
-    "grass": "grass.png",
-    "gravel": "gravel.png",
-    "hubble_deep_field": "hubble_deep_field.jpg",
-    "rocket": "rocket.jpg",
+# `camera.png` and `coins.png` of scikit-image show faces.
+FACE_FREE = (
+    "brick.png",
+    "cat.png",
+    "coffee.png",
+    "grass.png",
+    "gravel.png",
+    "hubble_deep_field.jpg",
+    "rocket.jpg",
+)
+# Where a photograph lies, if not under its name in scikit-image's data.
+_PLACES = {
+    "grace_hopper.jpg": ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
+    "cat.png": ("skimage", "data/chelsea.png"),
 }
 _TO_SCORE_ON = ("astronaut.png", "cat.png")  # the photographs of val.csv
 
 
-def save_photos(folder: Path) -> list[Path]:
-    """Copy the two portraits into a folder; return their paths."""
+def save_photos(folder: Path, names: Iterable[str] = DRAWN_BOXES) -> list[Path]:
+    """Copy photographs, by default the two portraits, into a folder; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [Path(shutil.copyfile(_portrait(name), folder / name)) for name in DRAWN_BOXES]
+    return [Path(shutil.copyfile(_original(name), folder / name)) for name in names]
 
 
-def face_free_photos() -> dict[str, Pixels]:
-    """Return the photographs of `FACE_FREE` by name: uint8 [H, W], gray, or [H, W, 3], RGB."""
-    return {name: _pixels(_file("skimage", "data", file)) for name, file in FACE_FREE.items()}
-
-
-def _portrait(name: str) -> Path:
-    if name == "astronaut.png":
-        return _file("skimage", "data", name)
-    return _file("matplotlib", "mpl-data", "sample_data", name)
-
-
-def _file(package: str, *path: str) -> Path:
-    """Find a file of a package without importing it, which would take seconds and its dependencies."""
+def _original(name: str) -> Path:
+    """Find a photograph in its package without importing that, which would take seconds."""
+    package, place = _PLACES.get(name, ("skimage", f"data/{name}"))
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)
-    return Path(spec.submodule_search_locations[0]).joinpath(*path)
-
-
-def _pixels(path: Path) -> Pixels:
-    with PIL.Image.open(path) as picture:
-        return np.array(picture.convert("L" if picture.mode == "L" else "RGB"))
+    return Path(spec.submodule_search_locations[0]) / place
 
 
 def main() -> None:
@@ -73,11 +58,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lensbox.cli.samples", description=__doc__)
     parser.add_argument("folder", type=Path, help="the output folder; created if missing")
     folder: Path = parser.parse_args().folder
+    names = [*DRAWN_BOXES, *FACE_FREE]
     try:
-        names = [path.name for path in save_photos(folder)]
-        for name, pixels in face_free_photos().items():
-            names.append(f"{name}.png")
-            PIL.Image.fromarray(pixels).save(folder / names[-1])
+        save_photos(folder, names)
         for table, chosen in (
             ("train.csv", [name for name in names if name not in _TO_SCORE_ON]),
             ("val.csv", _TO_SCORE_ON),

@@ -1,5 +1,6 @@
 """The detector behind `lensbox detect`: a service, an artifact, or by default the shipped detector."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,10 +11,9 @@ from typing import Any, NamedTuple
 import click
 
 from lensbox.client import Client
-from lensbox.common.detect_options import Decode
 from lensbox.common.errors import ArtifactError, LensboxError, OutputError
 from lensbox.common.files import require_writable_folder
-from lensbox.common.machine import has_torchscript, package_version
+from lensbox.common.machine import has_torchscript, keep_freed_memory, package_version
 
 Answer = Mapping[str, Any]
 """The JSON of /v1/detect: width, height, detections."""
@@ -42,20 +42,16 @@ def artifact_source(
     question: Mapping[str, Any],
     *,
     device: str,
-    batch: int | None,
-    decode: Decode,
-    decode_threads: int | None,
-    public_key: Path | None,
-    ops: Sequence[Path],
+    batch: int | None = None,
+    public_key: Path | None = None,
+    ops: Sequence[Path] = (),
 ) -> DetectionSource:
     """Load an artifact, and read files ahead in threads. Raise ArtifactError or DeviceError.
 
     path: None for the shipped detector, loaded from the cache without the log line about its signature.
+    question: keyword arguments of `Artifact.detect_files`.
     """
     # Imported here: torch takes seconds to import, and a client of a service does not need it.
-    import json
-
-    from lensbox.common.machine import keep_freed_memory
     from lensbox.runtime.detect.detection import detections_to_json
     from lensbox.runtime.device import largest_batch
     from lensbox.runtime.file.archive import read_file
@@ -71,7 +67,7 @@ def artifact_source(
     size = batch or largest_batch(artifact.device)
 
     def detect(files: Sequence[Path]) -> Answers:
-        for found in artifact.detect_files(files, size, decode_threads, decode=decode, **question):
+        for found in artifact.detect_files(files, size, **question):
             if isinstance(found, LensboxError):
                 yield found
             else:

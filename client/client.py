@@ -1,22 +1,26 @@
 """The client of a service."""
 
 import io
+import json
 import re
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import PIL.Image
 from numpy.typing import ArrayLike
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import TypedDict, Unpack
 
 from lensbox.client.answers import LossAnswer
-from lensbox.common.detect_options import check_thresholds
-from lensbox.common.detections import ImageDetections
+from lensbox.common.detections import READ_DETECTIONS, ImageDetections
 from lensbox.common.errors import InputError, LensboxError, system_reason
+from lensbox.common.fields import Fraction, Orientation, first_reason
 from lensbox.common.pictures import (
     ColorOrder,
     ImageFile,
@@ -27,9 +31,6 @@ from lensbox.common.pictures import (
     require_many,
     require_rgb,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 Image = ImageFile | Picture
 Boxes = ArrayLike | Sequence[ArrayLike]
@@ -43,10 +44,23 @@ class Parameters(TypedDict, total=False):
     tiles of a large photograph.
     """
 
-    score_threshold: float | None
-    iou_threshold: float | None
-    orientation: Literal["exif", "stored"] | None
+    __pydantic_config__ = ConfigDict(extra="forbid", allow_inf_nan=False)  # type: ignore[misc]
+
+    score_threshold: Fraction | None
+    iou_threshold: Fraction | None
+    orientation: Orientation | None
     tiles: str | None
+
+
+def _described(answer: dict[str, Any]) -> dict[str, Any]:
+    if "defaults" not in answer:
+        raise ValueError("an answer of /v1/model must have `defaults`")
+    return answer
+
+
+_READ_PARAMETERS = TypeAdapter(Parameters)
+_READ_LOSS = TypeAdapter(LossAnswer)
+_READ_METADATA = TypeAdapter(Annotated[dict[str, Any], AfterValidator(_described)])
 
 
 class Client:
@@ -84,7 +98,7 @@ class Client:
         ):
             if not least <= value <= most:  # false for NaN
                 raise ValueError(f"{name} must be between {least} and {most}, got {value}")
-        from lensbox.client.connection import Connection
+        from lensbox.client.connection import Connection  # httpx may be missing
 
         self._connection = Connection(url, api_key, timeout, retries, connections, transport)
         self._connections = connections
@@ -100,7 +114,7 @@ class Client:
         self._connection.close()
 
     def detect(
-        self, image: Image, *, color_order: ColorOrder = "RGB", **parameters: "Unpack[Parameters]"
+        self, image: Image, *, color_order: ColorOrder = "RGB", **parameters: Unpack[Parameters]
     ) -> ImageDetections:
         """Detect in one image.
 
@@ -109,10 +123,10 @@ class Client:
         color_order: "BGR" for arrays of OpenCV. parameters: see `Parameters`. Raise ServiceError, ValueError,
         TypeError, or OSError for an unreadable file.
         """
-        return self._detect(image, color_order, _query(**parameters))
+        return self._detect(image, color_order, _query(parameters))
 
     def detect_many(
-        self, images: Iterable[Image], *, color_order: ColorOrder = "RGB", **parameters: "Unpack[Parameters]"
+        self, images: Iterable[Image], *, color_order: ColorOrder = "RGB", **parameters: Unpack[Parameters]
     ) -> Results:
         """Detect in many images over all connections, one image per request; yield the results in order.
 
@@ -122,7 +136,7 @@ class Client:
         """
         require_many(images, "images")
         check_color_order(color_order)
-        return self._results(images, color_order, _query(**parameters))
+        return self._results(images, color_order, _query(parameters))
 
     def loss(self, predictions: Boxes, targets: Boxes, *, gradient: bool = False) -> LossAnswer:
         """Compute the GIoU loss of boxes.
@@ -131,12 +145,13 @@ class Client:
         image belongs to prediction i; a target whose y2 is 0 is none. gradient: whether to return it, too.
         Raise ServiceError.
         """
-        question = {"predictions": _nested(predictions), "targets": _nested(targets), "gradient": gradient}
-        return self._connection.ask(LossAnswer.from_json, "POST", "/v1/loss", json=question)
+        question = {"predictions": predictions, "targets": targets, "gradient": gradient}
+        body = json.dumps(question, default=methodcaller("tolist"), allow_nan=False)
+        return self._connection.ask(_READ_LOSS, "POST", "/v1/loss", content=body)
 
     def metadata(self) -> dict[str, Any]:
         """Return the whole answer of GET /v1/model. Raise ServiceError."""
-        return self._connection.ask(_described, "GET", "/v1/model")
+        return self._connection.ask(_READ_METADATA, "GET", "/v1/model")
 
     def alive(self) -> bool:
         """Return whether the service answers, ready or not. Does not retry."""
@@ -177,7 +192,7 @@ class Client:
     def _detect(
         self, image: Image, color_order: ColorOrder, query: Any, stopped: threading.Event | None = None
     ) -> ImageDetections:
-        file, read = image_bytes(image, color_order), ImageDetections.from_json
+        file, read = image_bytes(image, color_order), READ_DETECTIONS
         return self._connection.ask(read, "POST", "/v1/detect", stopped, content=file, params=query)
 
 
@@ -197,29 +212,10 @@ def image_bytes(image: Image, color_order: ColorOrder = "RGB") -> bytes:
     return Path(cast(str, image)).read_bytes() if content is None else content
 
 
-def _described(answer: Any) -> dict[str, Any]:
-    if "defaults" not in answer:
-        raise ValueError("an answer of /v1/model must have `defaults`")
-    return dict(answer)
-
-
-def _nested(values: Any) -> Any:
-    """Convert arrays and lists of arrays, which may differ in length, to nested lists."""
-    if hasattr(values, "tolist"):
-        return values.tolist()
-    return [_nested(value) for value in values] if isinstance(values, list | tuple) else values
-
-
-def _query(
-    score_threshold: float | None = None,
-    iou_threshold: float | None = None,
-    orientation: str | None = None,
-    tiles: str | None = None,
-) -> dict[str, float | str | None]:
+def _query(parameters: Parameters) -> dict[str, Any]:
     """Return the parameters of a request without a None. Raise ValueError."""
-    given = {"score_threshold": score_threshold, "iou_threshold": iou_threshold}
-    check_thresholds(**given)
-    if orientation not in (None, "exif", "stored"):
-        raise ValueError(f"orientation must be 'exif' or 'stored', got {orientation!r}")
-    query = {**given, "orientation": orientation, "tiles": tiles}
-    return {name: value for name, value in query.items() if value is not None}
+    try:
+        given = _READ_PARAMETERS.validate_python(parameters)
+    except ValidationError as error:
+        raise ValueError(first_reason(error)) from None
+    return {name: value for name, value in given.items() if value is not None}

@@ -7,8 +7,10 @@ from pydantic import Field, Strict, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from lensbox.common.fields import STRICT, Channels, GrayLevel, Side
-from lensbox.common.fits import Filter, Fit
 
+Fit = Literal["letterbox", "stretch", "crop"]
+Filter = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
+Order = Literal["gray", "rgb", "bgr"]  # of an op's canvases; a `Canvas` has `channels`, too
 # In float32, differences of levels divided by such numbers are finite.
 _Means = Annotated[tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...], Strict(False)]
 _Deviations = Annotated[tuple[Annotated[float, Field(ge=1e-6, le=1e6)], ...], Strict(False)]

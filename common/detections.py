@@ -1,11 +1,20 @@
 """The detections of an image as JSON has them: of a service, of its clients and of commands."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-Box = tuple[float, float, float, float]
+from pydantic import BeforeValidator, TypeAdapter
+
+
+def number_of_json(value: Any) -> Any:
+    """Return NaN for null, which JSON has for numbers that are not finite."""
+    return math.nan if value is None else value
+
+
+Number = Annotated[float, BeforeValidator(number_of_json)]
 
 
 @dataclass(frozen=True)
@@ -17,31 +26,10 @@ class Detection:
     photograph; None for numbers that are not finite.
     """
 
-    box: Box
-    score: float
+    box: tuple[Number, Number, Number, Number]
+    score: Number
     label: str | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "Detection":
-        """Parse the object that all runtimes print. Raise KeyError, TypeError or ValueError if malformed."""
-        x1, y1, x2, y2 = (number_of_json(value) for value in document["box"])
-        label = document.get("label")
-        return cls(
-            (x1, y1, x2, y2),
-            number_of_json(document["score"]),
-            None if label is None else str(label),
-            dict(document.get("extras", {})),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        return {
-            "box": [_json_number(value) for value in self.box],
-            "score": _json_number(self.score),
-            **({} if self.label is None else {"label": self.label}),
-            **({"extras": dict(self.extras)} if self.extras else {}),
-        }
 
 
 @dataclass(frozen=True)
@@ -52,22 +40,11 @@ class ImageDetections:
     height: int
     detections: tuple[Detection, ...]
 
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> "ImageDetections":
-        """Parse an answer of /v1/detect. Raise KeyError, TypeError or ValueError if malformed."""
-        detections = tuple(Detection.from_json(detection) for detection in document["detections"])
-        return cls(int(document["width"]), int(document["height"]), detections)
-
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object."""
-        detections = [detection.to_json() for detection in self.detections]
-        return {"width": self.width, "height": self.height, "detections": detections}
+        """Return the answer of /v1/detect, as `json.loads` reads it."""
+        document: dict[str, Any] = json.loads(READ_DETECTIONS.dump_json(self, exclude_defaults=True))
+        return document
 
 
-def number_of_json(value: Any) -> float:
-    """Return a number; NaN for null, which JSON has for numbers that are not finite."""
-    return math.nan if value is None else float(value)
-
-
-def _json_number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+READ_DETECTIONS = TypeAdapter(ImageDetections)
+"""Reads an answer of /v1/detect. Raises ValueError if it is malformed."""

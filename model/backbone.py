@@ -25,24 +25,14 @@ def make_activation(name: str) -> nn.Module:
     return nn.Hardswish(inplace=True) if name == "hardswish" else nn.ReLU(inplace=True)
 
 
-def separable_conv_norm(
-    inputs: int, outputs: int, kernel: int, activation: str, stride: int = 1
-) -> nn.Sequential:
-    """Return depthwise convolution, activation, and pointwise convolution, without a final activation."""
-    return nn.Sequential(
-        conv_norm(inputs, inputs, kernel, stride, groups=inputs),
-        make_activation(activation),
-        conv_norm(inputs, outputs),
-    )
-
-
 def spatial_conv_norm(
     inputs: int, outputs: int, dense: bool, kernel: int, activation: str, stride: int = 1
 ) -> nn.Sequential:
-    """Return a dense 3x3 convolution, or a separable one whose depthwise kernel has side `kernel`."""
+    """Return a dense 3x3 convolution, or a depthwise one of side `kernel`, activation and a pointwise one."""
     if dense:
         return conv_norm(inputs, outputs, kernel=3, stride=stride)
-    return separable_conv_norm(inputs, outputs, kernel, activation, stride)
+    depthwise = conv_norm(inputs, inputs, kernel, stride, groups=inputs)
+    return nn.Sequential(depthwise, make_activation(activation), conv_norm(inputs, outputs))
 
 
 def conv_norm_act(

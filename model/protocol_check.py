@@ -15,9 +15,10 @@ from lensbox.model.specification import DetectorSpec
 from lensbox.ops.canvas import fit_to_canvases
 
 Answer = Mapping[str, Tensor]
+# Of an output of `detect`: the shape behind [B, K], None for [B]; and the dtypes that it may have.
+_Output = tuple[Sequence[int] | None, tuple[torch.dtype, ...]]
 
 _BATCH = 2
-_DTYPES = {"boxes": (torch.float32,), "scores": (torch.float32,), "counts": (torch.int32, torch.int64)}
 _LINE_FOR_SPECIFICATION = "self.specification = DetectorSpec(height=..., width=...)"
 _LINE_FOR_DETECT = (
     "def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) "
@@ -54,27 +55,25 @@ def slots_of(answers: Iterable[Answer]) -> int | None:
 
 def answer_faults(found: object, specification: DetectorSpec, batch: int) -> list[str]:
     """Return the faults of the result of `detect` for a batch of canvases, one sentence each."""
+    wanted = _outputs(specification)
     if isinstance(found, tuple):
-        if specification.classes or specification.extras:
-            names = ["boxes", "scores", "counts", *_further_names(specification)]
-            items = ", ".join(f'"{name}": {name}' for name in names)
-            return [
-                f"detect must return a dict, as there are {_what_is_named(specification)}: return {{{items}}}"
-            ]
+        if len(wanted) > 3:
+            items = ", ".join(f'"{name}": {name}' for name in wanted)
+            kinds = [kind for kind in ("classes", "points", "values") if getattr(specification, kind)]
+            return [f"detect must return a dict, as there are {' and '.join(kinds)}: return {{{items}}}"]
         if len(found) != 3:
             return [f"detect must return boxes, scores and counts, got a tuple of {len(found)}"]
         found = named(found)
     if not isinstance(found, dict):
         return [f"detect must return a tuple or a dict of tensors, got {kind_of(found)}"]
-    wanted = {"boxes", "scores", "counts", *_further_names(specification)}
     faults = [
         f'detect must return {name}: add "{name}": {name} to the dict that it returns'
-        for name in sorted(wanted - set(found))
+        for name in sorted(wanted.keys() - found.keys())
     ]
-    faults += [_unknown_output(name, found[name]) for name in sorted(set(found) - wanted)]
+    faults += [_unknown_output(name, found[name]) for name in sorted(found.keys() - wanted.keys())]
     known = {name: value for name, value in found.items() if name in wanted}
     if "boxes" in known:
-        faults += _faults_of_tensors(known, specification, batch)
+        faults += _faults_of_tensors(known, wanted, batch)
     return faults or _faults_of_numbers(found, specification)
 
 
@@ -149,33 +148,30 @@ def _faults_of_detect(detector: Any) -> list[str]:
 
 def _faults_of_other_methods(detector: Any) -> list[str]:
     """Return the faults of the optional methods. Each method gets the result of the previous method."""
-    specification = detector.specification
-    canvas = list(specification.canvas_shape)
     images = list(_random_images(detector, 3, 48, 64))
-    canvases, geometry = fit_to_canvases(images, None, *Canvas.of(specification).as_tuple)
+    canvases, geometry = fit_to_canvases(images, None, *Canvas.of(detector.specification).as_tuple)
     boxes = torch.tensor([[[1.0, 2, 11, 22]]], device=canvases.device).expand(_BATCH, 1, 4)
-    faults = []
-    if hasattr(detector, "preprocess"):
-        found, fault = _call("preprocess(images, None)", detector.preprocess, images, None)
-        fault = fault or _tensor_faults(
-            "preprocess",
-            found,
-            (("canvases", [_BATCH, *canvas], torch.uint8), ("geometry", [_BATCH, 6], torch.float32)),
-        )
-        if not fault:
-            geometry = found[1]
-        faults.append(fault)
+    faults: list[str] = []
+
+    def check(name: str, words: str, arguments: tuple[Any, ...], *wanted: tuple[Any, ...]) -> Any:
+        """Call a method if the detector has it; return its result if that is right."""
+        if not hasattr(detector, name):
+            return None
+        found, fault = _call(f"{name}({words})", getattr(detector, name), *arguments)
+        if fault := fault or _tensor_faults(name, found, wanted):
+            faults.append(fault)
+            return None
+        return found
+
+    shape = [_BATCH, *detector.specification.canvas_shape]
+    wanted = ("canvases", shape, torch.uint8), ("geometry", [_BATCH, 6], torch.float32)
+    fitted = check("preprocess", "images, None", (images, None), *wanted)
+    geometry = fitted[1] if fitted else geometry
     for name, values in (("restore", boxes), ("restore_points", boxes[..., :2])):
-        if hasattr(detector, name):
-            found, fault = _call(
-                f"{name}({list(values.shape)}, geometry)", getattr(detector, name), values, geometry
-            )
-            result = (("values", list(values.shape), torch.float32),)
-            faults.append(fault or _tensor_faults(name, (found,), result))
-    if hasattr(detector, "loss"):
-        found, fault = _call("loss(predictions, targets)", detector.loss, boxes[0], boxes[0] + 1)
-        faults.append(fault or _tensor_faults("loss", (found,), (("a scalar", [], torch.float32),)))
-    return [fault for fault in faults if fault]
+        shape = list(values.shape)
+        check(name, f"{shape}, geometry", (values, geometry), ("values", shape, torch.float32))
+    check("loss", "predictions, targets", (boxes[0], boxes[0] + 1), ("a scalar", [], torch.float32))
+    return faults
 
 
 def _call(call: str, method: Callable[..., Any], *arguments: object) -> tuple[Any, str]:
@@ -199,7 +195,20 @@ def _random_images(detector: nn.Module, channels: int, height: int, width: int) 
     return images.to(tensors[0].device if tensors else "cpu")
 
 
-def _faults_of_tensors(found: Answer, specification: DetectorSpec, batch: int) -> list[str]:
+def _outputs(specification: DetectorSpec) -> dict[str, _Output]:
+    """Return the outputs of `detect` by name."""
+    number, integer = torch.float32, torch.int64
+    return {
+        "boxes": ((4,), (number,)),
+        "scores": ((), (number,)),
+        "counts": (None, (torch.int32, integer)),
+        **({"labels": ((), (integer,))} if specification.classes else {}),
+        **{name: (shape, (number,)) for name, shape in specification.points.items()},
+        **{name: (shape, (number, integer)) for name, shape in specification.values.items()},
+    }
+
+
+def _faults_of_tensors(found: Answer, wanted: Mapping[str, _Output], batch: int) -> list[str]:
     """Return the faults of types, dtypes and shapes."""
     for name, value in found.items():
         if not isinstance(value, Tensor):
@@ -208,23 +217,18 @@ def _faults_of_tensors(found: Answer, specification: DetectorSpec, batch: int) -
     slots = boxes.shape[1] if boxes.dim() == 3 else -1
     if list(boxes.shape) != [batch, slots, 4]:
         return [f"boxes must have the shape [B, K, 4] with B = {batch}, got {list(boxes.shape)}"]
-    shapes: dict[str, list[int]] = {"boxes": [batch, slots, 4], "counts": [batch]}
-    shapes |= {name: [batch, slots] for name in ("scores", "labels")}
-    shapes |= {name: [batch, slots, *shape] for name, shape in specification.extras.items()}
-    dtypes = {**_DTYPES, "labels": (torch.int64,)}
-    dtypes |= dict.fromkeys(specification.points, (torch.float32,))
-    dtypes |= dict.fromkeys(specification.values, (torch.float32, torch.int64))
     faults = []
     for name, value in found.items():
-        if value.dtype not in dtypes[name]:
+        rest, dtypes = wanted[name]
+        shape = [batch] if rest is None else [batch, slots, *rest]
+        if value.dtype not in dtypes:
             faults.append(
-                f"{name} must be {' or '.join(map(_dtype, dtypes[name]))}, got {_dtype(value.dtype)}: "
-                f"add {name} = {name}.{_CONVERSIONS[dtypes[name][0]]}"
+                f"{name} must be {' or '.join(map(_dtype, dtypes))}, got {_dtype(value.dtype)}: "
+                f"add {name} = {name}.{_CONVERSIONS[dtypes[0]]}"
             )
-        if list(value.shape) != shapes[name]:
+        if list(value.shape) != shape:
             faults.append(
-                f"{name} must have the shape {shapes[name]} (B = {batch}, K = {slots}), "
-                f"got {list(value.shape)}"
+                f"{name} must have the shape {shape} (B = {batch}, K = {slots}), got {list(value.shape)}"
             )
     return faults
 
@@ -271,15 +275,6 @@ def _tensor_faults(method: str, found: Any, wanted: Sequence[tuple[str, list[int
         for value, (_, shape, dtype) in zip(values, wanted, strict=True)
     )
     return "" if fits else f"{method} must return {rule}, got {got}"
-
-
-def _further_names(specification: DetectorSpec) -> list[str]:
-    return [*(["labels"] if specification.classes else []), *specification.extras]
-
-
-def _what_is_named(specification: DetectorSpec) -> str:
-    kinds = {"classes": specification.classes, "points": specification.points, "values": specification.values}
-    return " and ".join(kind for kind, content in kinds.items() if content)
 
 
 def _unknown_output(name: str, value: object) -> str:

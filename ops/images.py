@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lensbox.common.fits import Filter, Fit, Order
+from lensbox.common.canvas import Filter, Fit, Order
 
 
 class FittedImages(NamedTuple):

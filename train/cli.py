@@ -14,7 +14,7 @@ from typing import Any
 import click
 from pydantic import TypeAdapter
 
-from lensbox.cli.command import FILE, Command, given_arguments, require_at_most_one
+from lensbox.cli.command import FILE, Command, require_at_most_one
 from lensbox.train.settings import EvaluateInputs, TrainConfig, TrainInputs
 
 
@@ -78,14 +78,15 @@ def _option(name: str, field: dict[str, Any], required: bool, overrides: bool) -
 @click.command(cls=Command)
 @options_of(TrainInputs)
 @options_of(TrainConfig, overrides=True)
-def train(**options: Any) -> None:
+@click.pass_obj
+def train(words: list[str], /, **options: Any) -> None:
     """Train a face detector on photographs labelled as in WIDER FACE, COCO or YOLO."""
     require_at_most_one(options, "resume", "weights")
     from lensbox.train.train import run_train
 
     given = {field.name: options.pop(field.name) for field in dataclasses.fields(TrainConfig)}
     settings = {name: value for name, value in given.items() if value is not None}
-    command = shlex.join(["lensbox", "train", *given_arguments()])
+    command = shlex.join(["lensbox", *words])
     run_train(TrainInputs(**options), settings, command)
 
 

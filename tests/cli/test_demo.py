@@ -21,7 +21,7 @@ def test_three_doors_find_the_same_boxes(
     arguments: list[str], shipped_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(shipped_path, tmp_path / "detector.pt")
-    assert demo.main(arguments) == 0
+    demo.main(arguments, standalone_mode=False)
     text = capfd.readouterr().out
     assert "grace_hopper.jpg, 512 x 600 pixels" in text
     assert len(re.findall(r"face 1: score 0\.\d{3}, x \d+\.\d to \d+\.\d, y \d+\.\d to \d+\.\d", text)) == 2
@@ -51,18 +51,19 @@ def test_other_boxes_end_the_demo(found: list[dict[str, Any]], message: str) -> 
 
 
 def test_demo_names_a_photograph_without_a_face(
-    arguments: list[str], shipped_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    arguments: list[str], shipped_path: Path, tmp_path: Path
 ) -> None:
     blind = rewritten(shipped_path.read_bytes(), with_metadata(put("defaults.score_threshold", 1)))
     (tmp_path / "detector.pt").write_bytes(blind)
-    assert demo.main(arguments) == 1
-    assert "no face was found in grace_hopper.jpg" in capfd.readouterr().err
+    with pytest.raises(demo.DemoError, match=r"no face was found in grace_hopper\.jpg"):
+        demo.main(arguments, standalone_mode=False)
 
 
 def test_demo_reports_a_failed_or_missing_runner(
-    arguments: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert demo.main(arguments) == 1
-    assert "lensbox_runner detect failed with exit code 3" in capfd.readouterr().err
-    assert demo.main(["--runner", str(tmp_path / "absent")]) == 1
-    assert "make runner" in capfd.readouterr().err
+    with pytest.raises(demo.DemoError, match="lensbox_runner detect failed with exit code 3"):
+        demo.main(arguments, standalone_mode=False)
+    with pytest.raises(SystemExit):
+        demo.main(["--runner", str(tmp_path / "absent")])
+    assert "make runner" in capsys.readouterr().err

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -18,14 +17,9 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 from fake_transport import problem
-from programs import run_lensbox, run_python
 from waiting import PATIENCE
 
-from lensbox.cli.coco import CocoResults
 from lensbox.cli.main import main
-from lensbox.cli.output import DetectionTable
-from lensbox.cli.samples import save_photos
-from lensbox.cli.source import shipped_artifact
 from lensbox.client import Client
 from lensbox.runtime.loading import load_artifact
 
@@ -113,26 +107,6 @@ def test_prints_file_names_that_are_not_text(run: Run, photos: Path, tmp_path: P
     assert "\\udcff\u00e9.jpg" in run(path, "--format", "table")[1]
 
 
-def test_a_table_has_aligned_columns() -> None:
-    cars = [
-        {"box": [1.0, 2.0, 30.25, 40.0], "score": 0.9, "label": "car"},
-        {"box": [0.0, 0.0, None, 1.0], "score": 0.25, "label": "bicycle"},
-    ]
-    results: dict[Path, Any] = {
-        Path("a.jpg"): {"detections": cars},
-        Path("folder/bb.jpg"): {"detections": []},
-        Path("c.jpg"): "it is bad",
-    }
-    table = DetectionTable(list(results), ["car", "bicycle"])
-    assert "".join(table(path, result) for path, result in results.items()) == (
-        "file           label    score       x1       y1       x2       y2\n"
-        "a.jpg          car      0.900      1.0      2.0     30.2     40.0\n"
-        "a.jpg          bicycle  0.250      0.0      0.0        -      1.0\n"
-        "folder/bb.jpg  nothing\n"
-        "c.jpg          error\n"
-    )
-
-
 def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
     run: Run, photos: Path, tmp_path: Path
 ) -> None:
@@ -167,7 +141,7 @@ def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
         ("b.jpg b.jpg --annotate {tmp}/x", "b.jpg.png twice"),
         (". --annotate ../{folder}", "--annotate must not be a folder of the images"),
         (". --recursive --annotate below", "--annotate must not be a folder of the images"),
-        ("b.jpg --annotate a.PNG", "--annotate must be a folder"),
+        ("b.jpg --annotate a.PNG", "'--annotate': Directory 'a.PNG' is a file"),
     ],
 )
 def test_wrong_usage(run: Run, photos: Path, tmp_path: Path, arguments: str, message: str) -> None:
@@ -211,95 +185,17 @@ def test_a_rejected_key_ends_the_command_and_a_failed_image_does_not(
     assert stderr.splitlines() == messages
 
 
-def test_coco_results_have_the_ids_of_the_label_file(run: Run, photos: Path, tmp_path: Path) -> None:
-    images = [{"id": 7, "file_name": "a.jpg"}, {"id": 8, "file_name": "x\\folder\\bb.jpg"}]
-    labels = {"images": images, "categories": [{"id": 9, "name": "car"}, {"id": 4, "name": "bicycle"}]}
+def test_coco_results_of_a_detector_without_classes(run: Run, tmp_path: Path) -> None:
     ids = tmp_path / "labels.json"
-    ids.write_text(json.dumps(labels))
-    files = [Path("a.jpg"), Path("x/folder/bb.jpg")]
-    car = {"box": [1.0, 2.0, 30.25, 40.0], "score": 0.9, "label": "car"}
-    results = CocoResults(ids, files, ["car", "bicycle"])
-    for file in files:
-        assert results(file, {"detections": [car, {**car, "score": None}, {**car, "label": "bus"}]}) == ""
-    row = {"category_id": 9, "bbox": [1.0, 2.0, 29.25, 38.0], "score": 0.9}
-    assert json.loads(results.text()) == [{"image_id": 7, **row}, {"image_id": 8, **row}]
-    for file, expected in (
-        (ids, (2, "lacks b.jpg")),
-        (photos / "b.jpg", (4, "must be COCO JSON with images")),
-    ):
-        code, _, stderr = run("b.jpg", "--format", "coco", "--coco-file", file)
-        assert (code, expected[1] in stderr) == (expected[0], True)
     ids.write_text('{"images": [{"id": 7, "file_name": "b.jpg"}], "categories": [{"id": 9, "name": "face"}]}')
     code, stdout, _ = run("b.jpg", "--format", "coco", "--coco-file", ids)
     assert code == 0
     assert {(one["image_id"], one["category_id"]) for one in json.loads(stdout)} == {(7, 9)}
 
 
-@pytest.mark.exhaustive
-def test_exports_the_shipped_detector_once(tmp_path: Path) -> None:
-    save_photos(tmp_path)
-    words = ("detect", "grace_hopper.jpg", "--format", "jsonl")
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    first, again = (run_lensbox(*words, cwd=tmp_path, env=cache) for _ in range(2))
-    (path,) = (tmp_path / "cache" / "lensbox").iterdir()
-    assert f"exporting the shipped detector to {path}, once" in first.stderr
-    assert again.stderr == ""
-    assert len(entries(first.stdout)[0]["detections"]) == 1
-    assert first.stdout == again.stdout
-
-
-def test_python_3_14_caches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exports: list[list[str]] = []
-
-    def run(command: list[str], **_: Any) -> Any:
-        exports.append(command)
-        return SimpleNamespace(returncode=0)
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
-    monkeypatch.setattr(subprocess, "run", run)
-    path = shipped_artifact()
-    assert path.suffix == ".pt2"  # of the export's default format there
-    assert exports[0][-2:] == ["--output", str(path)]
-
-
-def test_an_unwritable_cache_and_a_missing_artifact_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    photo = str(tmp_path / "file")
-    assert main(["detect", photo]) == 2
-    assert str(tmp_path / "file" / "lensbox") in capsys.readouterr().err
-    assert main(["detect", photo, "--artifact", str(tmp_path / "none.pt")]) == 3
-    assert f"there is no file none.pt in {tmp_path}; " in capsys.readouterr().err
-
-
 def test_a_missing_file_loads_no_detector(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["detect", "nofile.jpg", "--artifact", "none.pt"]) == 4
     assert f"there is no file nofile.jpg in {Path.cwd()}" in capsys.readouterr().err
-
-
-def test_draws_a_bar_if_only_stderr_is_a_terminal(random_path: Path, photos: Path, tmp_path: Path) -> None:
-    (tmp_path / "bad.jpg").write_text("hello")
-    code = (
-        "import os, pty, sys\n"
-        "line = [sys.executable, '-m', 'lensbox.cli', *sys.argv[2:]]\n"
-        "status = pty.spawn(['sh', '-c', 'exec \"$@\" > ' + sys.argv[1], 'sh', *line])\n"
-        "sys.exit(os.waitstatus_to_exitcode(status))"
-    )
-    files = ["b.jpg", tmp_path / "bad.jpg", "a.PNG"]
-    shown = run_python(
-        *("-c", code, tmp_path / "found", "detect", *files, "--artifact", random_path),
-        cwd=photos,
-        stdin=subprocess.DEVNULL,
-        code=4,
-    ).stdout
-    assert "3/3" in shown
-    # The text on the screen: in each line, the part behind the last erasure.
-    lines = [line.rpartition("\x1b[K")[2].rstrip() for line in shown.splitlines()]
-    assert any(re.match(r"lensbox detect: .*bad\.jpg must be an image", line) for line in lines)
-    assert len(entries((tmp_path / "found").read_text())) == 3
 
 
 def test_a_closed_pipe_is_not_an_error(random_path: Path, photos: Path) -> None:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import logging
 import shutil
 import sys
 from collections.abc import Callable
@@ -127,40 +126,6 @@ def test_other_errors_keep_their_traceback_and_an_interrupt_exits_with_130(
         main(["export"])
     replace_export(monkeypatch, raising(KeyboardInterrupt()))
     assert main(["export"]) == 130
-
-
-@pytest.mark.parametrize(
-    ("given", "data", "out"),
-    [
-        ("--data a b c --out x", "abc", "x"),
-        ("--data=a b --quick --data c", "abc", None),
-    ],
-)
-def test_a_repeatable_option_takes_several_values(given: str, data: str, out: str | None) -> None:
-    options = [click.Option(["--data"], multiple=True), click.Option(["--out"])]
-    command = Command("x", params=[*options, click.Option(["--quick"], is_flag=True)])
-    found = command.make_context("x", given.split()).params
-    assert (found["data"], found["out"]) == (tuple(data), out)
-
-
-def test_an_argument_after_a_repeatable_option_stays_an_argument() -> None:
-    command = Command("x", params=[click.Argument(["file"]), click.Option(["--ops"], multiple=True)])
-    context = command.make_context("x", ["--ops", "a.so", "photo.jpg"])
-    assert context.params == {"file": "photo.jpg", "ops": ("a.so",)}
-
-
-def test_logs_to_stderr_with_the_level_of_warnings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def export() -> None:
-        logging.getLogger("lensbox.export").info("half done")
-        logging.getLogger("lensbox.export").warning("odd weights")
-        logging.getLogger("torch").info("not for the user")
-        click.echo("the result")
-
-    replace_export(monkeypatch, export)
-    assert main(["export"]) == 0
-    assert capsys.readouterr() == ("the result\n", "half done\nwarning: odd weights\n")
 
 
 @pytest.mark.parametrize(

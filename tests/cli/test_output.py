@@ -1,0 +1,85 @@
+"""The formats of `lensbox detect`: table, COCO results; the progress bar."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from programs import run_python
+
+from lensbox.cli.output import CocoResults, DetectionTable
+from lensbox.common.errors import InputError
+
+
+def test_a_table_has_aligned_columns() -> None:
+    cars = [
+        {"box": [1.0, 2.0, 30.25, 40.0], "score": 0.9, "label": "car"},
+        {"box": [0.0, 0.0, None, 1.0], "score": 0.25, "label": "bicycle"},
+    ]
+    results: dict[Path, Any] = {
+        Path("a.jpg"): {"detections": cars},
+        Path("folder/bb.jpg"): {"detections": []},
+        Path("c.jpg"): "it is bad",
+    }
+    table = DetectionTable(list(results), ["car", "bicycle"])
+    assert "".join(table(path, result) for path, result in results.items()) == (
+        "file           label    score       x1       y1       x2       y2\n"
+        "a.jpg          car      0.900      1.0      2.0     30.2     40.0\n"
+        "a.jpg          bicycle  0.250      0.0      0.0        -      1.0\n"
+        "folder/bb.jpg  nothing\n"
+        "c.jpg          error\n"
+    )
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> Path:
+    images = [{"id": 7, "file_name": "a.jpg"}, {"id": 8, "file_name": "x\\folder\\bb.jpg"}]
+    labels = {"images": images, "categories": [{"id": 9, "name": "car"}, {"id": 4, "name": "bicycle"}]}
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps(labels))
+    return path
+
+
+def test_coco_results_have_the_ids_of_the_label_file(ids: Path) -> None:
+    files = [Path("a.jpg"), Path("x/folder/bb.jpg")]
+    car = {"box": [1.0, 2.0, 30.25, 40.0], "score": 0.9, "label": "car"}
+    results = CocoResults(ids, files, ["car", "bicycle"])
+    for file in files:
+        assert results(file, {"detections": [car, {**car, "score": None}, {**car, "label": "bus"}]}) == ""
+    row = {"category_id": 9, "bbox": [1.0, 2.0, 29.25, 38.0], "score": 0.9}
+    assert json.loads(results.text()) == [{"image_id": 7, **row}, {"image_id": 8, **row}]
+
+
+def test_refuses_ids_that_do_not_fit(ids: Path) -> None:
+    with pytest.raises(click.UsageError, match=r"lacks b\.jpg"):
+        CocoResults(ids, [Path("b.jpg")], ["car"])
+    with pytest.raises(click.UsageError, match="one category for a detector without classes, got 2"):
+        CocoResults(ids, [Path("a.jpg")], [])
+    ids.write_text("{}")
+    with pytest.raises(InputError, match="must be COCO JSON with images"):
+        CocoResults(ids, [], [])
+
+
+def test_draws_a_bar_if_only_stderr_is_a_terminal(random_path: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_text("hello")
+    code = (
+        "import os, pty, sys\n"
+        "line = [sys.executable, '-m', 'lensbox.cli', *sys.argv[2:]]\n"
+        "status = pty.spawn(['sh', '-c', 'exec \"$@\" > ' + sys.argv[1], 'sh', *line])\n"
+        "sys.exit(os.waitstatus_to_exitcode(status))"
+    )
+    files = ["b.jpg", tmp_path / "bad.jpg", "a.PNG"]
+    shown = run_python(
+        *("-c", code, tmp_path / "found", "detect", *files, "--artifact", random_path),
+        cwd=photos,
+        stdin=subprocess.DEVNULL,
+        code=4,
+    ).stdout
+    assert "3/3" in shown
+    # The text on the screen: in each line, the part behind the last erasure.
+    lines = [line.rpartition("\x1b[K")[2].rstrip() for line in shown.splitlines()]
+    assert any(re.match(r"lensbox detect: .*bad\.jpg must be an image", line) for line in lines)
+    assert len((tmp_path / "found").read_text().splitlines()) == 3

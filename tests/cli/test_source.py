@@ -1,0 +1,55 @@
+"""The shipped detector in the user's cache, and errors of an artifact."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from programs import run_lensbox
+
+from lensbox.cli.main import main
+from lensbox.cli.samples import save_photos
+from lensbox.cli.source import shipped_artifact
+
+
+@pytest.mark.exhaustive
+def test_exports_the_shipped_detector_once(tmp_path: Path) -> None:
+    save_photos(tmp_path)
+    words = ("detect", "grace_hopper.jpg", "--format", "jsonl")
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    first, again = (run_lensbox(*words, cwd=tmp_path, env=cache) for _ in range(2))
+    (path,) = (tmp_path / "cache" / "lensbox").iterdir()
+    assert f"exporting the shipped detector to {path}, once" in first.stderr
+    assert again.stderr == ""
+    assert len(json.loads(first.stdout)["detections"]) == 1
+    assert first.stdout == again.stdout
+
+
+def test_python_3_14_caches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exports: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        exports.append(command)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
+    monkeypatch.setattr(subprocess, "run", run)
+    path = shipped_artifact()
+    assert path.suffix == ".pt2"  # of the export's default format there
+    assert exports[0][-2:] == ["--output", str(path)]
+
+
+def test_an_unwritable_cache_and_a_missing_artifact_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    photo = str(tmp_path / "file")
+    assert main(["detect", photo]) == 2
+    assert str(tmp_path / "file" / "lensbox") in capsys.readouterr().err
+    assert main(["detect", photo, "--artifact", str(tmp_path / "none.pt")]) == 3
+    assert f"there is no file none.pt in {tmp_path}; " in capsys.readouterr().err
