@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from lensbox.bench import OPS_GROUPS, article_module
+from lensbox.bench import GROUPS, article_module
 from lensbox.cli.bench import bench as bench_file
 from lensbox.cli.command import FILE, Command, start_reporting
-from lensbox.common.errors import ExitCode
 from lensbox.common.files import require_writable_file, require_writable_folder
 
 
@@ -41,23 +40,19 @@ def bench() -> None:
 _device = click.option(
     "--device", type=click.Choice(["cpu", "cuda", "auto"]), default="auto", help="auto: a GPU."
 )
-_threads = click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="CPU threads.")
 
 
 @bench.command(cls=Command)
 @click.option(
-    "--only", type=click.Choice(OPS_GROUPS), multiple=True, metavar="NAME...", help=", ".join(OPS_GROUPS)
+    "--only", type=click.Choice(list(GROUPS)), multiple=True, metavar="NAME...", help=", ".join(GROUPS)
 )
 @click.option("--quick", is_flag=True, help="Fewer sizes and samples, no torch.compile.")
 @_device
-@_threads
-def ops(device: str, quick: bool, threads: int, only: tuple[str, ...]) -> ExitCode:
+def ops(**options: Any) -> None:
     """Time the box ops beside the implementations that a user would pick instead."""
-    from lensbox.bench.ops.cases import run_ops
-    from lensbox.runtime.device import choose_device
+    from lensbox.bench.ops.run import run_ops
 
-    is_good = run_ops(choose_device(device), quick, threads, only, _say)
-    return ExitCode.GOOD if is_good else ExitCode.DEFECT
+    run_ops(**options)
 
 
 @bench.command(cls=Command)
@@ -66,18 +61,15 @@ def ops(device: str, quick: bool, threads: int, only: tuple[str, ...]) -> ExitCo
 @click.option("--quick", is_flag=True, help="Few steps, nothing by torch.compile.")
 @click.option("--chart", type=FILE, metavar="PNG", help="Draw the phases (matplotlib).")
 @click.option("--trace", type=FILE, metavar="DIR", help="Write a profiler trace of each row to DIR.")
-def article(device: str, **options: Any) -> ExitCode:
+def article(**options: Any) -> None:
     """Repeat the article's experiment (examples/article) beside its published figures.
 
     A training step of its net in phases, one row for each way to the loss. A CPU runs it scaled down.
     """
-    from lensbox.runtime.device import choose_device
-
     for name, require in (("chart", require_writable_file), ("trace", require_writable_folder)):
         if options[name] is not None:
             require(f"--{name}", options[name])
-    run = article_module("experiment").run
-    return ExitCode.GOOD if run(choose_device(device), **options) else ExitCode.DEFECT
+    article_module("experiment").run(**options)
 
 
 @bench.command(cls=Command)
@@ -93,20 +85,11 @@ def article(device: str, **options: Any) -> ExitCode:
 @click.option("--seconds", type=click.IntRange(1), default=8, metavar="S", help="Of each load.")
 @click.option("--quick", is_flag=True, help="Without LitServe, whose settings are tried first.")
 @_device
-@_threads
-def serve(
-    artifact: Path, connections: tuple[int, ...], seconds: int, quick: bool, device: str, threads: int
-) -> ExitCode:
+def serve(**options: Any) -> None:
     """Load the HTTP service with wrk, in turns with LitServe and the artifact in process.
 
     Needs the program wrk. LitServe is left out if it is not installed; the fastest of its settings counts.
     """
-    from lensbox.bench.serve.benchmark import LoadTest, run_load_test
-    from lensbox.runtime.device import choose_device
+    from lensbox.bench.serve.benchmark import run_load_test
 
-    test = LoadTest(artifact, choose_device(device).type, threads, connections, seconds, not quick)
-    return ExitCode.GOOD if run_load_test(test, _say) else ExitCode.DEFECT
-
-
-def _say(text: str) -> None:
-    print(text, end="\n\n", flush=True)
+    run_load_test(**options)

@@ -7,15 +7,16 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lensbox.common.errors import ExitCode, LensboxError
+from lensbox.bench.measure import UnavailableError
 
 _SCRIPT = Path(__file__).with_name("post.lua")
 _SENDER_THREADS = 4
@@ -23,29 +24,7 @@ _START_TIMEOUT = 180.0  # seconds
 _END_TIMEOUT = 40.0
 
 
-class PeerError(LensboxError, RuntimeError):
-    """A service did not start, or a program that the benchmark needs is missing."""
-
-    exit_code = ExitCode.UNUSABLE
-
-
-class ServerProgram(NamedTuple):
-    """A program that serves the artifact.
-
-    command: without the port, its last argument. ready: path that answers 200 once it serves. detect: path
-    to POST the file `body` to, with its content type.
-    """
-
-    name: str
-    command: list[str]
-    ready: str
-    detect: str
-    body: Path
-    content_type: str
-
-
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """One load of one service.
 
     rate: images per second that were answered with 200; a request has one image. p50, p99: seconds of all
@@ -60,41 +39,79 @@ class Load:
     failed: int = 0
 
 
-@dataclass(frozen=True)
-class RunningServer:
-    """A running peer: its port, and its process, the ancestor of its others."""
+class ServerProgram(NamedTuple):
+    """A program that serves the artifact.
 
-    peer: ServerProgram
-    port: int
-    process: int
+    arguments: of Python; the port follows. path: to POST the file `body` to, with its content type. check:
+    takes the JSON of the first answer, and raises for a wrong one.
+    """
 
-    @property
-    def _url(self) -> str:
-        return f"http://127.0.0.1:{self.port}{self.peer.detect}"
+    name: str
+    arguments: tuple[str, ...]
+    path: str
+    body: Path
+    content_type: str
+    check: Callable[[Any], None]
 
-    def ask(self) -> Any:
-        """Send the file once; return the JSON of the answer."""
-        headers = {"Content-Type": self.peer.content_type}
-        request = urllib.request.Request(self._url, self.peer.body.read_bytes(), headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+
+@contextlib.contextmanager
+def running(program: ServerProgram) -> Iterator[Callable[[int, int], Load]]:
+    """Start a program on a free port, and end it after the block.
+
+    The value takes connections and seconds, and sends the file again and again, with wrk. Raises
+    UnavailableError, and what the program's check raises.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}{program.path}"
+    command = [sys.executable, *program.arguments, str(port)]
+    # A pipe without a reader would block a service that writes much.
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
+        try:
+            answer = _first_answer(program, url, process)
+            if answer is None:
+                said.seek(0)
+                lines = said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
+                raise UnavailableError(f"the service did not start: {lines[-1]}")
+            program.check(answer)
+            yield partial(_load, program, url, process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_END_TIMEOUT)
+            with contextlib.suppress(ProcessLookupError):  # nothing is left
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _first_answer(program: ServerProgram, url: str, process: "subprocess.Popen[bytes]") -> Any:
+    """Send the file until it is answered with 200. Return None if the process ends or takes too long."""
+    headers = {"Content-Type": program.content_type}
+    request = urllib.request.Request(url, program.body.read_bytes(), headers)
+    deadline = time.monotonic() + _START_TIMEOUT
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
+        time.sleep(0.2)
+    return None
 
-    def load(self, connections: int, seconds: int) -> Load:
-        """Send the file again and again over so many connections, with wrk. Raise PeerError."""
-        program = shutil.which("wrk")
-        if program is None:
-            raise PeerError("wrk sends the requests and is not installed: apt-get install wrk")
-        threads = min(connections, _SENDER_THREADS, os.cpu_count() or 1)
-        command = [program, f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s"]
-        command += ["-s", str(_SCRIPT), self._url, "--", str(self.peer.body), self.peer.content_type]
-        before = cpu_seconds(self.process)
-        run = subprocess.run(command, capture_output=True, text=True)
-        if run.returncode != 0:
-            raise PeerError(f"wrk failed: {run.stderr.strip() or run.stdout.strip()}")
-        found = json.loads(run.stdout.splitlines()[-1])
-        cpu = (cpu_seconds(self.process) - before) / max(found["answers"], 1)
-        rate = (found["answers"] - found["rejected"]) / found["seconds"]
-        return Load(rate, found["p50"], found["p99"], cpu, found["rejected"] + found["broken"])
+
+def _load(program: ServerProgram, url: str, process: int, connections: int, seconds: int) -> Load:
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        raise UnavailableError("wrk sends the requests and is not installed: apt-get install wrk")
+    threads = min(connections, _SENDER_THREADS, os.cpu_count() or 1)
+    command = [wrk, f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s"]
+    command += ["-s", str(_SCRIPT), url, "--", str(program.body), program.content_type]
+    before = cpu_seconds(process)
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode != 0:
+        raise UnavailableError(f"wrk failed: {run.stderr.strip() or run.stdout.strip()}")
+    found = json.loads(run.stdout.splitlines()[-1])
+    cpu = (cpu_seconds(process) - before) / max(found["answers"], 1)
+    rate = (found["answers"] - found["rejected"]) / found["seconds"]
+    return Load(rate, found["p50"], found["p99"], cpu, found["rejected"] + found["broken"])
 
 
 def cpu_seconds(ancestor: int) -> float:
@@ -109,39 +126,3 @@ def cpu_seconds(ancestor: int) -> float:
     while grown := {child for child, parent in parents.items() if parent in family} - family:
         family |= grown
     return sum(ticks.get(process, 0) for process in family) / os.sysconf("SC_CLK_TCK")
-
-
-@contextlib.contextmanager
-def running(peer: ServerProgram) -> Iterator[RunningServer]:
-    """Start a peer on a free port, wait until it is ready, and end it after the block. Raise PeerError."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    # A pipe without a reader would block a service that writes much.
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            [*peer.command, str(port)], stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
-        )
-        try:
-            if not _is_ready(process, f"http://127.0.0.1:{port}{peer.ready}"):
-                said.seek(0)
-                lines = said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
-                raise PeerError(f"the service did not start: {lines[-1]}")
-            yield RunningServer(peer, port, process.pid)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=_END_TIMEOUT)
-            with contextlib.suppress(ProcessLookupError):  # nothing is left
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
-def _is_ready(process: "subprocess.Popen[bytes]", url: str) -> bool:
-    """Wait until the service answers `url`. Return False if it ended before, or takes too long."""
-    deadline = time.monotonic() + _START_TIMEOUT
-    while time.monotonic() < deadline and process.poll() is None:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
-            if answer.status == 200:
-                return True
-        time.sleep(0.2)
-    return False

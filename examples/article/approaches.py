@@ -12,7 +12,6 @@ import torch
 from fake_data import SLOTS
 from torch import Tensor
 
-from lensbox.bench.ops.peers import compiled, ours, padded_loss
 from lensbox.ops import PackedTargets, jagged_giou_loss, masked_giou_loss
 
 Boxes = list[Tensor]  # [n, 4] of each sample
@@ -68,7 +67,7 @@ def packed_loss(pred: Tensor, packed: PackedTargets) -> Tensor:
 APPROACHES = [
     Approach("per-sample loop", list, lambda _: losses.looped_loss, (28.8, 119, 938)),
     Approach("concatenation", list, lambda _: losses.concatenated_loss, (52.2, 119, 25.4)),
-    Approach("padding", pad, lambda _: padded_loss, (5.71, 132, 1.84)),
+    Approach("padding", pad, lambda _: losses.padded_loss, (5.71, 132, 1.84)),
     Approach(
         "article's kernel",
         pad,
@@ -80,7 +79,7 @@ APPROACHES = [
         "article's kernel, conditional", pad, losses.article_loss, (5.70, 132, 0.623), has_gradient=False
     ),
     Approach("Triton", pad, losses.triton_loss),
-    Approach("torch.compile of padding", pad, lambda _: compiled(padded_loss)),
-    Approach("Lensbox, padded", pad, ours(masked_giou_loss)),
-    Approach("Lensbox, jagged", PackedTargets.pack, ours(packed_loss)),
+    Approach("torch.compile of padding", pad, lambda _: losses.compiled(losses.padded_loss)),
+    Approach("Lensbox, padded", pad, lambda _: masked_giou_loss),
+    Approach("Lensbox, jagged", PackedTargets.pack, lambda _: packed_loss),
 ]

@@ -1,4 +1,4 @@
-"""Losses of the article and of Triton: peers of `lensbox bench ops` and rows of `lensbox bench article`.
+"""Losses in PyTorch, in CUDA and in Triton: peers of `lensbox bench ops`, rows of `lensbox bench article`.
 
 A loader takes the device and returns the loss. It raises UnavailableError where the loss cannot run.
 """
@@ -9,10 +9,34 @@ import torch
 from article_kernel import load_extension
 from torch import Tensor
 
-from lensbox.bench.measure import UnavailableError
-from lensbox.bench.ops.peers import giou
+from lensbox.bench.measure import UnavailableError, optional
 
 PaddedLoss = Callable[[Tensor, Tensor], Tensor]
+
+
+def giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """Return the GIoU of xyxy boxes `[..., 4]`, as users write it: few operations on whole tensors."""
+    (low1, high1), (low2, high2) = boxes1.split(2, -1), boxes2.split(2, -1)
+    overlap = (torch.minimum(high1, high2) - torch.maximum(low1, low2)).clamp(min=0)
+    hull = torch.maximum(high1, high2) - torch.minimum(low1, low2)
+    sides = high1 - low1, high2 - low2, overlap, hull
+    area1, area2, intersection, enclosing = (side[..., 0] * side[..., 1] for side in sides)
+    union = area1 + area2 - intersection
+    return intersection / union.clamp(min=eps) - (enclosing - union) / enclosing.clamp(min=eps)
+
+
+def padded_loss(pred: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Compute every slot of `[B, M, 4]`; mask the padding afterwards, or weight the slots by `[B, M]`."""
+    losses = 1 - giou(pred.float(), target.float())
+    if weight is not None:
+        return (weight * losses).sum() / weight.sum().clamp(min=1)
+    valid = target[..., 3] != 0
+    return torch.where(valid, losses, 0.0).sum() / valid.sum().clamp(min=1)
+
+
+def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Compile each shape for itself. torch.compile's own CUDA graphs are off: all are captured alike."""
+    return torch.compile(function, dynamic=False, fullgraph=True)
 
 
 def article_loss(device: torch.device, skip: bool = True) -> PaddedLoss:
@@ -33,10 +57,7 @@ def triton_loss(device: torch.device) -> PaddedLoss:
     """Return the fused masked loss in Triton."""
     if device.type != "cuda":
         raise UnavailableError("Triton compiles for GPUs")
-    try:
-        import triton  # noqa: F401  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UnavailableError(f"triton cannot be imported: {error}") from error
+    optional("triton")
     from triton_masked_loss import masked_loss
 
     return masked_loss

@@ -6,14 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from lensbox.bench.measure import (
-    Case,
-    Result,
-    UnavailableError,
-    Way,
-    WrongAnswerError,
-    run_case,
-)
+from lensbox.bench.measure import Case, UnavailableError, WrongAnswerError, run_case, time_table
 from lensbox.cli import timing
 from lensbox.cli.timing import Call, Times
 
@@ -32,32 +25,35 @@ def raising(error: Exception) -> Callable[[], Call]:
 
 
 def test_a_way_that_fails_has_a_note_and_the_others_have_times() -> None:
-    ways = [
-        Way("good", lambda: lambda: sum(range(100)), own=True),
-        Way("wrong", raising(WrongAnswerError("off by 1"))),
-        Way("broken", raising(RuntimeError("no such op\nand a long trace"))),
-        Way("absent", raising(UnavailableError("no GPU"))),
-    ]
-    result = run_case(Case("case", ways))
-    assert list(result.times["call"]) == ["good"]
-    assert result.notes == {
-        "wrong": "WRONG: off by 1",
-        "broken": "failed: RuntimeError: no such op",
-        "absent": "not available: no GPU",
+    ways: dict[str, Callable[[], Call]] = {
+        "good": lambda: lambda: sum(range(100)),
+        "wrong": raising(WrongAnswerError("off by 1")),
+        "broken": raising(RuntimeError("no such op\nand a long trace")),
+        "absent": raising(UnavailableError("no GPU")),
     }
-    assert not result.own_defect
-    assert run_case(Case("case", [*ways, Way("ours", raising(WrongAnswerError("")), own=True)])).own_defect
+    table, is_good = run_case(Case("case", "cpu", ways))
+    assert is_good
+    _, header, _, good, _, *notes = table.splitlines()[1:]
+    assert header.startswith("| way ")
+    assert good.startswith("| good |")
+    assert notes == [
+        "- wrong: WRONG: off by 1",
+        "- broken: failed: RuntimeError: no such op",
+        "- absent: not available: no GPU",
+    ]
+    ours = {"lensbox jagged": raising(WrongAnswerError(""))}
+    assert not run_case(Case("case", "cpu", ways | ours))[1]
 
 
 def test_tables_show_multiples_of_the_first_way() -> None:
     times = {"ours": Times(2e-6, 1e-6, 3e-6, 9), "theirs": Times(5e-4, 4e-4, 6e-4, 9)}
     graph = {"ours": Times(1e-6, 1e-6, 1e-6, 9)}
     notes = {"theirs": "no CUDA graph: it waits"}
-    assert Result("case", {"call": times, "graph": graph}, notes, False).table().markdown().splitlines() == [
+    assert time_table("case", {"call": times, "graph": graph}, notes).splitlines() == [
         "### case",
         "",
         "| way    |         call, µs |    x |        graph, µs |    x |",
-        "| ------ | ---------------: | ---: | ---------------: | ---: |",
+        "| ----   |             ---: | ---: |             ---: | ---: |",
         "| ours   | 2.00 (1.00-3.00) | 1.00 | 1.00 (1.00-1.00) | 1.00 |",
         "| theirs |    500 (400-600) |  250 |                  |      |",
         "",
@@ -68,13 +64,12 @@ def test_tables_show_multiples_of_the_first_way() -> None:
 @pytest.mark.gpu
 def test_a_gpu_is_timed_in_graphs_too() -> None:
     values = torch.ones(1 << 20, device="cuda")
-    ways = [
-        Way("in a graph", lambda: partial(torch.add, values, 1)),
-        Way("waits", lambda: lambda: values[0].item(), in_graph=False),
-        Way("fails in a graph", lambda: lambda: values[0].item()),
-    ]
-    result = run_case(Case("case", ways, "cuda"), seconds=0.1)
-    assert set(result.times["call"]) == {way.name for way in ways}
-    assert set(result.times["graph"]) == {"in a graph"}
-    assert 0 < result.times["graph"]["in a graph"].median < 1e-3
-    assert result.notes["fails in a graph"].startswith("no CUDA graph: ")
+    ways: dict[str, Callable[[], Call]] = {
+        "in a graph": lambda: partial(torch.add, values, 1),
+        "waits": lambda: lambda: values[0].item(),
+    }
+    table, _ = run_case(Case("case", "cuda", ways), seconds=0.1)
+    assert "| graph, µs |" in " ".join(table.split())
+    waits = next(line for line in table.splitlines() if line.startswith("| waits "))
+    assert waits.split("|")[-3:-1] == [" " * len(cell) for cell in waits.split("|")[-3:-1]]
+    assert "- waits: no CUDA graph: " in table

@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lensbox.bench.ops.reference import giou_reference
-
 FLOAT_DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 INTEGER_DTYPES = [torch.uint8, torch.int16, torch.int32, torch.int64]
 BOX_DTYPES = FLOAT_DTYPES + INTEGER_DTYPES
@@ -65,6 +63,27 @@ def assert_close_in_scale(grad: Tensor, expected: Tensor, arithmetic: torch.dtyp
     limits = TOLERANCE[torch.float32 if coarse else grad.dtype]
     error = (grad.cpu().double() - expected).abs().max().item()
     assert error <= (limits["rtol"] + limits["atol"]) * expected.abs().max().item() + 1e-7
+
+
+def giou_reference(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
+    """Return the GIoU (Rezatofighi et al., CVPR 2019) of xyxy boxes `[..., 4]`, broadcasting, in float64."""
+    a, b = boxes1.double(), boxes2.double()
+    size_a, size_b = _at_least(a[..., 2:] - a[..., :2], 0), _at_least(b[..., 2:] - b[..., :2], 0)
+    overlap = _at_least(torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2]), 0)
+    hull = _at_least(torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2]), 0)
+    intersection = overlap.prod(-1)
+    union = size_a.prod(-1) + size_b.prod(-1) - intersection
+    enclosing = hull.prod(-1)
+    return intersection / _at_least(union, eps) - (enclosing - union) / _at_least(enclosing, eps)
+
+
+def _at_least(values: Tensor, least: float) -> Tensor:
+    """Clamp `values` from below, with the gradient 1 at the bound, as the kernels have it.
+
+    The gradient of `Tensor.clamp` at its bound is 1 up to torch 2.13 and 0 from torch 2.14 on. Boxes
+    that touch are at the bound.
+    """
+    return torch.where(values < least, least, values)
 
 
 def loss_reference(pred: Tensor, target: Tensor, weight: Tensor | None = None, eps: float = 1e-7) -> Tensor:

@@ -5,10 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from box_reference import BOX_DTYPES, FLOAT_DTYPES, TOLERANCE, check_op, extreme_boxes, random_boxes
+from box_reference import (
+    BOX_DTYPES,
+    FLOAT_DTYPES,
+    TOLERANCE,
+    check_op,
+    extreme_boxes,
+    giou_reference,
+    random_boxes,
+)
 from torch import Tensor
 
-from lensbox.bench.ops.reference import giou_reference
 from lensbox.ops import giou, pairwise_giou
 
 Giou = Callable[[Tensor, Tensor], Tensor]

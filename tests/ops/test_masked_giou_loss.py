@@ -11,12 +11,12 @@ from box_reference import (
     assert_close_in_scale,
     check_op,
     extreme_boxes,
+    giou_reference,
     loss_reference,
     random_boxes,
 )
 from torch import Tensor
 
-from lensbox.bench.ops.reference import giou_reference
 from lensbox.ops import jagged_giou_loss, masked_giou_loss, masked_giou_loss_and_grad
 
 WEIRD_SHAPES = [(), (1,), (13,), (7, 11), (3, 5, 17), (0,), (4, 0), (1, 1, 1), (2, 2053)]

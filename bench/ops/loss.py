@@ -1,0 +1,197 @@
+"""The cases of the box loss: batches, the ways to the loss, and their reference in float64."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lensbox.bench import article_module
+from lensbox.bench.measure import Case, WrongAnswerError, optional
+from lensbox.cli.timing import Call
+from lensbox.ops import PackedTargets, jagged_giou_loss, masked_giou_loss, masked_giou_loss_and_grad
+
+losses = article_module("losses")
+
+FORWARD, BOTH = "forward", "forward + backward"
+BATCH, SLOTS = 1024, 256  # a batch of the article
+# The box loss of a training step: 256 images of up to 160 targets, 7 cells a target, a weight for each cell.
+TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL = 256, 160 * 7, 0.1
+# Batch, slots and share of valid slots; None is floor(|N(0, 3)|) boxes per sample.
+SIZES: list[tuple[int, int, float | None]] = [
+    *((batch, SLOTS, None) for batch in (1, 16, 128, 4096)),
+    *((BATCH, slots, None) for slots in (16, 64, 1024)),
+    *((BATCH, SLOTS, fill) for fill in (0.01, 0.1, 0.5, 1.0)),
+    (4096, 1024, 1.0),
+]
+VALUE_TOLERANCE = 1e-4  # float32 sums of up to millions of terms
+# A gradient is rounded to the dtype of the predictions: 8 bits for bfloat16.
+GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-2}
+
+
+class LossBatch(NamedTuple):
+    """Predictions and targets, on one device.
+
+    Predictions have odd coordinates and targets even ones, whole numbers up to 255: bfloat16, uint8 and every
+    wider dtype hold them exactly, and no gradient depends on how a tie is split.
+
+    pred: `[B, M, 4]`, floating-point, without gradient. boxes: targets, `[n, 4]` of each sample.
+    padded: targets `[B, M, 4]`, zeros after the boxes of a sample, and weights, float32 `[B, M]`: 1, 2 or 3
+    for a box, 0 for padding; None for no weights. packed: targets `[N, 4]`, and their offsets `[B + 1]`.
+    """
+
+    pred: Tensor
+    boxes: list[Tensor]
+    padded: tuple[Tensor, Tensor | None]
+    packed: tuple[Tensor, Tensor]
+
+
+Loss = Callable[[Tensor], Any]  # of predictions [B, M, 4]; returns the loss, or the loss and its gradient
+Load = Callable[[LossBatch], Loss]  # raises UnavailableError
+
+
+def make_loss_batch(
+    batch: int,
+    slots: int,
+    fill: float | None,
+    device: torch.device,
+    dtypes: tuple[torch.dtype, torch.dtype] = (torch.bfloat16, torch.uint8),
+    weighted: bool = False,
+) -> LossBatch:
+    """Return a random batch.
+
+    fill: share of valid slots. None: floor(|N(0, 3)|) boxes per sample as in the article, at most `slots`.
+    dtypes: of predictions and targets.
+    """
+    generator = torch.Generator().manual_seed(0)
+    if fill is None:
+        counts = torch.randn(batch, generator=generator).mul(3).abs().floor().clamp(max=slots).int()
+    else:
+        counts = (torch.rand(batch, slots, generator=generator) < fill).sum(1)
+    corners = torch.randint(0, 127, (2, batch, slots, 2, 2), generator=generator, dtype=torch.int16)
+    pred, target = 2 * torch.cat([corners.amin(3), corners.amax(3) + 1], -1)
+    valid = torch.arange(slots) < counts[:, None]
+    target = (target * valid[..., None]).to(dtypes[1])
+    weights = valid * (torch.arange(valid.numel()).view_as(valid) % 3 + 1.0)
+    boxes = [rows[:count] for rows, count in zip(target, counts.tolist(), strict=True)]
+    packed = PackedTargets.pack(boxes).to(device)
+    return LossBatch(
+        (pred + 1).to(device, dtypes[0]),
+        [rows.to(device) for rows in boxes],
+        (target.to(device), weights.to(device) if weighted else None),
+        (packed.values, packed.offsets),
+    )
+
+
+def _padded(loss: Callable[..., Any], batch: LossBatch) -> Loss:
+    return lambda pred: loss(pred, *batch.padded)
+
+
+def _of_each_sample(loss: Callable[..., Any], batch: LossBatch) -> Loss:
+    return lambda pred: loss(pred, batch.boxes)
+
+
+def _kernel(load: Callable[[torch.device], Callable[..., Any]], batch: LossBatch) -> Loss:
+    loss = load(batch.pred.device)
+    return lambda pred: loss(pred, batch.padded[0])
+
+
+def _torchvision(batch: LossBatch) -> Loss:
+    losses_of, target = optional("torchvision.ops").generalized_box_iou_loss, batch.padded[0]
+
+    def loss(pred: Tensor) -> Tensor:
+        valid = target[..., 3] != 0
+        found = torch.where(valid, losses_of(pred, target.float(), reduction="none"), 0.0)
+        return found.sum() / valid.sum().clamp(min=1)
+
+    return loss
+
+
+ONE_OP, KERNEL = "lensbox, one op for both", "article's kernel"
+PEERS: dict[str, Load] = {
+    "lensbox": partial(_padded, masked_giou_loss),
+    ONE_OP: partial(_padded, lambda pred, *targets: masked_giou_loss_and_grad(pred.detach(), *targets)),
+    "lensbox jagged": lambda batch: lambda pred: jagged_giou_loss(pred, *batch.packed),
+    "eager": partial(_padded, losses.padded_loss),
+    "torch.compile": lambda batch: _padded(losses.compiled(losses.padded_loss), batch),
+    "concatenation": partial(_of_each_sample, losses.concatenated_loss),
+    "per-sample loop": partial(_of_each_sample, losses.looped_loss),
+    KERNEL: partial(_kernel, losses.article_loss),
+    "triton": partial(_kernel, losses.triton_loss),
+    "torchvision": _torchvision,
+}
+_LEFT_OUT = {FORWARD: ONE_OP, BOTH: KERNEL}  # the kernel has no backward
+
+
+def headline_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+    """Yield the loss of the article's batch, and of 256 boxes without padding."""
+    yield from _cases(make_loss_batch(BATCH, SLOTS, None, device), None, quick, PEERS)
+    boxes = make_loss_batch(1, 256, 1.0, device, (torch.float32, torch.float32))
+    yield from _cases(boxes, 1.0, quick, ("lensbox", "eager", "torch.compile", "torchvision"))
+
+
+def weighted_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+    """Yield the loss with weights, as `lensbox train` calls it."""
+    shape = TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL
+    batch = make_loss_batch(*shape, device, (torch.float32, torch.float32), weighted=True)
+    yield from _cases(batch, TRAINING_FILL, quick, ("lensbox", ONE_OP, "eager", "torch.compile"))
+
+
+def size_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+    """Yield losses that differ from the article's batch in one size, and the largest one."""
+    names = ("lensbox", ONE_OP, "lensbox jagged", "eager", "torch.compile", KERNEL, "triton")
+    for batch, slots, fill in () if quick else SIZES:
+        yield from _cases(make_loss_batch(batch, slots, fill, device), fill, quick, names)
+
+
+def _cases(batch: LossBatch, fill: float | None, quick: bool, names: Iterable[str]) -> Iterator[Case]:
+    """Yield the forward pass, and the forward pass with the gradient. quick: without torch.compile."""
+    device, shape = batch.pred.device.type, list(batch.pred.shape[:2])
+    what = "|N(0,3)| boxes a sample" if fill is None else f"fill {fill:.0%}"
+    dtypes = "/".join(str(boxes.dtype).removeprefix("torch.") for boxes in (batch.pred, batch.padded[0]))
+    kind = "loss" if batch.padded[1] is None else "weighted loss"
+    for direction in (FORWARD, BOTH):
+        left_out = (_LEFT_OUT[direction], "torch.compile" if quick else "")
+        known = {name: PEERS[name] for name in names if name not in left_out}
+        ways = {name: partial(prepare, load, batch, direction == BOTH) for name, load in known.items()}
+        yield Case(f"{kind}, {direction}, {shape}, {what}, {dtypes}, {device.upper()}", device, ways)
+
+
+def prepare(load: Load, batch: LossBatch, with_gradient: bool) -> Call:
+    """Return the call to time. Raise WrongAnswerError if its loss or its gradient is wrong."""
+    loss, pred = load(batch), batch.pred.clone().requires_grad_(with_gradient)
+
+    def both() -> Any:
+        found = loss(pred)
+        return (found, *torch.autograd.grad(found, pred)) if isinstance(found, Tensor) else found
+
+    call = both if with_gradient else partial(loss, pred)
+    found: Any = call()
+    value, gradient = loss_reference(batch.pred, *batch.padded)
+    require_close("loss", found[0] if with_gradient else found, value, VALUE_TOLERANCE)
+    if with_gradient:
+        require_close("gradient", found[1], gradient, GRADIENT_TOLERANCE[pred.dtype])
+    return call
+
+
+def require_close(name: str, value: Tensor, expected: Tensor, tolerance: float) -> None:
+    """Raise WrongAnswerError unless ‖value - expected‖ is within this share of ‖expected‖. NaN never is."""
+    if value.shape != expected.shape:
+        raise WrongAnswerError(f"the {name} has shape {list(value.shape)}, not {list(expected.shape)}")
+    scale = max(float(expected.norm()), torch.finfo(torch.float32).tiny)
+    error = float((value.detach().double() - expected).norm()) / scale
+    if not error <= tolerance:
+        raise WrongAnswerError(f"the {name} is off by {error:.2g} of its size, {tolerance:.2g} is allowed")
+
+
+def loss_reference(pred: Tensor, target: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the mean of 1 - GIoU over the slots, and its gradient in `pred`, in float64.
+
+    Without weights, slots count whose target's y2 is not 0.
+    """
+    pred = pred.detach().double().requires_grad_()
+    weight = ((target[..., 3] != 0) if weight is None else weight).double()
+    loss = (weight * (1 - losses.giou(pred, target.double()))).sum() / weight.sum().clamp(min=1)
+    (gradient,) = torch.autograd.grad(loss, pred)
+    return loss.detach(), gradient
