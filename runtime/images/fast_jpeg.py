@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from lensbox.common.canvas import Canvas
+from lensbox.common.errors import InputError
 from lensbox.runtime.file.metadata import Reading
-from lensbox.runtime.images.jpeg import JpegHeader, has_all_scans, jpeg_reduction, most_scans, usual_header
+from lensbox.runtime.images.jpeg import JpegHeader, count_scans, jpeg_reduction, usual_header
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.orientation import exif_orientation, upright_array, upright_box, upright_size
 from lensbox.runtime.images.photo import Photo
@@ -86,7 +87,11 @@ def _is_affordable(file: bytes, header: JpegHeader, limits: ImageLimits) -> bool
             return False
     if not header.has_more_scans:
         return True
-    return most_scans(file) * pixels <= 64 * _MAX_SCANNED_BLOCKS and has_all_scans(file)
+    most = 64 * _MAX_SCANNED_BLOCKS // pixels
+    try:
+        return count_scans(file, most) <= most
+    except InputError:
+        return False
 
 
 def _decode(file: bytes, colors: str, size: tuple[int, int], reduction: int) -> NDArray[np.uint8] | None:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-import numpy as np
-
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 
@@ -31,6 +29,7 @@ _MAX_SCANNED_BLOCKS = 1 << 24
 _SCANS_ALWAYS_ALLOWED = 20
 
 _ALL_BITS = 16  # of a coefficient that no scan gave; more than a scan can leave out
+_MISSING_SCANS = "scans are missing in the JPEG file"
 
 
 def has_signature(file: bytes | bytearray) -> bool:
@@ -68,66 +67,54 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
     bytes: 7,000 x 7,000 pixels with 1,600 scans in 117 kB would take a minute. Arithmetic coding takes three
     times as long.
     """
-    frame = next(
-        (segment.marker for segment in _segments(file, max_segments) if segment.marker in _FRAMES), None
-    )
-    if frame not in _HUFFMAN_FRAMES:
-        raise InputError("a JPEG file must be Huffman-coded, baseline or progressive")
-    if not has_all_scans(file, max_segments):
-        raise InputError("scans are missing in the JPEG file")
-    allowed = allowed_scans(width, height)
-    if most_scans(file) <= allowed:  # few files need the exact number
-        return
-    scans = 0
-    for segment in _segments(file, max_segments):
-        scans += segment.marker == START_OF_SCAN
-        if scans > allowed:
-            raise InputError(
-                f"the JPEG file has too many scans: at most {allowed} are accepted for {width} x {height} "
-                f"pixels, got {scans} or more"
-            )
+    blocks = -(-width // 8) * -(-height // 8)
+    allowed = max(_SCANS_ALWAYS_ALLOWED, _MAX_SCANNED_BLOCKS // blocks)
+    scans = count_scans(file, allowed, max_segments)
+    if scans > allowed:
+        raise InputError(
+            f"the JPEG file has too many scans: at most {allowed} are accepted for {width} x {height} "
+            f"pixels, got {scans} or more"
+        )
 
 
-def has_all_scans(file: bytes, max_segments: int | None = None) -> bool:
-    """Return whether the scans of a JPEG file give every coefficient of every component in full.
+def count_scans(file: bytes, most: int, max_segments: int | None = None) -> int:
+    """Return the number of scans of a JPEG file, or `most` + 1 if there are more.
 
-    libjpeg guesses missing coefficients from the neighbours, and each version of it guesses otherwise.
+    Raise InputError for arithmetic coding, and unless the scans give every coefficient of every component in
+    full: libjpeg guesses missing coefficients from the neighbours, and each version of it guesses otherwise.
     """
     missing_bits: dict[int, list[int]] = {}  # of the 64 coefficients, by component
-    is_progressive = False
-    for segment in _segments(file, max_segments):
-        content = file[segment.begin + 4 : segment.end]
-        if segment.marker in _HUFFMAN_FRAMES and not missing_bits:
-            is_progressive = segment.marker == _PROGRESSIVE_FRAME
+    frame = scans = 0
+    for marker, begin, end in _segments(file, max_segments):
+        content = file[begin + 4 : end]
+        if marker in _FRAMES and not frame:
+            frame = marker
             missing_bits = {component: [_ALL_BITS] * 64 for component in content[6::3]}
-        elif segment.marker == START_OF_SCAN and content:
-            end = 1 + 2 * content[0]
-            first, last, bits = content[end : end + 3].ljust(3, b"\0") if is_progressive else (0, 63, 0)
-            for component in content[1:end:2]:
-                missing = missing_bits.setdefault(component, [_ALL_BITS] * 64)
-                before = missing[first : last + 1]
-                if any(bits >> 4 != one % _ALL_BITS for one in before) or (first and missing[0] == _ALL_BITS):
-                    return False  # it refines other bits than those that are known
-                missing[first : last + 1] = [bits & 15] * len(before)
-            if not is_progressive and not any(map(any, missing_bits.values())):
+        elif marker == START_OF_SCAN:
+            scans += 1
+            if scans > most:
+                return scans
+            if content:
+                _add_scan(missing_bits, content, frame == _PROGRESSIVE_FRAME)
+            if scans == 1 and frame != _PROGRESSIVE_FRAME and not any(map(any, missing_bits.values())):
                 break  # libjpeg reads no further scan, and the search of the coded data would take long
-    return not any(map(any, missing_bits.values()))
+    if frame not in _HUFFMAN_FRAMES:
+        raise InputError("a JPEG file must be Huffman-coded, baseline or progressive")
+    if any(map(any, missing_bits.values())):
+        raise InputError(_MISSING_SCANS)
+    return scans
 
 
-def allowed_scans(width: int, height: int) -> int:
-    """Return the maximum number of scans for a JPEG file of this size."""
-    blocks = -(-width // 8) * -(-height // 8)
-    return max(_SCANS_ALWAYS_ALLOWED, _MAX_SCANNED_BLOCKS // blocks)
-
-
-def most_scans(file: bytes) -> int:
-    """Return an upper bound on the number of scans of a JPEG file: how often their marker occurs in it.
-
-    `bytes.count` would be ten times slower, as 0xFF is frequent.
-    """
-    wanted = np.frombuffer(bytes((0xFF, START_OF_SCAN)), np.uint16)
-    even_and_odd = (np.frombuffer(file, np.uint16, (len(file) - first) // 2, first) for first in (0, 1))
-    return sum(int(np.count_nonzero(pairs == wanted)) for pairs in even_and_odd)
+def _add_scan(missing_bits: dict[int, list[int]], scan: bytes, is_progressive: bool) -> None:
+    """Note the bits that a scan gives. scan: the content of its segment."""
+    end = 1 + 2 * scan[0]
+    first, last, bits = scan[end : end + 3].ljust(3, b"\0") if is_progressive else (0, 63, 0)
+    for component in scan[1:end:2]:
+        missing = missing_bits.setdefault(component, [_ALL_BITS] * 64)
+        before = missing[first : last + 1]
+        if any(bits >> 4 != one % _ALL_BITS for one in before) or (first and missing[0] == _ALL_BITS):
+            raise InputError(_MISSING_SCANS)  # it refines other bits than those that are known
+        missing[first : last + 1] = [bits & 15] * len(before)
 
 
 class _Segment(NamedTuple):
