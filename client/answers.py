@@ -5,15 +5,11 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from lensbox.common.detections import Number, number_of_json
+from lensbox.common.detections import Number, numbers_of_json
 from lensbox.common.errors import ExitCode, LensboxError
 
 # Statuses that concern one image and say nothing about the next.
 _OF_ONE_IMAGE = frozenset({400, 408, 413, 415, 500, 504})
-
-
-def _numbers(value: Any) -> Any:
-    return [_numbers(one) for one in value] if isinstance(value, list) else number_of_json(value)
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class LossAnswer:
 
     loss: Number
     slots: int
-    gradient: Annotated[list[Any], BeforeValidator(_numbers)] | None = None
+    gradient: Annotated[list[Any], BeforeValidator(numbers_of_json)] | None = None
 
 
 @dataclass(eq=False)

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, TypeAdapter
 
 
-def number_of_json(value: Any) -> Any:
-    """Return NaN for null, which JSON has for numbers that are not finite."""
+def numbers_of_json(value: Any) -> Any:
+    """Return a number or nested lists of numbers; NaN for null, which JSON has for others than finite ones."""
+    if isinstance(value, list):
+        return list(map(numbers_of_json, value))
     return math.nan if value is None else value
 
 
-Number = Annotated[float, BeforeValidator(number_of_json)]
+Number = Annotated[float, BeforeValidator(numbers_of_json)]
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,17 @@
 """The answers of `lensbox_runner`, for the comparison of an exported file with its detector."""
 
-import contextlib
 import json
-import math
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
+from lensbox.common.detections import numbers_of_json
 from lensbox.common.errors import ArtifactError
-from lensbox.common.files import temporary_folder
 from lensbox.ops import library_path
 from lensbox.runtime.detect.detection_sets import Found
 
@@ -27,35 +24,33 @@ def has_onnxruntime(runner: Path) -> bool:
 
 
 class RunnerTrial:
-    """An artifact and photographs in a temporary folder, for runs of `lensbox_runner`.
+    """An artifact and photographs in a folder, for runs of `lensbox_runner`.
 
     canvases: uint8 [N, c, h, w], written as photographs. ops: op libraries in addition to Lensbox's.
     """
 
     def __init__(
-        self, runner: Path, content: bytes, name: str, device: str, canvases: Tensor, ops: Sequence[Path] = ()
+        self,
+        folder: Path,
+        runner: Path,
+        content: bytes,
+        name: str,
+        device: str,
+        canvases: Tensor,
+        ops: Sequence[Path] = (),
     ) -> None:
         self.device = device
         self._ops = [library_path(), *(path.absolute() for path in ops)]
         self._runner = runner.absolute()  # a bare name would be searched in PATH
-        self._opened = contextlib.ExitStack()
-        self._folder = self._opened.enter_context(temporary_folder())
-        self._file = self._folder / f"detector{Path(name).suffix}"
+        self._folder = folder
+        self._file = folder / f"detector{Path(name).suffix}"
         self._file.write_bytes(content)
         self._images = []
         for index, canvas in enumerate(canvases):
             pixels = canvas[0] if len(canvas) == 1 else canvas.permute(1, 2, 0)
-            path = self._folder / f"{index:04}.png"
+            path = folder / f"{index:04}.png"
             Image.fromarray(pixels.contiguous().numpy()).save(path, compress_level=1)
             self._images.append(str(path))
-
-    def __enter__(self) -> "RunnerTrial":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opened.close()
 
     def detect(
         self, thresholds: tuple[float, float], batch: int, classes: Sequence[str], slots: int | None
@@ -101,19 +96,13 @@ def _output_of(runner: Path, command: str, *options: str) -> str:
 
 
 def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: int | None) -> Found:
-    boxes = torch.tensor([[_number(side) for side in one["box"]] for one in detections])
-    scores = torch.tensor([_number(one["score"]) for one in detections])
+    boxes, scores = (
+        torch.tensor([numbers_of_json(one[key]) for one in detections]).float() for key in ("box", "score")
+    )
     labels = torch.tensor([classes.index(one["label"]) if classes else 0 for one in detections]).long()
     full = 0 < len(detections) == slots
     names = detections[0].get("extras", ()) if detections else ()
-    extras = {name: torch.tensor([_numbers(one["extras"][name]) for one in detections]) for name in names}
-    return Found(boxes.float().reshape(-1, 4), scores.float(), labels, full, extras)
-
-
-def _number(value: float | None) -> float:
-    """Return the number; NaN for null, which stands for numbers that are not finite."""
-    return math.nan if value is None else value
-
-
-def _numbers(value: Any) -> Any:
-    return [_numbers(item) for item in value] if isinstance(value, list) else _number(value)
+    extras = {
+        name: torch.tensor([numbers_of_json(one["extras"][name]) for one in detections]) for name in names
+    }
+    return Found(boxes.reshape(-1, 4), scores, labels, full, extras)

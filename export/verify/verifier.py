@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
+from lensbox.common.files import temporary_folder
 from lensbox.export.options import ExportOptions
 from lensbox.export.verify.reference import Reference, answers_of, one_thread
 from lensbox.export.verify.runner import RunnerTrial, has_onnxruntime
@@ -81,7 +82,10 @@ def verify(
             _require_dtypes(artifact.detect_named(reference.canvases[:1]), metadata, name)
             comparisons += _in_python(artifact, reference, tolerance, name, more_batches)
             if runner is not None:
-                with RunnerTrial(runner, content, name, device, reference.canvases, options.ops) as trial:
+                with temporary_folder() as folder:
+                    trial = RunnerTrial(
+                        folder, runner, content, name, device, reference.canvases, options.ops
+                    )
                     comparisons += _in_cpp(trial, metadata, reference, tolerance, name)
     return comparisons
 
