@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, TypeAdapter
 
 
 def numbers_of_json(value: Any) -> Any:
-    """Return a number or nested lists of numbers; NaN for null, which JSON has for others than finite ones."""
+    """Return a number or nested lists of numbers; NaN for null, which stands for numbers not finite."""
     if isinstance(value, list):
         return list(map(numbers_of_json, value))
     return math.nan if value is None else value

@@ -23,6 +23,11 @@ def package_version(package: str) -> str:
         return "not installed"
 
 
+def minor_version(version: str) -> str:
+    """Return '2.13' of '2.13.0+cpu'."""
+    return ".".join(version.split(".")[:2])
+
+
 def has_torchscript() -> bool:
     """Return whether torch supports TorchScript on this Python."""
     return sys.version_info < (3, 14)

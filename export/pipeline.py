@@ -21,8 +21,7 @@ from lensbox.export.verify.precision import describe_change, measure_precision
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.verify.verifier import Comparison, verify
 from lensbox.model import Detector, weights_sha256
-from lensbox.model.numbers import Numbers
-from lensbox.model.protocol_check import named
+from lensbox.model.protocol_check import answer_of
 from lensbox.runtime.file.metadata import (
     FORMAT_VERSION,
     ArtifactMetadata,
@@ -31,6 +30,7 @@ from lensbox.runtime.file.metadata import (
     Reading,
     Thresholds,
 )
+from lensbox.runtime.formats.torchscript import methods_for
 
 _logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
         len(content),
         metadata.torch_version,
         metadata.weights_sha256[:12],
-        len(metadata.self_test.scores),
+        len(metadata.self_test.expected.scores),
     )
     if precision is not None:
         _logger.info("%s", describe_change(precision))
@@ -167,7 +167,7 @@ def _metadata(plan: ExportPlan, built: Built, precision: Precision | None) -> Ar
         reading=Reading(specification.orientation, specification.jpeg_oversampling),
         defaults=Thresholds(*plan.thresholds),
         ops=built.ops,
-        methods=built.methods,
+        methods=tuple(name for name in methods_for(specification) if name not in built.left_behind),
         self_test=self_test,
         classes=tuple(specification.classes),
         extras=extras,
@@ -180,10 +180,8 @@ def _metadata(plan: ExportPlan, built: Built, precision: Precision | None) -> Ar
 def describe_outputs(detector: Detector) -> dict[str, Any]:
     """Return dtype, shape and unit of each output of `detect`; K where the number of slots varies."""
     specification = detector.specification
-    with torch.no_grad():
-        canvases = [torch.zeros(batch, *specification.canvas_shape, dtype=torch.uint8) for batch in (1, 2)]
-        numbers = Numbers(specification)
-        single, double = (named(detector.detect(numbers(batch), 0.0, 0.5)) for batch in canvases)
+    canvases = torch.zeros(2, *specification.canvas_shape, dtype=torch.uint8)
+    single, double = (answer_of(detector, canvases[:batch], 0.0, 0.5) for batch in (1, 2))
     slots = single["boxes"].shape[1]
     shape = ["B", slots if double["boxes"].shape[1] == slots else "K"]
     outputs: dict[str, Any] = {}

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,6 @@ from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import check_thresholds
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.detector.batches import FixedBatches, without_batches
-from lensbox.export.detector.graph import output_names
 from lensbox.export.detector.plain_copy import plain_copy
 from lensbox.export.detector.reduced import REDUCED
 from lensbox.export.options import ExportOptions
@@ -38,8 +37,8 @@ _logger = logging.getLogger(__name__)
 class Built:
     """The result of a format's `build`.
 
-    pack: returns the sealed content of the file for its metadata. methods: methods of the file.
-    detect: `detect` in the plan's precision, for canvases on the CPU; None for float32.
+    pack: returns the sealed content of the file for its metadata. left_behind: methods of the detector that
+    the file lacks. detect: `detect` in the plan's precision, for canvases on the CPU; None for float32.
     ops: schemas of needed operators. devices: types of usable devices.
     more_batches: additional batch sizes to compare. compiled: the target machine, None for any.
     converted: the detector in reduced precision with its methods, on the CPU; None for float32.
@@ -47,7 +46,7 @@ class Built:
     """
 
     pack: Callable[[ArtifactMetadata], bytes]
-    methods: tuple[str, ...]
+    left_behind: Collection[str] = ()
     detect: Callable[[Tensor, float, float], Answer] | None = None
     ops: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
@@ -89,7 +88,7 @@ class ExportPlan:
             specification.score_threshold if score is None else score,
             specification.iou_threshold if iou is None else iou,
         )
-        self.outputs = output_names(self.detector)
+        self.outputs = specification.outputs
         self.carried = self.pictures if options.carry_picture else ()
 
     @property

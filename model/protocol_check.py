@@ -47,6 +47,13 @@ def named(found: Any) -> Answer:
     return dict(zip(("boxes", "scores", "counts"), found, strict=True)) if isinstance(found, tuple) else found
 
 
+def answer_of(detector: Any, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+    """Return the outputs of `detect` by name, without gradients. canvases: uint8 [B, C, H, W]."""
+    numbers = Numbers(detector.specification).to(canvases.device)
+    with torch.no_grad():
+        return named(detector.detect(numbers(canvases), score_threshold, iou_threshold))
+
+
 def slots_of(answers: Iterable[Answer]) -> int | None:
     """Return K, the number of slots for detections, of several results of `detect`; None if K varies."""
     slots = {answer["scores"].shape[1] for answer in answers}

@@ -76,3 +76,8 @@ class DetectorSpec(Canvas):
     def extras(self) -> dict[str, tuple[int, ...]]:
         """Return the shapes of `points` and `values`, in this order, by name."""
         return {**self.points, **self.values}
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Return the names of the outputs of `detect`, in the order of exported files."""
+        return ("boxes", "scores", "counts", *(["labels"] if self.classes else []), *self.extras)

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from lensbox.common.errors import ExitCode, LensboxError
+from lensbox.common.machine import minor_version
 
 LIBRARY_NAME = "liblensbox_ops.so"
 LIBRARY_VARIABLE = "LENSBOX_OPS_LIBRARY"
@@ -41,7 +42,7 @@ def library_path() -> Path:
         OpLibraryError: there is no such file.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
-    minor = _minor(torch.__version__)
+    minor = minor_version(torch.__version__)
     folders = [Path(__file__).parent, *_installed()]
     candidates = [folder / part / LIBRARY_NAME for folder in folders for part in (f"torch{minor}", "")]
     if named:
@@ -92,7 +93,7 @@ def load() -> None:
     path = library_path()
     info = read_build_info(path)
     facts = f"library: {path}, built for torch {info.torch}; installed torch: {torch.__version__}"
-    if _minor(info.torch) != _minor(torch.__version__):
+    if minor_version(info.torch) != minor_version(torch.__version__):
         raise OpLibraryError(
             f"lensbox's op library was built for another torch ({facts}). "
             "C++ interfaces change between torch's minor versions: rebuild it with "
@@ -128,7 +129,3 @@ def _installed() -> list[Path]:
         return [Path(str(distribution("lensbox").locate_file("lensbox/ops")))]
     except PackageNotFoundError:
         return []
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])

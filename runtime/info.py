@@ -3,11 +3,10 @@
 import hashlib
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lensbox.common.machine import cpu_name, driver_version, package_version
-from lensbox.runtime.file.archive import open_file
-from lensbox.runtime.file.kinds import KINDS
+from lensbox.runtime.file.archive import KINDS, open_file
 from lensbox.runtime.file.metadata import ArtifactMetadata
 
 # Optional packages whose versions change results or speed.
@@ -22,52 +21,49 @@ def report() -> list[tuple[str, str]]:
         ("Python", platform.python_version()),
         ("system", f"{platform.platform()}, {platform.libc_ver()[0] or 'libc'} {platform.libc_ver()[1]}"),
         ("CPU", f"{os.cpu_count()} cores, {cpu_name()}"),
-        *_torch(),
+        *_described("torch", _torch, f"{package_version('torch')}, cannot be imported"),
+        *_described("op library", _op_library, "cannot be used"),
+        *_described("GPU", _devices, "cannot be queried"),
         *((package, package_version(package)) for package in PACKAGES),
         *((name, os.environ[name]) for name in VARIABLES if name in os.environ),
     ]
 
 
-def _torch() -> Iterator[tuple[str, str]]:
-    """Yield torch, the op library, and the devices."""
+Lines = Iterator[tuple[str, str]]
+
+
+def _described(name: str, describe: Callable[[], Lines], words: str) -> list[tuple[str, str]]:
+    """Return the lines of `describe`, or one line with its error."""
     try:
-        import torch
-    except Exception as error:  # the report names a torch that cannot be imported
-        yield "torch", f"{package_version('torch')}, cannot be imported: {_in_a_line(error)}"
-        return
+        return list(describe())
+    except Exception as error:  # the report names what cannot be imported or loaded
+        return [(name, f"{words}: {' '.join(str(error).split()) or type(error).__name__}")]
+
+
+def _torch() -> Lines:
+    import torch
+
     yield "torch", torch.__version__
-    yield (
-        "torch's build",
-        (f"CUDA {torch.version.cuda or 'none'}, instructions {torch.backends.cpu.get_cpu_capability()}"),
-    )
-    yield from _op_library()
-    try:
-        yield from _devices()
-    except Exception as error:
-        yield "GPU", f"cannot be queried: {_in_a_line(error)}"
+    build = f"CUDA {torch.version.cuda or 'none'}, instructions {torch.backends.cpu.get_cpu_capability()}"
+    yield "torch's build", build
 
 
-def _op_library() -> Iterator[tuple[str, str]]:
-    try:
-        # Importing the package loads the library.
-        from lensbox.ops import library_path, read_build_info
+def _op_library() -> Lines:
+    # Importing the package loads the library.
+    from lensbox.ops import library_path, read_build_info
 
-        path = library_path()
-        info = read_build_info(path)
-    except Exception as error:
-        yield "op library", f"cannot be used: {_in_a_line(error)}"
-        return
+    path = library_path()
+    info = read_build_info(path)
     yield "op library", f"{path}, loaded"
     backends = ", ".join(info.backends)
     yield "its build", f"{info.version} for torch {info.torch} ({backends}); {info.build or 'not recorded'}"
 
 
-def _devices() -> Iterator[tuple[str, str]]:
+def _devices() -> Lines:
     import torch
 
     if not torch.cuda.is_available():
         yield "GPU", f"no usable GPU (driver {driver_version()})"
-        return
     for index in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(index)
         yield (
@@ -77,10 +73,6 @@ def _devices() -> Iterator[tuple[str, str]]:
                 f"{found.total_memory / 2**30:.0f} GiB, driver {driver_version()}"
             ),
         )
-
-
-def _in_a_line(text: object) -> str:
-    return " ".join(str(text).split()) or type(text).__name__
 
 
 def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
@@ -100,11 +92,11 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
         *_answers(metadata),
         ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of an op library"),
         *_machine(metadata),
-        ("self-test", f"{len(metadata.self_test.scores)} detections"),
+        ("self-test", f"{len(metadata.self_test.expected.scores)} detections"),
     ]
 
 
-def _machine(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
+def _machine(metadata: ArtifactMetadata) -> Lines:
     """Yield the machine for which a package was compiled."""
     if metadata.compiled is None:
         return
@@ -114,7 +106,7 @@ def _machine(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
     yield "processor with", " ".join(made.cpu_features)
 
 
-def _answers(metadata: ArtifactMetadata) -> Iterator[tuple[str, str]]:
+def _answers(metadata: ArtifactMetadata) -> Lines:
     """Yield the inputs, thresholds and outputs of the detector."""
     canvas = metadata.canvas
     order = "gray" if canvas.channels == 1 else canvas.order.upper()

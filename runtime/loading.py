@@ -10,7 +10,6 @@ import torch
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import set_gpu_float32
 from lensbox.runtime.file.archive import open_file, read_file
-from lensbox.runtime.file.kinds import KINDS
 from lensbox.runtime.file.seal import require_signature
 from lensbox.runtime.op_library import load_op_libraries
 
@@ -65,7 +64,7 @@ def load_artifact_bytes(data: bytes, name: str, device: str | torch.device = "cp
     """
     file = open_file(data, name)
     # Imported here: these modules load the op library, and the caller of this function reports its errors.
-    loader = importlib.import_module(f"lensbox.runtime.formats.{KINDS[file.kind].loader}")
+    loader = importlib.import_module(f"lensbox.runtime.formats.{file.kind}")
     artifact: Artifact = loader.load(file, str(device))
     if artifact.device.type == "cuda":
         precision = file.metadata.precision

@@ -2,12 +2,12 @@
 
 import platform
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from lensbox.common.errors import ArtifactError, DeviceError
+from lensbox.common.machine import minor_version
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.metadata import Compiled
 
@@ -46,11 +46,6 @@ def this_platform() -> str:
     return f"{platform.system()}-{platform.machine()}".lower()
 
 
-def minor_version(version: str) -> str:
-    """Return '2.13' of '2.13.0+cpu'."""
-    return ".".join(version.split(".")[:2])
-
-
 def require_machine(name: str, compiled: Compiled, device: torch.device) -> None:
     """Raise ArtifactError if machine code was compiled for another torch, system, processor or GPU.
 
@@ -67,19 +62,14 @@ def require_machine(name: str, compiled: Compiled, device: torch.device) -> None
         raise DeviceError(f"device must be {compiled.device}, for which {name} was compiled, got {device}")
     if compiled.platform != this_platform():
         raise ArtifactError(f"{made} {compiled.platform}; this machine is {this_platform()}: {again}")
-    if lacking := lacking_features(compiled.cpu_features, this_cpu_features()):
+    present = this_cpu_features()
+    if lacking := [feature for feature in compiled.cpu_features if feature not in present]:
         raise ArtifactError(f"{made} a processor with {', '.join(lacking)}, which this one lacks: {again}")
     if compiled.device == "cuda" and _gpu_architecture(device) != compiled.gpu_architecture:
         raise ArtifactError(
             f"{made} a GPU of architecture {compiled.gpu_architecture}; {device} has "
             f"{_gpu_architecture(device)}: {again}"
         )
-
-
-def lacking_features(needed: Iterable[str], there: Iterable[str]) -> list[str]:
-    """Return the needed features that are missing, in their order."""
-    present = set(there)
-    return [feature for feature in needed if feature not in present]
 
 
 def _gpu_architecture(device: torch.device) -> str:

@@ -5,7 +5,7 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -78,7 +78,7 @@ class _DetectGraph(nn.Module):
         self.detector = cast(Any, detector)
         self.numbers = Numbers(detector.specification)
         self.thresholds = thresholds
-        self.outputs = output_names(detector)
+        self.outputs = detector.specification.outputs
 
     def forward(
         self, images: Tensor, score_threshold: Tensor | None = None, iou_threshold: Tensor | None = None
@@ -94,13 +94,6 @@ class _DetectGraph(nn.Module):
         return tuple(found[name] for name in self.outputs)
 
 
-def output_names(detector: Detector) -> tuple[str, ...]:
-    """Return the names of the outputs of `detect`, in the order of exported files."""
-    specification = detector.specification
-    labels = ["labels"] if specification.classes else []
-    return ("boxes", "scores", "counts", *labels, *specification.extras)
-
-
 def trace_detect(
     detector: Detector,
     thresholds: tuple[float, float],
@@ -114,12 +107,17 @@ def trace_detect(
     on the CPU, which avoids a synchronisation. If `dtype` is None, the thresholds are constants of the graph.
     detector: on the device, in eval mode. batch: fixed batch size, None for any.
     """
-    generator = torch.Generator().manual_seed(0)
-    shape = (batch or _EXAMPLES, *detector.specification.canvas_shape)
-    canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator).to(device)
+    canvases = example_canvases(detector, batch).to(device)
     return trace(
         _DetectGraph(detector, thresholds).eval().to(device), canvases, thresholds, batch is None, dtype
     )
+
+
+def example_canvases(detector: Detector, batch: int | None = None) -> Tensor:
+    """Return random canvases for a trace, uint8 [B, c, h, w]. batch: None for any."""
+    shape = (batch or _EXAMPLES, *detector.specification.canvas_shape)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
 
 
 def trace(
@@ -171,31 +169,26 @@ def _without_graphs() -> Iterator[None]:
 
     Not thread-safe: all threads share stderr.
     """
-    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     printed = io.StringIO()
-    logger.addFilter(_is_no_search_for_code)
+    search = without_records("torch.fx.experimental.symbolic_shapes", "Unable to find user code")
+    with contextlib.redirect_stderr(printed), search:
+        yield
+    sys.stderr.write(printed.getvalue())  # output of the user's code
+
+
+@contextlib.contextmanager
+def without_records(logger_name: str, beginning: str) -> Iterator[None]:
+    """Drop a logger's records whose messages begin so."""
+    logger = logging.getLogger(logger_name)
+
+    def keeps(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith(beginning)
+
+    logger.addFilter(keeps)
     try:
-        with contextlib.redirect_stderr(printed):
-            yield
-        sys.stderr.write(printed.getvalue())  # output of the user's code
+        yield
     finally:
-        logger.removeFilter(_is_no_search_for_code)
-
-
-def _is_no_search_for_code(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("Unable to find user code")
-
-
-def decomposed(program: ExportedProgram, table: Mapping[Any, Callable[..., Any]]) -> ExportedProgram:
-    """Return the graph with operators replaced by the functions of a table. Raises ArtifactError."""
-    try:
-        with quiet_export():
-            result: ExportedProgram = program.run_decompositions(dict(table))
-    except Exception as error:  # many kinds of errors
-        raise ArtifactError(
-            f"torch cannot decompose the detector's graph: {innermost_reason(error)}"
-        ) from error
-    return result
+        logger.removeFilter(keeps)
 
 
 def custom_ops(graph_module: fx.GraphModule) -> list[str]:

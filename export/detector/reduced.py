@@ -10,8 +10,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
-from lensbox.model.numbers import Numbers
-from lensbox.model.protocol_check import answer_faults
+from lensbox.model.protocol_check import answer_faults, answer_of
 
 REDUCED = ("float16", "bfloat16")
 
@@ -83,9 +82,7 @@ def _convert(network: nn.Module, dtype: torch.dtype) -> None:
 def _require_float32_results(detector: Detector, dtype: str) -> None:
     canvas = torch.zeros(1, *detector.specification.canvas_shape, dtype=torch.uint8)
     try:
-        with torch.no_grad():
-            found = detector.detect(Numbers(detector.specification)(canvas), 0.0, 0.5)
-            faults = answer_faults(found, detector.specification, 1)
+        faults = answer_faults(answer_of(detector, canvas, 0.0, 0.5), detector.specification, 1)
     except (RuntimeError, ValueError) as error:  # an operator that does not take this dtype, for example
         faults = [str(error).strip().splitlines()[0]]
     if faults:

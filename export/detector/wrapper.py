@@ -9,15 +9,6 @@ from lensbox.model import Detector
 from lensbox.model.numbers import Numbers
 from lensbox.model.protocol import check_threshold, dtype_name
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
-from lensbox.runtime.formats.torchscript import METHODS
-
-
-def methods_of(detector: Detector) -> tuple[str, ...]:
-    """Return the names of the methods of a detector's artifact."""
-    specification = detector.specification
-    further = ["detect_named"] if specification.classes or specification.extras else []
-    further += ["restore_points"] if specification.points else []
-    return (*METHODS, *further)
 
 
 def _returns_dict(detector: Detector) -> bool:
@@ -33,13 +24,8 @@ class DetectorWrapper(nn.Module):
     that applies.
     """
 
-    height: Final[int]
-    width: Final[int]
-    channels: Final[int]
-    fill: Final[int]
-    fit: Final[str]
-    filter: Final[str]
-    order: Final[str]
+    canvas: Final[tuple[int, int, int, int, str, str, str]]
+    shape: Final[tuple[int, int, int]]
     returns_dict: Final[bool]
     own_preprocess: Final[bool]
     own_restore: Final[bool]
@@ -49,9 +35,7 @@ class DetectorWrapper(nn.Module):
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         specification = detector.specification
-        self.height, self.width = specification.height, specification.width
-        self.channels, self.fill = specification.channels, specification.fill
-        self.fit, self.filter, self.order = specification.fit, specification.filter, specification.order
+        self.canvas, self.shape = specification.as_tuple, specification.canvas_shape
         self.numbers = Numbers(specification)
         self.returns_dict = _returns_dict(detector)
         self.own_preprocess = hasattr(detector, "preprocess")
@@ -66,17 +50,7 @@ class DetectorWrapper(nn.Module):
         if self.own_preprocess:
             canvases, geometry = self.detector.preprocess(images, windows)
         else:
-            canvases, geometry = fit_to_canvases(
-                images,
-                windows,
-                self.height,
-                self.width,
-                self.channels,
-                self.fill,
-                self.fit,
-                self.filter,
-                self.order,
-            )
+            canvases, geometry = fit_to_canvases(images, windows, *self.canvas)
         return canvases, geometry
 
     @torch.jit.export
@@ -137,7 +111,7 @@ class DetectorWrapper(nn.Module):
         """Check canvases and thresholds, so that detectors need not. Raises ValueError."""
         if images.dtype != torch.uint8:
             raise ValueError(f"images must be uint8, got {dtype_name(images)}")
-        canvas = [self.channels, self.height, self.width]
+        canvas = [self.shape[0], self.shape[1], self.shape[2]]
         if images.dim() != 4 or list(images.shape[1:]) != canvas:
             raise ValueError(
                 f"images must have the shape [B, C, H, W] with C, H, W = {canvas}, got {images.shape}"

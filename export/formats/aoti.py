@@ -16,11 +16,7 @@ from lensbox.common.files import temporary_folder
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace_detect
 from lensbox.export.detector.own_methods import methods_left_behind, needed_ops
 from lensbox.export.detector.reduced import in_precision
-from lensbox.export.detector.wrapper import methods_of
-from lensbox.export.formats.graph_passes import (
-    expand_depthwise,
-    lay_out,
-)
+from lensbox.export.formats.graph_passes import expand_depthwise, lay_out
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
 from lensbox.runtime.file.archive import MODEL
@@ -49,7 +45,7 @@ def build(plan: ExportPlan) -> Built:
     files, ops = compile_detect(plan, torch.float64)
     return Built(
         pack=lambda metadata: package({MODEL: files}, {METADATA_FILE: metadata.to_json()}),
-        methods=tuple(name for name in methods_of(plan.detector) if name not in left_behind),
+        left_behind=left_behind,
         ops=needed_ops(ops, left_behind),
         devices=(plan.device.type,),
         # Some versions of AOTInductor moved boxes without an error, for some layouts and sizes.

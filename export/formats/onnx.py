@@ -1,7 +1,6 @@
 """ONNX files: `detect` in standard operators, for any ONNX runtime."""
 
 import contextlib
-import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -13,14 +12,13 @@ from lensbox.export.detector.graph import (
     BATCH,
     NMS,
     custom_ops,
-    decomposed,
     innermost_reason,
     quiet_export,
     trace_detect,
+    without_records,
 )
 from lensbox.export.detector.own_methods import methods_left_behind
-from lensbox.export.detector.wrapper import methods_of
-from lensbox.export.formats.onnx_nms import TRANSLATIONS, nms_for_onnx
+from lensbox.export.formats.onnx_nms import nms_in_onnx
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.runtime.file.archive import INPUTS, MAX_FILE_SIZE
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
@@ -29,8 +27,6 @@ from lensbox.runtime.file.seal import sealed_onnx
 OPSET = 18
 
 _REGISTRY_LOGGER = "torch.onnx._internal.exporter._registration"
-# The exporter translates these namespaces or names the operators that it cannot translate.
-_KNOWN_NAMESPACES = ("torchvision", "lensbox_onnx")
 
 
 def build(plan: ExportPlan) -> Built:
@@ -42,9 +38,8 @@ def build(plan: ExportPlan) -> Built:
     """
     left_behind = methods_left_behind(plan.network, "an ONNX file")
     program = trace_detect(plan.network, plan.thresholds, torch.device("cpu"), plan.batch)
-    model = translated(decomposed(program, {NMS: nms_for_onnx}), INPUTS, plan.outputs)
-    methods = tuple(name for name in methods_of(plan.detector) if name not in left_behind)
-    return Built(partial(_pack, model), methods, batch=plan.batch)
+    model = translated(program, INPUTS, plan.outputs)
+    return Built(partial(_pack, model), left_behind, batch=plan.batch)
 
 
 def _pack(model: onnx.ModelProto, metadata: ArtifactMetadata) -> bytes:
@@ -71,7 +66,7 @@ def translated(
                 input_names=list(inputs),
                 output_names=list(outputs),
                 opset_version=OPSET,
-                custom_translation_table=TRANSLATIONS,
+                custom_translation_table={NMS: nms_in_onnx},
                 dynamo=True,
                 verbose=False,
             )
@@ -86,8 +81,9 @@ def translated(
 
 
 def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
-    names = {schema.partition("(")[0] for schema in custom_ops(program.graph_module)}
-    if unknown := sorted(name for name in names if name.partition("::")[0] not in _KNOWN_NAMESPACES):
+    names = {schema.partition("(")[0] for schema in custom_ops(program.graph_module)} - {NMS.name()}
+    # The exporter translates the operators of torchvision, or names them.
+    if unknown := sorted(name for name in names if not name.startswith("torchvision::")):
         raise ArtifactError(
             f"ONNX has no translation of the operators {', '.join(unknown)}; the only translated operator of "
             "Lensbox is lensbox::padded_nms"
@@ -116,18 +112,9 @@ def _quiet_exporter() -> Iterator[None]:
 
     Not thread-safe: all threads share Python's warning filters.
     """
-    logger = logging.getLogger(_REGISTRY_LOGGER)
-    logger.addFilter(_is_about_the_module)
-    try:
-        with quiet_export():
-            yield
-    finally:
-        logger.removeFilter(_is_about_the_module)
-
-
-def _is_about_the_module(record: logging.LogRecord) -> bool:
     # Every export without torchvision warns that torchvision's ops cannot be exported.
-    return not record.getMessage().startswith("torchvision is not installed")
+    with quiet_export(), without_records(_REGISTRY_LOGGER, "torchvision is not installed"):
+        yield
 
 
 def _describe(model: onnx.ModelProto, metadata: ArtifactMetadata) -> None:

@@ -1,7 +1,4 @@
-"""Translate `lensbox::padded_nms` to standard operators of ONNX.
-
-`nms_for_onnx` replaces calls of the op by calls of a float32 op that exists only for the exporter.
-`TRANSLATIONS` holds the ONNX operators of that op.
+"""Translate `lensbox::padded_nms` to standard operators of ONNX, which compute in float32.
 
 The rules of `padded_nms` (docs/ops.md): keep scores above the threshold; take the best max_candidates by
 score, then by index; of two boxes whose intersection is more than iou_threshold times their union, keep the
@@ -9,102 +6,17 @@ better one. The ONNX runtime decides the last rule: most runtimes divide, where 
 decision may differ if the IoU is within a rounding error of the threshold.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
+from onnx import TensorProto
 from onnxscript import opset18
-from torch import Tensor
-
-from lensbox.export.detector.graph import Kept
 
 op: Any = opset18  # its type annotations are too narrow
 
-
-@torch.library.custom_op("lensbox_onnx::padded_nms", mutates_args=())
-def _padded_nms(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: Tensor,
-    score_threshold: Tensor,
-    max_candidates: int,
-    max_detections: int,
-    categories: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Run `padded_nms` in float32, with max_detections <= max_candidates <= N. thresholds: float32 []."""
-    thresholds = float(iou_threshold), float(score_threshold)
-    found: tuple[Tensor, Tensor, Tensor, Tensor] = torch.ops.lensbox.padded_nms(
-        boxes, scores, *thresholds, max_candidates, max_detections, categories
-    )
-    return found
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 
 
-@_padded_nms.register_fake
-def _(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: Tensor,
-    score_threshold: Tensor,
-    max_candidates: int,
-    max_detections: int,
-    categories: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    batch = boxes.shape[0]
-    return (
-        boxes.new_empty(batch, max_detections, 4),
-        scores.new_empty(batch, max_detections),
-        scores.new_empty(batch, max_detections, dtype=torch.int64),
-        scores.new_empty(batch, dtype=torch.int32),
-    )
-
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-
-
-def nms_for_onnx(
-    boxes: Tensor,
-    scores: Tensor,
-    iou_threshold: Tensor,
-    score_threshold: Tensor,
-    max_candidates: int,
-    max_detections: int,
-    categories: Tensor | None = None,
-) -> Kept:
-    """Decompose `lensbox.export.detector.graph.NMS` into `_padded_nms`, for a table of `decomposed`.
-
-    Raises ValueError for float64 and for a number of boxes that varies.
-    """
-    count = boxes.shape[1]
-    if type(count) is not int:
-        raise ValueError(
-            "padded_nms must be given a constant number of boxes for ONNX, got a number that varies"
-        )
-    if boxes.dtype not in _DTYPES or scores.dtype not in _DTYPES:
-        raise ValueError(
-            "padded_nms must be given boxes and scores of at most 32 bits, for ONNX, got "
-            f"{boxes.dtype} and {scores.dtype}"
-        )
-    candidates = min(max_candidates, count)
-    slots = min(max_detections, candidates)
-    # float32 represents all float16 and bfloat16 numbers; the op also rounds thresholds to float32.
-    found_boxes, found_scores, indices, counts = torch.ops.lensbox_onnx.padded_nms(
-        boxes.float(),
-        scores.float(),
-        iou_threshold.float(),
-        score_threshold.float(),
-        candidates,
-        slots,
-        categories,
-    )
-    unused = max_detections - slots
-    if unused > 0:
-        pad = torch.nn.functional.pad
-        found_boxes, found_scores = pad(found_boxes, (0, 0, 0, unused)), pad(found_scores, (0, unused))
-        indices = pad(indices, (0, unused), value=-1)
-    return found_boxes.to(boxes.dtype), found_scores.to(scores.dtype), indices, counts
-
-
-def _translated(
+def nms_in_onnx(
     boxes: Any,
     scores: Any,
     iou_threshold: Any,
@@ -113,7 +25,47 @@ def _translated(
     max_detections: int,
     categories: Any = None,
 ) -> tuple[Any, Any, Any, Any]:
-    """Return the ONNX values of `_padded_nms`. Arguments are values of the ONNX graph."""
+    """Return boxes, scores, indices and counts for a call of `lensbox.export.detector.graph.NMS`.
+
+    Arguments and results are values of an ONNX graph. For torch.onnx.export's custom_translation_table.
+    Raises ValueError for float64 and for a number of boxes that varies.
+    """
+    count, dtypes = boxes.shape[1], (boxes.dtype, scores.dtype)
+    if not isinstance(count, int):
+        raise ValueError(
+            "padded_nms must be given a constant number of boxes for ONNX, got a number that varies"
+        )
+    if not all(dtype in _FLOATS for dtype in dtypes):
+        names = " and ".join(dtype.name for dtype in dtypes)
+        raise ValueError(
+            f"padded_nms must be given boxes and scores of at most 32 bits, for ONNX, got {names}"
+        )
+    candidates = min(max_candidates, count)
+    slots = min(max_detections, candidates)
+    # float32 represents all float16 and bfloat16 numbers; the op also rounds thresholds to float32.
+    values = (boxes, scores, iou_threshold, score_threshold)
+    boxes, scores, iou, score = (op.Cast(value, to=TensorProto.FLOAT) for value in values)
+    found_boxes, found_scores, indices, counts = _in_float32(
+        boxes, scores, iou, score, candidates, slots, categories
+    )
+    if unused := max_detections - slots:
+        end = op.Constant(value_ints=[0, 0, 0, unused])
+        found_boxes = op.Pad(found_boxes, op.Constant(value_ints=[0, 0, 0, 0, unused, 0]))
+        found_scores = op.Pad(found_scores, end)
+        indices = op.Pad(indices, end, op.Constant(value_int=-1))
+    return op.Cast(found_boxes, to=dtypes[0]), op.Cast(found_scores, to=dtypes[1]), indices, counts
+
+
+def _in_float32(
+    boxes: Any,
+    scores: Any,
+    iou_threshold: Any,
+    score_threshold: Any,
+    max_candidates: int,
+    max_detections: int,
+    categories: Any,
+) -> tuple[Any, Any, Any, Any]:
+    """Return the results for max_detections <= max_candidates <= N."""
     # NaN is not greater than the threshold. TopK puts the lower index first for equal scores.
     lowest = op.Constant(value_float=float("-inf"))
     above = op.Where(op.Greater(scores, score_threshold), scores, lowest)
@@ -153,7 +105,7 @@ def _translated(
         ),
         op.Where(used, found_scores, zero),
         op.Where(used, op.GatherND(best, slots, batch_dims=1), op.Constant(value_int=-1)),
-        op.ReduceSum(op.Cast(used, to=_INT32), op.Constant(value_ints=[1]), keepdims=0),
+        op.ReduceSum(op.Cast(used, to=TensorProto.INT32), op.Constant(value_ints=[1]), keepdims=0),
     )
 
 
@@ -162,10 +114,4 @@ def _upright(boxes: Any) -> Any:
     return op.Max(boxes, op.Gather(boxes, op.Constant(value_ints=[0, 1, 0, 1]), axis=2))
 
 
-_INT32 = 6  # onnx.TensorProto.INT32
 _LEAST = -3.0e38  # finite, so that no runtime accepts -inf, the score of "no candidate"
-
-# For torch.onnx.export's custom_translation_table.
-TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.lensbox_onnx.padded_nms.default: _translated
-}

@@ -14,7 +14,6 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace, trace_detect
 from lensbox.export.detector.own_methods import methods_left_behind, needed_ops
 from lensbox.export.detector.reduced import in_precision
-from lensbox.export.detector.wrapper import methods_of
 from lensbox.export.formats.graph_passes import fold_batch_norms
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
@@ -52,7 +51,7 @@ def build(plan: ExportPlan) -> Built:
     called = [schema for graph in graphs.values() for schema in custom_ops(graph.graph_module)]
     return Built(
         pack=lambda metadata: _pack(graphs, metadata),
-        methods=tuple(name for name in methods_of(plan.detector) if name not in left_behind),
+        left_behind=left_behind,
         ops=needed_ops(called, left_behind or own),
         devices=("cpu", "cuda"),
         batch=plan.batch,

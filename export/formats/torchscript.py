@@ -16,14 +16,16 @@ from torch import Tensor, nn
 from lensbox.common.errors import ArtifactError
 from lensbox.common.machine import has_torchscript
 from lensbox.export.detector.reduced import REDUCED, in_precision
-from lensbox.export.detector.wrapper import DetectorWrapper, methods_of
+from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.formats.traced import TracedDetector, mend_trace
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
-from lensbox.model.protocol_check import Answer, is_users, named
+from lensbox.model.protocol_check import Answer, is_users
+from lensbox.runtime.detect.self_test import outputs_by_name
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
 from lensbox.runtime.formats.detect_only import Run
+from lensbox.runtime.formats.torchscript import methods_for
 from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
 
 _logger = logging.getLogger(__name__)
@@ -51,12 +53,10 @@ def build(plan: ExportPlan) -> Built:
     dtype = plan.options.dtype
     is_reduced = dtype in REDUCED
     module = _compile(in_precision(plan.detector, dtype) if is_reduced else plan.detector, plan)
-    kept = methods_of(plan.detector)
     return Built(
         pack=partial(_pack, module),
-        methods=kept,
         detect=plan.measured(lambda: _run_of(module, plan.device)),
-        ops=tuple(custom_op_schemas(module, kept)),
+        ops=tuple(custom_op_schemas(module, methods_for(plan.detector.specification))),
         devices=("cpu", "cuda"),
         converted=module if is_reduced else None,
     )
@@ -73,9 +73,8 @@ def _run_of(module: torch.jit.ScriptModule, device: torch.device) -> Run:
     there: Any = _on(module, device)
 
     def run(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-        method = there.detect_named if hasattr(there, "detect_named") else there.detect
         with torchscript_call():
-            return named(method(canvases, score_threshold, iou_threshold))
+            return outputs_by_name(there, canvases, score_threshold, iou_threshold)
 
     return run
 
@@ -85,7 +84,7 @@ def _compile(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
     if options.trace or options.batches:
         return _traced(detector, plan)
     try:
-        return script_and_freeze(DetectorWrapper(detector), methods_of(detector))
+        return script_and_freeze(DetectorWrapper(detector), methods_for(detector.specification))
     except Exception as error:  # many kinds of errors without a common base
         reason = _scripting_reason(error)
         if options.trace is None:
@@ -124,7 +123,7 @@ def _traced(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
     """Trace `detect` and compile Lensbox's other methods. Raises ArtifactError."""
     _logger.info("tracing the detector")
     traced: Any = TracedDetector(detector, plan.thresholds, plan.options.batches)
-    methods = methods_of(detector)
+    methods = methods_for(detector.specification)
     module = script_and_freeze(DetectorWrapper(traced), methods)
     mend_trace(module, [name for name in methods if name.startswith("detect")])
     return module

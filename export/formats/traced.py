@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.batches import without_batches
-from lensbox.export.detector.graph import TensorThresholds
+from lensbox.export.detector.graph import TensorThresholds, example_canvases
 from lensbox.export.detector.own_methods import own_methods
 from lensbox.model import Detector
 from lensbox.model.numbers import Numbers
@@ -82,9 +82,7 @@ class _Detect(nn.Module):
 
 
 def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> torch.jit.ScriptModule:
-    shape = size, *detector.specification.canvas_shape
-    canvases = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    canvases = Numbers(detector.specification)(canvases)
+    canvases = Numbers(detector.specification)(example_canvases(detector, size))
     limits = (torch.tensor(value, dtype=torch.float32) for value in thresholds)
     places: list[str] = []
 

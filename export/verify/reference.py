@@ -16,10 +16,10 @@ from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.tolerances import TOLERANCES
 from lensbox.model import Detector
-from lensbox.model.numbers import Numbers
-from lensbox.model.protocol_check import Answer, named, slots_of
+from lensbox.model.protocol_check import Answer, answer_of, slots_of
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
+from lensbox.runtime.detect.self_test import outputs_in_picture
 
 _logger = logging.getLogger(__name__)
 
@@ -52,7 +52,6 @@ class Reference:
         pictures: uint8 [C, H, W], in addition to drawn pictures. batches: batch sizes to compare.
         """
         self.detector = detector
-        self.numbers = Numbers(detector.specification)
         self.batches = tuple(batches)
         canvases, self.pictures = comparison_canvases(detector, pictures)
         self.canvases = canvases
@@ -89,8 +88,7 @@ class Reference:
 
     def detect(self, canvases: Tensor, score: float, iou: float) -> Answer:
         """Return the outputs of `detect` by name."""
-        with torch.no_grad():
-            return named(self.detector.detect(self.numbers(canvases), score, iou))
+        return answer_of(self.detector, canvases, score, iou)
 
     def found(self, thresholds: tuple[float, float]) -> list[Found]:
         """Return the detections in each canvas at the given thresholds."""
@@ -103,17 +101,12 @@ class Reference:
 
     def found_in_photographs(self) -> list[Found]:
         """Return the detections in the canvases as photographs, with preprocess and restore."""
-        module: Any = DetectorWrapper(self.detector)
-        found = []
+        module, points = DetectorWrapper(self.detector), self.detector.specification.points
         with torch.no_grad(), one_thread():
-            for photograph in self.canvases:
-                canvases, geometry = module.preprocess([photograph], None)
-                answer = self.detect(canvases, *self.thresholds)
-                restored = {**answer, "boxes": module.restore(answer["boxes"], geometry)}
-                for name in self.detector.specification.points:
-                    restored[name] = module.restore_points(answer[name], geometry)
-                found.append(found_in(restored, self.slots))
-        return found
+            return [
+                found_in(outputs_in_picture(module, photograph, self.thresholds, points), self.slots)
+                for photograph in self.canvases
+            ]
 
     def unstable_share(self, thresholds: tuple[float, float]) -> float:
         """Return the share of detections that appear or vanish by float32 rounding at the given thresholds.
@@ -128,11 +121,9 @@ class Reference:
                 if weight.is_floating_point():
                     weight.mul_(1 + _ROUNDING * torch.randn(weight.shape, generator=generator))
         change = Difference()
-        detector: Any = noisy
-        with torch.no_grad(), one_thread(), _SaturatedScores(generator):
+        with one_thread(), _SaturatedScores(generator):
             for canvas, expected in zip(self.canvases, self.found(thresholds), strict=True):
-                numbers = self.numbers(canvas[None])
-                actual = found_in(named(detector.detect(numbers, *thresholds)), self.slots)
+                actual = found_in(answer_of(noisy, canvas[None], *thresholds), self.slots)
                 change.add(expected, actual, thresholds, TOLERANCES["cpu"].limits(expected), "")
         return change.others / max(change.expected, 1)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,14 +16,16 @@ from lensbox.export.verify.precision import MANTISSA_BITS, OperandRounding
 from lensbox.export.verify.reference import one_thread
 from lensbox.export.verify.tolerances import TOLERANCES as PARTS
 from lensbox.model import Detector, DetectorSpec
-from lensbox.model.protocol_check import Answer, named
 from lensbox.runtime.detect.detection_sets import Found, found_in
+from lensbox.runtime.detect.self_test import outputs_by_name, outputs_in_picture
 from lensbox.runtime.file.self_test import (
     MAX_PIXELS,
     TOLERANCES,
-    ExpectedExtra,
+    Expected,
+    ExpectedLoss,
     SelfTest,
     Tolerance,
+    Tolerances,
     max_error,
 )
 
@@ -60,7 +62,7 @@ def build_self_test(
         test = _self_test(module, specification, image, threshold)
         if converted is not None:
             test = _widened(_self_test(converted, specification, image, threshold), test)
-    _report_coverage(specification.classes, test)
+    _report_coverage(specification.classes, test.expected.labels)
     return test
 
 
@@ -87,7 +89,7 @@ def _choose(module: Any, specification: DetectorSpec, pictures: Sequence[Tensor]
     for score in (specification.score_threshold, 0.0):
         classes = []
         for _, canvases in fitted:
-            answer = _answer(module, specification, canvases, score, specification.iou_threshold)
+            answer = outputs_by_name(module, canvases, score, specification.iou_threshold)
             classes.append(len(found_in(answer, None).labels[:_MAX_DETECTIONS].unique()))
             if classes[-1] >= max(len(specification.classes), 1):
                 break
@@ -103,8 +105,7 @@ def _threshold(module: Any, specification: DetectorSpec, canvases: Tensor, bits:
     """Return a score threshold for at most 20 detections, if possible one that rounding does not affect."""
 
     def found() -> Found:
-        answer = _answer(module, specification, canvases, 0.0, specification.iou_threshold)
-        return found_in(answer, None)
+        return found_in(outputs_by_name(module, canvases, 0.0, specification.iou_threshold), None)
 
     exact = found()
     with OperandRounding(bits):
@@ -128,98 +129,84 @@ def _threshold(module: Any, specification: DetectorSpec, canvases: Tensor, bits:
 def _alike(exact: Found, other: Found) -> int:
     """Return how many leading detections are equal in both, within the limits of a GPU."""
     count = min(len(exact.scores), len(other.scores))
-    limits = TOLERANCES["cuda"]
+    limits = TOLERANCES.cuda
     same = (exact.boxes[:count] - other.boxes[:count]).abs().amax(dim=1) <= limits.boxes
     same &= (exact.scores[:count] - other.scores[:count]).abs() <= limits.scores
     same &= exact.labels[:count] == other.labels[:count]
     return int(same.int().cumprod(dim=0).sum())
 
 
-def _answer(
-    module: Any, specification: DetectorSpec, canvases: Tensor, score_threshold: float, iou_threshold: float
-) -> Answer:
-    is_named = bool(specification.classes or specification.extras)
-    method = module.detect_named if is_named else module.detect
-    return named(method(canvases, score_threshold, iou_threshold))
-
-
 def _self_test(module: Any, specification: DetectorSpec, image: Tensor, threshold: float) -> SelfTest:
-    canvases, geometry = module.preprocess([image])
+    thresholds = threshold, specification.iou_threshold
     predictions = torch.tensor(_LOSS_PREDICTIONS)
     targets = torch.tensor(_LOSS_TARGETS, dtype=torch.float32)
 
-    def outputs() -> dict[str, Tensor]:
-        found = _answer(module, specification, canvases, threshold, specification.iou_threshold)
-        points = {name: module.restore_points(found[name], geometry) for name in specification.points}
-        restored: Mapping[str, Tensor] = {
-            **found,
-            **points,
-            "boxes": module.restore(found["boxes"], geometry),
-        }
-        count = int(found["counts"][0])
-        return {name: value[0, :count] for name, value in restored.items() if name != "counts"}
+    def found() -> Found:
+        return found_in(outputs_in_picture(module, image, thresholds, specification.points), None)
 
-    exact = outputs()
+    exact = found()
     with OperandRounding():
-        rounded = outputs() if specification.extras else exact
+        rounded = found() if specification.extras else exact
+    limits = {
+        name: _limits(name in specification.points, values, rounded.extras[name])
+        for name, values in exact.extras.items()
+    }
+    tolerances = (
+        dataclasses.replace(tolerance, extras={name: limit[device] for name, limit in limits.items()})
+        for device, tolerance in (("cpu", TOLERANCES.cpu), ("cuda", TOLERANCES.cuda))
+    )
     return SelfTest(
-        image=image,
-        score_threshold=threshold,
-        iou_threshold=specification.iou_threshold,
-        boxes=exact["boxes"],
-        scores=exact["scores"],
-        loss_predictions=predictions,
-        loss_targets=targets,
-        loss=float(module.loss(predictions, targets)),
-        tolerances=TOLERANCES,
-        labels=exact["labels"] if specification.classes else None,
-        extras={
-            name: _expected_extra(name in specification.points, exact[name], rounded[name])
-            for name in specification.extras
-        },
+        image,
+        *thresholds,
+        Expected(
+            exact.boxes,
+            exact.scores,
+            exact.labels if specification.classes else None,
+            {name: values.double() for name, values in exact.extras.items()},
+        ),
+        ExpectedLoss(predictions, targets, float(module.loss(predictions, targets))),
+        Tolerances(*tolerances),
     )
 
 
-def _expected_extra(points: bool, exact: Tensor, rounded: Tensor) -> ExpectedExtra:
-    """Return the expected values; integers must be equal unless TF32 changes them."""
+def _limits(points: bool, exact: Tensor, rounded: Tensor) -> dict[str, float]:
+    """Return the tolerances of an output by device; integers must be equal unless TF32 changes them."""
     if points:
-        limits = {device: tolerance.boxes for device, tolerance in TOLERANCES.items()}
-        return ExpectedExtra("points", exact.double(), limits)
+        return {"cpu": TOLERANCES.cpu.boxes, "cuda": TOLERANCES.cuda.boxes}
     largest = float(exact.abs().max()) if exact.is_floating_point() and exact.numel() else 0.0
-    limits = {device: PARTS[device].values * largest for device in TOLERANCES}
+    limits = {device: PARTS[device].values * largest for device in ("cpu", "cuda")}
     if exact.shape == rounded.shape:
         limits["cuda"] = max(limits["cuda"], _TF32_SLACK * max_error(rounded, exact))
-    return ExpectedExtra("values", exact.double(), limits)
+    return limits
 
 
 def _widened(test: SelfTest, exact: SelfTest) -> SelfTest:
     """Return the test with tolerances of at least twice the distance from float32."""
-    same = test.boxes.shape == exact.boxes.shape
-    if same and test.labels is not None and exact.labels is not None:
-        same = torch.equal(test.labels, exact.labels)
+    found, wanted = test.expected, exact.expected
+    same = found.boxes.shape == wanted.boxes.shape
+    if same and found.labels is not None and wanted.labels is not None:
+        same = torch.equal(found.labels, wanted.labels)
     if not same:
         raise ArtifactError(
             "the detector cannot be exported: its detections in the self-test's picture differ from those in "
             "float32"
         )
-    boxes, scores = 2 * max_error(test.boxes, exact.boxes), 2 * max_error(test.scores, exact.scores)
-    tolerances = {
-        device: Tolerance(max(limit.boxes, boxes), max(limit.scores, scores), limit.loss)
-        for device, limit in test.tolerances.items()
-    }
-    extras = {}
-    for name, extra in test.extras.items():
-        error = 2 * max_error(extra.values, exact.extras[name].values)
-        limits = {device: max(limit, error) for device, limit in extra.tolerances.items()}
-        extras[name] = dataclasses.replace(extra, tolerances=limits)
-    return dataclasses.replace(test, tolerances=tolerances, extras=extras)
+    boxes, scores = 2 * max_error(found.boxes, wanted.boxes), 2 * max_error(found.scores, wanted.scores)
+    extras = {name: 2 * max_error(found.extras[name], values) for name, values in wanted.extras.items()}
+
+    def widened(limit: Tolerance) -> Tolerance:
+        wider = {name: max(value, extras[name]) for name, value in limit.extras.items()}
+        return Tolerance(max(limit.boxes, boxes), max(limit.scores, scores), limit.loss, wider)
+
+    tolerances = Tolerances(widened(test.tolerance.cpu), widened(test.tolerance.cuda))
+    return dataclasses.replace(test, tolerance=tolerances)
 
 
-def _report_coverage(classes: Sequence[str], test: SelfTest) -> None:
+def _report_coverage(classes: Sequence[str], labels: Tensor | None) -> None:
     """Log the classes without a detection in the self-test."""
-    if test.labels is None:
+    if labels is None:
         return
-    seen = set(test.labels.tolist())
+    seen = set(labels.tolist())
     absent = [name for label, name in enumerate(classes) if label not in seen]
     if absent:
         more = len(absent) - _MOST_NAMES

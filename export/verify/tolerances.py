@@ -39,11 +39,11 @@ _INFINITE = float("inf")
 
 # Keys are devices for float32, else dtypes; `--tolerance` replaces `boxes` of dtypes.
 TOLERANCES = {
-    "cpu": Allowance(0.01, 1e-4, SELF_TEST["cpu"].scores, IOU_TOLERANCES["cpu"], 1e-3, 1e-5, 0.01),
-    "cuda": Allowance(0.05, 1e-4, SELF_TEST["cuda"].scores, IOU_TOLERANCES["cuda"], 2e-2, 1e-5, 0.01),
-    "tf32": Allowance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
-    "float16": Allowance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
-    "bfloat16": Allowance(2.0, 0, SELF_TEST["cuda"].scores, 0.1, _INFINITE, 1e-5, 0.05),
+    "cpu": Allowance(0.01, 1e-4, SELF_TEST.cpu.scores, IOU_TOLERANCES["cpu"], 1e-3, 1e-5, 0.01),
+    "cuda": Allowance(0.05, 1e-4, SELF_TEST.cuda.scores, IOU_TOLERANCES["cuda"], 2e-2, 1e-5, 0.01),
+    "tf32": Allowance(2.0, 0, SELF_TEST.cuda.scores, 0.1, _INFINITE, 1e-5, 0.05),
+    "float16": Allowance(2.0, 0, SELF_TEST.cuda.scores, 0.1, _INFINITE, 1e-5, 0.05),
+    "bfloat16": Allowance(2.0, 0, SELF_TEST.cuda.scores, 0.1, _INFINITE, 1e-5, 0.05),
 }
 
 

@@ -251,7 +251,7 @@ class Artifact:
     def self_test(self) -> SelfTestReport:
         """Run the self-test that came with the artifact, on the artifact's device."""
         with self._pipeline.calls():
-            return run_self_test(self.module, self.metadata.self_test, self.device)
+            return run_self_test(self.module, self.metadata.self_test, self.device, self.metadata.points)
 
     def _photo(self, image: Image, name: str, color_order: ColorOrder, full_size: bool = False) -> Photo:
         if is_in_memory(image):

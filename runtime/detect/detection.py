@@ -71,44 +71,18 @@ class Fetched(NamedTuple):
 
 def by_image(fetched: Fetched, sizes: Sequence[tuple[int, int]]) -> list[DetectionArrays]:
     """Return the detections of each image of a batch. sizes: width and height of each photograph."""
-    return [
-        _at(fetched, (image, slice(count)), *size)
-        for image, (count, size) in enumerate(zip(fetched.counts, sizes, strict=True))
-    ]
-
-
-def batch_detections(fetched: Fetched) -> Detections:
-    """Return the detections of all images of a batch, image by image."""
-    return _at(fetched, _used_slots(fetched.counts)).copied()
-
-
-def concatenate(found: Sequence[Detections]) -> Detections:
-    """Return all detections of at least one list, in their order."""
-    labels = [one.labels for one in found if one.labels is not None]
-    return Detections(
-        torch.cat([one.boxes for one in found]),
-        torch.cat([one.scores for one in found]),
-        torch.cat(labels) if labels else None,
-        {name: torch.cat([one.extras[name] for one in found]) for name in found[0].extras},
-    )
-
-
-def _at(fetched: Fetched, index: Any, width: int = 0, height: int = 0) -> DetectionArrays:
-    """Return the detections at an index into [B, K]."""
-    further = {name: values[index] for name, values in fetched.further.items()}
-    labels = further.pop("labels", None)
-    return DetectionArrays(fetched.boxes[index], fetched.scores[index], labels, further, width, height)
-
-
-def _used_slots(counts: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the images and the slots of all detections: the first counts[b] slots of image b."""
-    before = np.cumsum([0, *counts[:-1]])
-    return np.arange(len(counts)).repeat(counts), np.arange(sum(counts)) - before.repeat(counts)
+    found = []
+    for image, (count, size) in enumerate(zip(fetched.counts, sizes, strict=True)):
+        further = {name: values[image, :count] for name, values in fetched.further.items()}
+        labels = further.pop("labels", None)
+        boxes, scores = fetched.boxes[image, :count], fetched.scores[image, :count]
+        found.append(DetectionArrays(boxes, scores, labels, further, *size))
+    return found
 
 
 def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> None:
     """Raise ArtifactError unless the first counts[b] labels of each image, [B, K], name a class."""
-    counted = labels[_used_slots(counts)]
+    counted = labels[np.arange(labels.shape[1]) < np.array(counts)[:, None]]
     wrong = counted[(counted < 0) | (counted >= classes)]
     if wrong.size:
         raise ArtifactError(

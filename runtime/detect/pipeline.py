@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,28 +11,13 @@ from torch import Tensor
 
 from lensbox.common.detect_options import TileSpec
 from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
-from lensbox.runtime.detect.detection import (
-    DetectionArrays,
-    Detections,
-    Fetched,
-    batch_detections,
-    by_image,
-    check_labels,
-    concatenate,
-)
+from lensbox.runtime.detect.detection import DetectionArrays, Detections, Fetched, by_image, check_labels
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
 from lensbox.runtime.device import DeviceTimer, tile_batch
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.torchscript import torchscript_call
-
-
-class _Launched(NamedTuple):
-    """The outputs of `_of_photos` for a batch; a GPU may still compute them."""
-
-    outputs: Outputs
-    timer: DeviceTimer | None
 
 
 class Pipeline:
@@ -49,8 +34,9 @@ class Pipeline:
         self._metadata = metadata
         self._device = device
         self._captured: CapturedDetect | None = None
-        self._further = (*(["labels"] if metadata.classes else []), *metadata.extras)
-        self.outputs = ("boxes", "scores", "counts", *self._further)
+        self.outputs = metadata.outputs
+        self._further = self.outputs[3:]
+        self._points = metadata.points
         self._process = os.getpid()
 
     def calls(self) -> contextlib.AbstractContextManager[None]:
@@ -112,10 +98,9 @@ class Pipeline:
             for start in range(0, len(windows), together):
                 part = slice(start, start + together)
                 launched.append(self._launch(cut_windows(pixels, windows[part]), rows[part], thresholds))
-            fetched = [self._fetch(one) for one in launched]
-        found = concatenate([batch_detections(one) for one in fetched])
-        counts = [count for one in fetched for count in one.counts]
-        return merge_tiles(found, counts, windows, photo.width, photo.height, thresholds[1])
+            fetched = [self._fetch(outputs) for outputs in launched]
+        found = [one for batch in fetched for one in by_image(batch, [(0, 0)] * len(batch.counts))]
+        return merge_tiles(found, windows, photo.width, photo.height, thresholds[1]).copied()
 
     def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Outputs:
         if not self._further:
@@ -124,38 +109,32 @@ class Pipeline:
         found = self.module.detect_named(canvases, score_threshold, iou_threshold)
         return tuple(found[name] for name in self.outputs)
 
-    def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> _Launched:
-        """Start the computation for images on the device, without waiting for a GPU."""
+    def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> Outputs:
+        """Start `_of_photos` for images on the device, without waiting for a GPU."""
         timer = None if self.on_letterbox is None else DeviceTimer(self._device)
         canvases, geometry = self.module.preprocess(images, windows)
-        if timer is not None:
+        if timer is not None and self.on_letterbox is not None:
             timer.stop()
+            self.on_letterbox(timer)
         outputs = None if self._captured is None else self._captured(canvases, thresholds, geometry)
         if outputs is None:
             outputs = self._of_photos(self._uncaptured(canvases, *thresholds), geometry)
-        return _Launched(outputs, timer)
+        return outputs
 
     def _of_photos(self, found: Outputs, geometry: Tensor) -> Outputs:
         """Return outputs in pixels of the photographs; boxes, scores and counts as one tensor (`packed`)."""
         boxes, scores, counts, *further = found
-        restored = (self._restored(*one, geometry) for one in zip(self._further, further, strict=True))
+        restored = (
+            self.module.restore_points(output, geometry) if name in self._points else output
+            for name, output in zip(self._further, further, strict=True)
+        )
         return packed(self.module.restore(boxes, geometry), scores, counts), *restored
 
-    def _fetch(self, launched: _Launched) -> Fetched:
+    def _fetch(self, outputs: Outputs) -> Fetched:
         """Wait for outputs, and copy them to the CPU. Raise ArtifactError for a label without a class."""
-        first, *others = to_host(launched.outputs)
-        if launched.timer is not None and self.on_letterbox is not None:
-            self.on_letterbox(launched.timer)
+        first, *others = to_host(outputs)
         boxes, scores, counts = unpacked(first)
         further = dict(zip(self._further, others, strict=True))
         if "labels" in further:
             check_labels(further["labels"], counts, len(self._metadata.classes))
         return Fetched(boxes, scores, counts, further)
-
-    def _restored(self, name: str, output: Tensor, geometry: Tensor) -> Tensor:
-        """Return a further output; points are converted to pixels of the photographs."""
-        extras = self._metadata.extras
-        if name not in extras or extras[name].kind != "points":
-            return output
-        restored: Tensor = self.module.restore_points(output, geometry)
-        return restored

@@ -1,12 +1,14 @@
 """Run the self-test in an artifact, as docs/artifact.md, "The self-test", defines it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lensbox.runtime.detect.detection_sets import Difference, Found, Limits, found_in
-from lensbox.runtime.file.self_test import IOU_TOLERANCES, SelfTest
+from lensbox.runtime.file.self_test import IOU_TOLERANCES, SelfTest, Tolerance
 
 
 @dataclass(frozen=True)
@@ -27,20 +29,27 @@ class SelfTestReport:
 
 
 @torch.inference_mode()
-def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTestReport:
-    """Run a self-test on `device`. module: has the methods of an artifact; a `loss` of None is not tested."""
+def run_self_test(
+    module: Any, test: SelfTest, device: torch.device, points: Collection[str] = ()
+) -> SelfTestReport:
+    """Run a self-test on `device`.
+
+    module: has the methods of an artifact; a `loss` of None is not tested. points: outputs that hold points.
+    """
     loss_error = 0.0
     if module.loss is not None:
-        loss = float(module.loss(test.loss_predictions.to(device), test.loss_targets.to(device)))
-        loss_error = abs(loss - test.loss)
+        boxes = (values.to(device) for values in (test.loss.predictions, test.loss.targets))
+        loss_error = abs(float(module.loss(*boxes)) - test.loss.expected)
     device_type = "cpu" if device.type == "cpu" else "cuda"
-    tolerance = test.tolerances[device_type]
-    extras = {name: extra.tolerances[device_type] for name, extra in test.extras.items()}
+    tolerance: Tolerance = getattr(test.tolerance, device_type)
+    extras = {name: tolerance.extras[name] for name in test.expected.extras}
     limits = Limits(tolerance.boxes, tolerance.scores, IOU_TOLERANCES[device_type], extras)
 
-    found, expected = _find(module, test, device), _expected(test)
-    difference = Difference()
     thresholds = test.score_threshold, test.iou_threshold
+    found = found_in(outputs_in_picture(module, test.image.to(device), thresholds, points), None)
+    wanted, difference = test.expected, Difference()
+    labels = torch.zeros_like(wanted.scores, dtype=torch.int64) if wanted.labels is None else wanted.labels
+    expected = Found(wanted.boxes, wanted.scores, labels, False, wanted.extras)
     difference.add(expected, found, thresholds, limits, "the picture of the self-test")
     failures = list(difference.unexplained)
     if failures:
@@ -61,24 +70,26 @@ def run_self_test(module: Any, test: SelfTest, device: torch.device) -> SelfTest
     return SelfTestReport(not failures, failures, box_error, score_error, loss_error, difference.exchanged)
 
 
-def _find(module: Any, test: SelfTest, device: torch.device) -> Found:
-    """Return a module's detections in the picture of the test, in pixels of the picture."""
-    canvases, geometry = module.preprocess([test.image.to(device)])
-    thresholds = test.score_threshold, test.iou_threshold
-    if test.labels is not None or test.extras:
-        answer = dict(module.detect_named(canvases, *thresholds))
-    else:
-        answer = dict(zip(("boxes", "scores", "counts"), module.detect(canvases, *thresholds), strict=True))
-    answer["boxes"] = module.restore(answer["boxes"], geometry)
-    for name, extra in test.extras.items():
-        if extra.kind == "points":
-            answer[name] = module.restore_points(answer[name], geometry)
-    return found_in(answer, None)
+def outputs_in_picture(
+    module: Any, image: Tensor, thresholds: tuple[float, float], points: Collection[str]
+) -> dict[str, Tensor]:
+    """Return a module's outputs for one picture by name; boxes and points are in pixels of the picture.
+
+    module: has the methods of an artifact. image: uint8 [C, H, W]. thresholds: of score and IoU.
+    """
+    canvases, geometry = module.preprocess([image])
+    found = outputs_by_name(module, canvases, *thresholds)
+    found["boxes"] = module.restore(found["boxes"], geometry)
+    for name in points:
+        found[name] = module.restore_points(found[name], geometry)
+    return found
 
 
-def _expected(test: SelfTest) -> Found:
-    labels = (
-        torch.zeros(len(test.scores), dtype=torch.int64, device="cpu") if test.labels is None else test.labels
-    )
-    extras = {name: extra.values for name, extra in test.extras.items()}
-    return Found(test.boxes, test.scores, labels, False, extras)
+def outputs_by_name(
+    module: Any, canvases: Tensor, score_threshold: float, iou_threshold: float
+) -> dict[str, Tensor]:
+    """Return all outputs of `detect_named`, or of `detect` if the module has no other method."""
+    if hasattr(module, "detect_named"):
+        return dict(module.detect_named(canvases, score_threshold, iou_threshold))
+    found = module.detect(canvases, score_threshold, iou_threshold)
+    return dict(zip(("boxes", "scores", "counts"), found, strict=True))

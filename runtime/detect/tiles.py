@@ -6,13 +6,14 @@ docs/tiles.md has the rule. The op library computes it, for the C++ runtime too.
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import TileSpec
 from lensbox.common.errors import InputError
-from lensbox.runtime.detect.detection import Detections
+from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.images.photo import Photo
 
 Window = tuple[int, int, int, int]
@@ -65,26 +66,31 @@ def cut_windows(pixels: Tensor, windows: Sequence[Window]) -> list[Tensor]:
 
 
 def merge_tiles(
-    found: Detections,
-    counts: Sequence[int],
+    found: Sequence[DetectionArrays],
     windows: Sequence[Window],
     width: int,
     height: int,
     iou_threshold: float,
-) -> Detections:
-    """Return the detections of a photograph of width x height, best first.
-
-    found: the detections in all windows, the first counts[0] of them in windows[0], and so on.
-    """
-    edges = list(itertools.chain.from_iterable(windows))
+) -> DetectionArrays:
+    """Return the detections of a photograph of width x height, best first. found: of each window."""
+    boxes, scores = (np.concatenate([one[column] for one in found]) for column in (0, 1))
+    labels = [one.labels for one in found if one.labels is not None]
+    joined = np.concatenate(labels) if labels else None
     kept = torch.ops.lensbox_runtime.merge_tiles(
-        found.boxes, found.scores, found.labels, counts, edges, width, height, iou_threshold
-    )
-    return Detections(
-        found.boxes[kept],
-        found.scores[kept],
-        None if found.labels is None else found.labels[kept],
-        {name: values[kept] for name, values in found.extras.items()},
+        torch.from_numpy(boxes),
+        torch.from_numpy(scores),
+        None if joined is None else torch.from_numpy(joined),
+        [len(one.scores) for one in found],
+        list(itertools.chain.from_iterable(windows)),
+        width,
+        height,
+        iou_threshold,
+    ).numpy()
+    return DetectionArrays(
+        boxes[kept],
+        scores[kept],
+        None if joined is None else joined[kept],
+        {name: np.concatenate([one.extras[name] for one in found])[kept] for name in found[0].extras},
         width,
         height,
     )

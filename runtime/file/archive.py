@@ -3,14 +3,14 @@
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import torch
 
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
-from lensbox.runtime.file.kinds import FileKind, kind_of_archive
 from lensbox.runtime.file.metadata import MAX_METADATA_SIZE, METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import check_seal
 
@@ -18,6 +18,28 @@ INPUTS = ("images", "score_threshold", "iou_threshold")  # names of the inputs o
 MODEL = "detect"  # the name of the model in a package of machine code, and of the graph in a program
 LOSS = "loss"  # the name of a program's other graph
 MAX_FILE_SIZE = (1 << 31) - 1  # bytes; limit of protocol buffers, and of zip archives without 64-bit fields
+
+FileKind = Literal["torchscript", "program", "aoti", "onnx"]  # the names of `lensbox export --format`
+
+
+class Kind(NamedTuple):
+    """A kind of artifact files. The module `lensbox.runtime.formats.NAME` has its function `load`.
+
+    title: for people. entries: of the zip archives of this kind, beside all others' entries; () for files
+    that are no archives.
+    """
+
+    title: str
+    entries: tuple[str, ...] = ()
+
+
+# The first kind that fits is taken.
+KINDS: dict[FileKind, Kind] = {
+    "program": Kind("Exported program (detect and loss)", ("archive_format", "models/detect.json")),
+    "aoti": Kind("AOTInductor package (only detect, machine code)", ("archive_format",)),
+    "torchscript": Kind("TorchScript", ("data.pkl", "constants.pkl")),
+    "onnx": Kind("ONNX (only detect)"),
+}
 
 _METADATA = f"extra/{METADATA_FILE}"
 _FOLDER = 0x10  # attribute of MS-DOS
@@ -81,7 +103,7 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
             _check_extent(data, archive.infolist())
             for entry in archive.infolist():
                 archive.open(entry).close()  # compares the name before the entry with the directory's
-            kind = kind_of_archive(entries)
+            kind = _kind_of(entries)
             info = entries.get(_METADATA)
             if info is not None and info.file_size > MAX_METADATA_SIZE:
                 raise ValueError(f"holds {_METADATA} of {info.file_size} bytes, which is too large")
@@ -94,6 +116,15 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
     if kind == "aoti" and metadata.compiled is None:
         raise ValueError(f"has an unusable {METADATA_FILE}: it lacks the entry 'compiled'")
     return ArtifactFile(data, name, kind, metadata)
+
+
+def _kind_of(entries: Container[str]) -> FileKind:
+    for kind, (_, needed) in KINDS.items():
+        if needed and all(name in entries for name in needed):
+            return kind
+    if "data.pkl" in entries:
+        raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
+    raise ValueError("is not an artifact but another zip archive")
 
 
 def _entries(infos: Iterable[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:

@@ -23,13 +23,12 @@ from lensbox.common.fields import (
     Shape,
     first_reason,
 )
-from lensbox.runtime.file.self_test import NonNegative, SelfTest
+from lensbox.runtime.file.self_test import NonNegative, SelfTest, fitted
 
 METADATA_FILE = "lensbox.json"
 FORMAT_VERSION: Final = 2
 MAX_METADATA_SIZE = 16 << 20  # bytes
 
-_OPTIONAL = ("classes", "extras", "precision", "compiled", "batch")
 # The defaults of these fields are for programs.
 _REQUIRED = {
     "canvas": ("height", "width", "channels", "fill"),
@@ -170,6 +169,11 @@ class ArtifactMetadata:
     batch: Annotated[int, Field(ge=1, lt=2**31)] | None = None
     self_test: SelfTest = field(kw_only=True)  # last: its validation needs `classes` and `extras`
 
+    @field_validator("self_test")
+    @classmethod
+    def _fit_self_test(cls, test: SelfTest, info: ValidationInfo) -> SelfTest:
+        return fitted(test, info.data.get("classes", ()), info.data.get("extras", {}))
+
     @property
     def score_threshold(self) -> float:
         """Return the default score threshold."""
@@ -185,10 +189,20 @@ class ArtifactMetadata:
         """Return the names of the outputs of `detect_named`, in the order of detect-only files."""
         return ("boxes", "scores", "counts", *(["labels"] if self.classes else []), *self.extras)
 
+    @property
+    def points(self) -> list[str]:
+        """Return the names of the outputs that hold points."""
+        return [name for name, extra in self.extras.items() if extra.kind == "points"]
+
     def to_json(self) -> str:
         """Return the content of `lensbox.json`."""
-        document = _adapter.dump_python(self, mode="json")
-        return json.dumps({key: value for key, value in document.items() if value or key not in _OPTIONAL})
+        document = _adapter.dump_python(self, mode="json", exclude_none=True)
+        test = document["self_test"]
+        for part in (document, test["expected"], *test["tolerance"].values()):
+            for name in ("classes", "extras"):
+                if not part.get(name, True):
+                    del part[name]
+        return json.dumps(document)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "ArtifactMetadata":

@@ -1,224 +1,170 @@
-"""The self-test of an artifact: a picture and its expected detections.
+"""The self-test of an artifact, a picture and its expected detections, as `lensbox.json` nests them.
 
-`lensbox.runtime.detect.self_test` runs the self-test. `_Stored` is the form in `lensbox.json`.
+`lensbox.runtime.detect.self_test` runs the self-test.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 import torch
-from pydantic import BaseModel, Field, GetCoreSchemaHandler, ValidationInfo
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from torch import Tensor
 
 from lensbox.common.fields import STRICT, Fraction
 
 MAX_PIXELS = 1 << 20
-DEVICES = ("cpu", "cuda")
+EXCHANGED_PART = 20  # rounding may add or remove one detection for each 20 expected ones
 
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 Number = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
 NonNegative = Annotated[float, Field(ge=0, le=_FLOAT32_MAX)]
+_Box = tuple[Number, Number, Number, Number]
+_Size = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The JSON form of a tensor. form: its type. read, write: convert from the form, and to it."""
+
+    form: Any
+    read: Callable[[Any], Tensor]
+    write: Callable[[Tensor], Any] = Tensor.tolist
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.json_or_python_schema(
+            core_schema.no_info_after_validator_function(self.read, handler.generate_schema(self.form)),
+            core_schema.is_instance_schema(Tensor),
+            serialization=core_schema.plain_serializer_function_ser_schema(self.write),
+        )
+
+
+def _tensor(dtype: torch.dtype) -> Callable[[Any], Tensor]:
+    return partial(torch.tensor, dtype=dtype, device="cpu")
+
+
+@dataclass(frozen=True)
+class _Image:
+    shape: tuple[Literal[1, 3, 4], _Size, _Size]
+    pixels: Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(max_length=MAX_PIXELS)]
+
+
+def _read_image(stored: _Image) -> Tensor:
+    _require_length("image.pixels", stored.pixels, math.prod(stored.shape))
+    return torch.tensor(stored.pixels, dtype=torch.uint8, device="cpu").view(stored.shape)
+
+
+def _write_image(image: Tensor) -> dict[str, Any]:
+    return {"shape": list(image.shape), "pixels": image.flatten().tolist()}
+
+
+def _write_rows(values: Tensor) -> Any:
+    return values.reshape(len(values), -1).tolist()
+
+
+_SOME = Field(min_length=1)
+_Boxes = Annotated[Tensor, _Stored(Annotated[list[_Box], _SOME], _tensor(torch.float32))]
+_Scores = Annotated[Tensor, _Stored(Annotated[list[Fraction], _SOME], _tensor(torch.float32))]
+_Labels = Annotated[Tensor, _Stored(list[Annotated[int, Field(ge=0, lt=2**31)]], _tensor(torch.int64))]
+_Values = Annotated[Tensor, _Stored(list[list[Number]], _tensor(torch.float64), _write_rows)]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The expected detections, best first, in pixels of the image.
+
+    boxes: float32 [n, 4]. scores: float32 [n]. labels: int64 [n]; None for a detector without classes.
+    extras: further outputs by name, float64 [n, ...].
+    """
+
+    boxes: _Boxes
+    scores: _Scores
+    labels: _Labels | None = None
+    extras: Mapping[str, _Values] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExpectedLoss:
+    """The expected loss of boxes. predictions, targets: float32 [m, 4]."""
+
+    predictions: _Boxes
+    targets: _Boxes
+    expected: Number
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Absolute tolerances: boxes in pixels, scores and loss."""
+    """Absolute tolerances: boxes in pixels, scores, loss, and further outputs by name."""
 
-    boxes: float
-    scores: float
-    loss: float
-
-
-# Float32 on the CPU differs only by the order of sums; TF32 convolutions keep 11 bits of each factor.
-TOLERANCES = {
-    "cpu": Tolerance(boxes=0.01, scores=0.001, loss=1e-5),
-    "cuda": Tolerance(boxes=0.5, scores=0.02, loss=1e-5),
-}
-IOU_TOLERANCES = {"cpu": 0.01, "cuda": 0.02}
-EXCHANGED_PART = 20  # rounding may add or remove one detection for each 20 expected ones
+    boxes: NonNegative
+    scores: NonNegative
+    loss: NonNegative
+    extras: Mapping[str, NonNegative] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class ExpectedExtra:
-    """A further output of the expected detections.
+class Tolerances:
+    """Tolerances by device type; cuda: for all devices but "cpu"."""
 
-    values: float64 [n, ...]; points are in pixels of the image. tolerances: the largest absolute difference
-    by device type; "cuda" applies to all devices but "cpu".
-    """
+    cpu: Tolerance
+    cuda: Tolerance
 
-    kind: Literal["points", "values"]
-    values: Tensor
-    tolerances: Mapping[str, float]
+
+# Float32 on the CPU differs only by the order of sums; TF32 convolutions keep 11 bits of each factor.
+TOLERANCES = Tolerances(Tolerance(0.01, 0.001, 1e-5), Tolerance(0.5, 0.02, 1e-5))
+IOU_TOLERANCES = {"cpu": 0.01, "cuda": 0.02}
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """Input and expected output; boxes are xyxy in pixels of `image`.
+    """Input and expected output. image: uint8 [C, H, W]."""
 
-    image: uint8 [C, H, W]; boxes: float32 [n, 4], restored; scores: float32 [n], best first;
-    loss_predictions, loss_targets: float32 [m, 4]; tolerances: by device type, "cuda" for all but "cpu";
-    labels: int64 [n], None for a detector without classes; extras: by name.
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
+
+    image: Annotated[Tensor, _Stored(_Image, _read_image, _write_image)]
+    score_threshold: Fraction
+    iou_threshold: Fraction
+    expected: Expected
+    loss: ExpectedLoss
+    tolerance: Tolerances
+
+
+def fitted(test: SelfTest, classes: Sequence[str], extras: Mapping[str, Any]) -> SelfTest:
+    """Return a stored self-test with the outputs that a detector of these classes and extras has.
+
+    Raise PydanticCustomError, with the path of the value, for numbers of items that do not fit.
     """
+    expected, values = test.expected, {}
+    count, labels = len(expected.scores), expected.labels
+    _require_length("expected.boxes", expected.boxes, count)
+    _require_length("loss.predictions", test.loss.predictions, len(test.loss.targets))
+    if classes:
+        _require_length("expected.labels", () if labels is None else labels, count)
+        if labels is not None and (largest := int(labels.max())) >= len(classes):
+            _refuse("expected.labels", f"hold numbers below {len(classes)}", largest)
+    for name, extra in extras.items():
+        rows = expected.extras.get(name, torch.zeros(0))
+        _require_length(f"expected.extras.{name}", rows, count)
+        _require_length(f"expected.extras.{name}[0]", rows[0].flatten(), math.prod(extra.shape))
+        values[name] = rows.view(count, *extra.shape)
+        for device in ("cpu", "cuda"):
+            if name not in getattr(test.tolerance, device).extras:
+                _refuse(f"tolerance.{device}.extras.{name}", "be a number", "nothing")
+    return replace(test, expected=replace(expected, labels=labels if classes else None, extras=values))
 
-    image: Tensor
-    score_threshold: float
-    iou_threshold: float
-    boxes: Tensor
-    scores: Tensor
-    loss_predictions: Tensor
-    loss_targets: Tensor
-    loss: float
-    tolerances: dict[str, Tolerance]
-    labels: Tensor | None = None
-    extras: Mapping[str, ExpectedExtra] = field(default_factory=dict)
 
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the schema of a field: an instance in Python, the form of `_Stored` in JSON."""
-        stored = core_schema.with_info_after_validator_function(_read, handler.generate_schema(_Stored))
-        return core_schema.json_or_python_schema(
-            stored,
-            core_schema.is_instance_schema(cls),
-            serialization=core_schema.plain_serializer_function_ser_schema(_to_dict),
-        )
+def _require_length(path: str, values: Any, length: int) -> None:
+    if len(values) != length:
+        _refuse(path, f"have {length} items", len(values))
+
+
+def _refuse(path: str, rule: str, found: object) -> NoReturn:
+    raise PydanticCustomError("self_test", f"self_test.{path} must {rule}, got {found}")
 
 
 def max_error(actual: Tensor, expected: Tensor) -> float:
     """Return the largest absolute difference: 0 without elements, NaN if an element is NaN."""
     return float((actual - expected).abs().max()) if expected.numel() else 0.0
-
-
-_Box = tuple[Number, Number, Number, Number]
-
-
-class _Model(BaseModel):
-    model_config = {**STRICT, "frozen": True}
-
-
-class _Image(_Model):
-    shape: tuple[Literal[1, 3, 4], Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
-    pixels: Annotated[list[Annotated[int, Field(ge=0, le=255)]], Field(max_length=MAX_PIXELS)]
-
-
-class _Expected(_Model):
-    boxes: Annotated[list[_Box], Field(min_length=1)]
-    scores: Annotated[list[Fraction], Field(min_length=1)]
-    labels: list[Annotated[int, Field(ge=0)]] | None = None
-    extras: dict[str, list[list[Number]]] = {}
-
-
-class _Loss(_Model):
-    predictions: Annotated[list[_Box], Field(min_length=1)]
-    targets: Annotated[list[_Box], Field(min_length=1)]
-    expected: Number
-
-
-class _Tolerance(_Model):
-    boxes: NonNegative
-    scores: NonNegative
-    loss: NonNegative
-    extras: dict[str, NonNegative] = {}
-
-
-class _Tolerances(_Model):
-    cpu: _Tolerance
-    cuda: _Tolerance
-
-
-class _Stored(_Model):
-    image: _Image
-    score_threshold: Fraction
-    iou_threshold: Fraction
-    expected: _Expected
-    loss: _Loss
-    tolerance: _Tolerances
-
-
-def _read(stored: _Stored, info: ValidationInfo) -> SelfTest:
-    """Return the self-test; `classes` and `extras` of the metadata are validated already."""
-    classes, extras = info.data.get("classes", ()), info.data.get("extras", {})
-    expected, loss, count = stored.expected, stored.loss, len(stored.expected.scores)
-    limits = {"cpu": stored.tolerance.cpu, "cuda": stored.tolerance.cuda}
-    _require_length("image.pixels", stored.image.pixels, math.prod(stored.image.shape))
-    _require_length("expected.boxes", expected.boxes, count)
-    _require_length("loss.predictions", loss.predictions, len(loss.targets))
-    labels = None
-    if classes:
-        _require_length("expected.labels", expected.labels or [], count)
-        labels = torch.tensor(expected.labels, device="cpu")
-        if max(expected.labels or []) >= len(classes):
-            _refuse("expected.labels", f"hold numbers below {len(classes)}", max(expected.labels or []))
-    return SelfTest(
-        image=torch.tensor(stored.image.pixels, dtype=torch.uint8, device="cpu").view(stored.image.shape),
-        score_threshold=stored.score_threshold,
-        iou_threshold=stored.iou_threshold,
-        boxes=torch.tensor(expected.boxes, dtype=torch.float32, device="cpu"),
-        scores=torch.tensor(expected.scores, dtype=torch.float32, device="cpu"),
-        loss_predictions=torch.tensor(loss.predictions, dtype=torch.float32, device="cpu"),
-        loss_targets=torch.tensor(loss.targets, dtype=torch.float32, device="cpu"),
-        loss=loss.expected,
-        tolerances={
-            device: Tolerance(limit.boxes, limit.scores, limit.loss) for device, limit in limits.items()
-        },
-        labels=labels,
-        extras={name: _read_extra(name, extra, expected, limits, count) for name, extra in extras.items()},
-    )
-
-
-def _read_extra(
-    name: str, extra: Any, expected: _Expected, limits: Mapping[str, _Tolerance], count: int
-) -> ExpectedExtra:
-    rows = expected.extras.get(name, [])
-    _require_length(f"expected.extras.{name}", rows, count)
-    for index, row in enumerate(rows):
-        _require_length(f"expected.extras.{name}[{index}]", row, math.prod(extra.shape))
-    for device, limit in limits.items():
-        if name not in limit.extras:
-            _refuse(f"tolerance.{device}.extras.{name}", "be a number", "nothing")
-    values = torch.tensor(rows, dtype=torch.float64, device="cpu").view(count, *extra.shape)
-    return ExpectedExtra(extra.kind, values, {device: limit.extras[name] for device, limit in limits.items()})
-
-
-def _require_length(path: str, values: list[Any], length: int) -> None:
-    if len(values) != length:
-        _refuse(path, f"have {length} items", len(values))
-
-
-def _refuse(path: str, rule: str, found: object) -> None:
-    raise PydanticCustomError("self_test", f"self_test.{path} must {rule}, got {found}")
-
-
-def _to_dict(test: SelfTest) -> dict[str, Any]:
-    """Return the self-test in the form of `_Stored`."""
-    expected: dict[str, Any] = {"boxes": test.boxes.tolist(), "scores": test.scores.tolist()}
-    if test.labels is not None:
-        expected["labels"] = test.labels.tolist()
-    if test.extras:
-        expected["extras"] = {
-            name: extra.values.reshape(len(extra.values), -1).tolist() for name, extra in test.extras.items()
-        }
-    return {
-        "image": {"shape": list(test.image.shape), "pixels": test.image.flatten().tolist()},
-        "score_threshold": test.score_threshold,
-        "iou_threshold": test.iou_threshold,
-        "expected": expected,
-        "loss": {
-            "predictions": test.loss_predictions.tolist(),
-            "targets": test.loss_targets.tolist(),
-            "expected": test.loss,
-        },
-        "tolerance": {
-            device: _tolerance_to_dict(device, limit, test.extras)
-            for device, limit in test.tolerances.items()
-        },
-    }
-
-
-def _tolerance_to_dict(device: str, limit: Tolerance, extras: Mapping[str, ExpectedExtra]) -> dict[str, Any]:
-    limits: dict[str, Any] = {"boxes": limit.boxes, "scores": limit.scores, "loss": limit.loss}
-    if extras:
-        limits["extras"] = {name: extra.tolerances[device] for name, extra in extras.items()}
-    return limits

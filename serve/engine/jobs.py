@@ -1,5 +1,6 @@
 """Jobs of an engine. Jobs are plain data, so an engine can compute all jobs of a group in one batch."""
 
+import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
@@ -7,8 +8,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from lensbox.runtime import Artifact, Detections, Photo
-from lensbox.runtime.detect.detection import DetectionArrays, concatenate
+from lensbox.runtime import Artifact, Photo
+from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.detect.tiles import Window, merge_tiles, views_of
 from lensbox.runtime.detect.transfer import to_host
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_pixels
@@ -137,9 +138,11 @@ class TiledJob(Job[Any]):
         return self.photo.pixels.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[TiledJob]", prepared: Any = None) -> list[list[Detections]]:
+    def run(
+        artifact: Artifact, jobs: "Sequence[TiledJob]", prepared: Any = None
+    ) -> list[list[DetectionArrays]]:
         return [
-            artifact.detect_images(views_of(job.photo, job.windows), job.score_threshold, job.iou_threshold)
+            artifact.detect_arrays(views_of(job.photo, job.windows), job.score_threshold, job.iou_threshold)
             for job in jobs
         ]
 
@@ -147,14 +150,9 @@ class TiledJob(Job[Any]):
         for start in range(0, self.images, largest):
             yield replace(self, windows=self.windows[start : start + largest])
 
-    def joined(self, results: Sequence[list[Detections]]) -> DetectionArrays:
-        parts = [detections for part in results for detections in part]
-        counts = [len(one.boxes) for one in parts]
-        size = self.photo.width, self.photo.height
-        found = merge_tiles(concatenate(parts), counts, self.windows, *size, self.iou_threshold)
-        labels = None if found.labels is None else found.labels.numpy()
-        extras = {name: values.numpy() for name, values in found.extras.items()}
-        return DetectionArrays(found.boxes.numpy(), found.scores.numpy(), labels, extras, *size)
+    def joined(self, results: Sequence[list[DetectionArrays]]) -> DetectionArrays:
+        parts = list(itertools.chain.from_iterable(results))
+        return merge_tiles(parts, self.windows, self.photo.width, self.photo.height, self.iou_threshold)
 
 
 Outputs = dict[str, Tensor]

@@ -56,7 +56,7 @@ def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
     assert (metadata.score_threshold, metadata.iou_threshold) == (0.4, 0.3)
     assert metadata.methods == ("preprocess", "detect", "restore", "loss", "detect_named")
     assert metadata.output["labels"] == {"dtype": "int64", "shape": ["B", 30]}
-    assert metadata.self_test.labels is not None
+    assert metadata.self_test.expected.labels is not None
     assert artifact.self_test().passed
 
     canvases, geometry = artifact.module.preprocess([squares()])

@@ -44,7 +44,7 @@ def test_file_describes_itself(detector: FaceDetector, onnx_path: Path, artifact
     assert metadata.ops == ()
     for name in ("name", "lensbox_version", "canvas", "reading", "methods", "output", "score_threshold"):
         assert getattr(metadata, name) == getattr(script, name), name
-    assert metadata.self_test.boxes.equal(script.self_test.boxes)
+    assert metadata.self_test.expected.boxes.equal(script.self_test.expected.boxes)
     # The exporter's notes would reveal source paths of this machine.
     assert str(Path(pipeline.__file__).parents[1]).encode() not in onnx_path.read_bytes()
     # Weights beside the file would be lost when it is copied.

@@ -1,6 +1,5 @@
 """Artifacts: the detector's answers for one and many images, errors in one sentence, labels, operators."""
 
-import dataclasses
 import io
 import re
 from collections.abc import Callable
@@ -56,10 +55,7 @@ def test_takes_every_kind_of_image(artifact: Artifact, tmp_path: Path) -> None:
         found += [artifact.detect_image(image, 0.03) for image in (*images, str(path))[1:]]
         found += artifact.detect_images([array, picture], 0.03)
     for one in found:
-        torch.testing.assert_close(one.scores, expected.scores)
-        torch.testing.assert_close(
-            one.boxes, expected.boxes, rtol=0, atol=1e-3
-        )  # a batch of two sums otherwise
+        assert_close(one, expected)
     gray = array[..., 0]
     tiled, _ = (artifact.detect_image(image, tiles="auto") for image in (path, pixels))
     assert (tiled.width, tiled.height) == (310, 123)
@@ -196,9 +192,9 @@ def test_labels_must_name_a_class_in_used_slots(colors: Artifact) -> None:
     found = Artifact(unused, colors.metadata, colors.device).detect_image(squares(2), 0.4, 0.1)
     assert found.labels is not None
     assert len(found.labels) == 2
-    metadata = dataclasses.replace(colors.metadata, classes=("red",))
-    with pytest.raises(ArtifactError, match="labels from 0 to 0, as it has 1 classes, got 1"):
-        Artifact(colors.module, metadata, colors.device).detect_image(squares(2), 0.4, 0.1)
+    beyond = Relabelled(colors.module, lambda labels: labels + 1)
+    with pytest.raises(ArtifactError, match="labels from 0 to 1, as it has 2 classes, got 2"):
+        Artifact(beyond, colors.metadata, colors.device).detect_image(squares(2), 0.4, 0.1)
 
 
 # --- many images in one call ---

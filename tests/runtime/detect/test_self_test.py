@@ -15,7 +15,7 @@ from lensbox.export.verify.self_test import build_self_test
 from lensbox.model import FaceDetector
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
-from lensbox.runtime.file.self_test import SelfTest
+from lensbox.runtime.file.self_test import Expected, SelfTest
 
 CPU = torch.device("cpu")
 Answer = dict[str, Tensor]
@@ -135,9 +135,7 @@ def far_apart(count: int) -> Tensor:
 
 
 def expecting(test: SelfTest, boxes: Tensor, scores: Tensor) -> SelfTest:
-    return dataclasses.replace(
-        test, boxes=boxes, scores=scores, labels=None, score_threshold=0.4, iou_threshold=0.3
-    )
+    return dataclasses.replace(test, expected=Expected(boxes, scores), score_threshold=0.4, iou_threshold=0.3)
 
 
 @pytest.mark.parametrize(

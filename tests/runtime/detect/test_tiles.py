@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import PIL.Image
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.runtime import Artifact, Detections, Photo, TileSpec
+from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.detect.tiles import merge_tiles, tile_windows, views_of
 
 CANVAS = Canvas(192, 320, 3)
@@ -64,9 +66,9 @@ def test_rejects_too_many_tiles_and_reduced_photographs() -> None:
         cut_into_tiles(reduced, CANVAS, TileSpec())
 
 
-def found(*rows: tuple[float, ...], labels: list[int] | None = None) -> Detections:
-    values = torch.tensor(rows).reshape(-1, 5)
-    return Detections(values[:, :4], values[:, 4], None if labels is None else torch.tensor(labels))
+def found(*rows: tuple[float, ...], labels: list[int] | None = None) -> DetectionArrays:
+    values = np.array(rows, np.float32).reshape(-1, 5)
+    return DetectionArrays(values[:, :4], values[:, 4], None if labels is None else np.array(labels))
 
 
 # Two tiles, x from 0 to 320 and from 240 to 560; boxes within 5 px of an inner edge are cut.
@@ -96,21 +98,21 @@ TWICE, BETTER = (250.0, 10.0, 300.0, 60.0, 0.5), (250.0, 10.0, 301.0, 60.0, 0.7)
 def test_merges_boxes_of_tiles(
     left: list[tuple[float, ...]], right: list[tuple[float, ...]], expected: list[tuple[float, ...]]
 ) -> None:
-    merged = merge_tiles(found(*left, *right), [len(left), len(right)], WINDOWS, 560, 192, 0.5)
+    merged = merge_tiles([found(*left), found(*right)], WINDOWS, 560, 192, 0.5)
     wanted = found(*expected)
-    assert torch.equal(merged.boxes, wanted.boxes)
-    assert torch.equal(merged.scores, wanted.scores)
+    assert np.array_equal(merged.boxes, wanted.boxes)
+    assert np.array_equal(merged.scores, wanted.scores)
 
 
 def test_classes_do_not_suppress_each_other() -> None:
-    merged = merge_tiles(found(PART, WHOLE, labels=[0, 1]), [1, 1], WINDOWS, 560, 192, 0.5)
+    merged = merge_tiles([found(PART, labels=[0]), found(WHOLE, labels=[1])], WINDOWS, 560, 192, 0.5)
     assert merged.labels is not None
     assert merged.labels.tolist() == [0, 1]
 
 
-def test_counts_must_fit_the_boxes() -> None:
-    with pytest.raises(ValueError, match=r"counts must be .*got \[1, 1\] for boxes \[1, 4\] and 2 windows"):
-        merge_tiles(found(PART), [1, 1], WINDOWS, 560, 192, 0.5)
+def test_each_window_must_have_detections() -> None:
+    with pytest.raises(ValueError, match=r"counts must be .*got \[1\] for boxes \[1, 4\] and 2 windows"):
+        merge_tiles([found(PART)], WINDOWS, 560, 192, 0.5)
 
 
 def test_finds_small_objects_in_a_large_photograph(colors: Artifact) -> None:

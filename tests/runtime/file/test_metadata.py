@@ -108,11 +108,11 @@ def test_keeps_values() -> None:
     assert metadata.precision == Precision("float16", "cuda", 12, 30, 0.01, 1.5, 0.004)
     assert metadata.classes == ("red", "blue")
     assert metadata.extras == {"cell": Extra((2,), "values"), "eyes": Extra((1, 2), "points")}
-    assert metadata.self_test.labels is not None
-    assert metadata.self_test.labels.tolist() == [1]
-    cell = metadata.self_test.extras["cell"]
-    assert cell.values.tolist() == [[1, 2.5]]
-    assert cell.tolerances == {"cpu": 0.1, "cuda": 0.5}
+    expected, tolerance = metadata.self_test.expected, metadata.self_test.tolerance
+    assert expected.labels is not None
+    assert expected.labels.tolist() == [1]
+    assert expected.extras["cell"].tolist() == [[1, 2.5]]
+    assert (tolerance.cpu.extras["cell"], tolerance.cuda.extras["cell"]) == (0.1, 0.5)
     written = json.loads(metadata.to_json())
     assert {key: written[key] for key in ("canvas", "reading", "precision")} == {
         key: _CASES["good"][key] for key in ("canvas", "reading", "precision")
