@@ -49,7 +49,7 @@ FLOORS: dict[str, set[str]] = {
     "export/verify": {"export/options.py", "export/detector"},
     "export/plan.py": {"export/options.py", "export/detector", "export/verify"},
     "export/formats": {"export/detector", "export/verify", "export/plan.py"},
-    "export/pipeline.py": {"export/options.py", "export/verify", "export/plan.py"},
+    "export/pipeline.py": {"export/options.py", "export/detector", "export/verify", "export/plan.py"},
     "export": {"export/options.py", "export/pipeline.py"},
     "serve/settings.py": set(),
     "serve/errors.py": set(),
