@@ -2,15 +2,14 @@
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.verify.reference import Reference, one_thread
+from lensbox.export.verify.reference import CallMode, Reference, one_thread
 from lensbox.export.verify.tolerances import tolerance_of
 from lensbox.export.verify.verifier import compare, faults_of
 from lensbox.model.protocol_check import Answer
@@ -30,7 +29,7 @@ _OPERANDS = {
 }
 
 
-class OperandRounding(TorchDispatchMode):
+class OperandRounding(CallMode):
     """Round the float32 factors of products and sum in float32, as tensor cores do with TF32.
 
     mantissa_bits: number of bits to keep. One bit less doubles the rounding errors.
@@ -40,15 +39,13 @@ class OperandRounding(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.mantissa_bits = mantissa_bits
 
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
+    def call(self, function: Any, args: Any, kwargs: Any) -> Any:
         arguments = list(args)
         if function.namespace == "aten":
             for position in _OPERANDS.get(function.overloadpacket.__name__, ()):
                 if arguments[position].dtype == torch.float32:
                     arguments[position] = round_mantissa(arguments[position], self.mantissa_bits)
-        return function(*arguments, **(kwargs or {}))
+        return function(*arguments, **kwargs)
 
 
 def round_mantissa(x: Tensor, bits: int = TF32_MANTISSA_BITS) -> Tensor:
