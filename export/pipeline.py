@@ -1,5 +1,6 @@
 """The steps of an export, the same for every format: check, build, measure, describe, pack, verify, write."""
 
+import contextlib
 import logging
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import lensbox.ops
 from lensbox.common.canvas import Canvas
@@ -17,11 +18,11 @@ from lensbox.common.files import atomic_write
 from lensbox.export.detector.reduced import REDUCED
 from lensbox.export.options import FORMATS, ExportOptions
 from lensbox.export.plan import Built, ExportPlan
-from lensbox.export.verify.precision import describe_change, measure_precision
+from lensbox.export.verify.precision import OperandRounding, describe_change, measure_precision
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.export.verify.verifier import Comparison, verify
 from lensbox.model import Detector, weights_sha256
-from lensbox.model.protocol_check import answer_of
+from lensbox.model.protocol_check import Answer, answer_of
 from lensbox.runtime.file.metadata import (
     FORMAT_VERSION,
     ArtifactMetadata,
@@ -30,6 +31,8 @@ from lensbox.runtime.file.metadata import (
     Reading,
     Thresholds,
 )
+from lensbox.runtime.file.self_test import SelfTest
+from lensbox.runtime.formats.detect_only import DetectOnlyMethods, in_batches
 from lensbox.runtime.formats.torchscript import methods_for
 
 _logger = logging.getLogger(__name__)
@@ -83,8 +86,9 @@ def make_artifact(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
 def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
     _logger.info("making the file for %s", kind)
     built: Built = import_module(f"lensbox.export.formats.{kind}").build(plan)
-    precision = _precision(plan, built) if plan.options.dtype != "float32" else None
-    metadata = _metadata(plan, built, precision)
+    is_float32 = plan.options.dtype == "float32"
+    precision, self_test = (None, plan.self_test) if is_float32 else _measured(plan, built)
+    metadata = _metadata(plan, built, precision, self_test)
     content, reference = built.pack(metadata), plan.reference
     _logger.info("loading the file back and comparing it with the detector")
     # 16 bits round in another way on another device: such a file is held to what was measured on its own.
@@ -128,28 +132,35 @@ def _require_packages(name: str) -> None:
         )
 
 
-def _precision(plan: ExportPlan, built: Built) -> Precision:
-    options, detect = plan.options, built.detect
-    if detect is None:
-        raise ValueError(f"dtype must be float32 for this format, got {options.dtype}")
-    _logger.info("measuring the changes by %s", options.dtype)
-    thresholds = plan.reference.thresholds
-    return measure_precision(
-        lambda canvases: detect(canvases, *thresholds),
-        plan.reference,
-        options.dtype,
-        plan.device.type,
-        options.tolerance,
+def _measured(plan: ExportPlan, built: Built) -> tuple[Precision, SelfTest]:
+    """Return the changes by a precision other than float32, and a self-test for it."""
+    dtype, device = plan.options.dtype, plan.device
+    if built.make_run is None:
+        raise ValueError(f"dtype must be float32 for this format, got {dtype}")
+    _logger.info("measuring the changes by %s", dtype)
+    run, is_imitated = in_batches(built.make_run(), built.batch), dtype == "tf32" and device.type == "cpu"
+
+    def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+        with torch.inference_mode(), OperandRounding() if is_imitated else contextlib.nullcontext():
+            found = run(canvases.to(device), score_threshold, iou_threshold)
+            return {name: value.cpu() for name, value in found.items()}
+
+    reference, tolerance = plan.reference, plan.options.tolerance
+    precision = measure_precision(
+        lambda canvases: detect(canvases, *reference.thresholds), reference, dtype, device.type, tolerance
     )
+    _logger.info("choosing a self-test")
+    converted = built.converted
+    if converted is None and dtype in REDUCED:
+        canvas = Canvas.of(plan.detector.specification)
+        converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
+    return precision, build_self_test(plan.detector, dtype, converted, plan.carried)
 
 
-def _metadata(plan: ExportPlan, built: Built, precision: Precision | None) -> ArtifactMetadata:
+def _metadata(
+    plan: ExportPlan, built: Built, precision: Precision | None, self_test: SelfTest
+) -> ArtifactMetadata:
     detector, specification = plan.detector, plan.detector.specification
-    if precision is None:
-        self_test = plan.self_test
-    else:
-        _logger.info("choosing a self-test")
-        self_test = build_self_test(detector, precision.dtype, built.converted, plan.carried)
     extras = {name: Extra(tuple(shape), "points") for name, shape in specification.points.items()}
     extras |= {name: Extra(tuple(shape), "values") for name, shape in specification.values.items()}
     return ArtifactMetadata(

@@ -1,6 +1,5 @@
 """The plan of an export, which all formats share, and the result of a format's `build`."""
 
-import contextlib
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -8,26 +7,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
-from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import check_thresholds
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.detector.batches import FixedBatches, without_batches
 from lensbox.export.detector.plain_copy import plain_copy
-from lensbox.export.detector.reduced import REDUCED
 from lensbox.export.options import ExportOptions
-from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.model import Detector, missing
-from lensbox.model.protocol_check import Answer
 from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.device import choose_device, set_gpu_float32
 from lensbox.runtime.file.metadata import ArtifactMetadata, Compiled
 from lensbox.runtime.file.self_test import SelfTest
-from lensbox.runtime.formats.detect_only import DetectOnlyMethods, Run, in_batches
+from lensbox.runtime.formats.detect_only import Run
 from lensbox.runtime.images.files import read_image
 
 _logger = logging.getLogger(__name__)
@@ -38,16 +32,16 @@ class Built:
     """The result of a format's `build`.
 
     pack: returns the sealed content of the file for its metadata. left_behind: methods of the detector that
-    the file lacks. detect: `detect` in the plan's precision, for canvases on the CPU; None for float32.
-    ops: schemas of needed operators. devices: types of usable devices.
+    the file lacks. make_run: returns the code of the file in the plan's precision, on the plan's device; None
+    if the file has no precision. ops: schemas of needed operators. devices: types of usable devices.
     more_batches: additional batch sizes to compare. compiled: the target machine, None for any.
-    converted: the detector in reduced precision with its methods, on the CPU; None for float32.
+    converted: the detector in reduced precision with its own methods, on the CPU; None for Lensbox's methods.
     batch: the fixed batch size of the file, None for any.
     """
 
     pack: Callable[[ArtifactMetadata], bytes]
     left_behind: Collection[str] = ()
-    detect: Callable[[Tensor, float, float], Answer] | None = None
+    make_run: Callable[[], Run] | None = None
     ops: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
     more_batches: tuple[int, ...] = ()
@@ -100,32 +94,6 @@ class ExportPlan:
                 f"{', '.join(map(str, self.options.batches))}"
             )
         return next(iter(self.options.batches), None)
-
-    def in_precision(self, make_run: Callable[[], Run]) -> dict[str, Any]:
-        """Return `detect` and `converted` of `Built` for a file of one graph. make_run: as for `measured`."""
-        detect = self.measured(lambda: in_batches(make_run(), self.batch))
-        if detect is None or self.options.dtype not in REDUCED:
-            return {"detect": detect}
-        canvas = Canvas.of(self.detector.specification)
-        return {"detect": detect, "converted": DetectOnlyMethods(detect, canvas, torch.device("cpu"))}
-
-    def measured(self, make_run: Callable[[], Run]) -> Run | None:
-        """Return `detect` of `Built`: the code of a file, with TF32 imitated on the CPU; None for float32.
-
-        make_run: returns the code of the file on the plan's device; called unless the precision is float32.
-        """
-        options, device = self.options, self.device
-        if options.dtype == "float32":
-            return None
-        run, is_imitated = make_run(), options.dtype == "tf32" and device.type == "cpu"
-
-        def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-            imitation = OperandRounding() if is_imitated else contextlib.nullcontext()
-            with torch.inference_mode(), imitation:
-                found = run(canvases.to(device), score_threshold, iou_threshold)
-                return {name: value.cpu() for name, value in found.items()}
-
-        return detect
 
     @cached_property
     def reference(self) -> Reference:

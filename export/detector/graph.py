@@ -156,8 +156,8 @@ def quiet_export() -> Iterator[None]:
     Not thread-safe: all threads share Python's warning filters.
     """
     with warnings.catch_warnings():
-        # torch 2.11 to 2.13 use a deprecated class of torch.
-        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)`", FutureWarning)
+        # torch 2.11 to 2.13 use a deprecated class of torch, also to copy a program.
+        warnings.filterwarnings("ignore", r".*LeafSpec", FutureWarning)
         # torch 2.11 makes read-only tensors from bytes.
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         yield

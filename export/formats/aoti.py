@@ -52,7 +52,7 @@ def build(plan: ExportPlan) -> Built:
         more_batches=(256,),
         compiled=this_machine(plan.device),
         batch=plan.batch,
-        **plan.in_precision(lambda: _run_of(plan, files)),
+        make_run=lambda: _run_of(plan, files),
     )
 
 

@@ -20,6 +20,7 @@ from lensbox.model import Detector
 from lensbox.runtime.file.archive import LOSS, MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
+from lensbox.runtime.formats.detect_only import Run
 from lensbox.runtime.formats.program import detect_on
 
 _logger = logging.getLogger(__name__)
@@ -55,8 +56,13 @@ def build(plan: ExportPlan) -> Built:
         ops=needed_ops(called, left_behind or own),
         devices=("cpu", "cuda"),
         batch=plan.batch,
-        **plan.in_precision(lambda: detect_on(_copy(graphs[MODEL]), plan.device, plan.outputs)),
+        make_run=lambda: _run_of(plan, graphs[MODEL]),
     )
+
+
+def _run_of(plan: ExportPlan, program: ExportedProgram) -> Run:
+    with quiet_export():
+        return detect_on(copy.deepcopy(program), plan.device, plan.outputs)  # moving a program changes it
 
 
 def _strip(program: ExportedProgram) -> None:
@@ -68,14 +74,6 @@ def _strip(program: ExportedProgram) -> None:
         if node.target is torch.ops.aten._assert_tensor_metadata.default:
             program.graph.erase_node(node)
     program.graph_module.recompile()
-
-
-def _copy(program: ExportedProgram) -> ExportedProgram:
-    """Copy a program, as moving one to a device changes it."""
-    with warnings.catch_warnings():
-        # torch 2.11 warns of its own class of leaves when it copies the structure of arguments.
-        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)
-        return copy.deepcopy(program)
 
 
 def _detect_graph(plan: ExportPlan) -> ExportedProgram:

@@ -55,7 +55,7 @@ def build(plan: ExportPlan) -> Built:
     module = _compile(in_precision(plan.detector, dtype) if is_reduced else plan.detector, plan)
     return Built(
         pack=partial(_pack, module),
-        detect=plan.measured(lambda: _run_of(module, plan.device)),
+        make_run=lambda: _run_of(module, plan.device),
         ops=tuple(custom_op_schemas(module, methods_for(plan.detector.specification))),
         devices=("cpu", "cuda"),
         converted=module if is_reduced else None,

@@ -24,6 +24,9 @@ class DetectOnlyMethods:
     `lensbox export` adds the same functions to a detector without its own methods.
     """
 
+    restore = staticmethod(restore_boxes)
+    restore_points = staticmethod(restore_points)
+
     def __init__(
         self,
         run: Run,
@@ -54,7 +57,7 @@ class DetectOnlyMethods:
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> Mapping[str, Tensor]:
         """Return all outputs by name. Raise ValueError as `detect` does."""
-        canvas = [self._canvas.channels, self._canvas.height, self._canvas.width]
+        canvas = list(self._canvas.canvas_shape)
         if images.dtype != torch.uint8:
             raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
         if images.dim() != 4 or list(images.shape[1:]) != canvas:
@@ -67,14 +70,6 @@ class DetectOnlyMethods:
             found = self.detect_named(images.new_zeros(1, *images.shape[1:]), score_threshold, iou_threshold)
             return {name: value[:0] for name, value in found.items()}
         return self._run(images.contiguous(), score_threshold, iou_threshold)
-
-    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        """See `restore_boxes`."""
-        return restore_boxes(boxes, geometry)
-
-    def restore_points(self, points: Tensor, geometry: Tensor) -> Tensor:
-        """See `lensbox.ops.canvas.restore_points`."""
-        return restore_points(points, geometry)
 
 
 def in_batches(run: Run, batch: int | None) -> Run:

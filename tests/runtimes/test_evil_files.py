@@ -28,7 +28,7 @@ from lensbox.common.canvas import Canvas
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.file.archive import open_file
 from lensbox.runtime.file.seal import sealed_onnx, sealed_zip
-from lensbox.runtime.formats.onnx import OnnxruntimeSession
+from lensbox.runtime.formats.onnx import onnx_session
 
 GRAY, COLOR = Canvas(32, 48, 1, 7), Canvas(32, 48, 3, 7)
 
@@ -407,9 +407,9 @@ def test_python_names_the_format_to_onnxruntime(tmp_path: Path) -> None:
     onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     converted = (tmp_path / "model.ort").read_bytes()
     assert converted[4:8] == b"ORTM"
-    OnnxruntimeSession(model.SerializeToString(), "a file", 1)
+    onnx_session(model.SerializeToString(), "a file", 1)
     with pytest.raises(ArtifactError, match="a file cannot be loaded by onnxruntime"):
-        OnnxruntimeSession(converted, "a file", 1)
+        onnx_session(converted, "a file", 1)
 
 
 # --- random damage ---
