@@ -99,6 +99,32 @@ def test_convolutions_with_activations(tmp_path: Path) -> None:
                 torch.testing.assert_close(torch.from_numpy(found), wanted)
 
 
+class Counter(nn.Module):
+    """Changes a tensor in place: its buffer, a view of it, its input, or a result."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self.part = part
+        self.register_buffer("count", torch.zeros(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = self.get_buffer("count")
+        changed = {"buffer": count, "view": count.t()[1:], "input": x[0], "result": count + x}[self.part]
+        return x * changed.add_(1).sum()
+
+
+def test_a_program_that_changes_what_other_runs_see_is_refused(tmp_path: Path) -> None:
+    x, program = torch.rand(2, 3), tmp_path / "counter.pt2"
+    for part in ("buffer", "view", "input"):
+        torch.export.save(torch.export.export(Counter(part), (x.clone(),)), program)
+        assert "aten.add_.Tensor: the graph must not change inputs or weights" in refusal(
+            3, "run", "--program", program
+        )
+    torch.export.save(torch.export.export(Counter("result"), (x,)), program)
+    (found,) = computed(program, [x], 1, tmp_path)
+    torch.testing.assert_close(torch.from_numpy(found), Counter("result")(x))
+
+
 def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
     program, x, y = PROGRAMS / "torch-2.13.pt2", tmp_path / "x.npy", tmp_path / "y.npy"
     np.save(x, np.zeros((1, 3, 8, 9), np.float32))

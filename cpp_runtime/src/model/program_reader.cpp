@@ -246,7 +246,7 @@ class GraphReader {
                                                       : free_size(size.at("as_expr"), constraints));
       }
       graph_->inputs.push_back(std::move(input));
-      new_value(name);
+      is_given_[new_value(name)] = true;
       return;
     }
     require(kind == "parameter" || kind == "buffer" || kind == "tensor_constant", "an input must be a tensor",
@@ -283,6 +283,7 @@ class GraphReader {
       throw GraphError("two values have the name " + name);
     const GraphJson strides = metas_->value(name, GraphJson::object()).value("strides", GraphJson::array());
     is_channels_last_.push_back(strides.size() == 4 && strides[1].value("as_int", 0) == 1);
+    is_given_.push_back(false);
     return value;
   }
 
@@ -290,6 +291,11 @@ class GraphReader {
     const auto found = items_.find(name.get<std::string>());
     require(found != items_.end(), "a value must be computed before", name);
     return found->second;
+  }
+
+  // Return whether an item is an input, a weight, or a view of one, which other runs see.
+  bool is_given(const GraphItem& item) const {
+    return item.is_constant() ? item.constant.isTensor() : is_given_[item.value];
   }
 
   // Return the item of an argument of this kind, which is no list.
@@ -363,25 +369,27 @@ class GraphReader {
     node.op = c10::Dispatcher::singleton().findSchema(name);
     if (!node.op) throw GraphError("the op " + c10::toString(name) + " is not registered");
     const auto& arguments = node.op->schema().arguments();
-    std::vector<bool> is_given(arguments.size());
+    std::vector<bool> is_named(arguments.size());
+    bool has_given = false;  // among the arguments that a result may be a view of
     for (const c10::Argument& argument : arguments) {
       node.arguments.push_back(argument.default_value().value_or(c10::IValue()));
     }
     for (const GraphJson& input : json.at("inputs")) {
       const auto position = node.op->schema().argumentIndexWithName(input.at("name").get<std::string>());
       require(position.has_value(), "the op must have each argument", input);
-      read_argument(node, *position, input.at("arg"));
-      is_given[*position] = true;
+      has_given |= read_argument(node, *position, input.at("arg"));
+      is_named[*position] = true;
     }
-    for (size_t i = 0; i < is_given.size(); ++i) {
-      if (!is_given[i] && !arguments[i].default_value())
+    for (size_t i = 0; i < is_named.size(); ++i) {
+      if (!is_named[i] && !arguments[i].default_value())
         throw GraphError("it lacks the argument " + arguments[i].name());
     }
-    read_results(node, json.at("outputs"));
+    read_results(node, json.at("outputs"), has_given);
   }
 
-  // Set an argument now if it has constants alone, else for each run.
-  void read_argument(GraphNode& node, size_t position, const GraphJson& json) {
+  // Set an argument now if it has constants alone, else for each run. Return whether results may be views of
+  // it, and it is given.
+  bool read_argument(GraphNode& node, size_t position, const GraphJson& json) {
     const c10::Argument& wanted = node.op->schema().arguments()[position];
     const auto [kind, value] = entry_of(json);
     GraphArgument argument{position, wanted.type(), {}};
@@ -399,6 +407,11 @@ class GraphReader {
     }
     require(std::ranges::all_of(argument.items, [&](const GraphItem& item) { return takes(type, item); }),
             "the argument " + wanted.name() + " must be " + wanted.type()->str(), json);
+    const bool has_given =
+        wanted.alias_info() != nullptr &&
+        std::ranges::any_of(argument.items, [&](const auto& item) { return is_given(item); });
+    require(!has_given || !wanted.alias_info()->isWrite(), "the graph must not change inputs or weights",
+            json);
     if (kind == "as_none") {
       node.arguments[position] = {};
     } else if (std::ranges::all_of(argument.items, &GraphItem::is_constant)) {
@@ -406,9 +419,10 @@ class GraphReader {
     } else {
       node.filled.push_back(std::move(argument));
     }
+    return has_given;
   }
 
-  void read_results(GraphNode& node, const GraphJson& outputs) {
+  void read_results(GraphNode& node, const GraphJson& outputs, bool has_given) {
     const auto& returns = node.op->schema().returns();
     require(outputs.size() <= returns.size(), "it must have as many results as the op", outputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -426,6 +440,10 @@ class GraphReader {
         for (const GraphJson& one : value) {
           values.push_back(new_value(one.at("name").get<std::string>()));
         }
+      }
+      if (has_given && returns[i].alias_info() != nullptr) {
+        for (const int view : values)
+          is_given_[view] = true;
       }
       node.results.push_back(std::move(values));
       node.is_list.push_back(kind == "as_tensors");
@@ -460,6 +478,7 @@ class GraphReader {
   std::string name_;
   const GraphJson* metas_ = nullptr;    // of the tensors of the graph, by their names
   std::vector<bool> is_channels_last_;  // of each value
+  std::vector<bool> is_given_;          // of each value: an input, or a view of one or of a weight
   std::shared_ptr<Program::Graph> graph_ = std::make_shared<Program::Graph>();
   std::unordered_map<std::string, GraphItem> items_;      // by their names in the graph
   std::unordered_map<std::string, c10::IValue> weights_;  // by their names in the module
