@@ -1,25 +1,13 @@
-"""Options of detection in commands, requests and Python: the decoder of JPEG files, and tiles."""
+"""Options of detection in commands, requests and Python: device, thresholds and tiles."""
 
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
-
-Decode = Literal["auto", "cpu", "gpu"]
-DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,3})?")
-DECODE: tuple[Decode, ...] = get_args(Decode)
-
-
-def check_decode(decode: str) -> None:
-    """Raise ValueError unless `decode` is one of `DECODE`."""
-    if decode not in DECODE:
-        raise ValueError(
-            f"decode must be {', '.join(map(repr, DECODE[:-1]))} or {DECODE[-1]!r}, got {decode!r}"
-        )
+from typing import Literal
 
 
 def check_device(device: str) -> None:
     """Raise ValueError unless a device is "auto", "cpu", "cuda" or "cuda:N"."""
-    if not DEVICE.fullmatch(device):
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", device):
         raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
 
 

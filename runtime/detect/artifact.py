@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from lensbox.common.detect_options import Decode, Tiles, TileSpec, check_thresholds, tile_spec
+from lensbox.common.detect_options import Tiles, TileSpec, check_thresholds, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many, require_rgb
@@ -20,7 +20,7 @@ from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
 from lensbox.runtime.images.files import decode_batches, read_batches, read_photo
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto, gpu_jpeg_decoder
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, Decode, gpu_jpeg_decoder
 from lensbox.runtime.images.photo import Photo, is_in_memory, photo_of
 
 # More threads wait for Python's lock (GIL): on 16 cores, 16 threads were slower than 8. Threads that only

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import click
 import pytest
 
 from lensbox.cli.files import list_files
@@ -30,19 +29,3 @@ def test_lists_files_and_folders(folder: Path, arguments: str, recursive: bool, 
     listed = list_files([Path(word) for word in arguments.split()], recursive)
     assert [str(file.path) for file in listed] == paths
     assert [file.fault for file in listed] == [None] * len(paths)
-
-
-@pytest.mark.parametrize(
-    ("argument", "fault"),
-    [
-        ("none.jpg", "there is no file none.jpg in {folder}"),
-        ("empty", r"no file in this folder ends with \.jpg, .* \(--recursive also looks"),
-    ],
-)
-def test_names_what_there_is_not(folder: Path, argument: str, fault: str) -> None:
-    (file,) = list_files([Path(argument)], recursive=False)
-    assert file.path == Path(argument)
-    with pytest.raises(Exception, match=fault.format(folder=folder)):
-        raise file.fault or AssertionError
-    with pytest.raises(click.UsageError, match="download it first"):
-        list_files([Path("https://example.com/photo.jpg")], recursive=False)
