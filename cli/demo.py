@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,7 @@ import PIL.ImageOps
 from lensbox.cli.annotate import annotate
 from lensbox.cli.command import FILE
 from lensbox.cli.samples import DRAWN_BOXES, save_photos
-from lensbox.cli.source import DetectionSource, artifact_source, service_source
 from lensbox.client import Client
-from lensbox.common.errors import LensboxError
 
 REPOSITORY = Path(__file__).resolve().parents[1]  # the package may be linked to from elsewhere
 GAP = 12  # between the pictures, pixels
@@ -58,20 +56,27 @@ def main(runner: Path, artifact: Path, output: Path) -> None:
     photos = save_photos(output / "photos")
     drawn = [DRAWN_BOXES[path.name] for path in photos]
     with _service(artifact) as service:  # starts while the runner and Python work
-        images = [word for path in photos for word in ("--image", str(path))]
-        in_cpp = [image["detections"] for image in _run(runner, artifact, "detect", *images)["images"]]
+        # Imported here, because this loads torch.
+        from lensbox.ops import library_path
+        from lensbox.runtime import load_artifact
+        from lensbox.runtime.detect.detection import detections_to_json
+
+        files = ("--artifact", artifact, "--ops", library_path())
+        images = [word for path in photos for word in ("--image", path)]
+        in_cpp = [image["detections"] for image in _run(runner, "detect", *files, *images)["images"]]
         for path, found in zip(photos, in_cpp, strict=True):
             _print_photo(path, found)
         best = [found[0]["box"] for found in in_cpp]
         targets = output / "photos" / "drawn_boxes.json"
         targets.write_text(json.dumps(drawn), encoding="utf-8")
-        words = ("--predictions", "-", "--targets", str(targets))
-        loss = _run(runner, artifact, "loss", *words, stdin=json.dumps(best))["loss"]
+        words = ("--predictions", "-", "--targets", targets)
+        loss = _run(runner, "loss", *files, *words, stdin=json.dumps(best))["loss"]
         print(f"\nC++:    the boxes above; GIoU loss of the best against boxes drawn by hand {loss:.4f}")
 
-        in_python = _found(artifact_source(artifact, {}, device="cpu", batch=1), photos)
+        loaded = load_artifact(artifact, "cpu")
+        in_python = [detections_to_json(loaded.detect_image(path), loaded.classes) for path in photos]
         with Client(_address(service)) as client:
-            over_http = _found(service_source(client, {}), photos)
+            over_http = [client.detect(path).to_json()["detections"] for path in photos]
             answer = client.loss(best, drawn, gradient=True)
         service.terminate()  # drains during what follows
         worst = require_same("the service", over_http, in_cpp)
@@ -93,25 +98,13 @@ def side_by_side(left: PIL.Image.Image, right: PIL.Image.Image) -> PIL.Image.Ima
     return PIL.Image.fromarray(np.hstack([np.asarray(first), gap, np.asarray(second)]))
 
 
-def _run(runner: Path, artifact: Path, name: str, *arguments: str, stdin: str = "") -> Any:
+def _run(runner: Path, name: str, *arguments: str | Path, stdin: str = "") -> Any:
     """Run a command of the runner and return the JSON it printed."""
-    from lensbox.ops import library_path  # late, because it loads torch
-
-    command = [str(runner), name, "--artifact", str(artifact), "--ops", str(library_path()), *arguments]
+    command = [runner, name, *arguments]
     process = subprocess.run(command, input=stdin, stdout=subprocess.PIPE, text=True, check=False)
     if process.returncode != 0:
         raise DemoError(f"lensbox_runner {name} failed with exit code {process.returncode}")
     return json.loads(process.stdout)
-
-
-def _found(source: DetectionSource, photos: Sequence[Path]) -> list[Found]:
-    """Return the detections of all photographs. Raise DemoError for a photograph that fails."""
-    found = []
-    for answer in source.detect(photos):
-        if isinstance(answer, LensboxError):
-            raise DemoError(f"a photograph was not answered: {answer}")
-        found.append(answer["detections"])
-    return found
 
 
 @contextlib.contextmanager
