@@ -11,7 +11,7 @@ import click
 from lensbox.cli.annotate import annotate_file
 from lensbox.cli.command import FILE, OPS, Command, checked, fraction
 from lensbox.cli.files import ListedFile, list_files
-from lensbox.cli.output import FORMATS, CocoResults, DetectionTable, echo, json_line, progress
+from lensbox.cli.output import FORMATS, CocoResults, DetectionTable, echo, json_line
 from lensbox.cli.source import Answer, Answers, DetectionSource, artifact_source, service_source
 from lensbox.client import Client, ServiceError
 from lensbox.common.detect_options import check_device, tile_spec
@@ -105,10 +105,13 @@ def detect(
         _check_drawings(annotate, files, recursive, listed)
     readable = [file.path for file in listed if file.fault is None]
     code = ExitCode.GOOD
+    is_shown = len(listed) > 1 and sys.stderr.isatty() and not sys.stdout.isatty()
     with (
         _open(options, readable) as source,
         contextlib.closing(source.detect(readable)) as results,
-        progress(len(listed)) as advance,
+        click.progressbar(
+            length=len(listed), file=sys.stderr, show_pos=True, label="detecting", hidden=not is_shown
+        ) as bar,
     ):
         paths, classes = [file.path for file in listed], source.metadata.get("classes", ())
         name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
@@ -132,7 +135,7 @@ def detect(
             else:
                 shown = result
             echo(form(file.path, shown))
-            advance(1)
+            bar.update(1)
         if coco:
             echo(coco.text())
     return code

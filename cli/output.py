@@ -1,9 +1,8 @@
-"""The output of `lensbox detect`: a table, JSON lines or COCO results, and a progress bar."""
+"""The output of `lensbox detect`: a table, JSON lines or COCO results."""
 
-import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +25,28 @@ class DetectionTable:
 
     def __init__(self, files: Sequence[Path], classes: Sequence[str]) -> None:
         """files, classes: all values, for the width of the columns."""
-        self._file = max([4, *(len(str(file)) for file in files)])
-        self._label = max([5, *map(len, classes)]) if classes else 0
-        self._head = self._row("file", "label", "score", "x1", "y1", "x2", "y2")
+        self._file = f"{{:{max([4, *(len(str(file)) for file in files)])}}}  "
+        label = f"{{:{max([5, *map(len, classes)])}}}  " if classes else "{:.0}"  # prints nothing
+        self._row = f"{self._file}{label}{{:>5}}{4 * '{:>9}'}\n"
+        self._head = self._row.format("file", "label", "score", "x1", "y1", "x2", "y2")
 
     def __call__(self, file: Path, result: Answer | str) -> str:
         """Return the rows of a file. The first call also returns the column heads."""
         head, self._head = self._head, ""
-        if isinstance(result, str):
-            return f"{head}{file!s:{self._file}}  error\n"
         rows = [
-            self._row(
+            self._row.format(
                 str(file),
                 one.get("label", ""),
-                _decimals(one["score"], 3),
-                *(_decimals(side, 1) for side in one["box"]),
+                _text(one["score"], 3),
+                *(_text(side, 1) for side in one["box"]),
             )
-            for one in result["detections"]
+            for one in ([] if isinstance(result, str) else result["detections"])
         ]
-        return head + ("".join(rows) or f"{file!s:{self._file}}  nothing\n")
-
-    def _row(self, file: str, label: str, score: str, *box: str) -> str:
-        names = f"{file:{self._file}}  " + (f"{label:{self._label}}  " if self._label else "")
-        return f"{names}{score:>5}" + "".join(f"{side:>9}" for side in box) + "\n"
+        none = self._file.format(str(file)) + ("error\n" if isinstance(result, str) else "nothing\n")
+        return head + ("".join(rows) or none)
 
 
-def _decimals(value: float | None, digits: int) -> str:
+def _text(value: float | None, digits: int) -> str:
     """Return a number as text; "-" for None, which stands for numbers that are not finite."""
     return "-" if value is None else f"{value:.{digits}f}"
 
@@ -120,16 +115,3 @@ def echo(text: str, err: bool = False) -> None:
     if err and sys.stderr.isatty():
         text = f"\r\x1b[K{text}"
     click.echo(text.encode("utf-8", "backslashreplace").decode(), nl=False, err=err)
-
-
-@contextlib.contextmanager
-def progress(length: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with the number of finished files.
-
-    The function draws a bar on stderr if there are several files, and stderr alone is a terminal.
-    """
-    if length < 2 or sys.stdout.isatty() or not sys.stderr.isatty():
-        yield lambda count: None
-        return
-    with click.progressbar(length=length, file=sys.stderr, show_pos=True, label="detecting") as bar:
-        yield bar.update
