@@ -25,19 +25,13 @@ def choose_device(name: str) -> torch.device:
     """
     device = named_device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise DeviceError(f"device must be usable, got {name!r} with {why_no_gpu()}")
+        build, cuda = f"{name!r} with torch {torch.__version__}: this torch was built", torch.version.cuda
+        reason = "without CUDA" if cuda is None else f"for CUDA {cuda}, but no usable GPU was found"
+        raise DeviceError(f"device must be usable, got {build} {reason}")
     if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
         found = torch.cuda.device_count()
         raise DeviceError(f"device must be usable, got {name!r} where torch finds {found} of them")
     return device
-
-
-def why_no_gpu() -> str:
-    """Return why torch sees no GPU: its version, and whether its build or the machine is the reason."""
-    version = f"torch {torch.__version__}"
-    if torch.version.cuda is None:
-        return f"{version}: this torch was built without CUDA"
-    return f"{version}: this torch was built for CUDA {torch.version.cuda}, but no usable GPU was found"
 
 
 def named_device(name: str) -> torch.device:

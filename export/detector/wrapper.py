@@ -58,18 +58,12 @@ class DetectorWrapper(nn.Module):
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return boxes, scores and counts of `Detector.detect`. Raises ValueError for bad input."""
-        self.check(images, score_threshold, iou_threshold)
-        with torch.no_grad():
-            found = self.detector.detect(self.numbers(images), score_threshold, iou_threshold)
-            if self.returns_dict:
-                boxes, scores, counts = found["boxes"], found["scores"], found["counts"]
-            else:
-                boxes, scores, counts = found
-            return boxes, scores, counts
+        found = self.detect_named(images, score_threshold, iou_threshold)
+        return found["boxes"], found["scores"], found["counts"]
 
     @torch.jit.export
     def detect_named(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        """Return all outputs of `Detector.detect` by name."""
+        """Return all outputs of `Detector.detect` by name. Raises ValueError for bad input."""
         self.check(images, score_threshold, iou_threshold)
         with torch.no_grad():
             found = self.detector.detect(self.numbers(images), score_threshold, iou_threshold)
