@@ -1,32 +1,18 @@
-"""The export command, as its users run it."""
+"""The script of the export, as its users run it."""
 
-import resource
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-import torch
 from programs import run_python
 from small_detectors import TINY, varied_detector
-from waiting import PATIENCE
 
-from lensbox.cli.main import main
-from lensbox.common.errors import ExitCode
-from lensbox.model import DetectorConfig, FaceDetector, save_detector, weights_sha256
+from lensbox.model import save_detector, weights_sha256
 from lensbox.runtime.loading import load_artifact
 
 SCRIPT = Path(__file__).parents[2] / "export" / "script_model.py"
 
 
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    return tmp_path / "w.safetensors"
-
-
-def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
-    detector = varied_detector(0.4, TINY)
+def test_exports_untrained_weights(tmp_path: Path) -> None:
+    detector, weights = varied_detector(0.4, TINY), tmp_path / "w.safetensors"
     save_detector(detector, weights)
     arguments = ["--weights", str(weights), "--score-threshold", "0.3"]
     result = run_python(SCRIPT, *arguments, cwd=tmp_path)
@@ -37,48 +23,3 @@ def test_exports_untrained_weights(weights: Path, tmp_path: Path) -> None:
     assert artifact.metadata.weights_sha256 == weights_sha256(detector)
     assert artifact.metadata.score_threshold == 0.3
     assert [file.name for file in (tmp_path / "artifacts").iterdir()] == ["detector.pt"]
-
-
-def test_warns_if_all_scores_tie(weights: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    detector = FaceDetector(DetectorConfig(stem_width=4, widths=(4, 4, 4, 4), pyramid_width=4))
-    for parameter in detector.parameters():
-        torch.nn.init.zeros_(parameter)
-    save_detector(detector, weights, {"figures": '{"recommended_threshold": 0.0123}'})
-    output = str(weights.with_name("a.pt"))
-    assert main(["export", "--weights", str(weights), "--output", output]) == 0
-    assert load_artifact(output).metadata.score_threshold == 0.01
-    assert "scores lie so close together that rounding decides" in capfd.readouterr().err
-    assert load_artifact(output).self_test().passed
-
-
-def test_full_disk_leaves_the_old_artifact(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    output = tmp_path / "a.pt"
-    output.write_bytes(b"old")
-    # Limit the size of files, so that writing fails half-way as on a full disk.
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
-    try:
-        arguments = ["--model", "user_detectors:Brightest", "--output", str(output)]
-        assert main(["export", *arguments]) == ExitCode.UNUSABLE
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert f"{output}: cannot be written: File too large" in capfd.readouterr().err
-    assert output.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [output]
-
-
-@pytest.mark.parametrize(
-    "line", ["choosing a self-test", pytest.param("loading the file back", marks=pytest.mark.exhaustive)]
-)
-def test_sigterm_leaves_no_file(line: str, weights: Path) -> None:
-    save_detector(varied_detector(0.4, TINY), weights)
-    options = ["--weights", str(weights), "--output", str(weights.with_name("a.pt"))]
-    command = [sys.executable, "-m", "lensbox.cli", "export", *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for text in process.stderr:
-            if text.startswith(line):
-                break
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
-    assert list(weights.parent.iterdir()) == [weights]

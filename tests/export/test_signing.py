@@ -1,4 +1,4 @@
-"""`lensbox sign`: keys, signatures and rejected input."""
+"""Keys, signatures and rejected input of `lensbox sign`."""
 
 import shutil
 import stat
@@ -67,14 +67,6 @@ def test_rejects_bad_keys_missing_files_and_files_without_a_seal(
         assert main(["sign", *map(str, words)]) == code
         assert message in capsys.readouterr().err
     assert not (tmp_path / "detector.pt.sig").exists()
-
-
-@pytest.mark.parametrize(
-    "words", ["", "--new-key a --key b", "--new-key a --artifact b", "--key a", "--artifact a"]
-)
-def test_rejects_wrong_combinations_of_options(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sign", *words.split()]) == ExitCode.USAGE
-    assert "--key" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")

@@ -1,13 +1,11 @@
 """The verifier accepts rounding and rejects files with other detections, for each batch size."""
 
-import copy
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from built_runner import built_runner
 from torch import Tensor
 from user_detectors import AsManySlotsAsNeeded, FittingItsOwnWay, Landmarks, RedAndBlue
@@ -18,11 +16,9 @@ from lensbox.export.pipeline import MadeArtifact, make_artifact
 from lensbox.export.plan import ExportPlan
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.tolerances import tolerance_of
-from lensbox.export.verify.verifier import Comparison, compare, faults_of, verify
+from lensbox.export.verify.verifier import Comparison, verify
 from lensbox.model import Detector
-from lensbox.model.protocol_check import named
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.detect.detection_sets import found_in
 from lensbox.runtime.file.metadata import Precision
 
 THRESHOLDS = (0.04, 0.3)
@@ -129,36 +125,6 @@ def test_tolerance_applies_to_reduced_precision(
         check(rounded, reference, tolerance=0.5)
 
 
-def tied() -> RedAndBlue:
-    """Return a detector whose scores all lie near 0.5, so that rounding decides among many."""
-    return RedAndBlue(sharpness=1e-5).eval()
-
-
-@pytest.mark.parametrize("make", [tied, lambda: RedAndBlue().eval()])
-def test_accepts_rounded_weights_and_rejects_others(make: Callable[[], Any]) -> None:
-    reference = Reference(make(), (0.0, 0.3), batches=(1,))
-
-    def faults(change: Callable[[Tensor], Tensor]) -> list[str]:
-        changed = copy.deepcopy(reference.detector)
-        with torch.no_grad():
-            for weight in changed.parameters():  # type: ignore[attr-defined]
-                weight += change(weight)
-            answers = [named(changed.detect(one[None], *reference.thresholds)) for one in reference.canvases]
-        actual = [found_in(answer, answer["scores"].shape[1]) for answer in answers]
-        expected = reference.found(reference.thresholds)
-        return faults_of(
-            compare(expected, actual, reference.thresholds, CPU), CPU, reference, reference.thresholds
-        )
-
-    assert faults(lambda weight: 1e-6 * weight * torch.randn(weight.shape)) == []
-    assert faults(lambda weight: 0.1 * weight.std(correction=0) * torch.randn(weight.shape))
-
-
-def test_scores_of_large_logits_tie_at_one() -> None:
-    reference = Reference(RedAndBlue(sharpness=1e4).eval(), (0.0, 0.3), batches=(1,))
-    assert reference.unstable_share(reference.thresholds) > CPU.exchanged
-
-
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
@@ -183,22 +149,3 @@ def test_reports_a_failing_runner(colors: tuple[MadeArtifact, Reference], tmp_pa
     program.chmod(0o755)
     with pytest.raises(ArtifactError, match="runner loss failed: no device"):
         check(*colors, runner=program)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda boxes: boxes / 1000, "boxes must be in pixels of the canvas, not in 0..1"),
-        (lambda boxes: boxes[..., [2, 3, 0, 1]], "boxes must be x1, y1, x2, y2, not center and size"),
-    ],
-)
-def test_warns_of_boxes_in_another_form(
-    change: Callable[[Tensor], Tensor], message: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Other(RedAndBlue):
-        def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-            found = super().detect(images, score_threshold, iou_threshold)
-            return {**found, "boxes": change(found["boxes"])}
-
-    Reference(Other().eval(), THRESHOLDS, batches=(1,))
-    assert message in caplog.text

@@ -3,10 +3,7 @@
 `tests/runtimes/test_photos.py` has PNG files of every depth.
 """
 
-import io
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import PIL.Image
@@ -18,21 +15,12 @@ from lensbox.common.errors import InputError
 from lensbox.runtime.images import decoder
 from lensbox.runtime.images.decoder import decode_photo
 from lensbox.runtime.images.files import DEFAULT_READING, MAX_PIECES, read_image
-from lensbox.runtime.images.limits import ImageLimits
 
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
 RGB = np.stack([GRAY, 255 - GRAY, GRAY // 2], axis=-1)
 RGBA = np.concatenate([RGB, GRAY[..., None]], axis=-1)
 RGB_PNG = encoded(PIL.Image.fromarray(RGB), "PNG")
 NO_IMAGE = "must be an image that Pillow can decode"
-
-
-def decode(
-    file: bytes,
-    limits: ImageLimits | None = None,
-    open_image: Callable[[io.BytesIO], PIL.Image.Image] = PIL.Image.open,
-) -> torch.Tensor:
-    return decode_photo(file, None, DEFAULT_READING, limits or ImageLimits(), open_image).pixels
 
 
 @pytest.mark.parametrize("pixels", [GRAY, RGB, RGBA])
@@ -127,40 +115,4 @@ def test_errors_of_decoders(error: Exception, kind: type[Exception], message: st
         raise error
 
     with pytest.raises(kind, match=message):
-        decode(b"", open_image=fail)
-
-
-class Clock:
-    """A clock that advances by a second at each call."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 1
-        return self.now
-
-
-@pytest.mark.parametrize("file_format", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
-def test_decoding_stops_at_the_deadline(file_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = encoded(PIL.Image.fromarray(RGB), file_format)
-    clock = Clock()
-    for module in ("limits", "fast_jpeg"):
-        monkeypatch.setattr(f"lensbox.runtime.images.{module}.time", SimpleNamespace(monotonic=clock))
-    decode(file, ImageLimits(deadline=1e9))
-    calls = int(clock.now)
-    assert calls >= 2
-    for seconds in range(calls):
-        clock.now = 0.0
-        with pytest.raises(TimeoutError, match="the image was not decoded in time"):
-            decode(file, ImageLimits(deadline=seconds))
-        assert clock.now == seconds + 1, "decoding went on after the deadline"
-
-
-def test_limits_the_number_of_pieces() -> None:
-    file = encoded(PIL.Image.fromarray(RGB).quantize(8), "GIF")
-    begin = file.index(b",", 13 + 3 * 8)
-    file = file[:begin] + b"!\xfe" + b"\x01c" * 500 + b"\0" + file[begin:]
-    assert decode(file, ImageLimits(max_pieces=1100)).shape == (3, 4, 5)
-    with pytest.raises(InputError, match="it must be readable in at most 900 pieces"):
-        decode(file, ImageLimits(max_pieces=900))
+        decode_photo(b"", None, DEFAULT_READING, open_image=fail)

@@ -10,9 +10,7 @@ from picture_files import encoded, exif, jpeg_with_exif, noise
 
 from lensbox.common.canvas import Canvas
 from lensbox.runtime.file.metadata import Reading
-from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
-from lensbox.runtime.images.files import DEFAULT_READING, read_image, read_photo
-from lensbox.runtime.images.limits import ImageLimits
+from lensbox.runtime.images.files import read_image, read_photo
 
 GRAY = Canvas(height=32, width=32, channels=1, fill=0)
 COLOR = Canvas(height=32, width=32, channels=3, fill=0)
@@ -56,10 +54,3 @@ def test_the_scale_depends_on_the_upright_photograph() -> None:
     wide = Canvas(height=64, width=128, channels=1, fill=0)
     assert read_photo(file, wide).pixels.shape == (1, 128, 256)
     assert read_photo(jpeg_with_exif(file, exif(6)), wide).pixels.shape == (1, 128, 64)
-
-
-def test_limits_apply_to_the_full_size() -> None:
-    file = encoded(noise("RGB", 505, 505))
-    with pytest.raises(TooManyPixelsError, match="at most 255024 pixels, got 505 x 505 = 255025"):
-        decode_photo(file, GRAY, DEFAULT_READING, ImageLimits(max_pixels=255_024))
-    assert decode_photo(file, GRAY, DEFAULT_READING, ImageLimits(max_pixels=255_025)).width == 505

@@ -1,4 +1,4 @@
-"""The chunks of PNG files. tests/runtimes/test_evil_files.py has the refused ones."""
+"""The chunks of PNG files. test_decoder.py has the refused ones."""
 
 from functools import partial
 

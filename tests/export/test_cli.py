@@ -1,0 +1,67 @@
+"""`lensbox export`: what it warns of, and that no half file stays."""
+
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from small_detectors import TINY, varied_detector
+from waiting import PATIENCE
+
+from lensbox.cli.main import main
+from lensbox.common.errors import ExitCode
+from lensbox.model import DetectorConfig, FaceDetector, save_detector
+from lensbox.runtime.loading import load_artifact
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    return tmp_path / "w.safetensors"
+
+
+def test_warns_if_all_scores_tie(weights: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    detector = FaceDetector(DetectorConfig(stem_width=4, widths=(4, 4, 4, 4), pyramid_width=4))
+    for parameter in detector.parameters():
+        torch.nn.init.zeros_(parameter)
+    save_detector(detector, weights, {"figures": '{"recommended_threshold": 0.0123}'})
+    output = str(weights.with_name("a.pt"))
+    assert main(["export", "--weights", str(weights), "--output", output]) == 0
+    assert load_artifact(output).metadata.score_threshold == 0.01
+    assert "scores lie so close together that rounding decides" in capfd.readouterr().err
+    assert load_artifact(output).self_test().passed
+
+
+def test_full_disk_leaves_the_old_artifact(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "a.pt"
+    output.write_bytes(b"old")
+    # Limit the size of files, so that writing fails half-way as on a full disk.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        arguments = ["--model", "user_detectors:Brightest", "--output", str(output)]
+        assert main(["export", *arguments]) == ExitCode.UNUSABLE
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"{output}: cannot be written: File too large" in capfd.readouterr().err
+    assert output.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [output]
+
+
+@pytest.mark.parametrize(
+    "line", ["choosing a self-test", pytest.param("loading the file back", marks=pytest.mark.exhaustive)]
+)
+def test_sigterm_leaves_no_file(line: str, weights: Path) -> None:
+    save_detector(varied_detector(0.4, TINY), weights)
+    options = ["--weights", str(weights), "--output", str(weights.with_name("a.pt"))]
+    command = [sys.executable, "-m", "lensbox.cli", "export", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for text in process.stderr:
+            if text.startswith(line):
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+    assert list(weights.parent.iterdir()) == [weights]

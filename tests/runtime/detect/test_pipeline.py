@@ -1,0 +1,121 @@
+"""Many images in one batch: the answers of single images, in pixels of their photographs."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from picture_files import smooth_image, squares
+from torch import Tensor
+
+from lensbox.common.errors import ArtifactError
+from lensbox.runtime import Artifact, load_artifact
+from lensbox.runtime.detect.detection import Detections
+from lensbox.runtime.images.photo import Photo
+
+
+class Relabelled:
+    """A module whose labels `change` replaces."""
+
+    def __init__(self, module: Any, change: Callable[[Tensor], Tensor]) -> None:
+        self.module, self.change = module, change
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.module, name)
+
+    def detect_named(self, images: Tensor, score: float, iou: float) -> dict[str, Tensor]:
+        found: dict[str, Tensor] = self.module.detect_named(images, score, iou)
+        return {**found, "labels": self.change(found["labels"])}
+
+
+def test_labels_must_name_a_class_in_used_slots(colors: Artifact) -> None:
+    unused = Relabelled(colors.module, lambda labels: labels.index_fill(1, torch.arange(2, 30), -7))
+    found = Artifact(unused, colors.metadata, colors.device).detect_image(squares(2), 0.4, 0.1)
+    assert found.labels is not None
+    assert len(found.labels) == 2
+    beyond = Relabelled(colors.module, lambda labels: labels + 1)
+    with pytest.raises(ArtifactError, match="labels from 0 to 1, as it has 2 classes, got 2"):
+        Artifact(beyond, colors.metadata, colors.device).detect_image(squares(2), 0.4, 0.1)
+
+
+LOW = 0.03
+
+
+def assert_close(actual: Detections, expected: Detections, scale: float = 1.0, shift: float = 0.0) -> None:
+    """Compare with a tolerance: a batch may use other kernels than one image."""
+    assert actual.boxes.dtype == actual.scores.dtype == torch.float32
+    assert actual.boxes.is_cpu
+    assert actual.scores.is_cpu
+    torch.testing.assert_close(actual.scores, expected.scores, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual.boxes, expected.boxes * scale + shift, rtol=1e-4, atol=1e-2)
+
+
+@pytest.fixture(scope="module")
+def images() -> list[Tensor]:
+    """Return images of all sizes, numbers of channels and strides."""
+    interleaved = smooth_image(3, 90, 310, 1).permute(1, 2, 0).contiguous().permute(2, 0, 1)
+    part_of_another = smooth_image(4, 300, 300, 2)[:3, 10:210, 20:140]
+    return [
+        smooth_image(1, 256, 256),
+        interleaved,
+        part_of_another,
+        smooth_image(4, 400, 90, 3),
+        smooth_image(3, 1, 1, 4),
+    ]
+
+
+def test_a_batch_gives_the_results_of_single_images(artifact: Artifact, images: list[Tensor]) -> None:
+    found = artifact.detect_images(images, LOW, 0.3)
+    one_by_one = [artifact.detect_image(image, LOW, 0.3) for image in images]
+    assert [len(one.scores) for one in found] == [len(one.scores) for one in one_by_one]
+    assert len({len(one.scores) for one in found}) > 2
+    for one, expected in zip(found, one_by_one, strict=True):
+        assert_close(one, expected)
+
+
+def test_images_on_the_device_and_elsewhere(artifact_path: Path, device: torch.device) -> None:
+    artifact = load_artifact(artifact_path, device)
+    pictures = [smooth_image(3, 200, 240, seed) for seed in range(4)]
+    mixed = [pictures[0], pictures[1].to(device), pictures[2], pictures[3].to(device)]
+    for one, expected in zip(
+        artifact.detect_images(mixed, LOW), artifact.detect_images(pictures, LOW), strict=True
+    ):
+        assert torch.equal(one.boxes, expected.boxes)
+        assert torch.equal(one.scores, expected.scores)
+        assert_close(one, expected)
+
+
+def test_results_are_copies(artifact: Artifact, images: list[Tensor]) -> None:
+    """A view would keep the memory of all slots."""
+    assert artifact.detect_images([]) == []
+    for found in artifact.detect_images(images, LOW):
+        assert found.boxes.untyped_storage().nbytes() == 16 * len(found.scores)
+        assert found.scores.untyped_storage().nbytes() == 4 * len(found.scores)
+
+
+def test_boxes_are_in_pixels_of_the_photograph(artifact: Artifact) -> None:
+    pixels = smooth_image(1, 240, 240)  # fills the canvas, so that no box lies in its padding
+    whole = artifact.detect_image(pixels, LOW)
+    assert len(whole.scores) > 3
+    larger = Photo(pixels, 960, 960, (0, 0, 960, 960))
+    assert_close(artifact.detect_image(larger, LOW), whole, scale=4)
+    part = Photo(pixels, 1000, 1000, (500, 500, 740, 740))
+    assert_close(artifact.detect_image(part, LOW), whole, shift=500)
+    found = artifact.detect_images([part, Photo.of(pixels), larger], LOW)
+    for one, (scale, shift) in zip(found, [(1, 500), (1, 0), (4, 0)], strict=True):
+        assert_close(one, whole, scale, shift)
+
+
+def test_several_threads_at_once(artifact: Artifact, images: list[Tensor]) -> None:
+    expected = artifact.detect_images(images, LOW)
+
+    def work(number: int) -> None:
+        for turn in range(5):
+            first = (number + turn) % len(images)
+            for one, other in zip(artifact.detect_images(images[first:], LOW), expected[first:], strict=True):
+                assert_close(one, other)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))

@@ -1,0 +1,65 @@
+"""Limits on the cost of decoding an image."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import PIL.Image
+import PIL.ImageDraw
+import pytest
+import torch
+from picture_files import encoded, noise
+
+from lensbox.common.canvas import Canvas
+from lensbox.common.errors import InputError
+from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
+from lensbox.runtime.images.files import DEFAULT_READING
+from lensbox.runtime.images.limits import ImageLimits
+
+RGB = np.random.default_rng(0).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+
+
+def decode(file: bytes, limits: ImageLimits) -> torch.Tensor:
+    return decode_photo(file, None, DEFAULT_READING, limits).pixels
+
+
+class Clock:
+    """A clock that advances by a second at each call."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
+def test_decoding_stops_at_the_deadline(file_format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = encoded(PIL.Image.fromarray(RGB), file_format)
+    clock = Clock()
+    for module in ("limits", "fast_jpeg"):
+        monkeypatch.setattr(f"lensbox.runtime.images.{module}.time", SimpleNamespace(monotonic=clock))
+    decode(file, ImageLimits(deadline=1e9))
+    calls = int(clock.now)
+    assert calls >= 2
+    for seconds in range(calls):
+        clock.now = 0.0
+        with pytest.raises(TimeoutError, match="the image was not decoded in time"):
+            decode(file, ImageLimits(deadline=seconds))
+        assert clock.now == seconds + 1, "decoding went on after the deadline"
+
+
+def test_limits_the_number_of_pieces() -> None:
+    file = encoded(PIL.Image.fromarray(RGB).quantize(8), "GIF")
+    begin = file.index(b",", 13 + 3 * 8)
+    file = file[:begin] + b"!\xfe" + b"\x01c" * 500 + b"\0" + file[begin:]
+    assert decode(file, ImageLimits(max_pieces=1100)).shape == (3, 4, 5)
+    with pytest.raises(InputError, match="it must be readable in at most 900 pieces"):
+        decode(file, ImageLimits(max_pieces=900))
+
+
+def test_limits_apply_to_the_full_size() -> None:
+    file, canvas = encoded(noise("RGB", 505, 505)), Canvas(32, 32)
+    with pytest.raises(TooManyPixelsError, match="at most 255024 pixels, got 505 x 505 = 255025"):
+        decode_photo(file, canvas, DEFAULT_READING, ImageLimits(max_pixels=255_024))
+    assert decode_photo(file, canvas, DEFAULT_READING, ImageLimits(max_pixels=255_025)).width == 505

@@ -1,0 +1,66 @@
+"""Loading with a public key: the signature is checked before anything is parsed.
+
+`tests/runtimes/test_altered.py` has bad signatures.
+"""
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from signing_keys import signature_of, write_signed
+
+from lensbox.common.errors import ArtifactError
+from lensbox.runtime import loading
+from lensbox.runtime.file import seal
+from lensbox.runtime.loading import load_artifact
+
+
+def test_verifies_before_parsing(
+    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, signature_of(data[:-1]))
+    monkeypatch.setattr(loading, "open_file", pytest.fail)
+    with pytest.raises(ArtifactError, match="does not match"):
+        load_artifact(path, public_key=key)
+
+
+def test_loads_the_bytes_that_were_verified(
+    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, signature_of(data))
+    check = seal.require_signature
+
+    def check_then_exchange(file: Path, content: bytes, public_key: Path) -> None:
+        check(file, content, public_key)
+        file.write_bytes(b"another program")
+
+    monkeypatch.setattr(loading, "require_signature", check_then_exchange)
+    found = load_artifact(path, public_key=key).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
+    expected = load_artifact(artifact_path).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
+    assert torch.equal(found.boxes, expected.boxes)
+
+
+def test_names_the_extra_if_cryptography_is_missing(
+    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, signature_of(data))
+    load_artifact(path)
+    with pytest.raises(ArtifactError, match=r"cannot be checked: .*cryptography.*\n.*lensbox\[sign\]"):
+        load_artifact(path, public_key=key)
+
+
+def test_logs_unsigned_files(artifact_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = artifact_path.read_bytes()
+    path, key = write_signed(tmp_path, data, signature_of(data))
+    with caplog.at_level(logging.INFO):
+        load_artifact(path, public_key=key)
+        assert not caplog.messages
+        load_artifact(path)
+    assert caplog.messages == [f"{path} is unsigned: no public key was given"]
