@@ -73,7 +73,7 @@ def write_package(models: Path, device: str, dtype: str, model: str | None, weig
     from lensbox.export.pipeline import describe_outputs
     from lensbox.export.plan import ExportPlan
     from lensbox.export.verify.tolerances import tolerance_of
-    from lensbox.export.verify.verifier import verify_detect
+    from lensbox.export.verify.verifier import Comparer
 
     detector = load_detector(weights) if model is None else load_model(model, weights, {})
     threshold = recommended_threshold(weights) if model is None else None
@@ -90,7 +90,8 @@ def write_package(models: Path, device: str, dtype: str, model: str | None, weig
             return dict(zip(plan.outputs, found, strict=True))
 
         tolerance, where = tolerance_of(dtype, device, plan.options.tolerance), f"the model for {device}"
-        verify_detect(detect, plan.reference, plan.thresholds, plan.reference.batches, tolerance, where)
+        comparer = Comparer(plan.reference, tolerance, where)
+        comparer.compare_detect(detect, plan.thresholds, plan.reference.batches)
     # Triton does not batch requests for these models: the batch is a dimension like the others.
     specification, described = plan.detector.specification, describe_outputs(plan.detector)
     images = entry("INPUT__0", "uint8", ["B", *specification.canvas_shape])

@@ -11,7 +11,7 @@ from torch import Tensor
 from lensbox.common.errors import ArtifactError
 from lensbox.export.verify.reference import CallMode, Reference, one_thread
 from lensbox.export.verify.tolerances import tolerance_of
-from lensbox.export.verify.verifier import compare, faults_of
+from lensbox.export.verify.verifier import Comparer
 from lensbox.model.protocol_check import Answer
 from lensbox.runtime.detect.detection_sets import found_in
 from lensbox.runtime.file.metadata import Precision
@@ -65,11 +65,11 @@ def measure_precision(
     tolerance.
     """
     count = reference.pictures
-    tolerance = tolerance_of(dtype, device, boxes)
+    comparer = Comparer(reference, tolerance_of(dtype, device, boxes), dtype)
     with one_thread():
         found = [found_in(detect(canvas[None]), reference.slots) for canvas in reference.canvases[:count]]
         expected = reference.found(reference.thresholds)[:count]
-        change = compare(expected, found, reference.thresholds, tolerance)
+        change = comparer.difference(expected, found, reference.thresholds)
     precision = Precision(
         dtype=dtype,  # type: ignore[arg-type]  # (not float32)
         device=device,
@@ -79,7 +79,7 @@ def measure_precision(
         max_box_change=max(change.boxes, default=0.0),
         max_score_change=change.scores,
     )
-    if faults := faults_of(change, tolerance, reference, reference.thresholds):
+    if faults := comparer.faults(change, reference.thresholds):
         worst = dataclasses.replace(
             precision,
             max_box_change=max(precision.max_box_change, change.moved),
@@ -87,7 +87,7 @@ def measure_precision(
         )
         raise ArtifactError(
             f"the detector cannot be exported: {describe_change(worst)}; at most {boxes:g} px (--tolerance) "
-            f"and {tolerance.scores:g} are allowed: {'; '.join(faults)}"
+            f"and {comparer.tolerance.scores:g} are allowed: {'; '.join(faults)}"
         )
     return precision
 

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +49,88 @@ class Comparison(NamedTuple):
         )
 
 
+@dataclass(frozen=True)
+class Comparer:
+    """Compares detections with those of the detector. where: the file, runtime and device, in messages."""
+
+    reference: Reference
+    tolerance: Allowance
+    where: str
+
+    def compare_detect(
+        self, detect: Callable[[Tensor], Answer], thresholds: tuple[float, float], batches: Sequence[int]
+    ) -> list[Comparison]:
+        """Compare a model at fixed thresholds in batches; return what was compared.
+
+        detect: takes canvases uint8 [B, c, h, w]; returns outputs by name. Raises ArtifactError if the
+        detections differ.
+        """
+        expected, slots = self.reference.found(thresholds), self.reference.slots
+        comparisons = []
+        for batch in batches:
+            found = [
+                found_in(answer, slots, index)
+                for answer in answers_of(detect, self.reference.canvases, batch)
+                for index in range(len(answer["counts"]))
+            ]
+            comparisons.append(self.compare(expected, found, thresholds, batch))
+        return comparisons
+
+    def compare(
+        self, expected: Sequence[Found], found: Sequence[Found], thresholds: tuple[float, float], batch: int
+    ) -> Comparison:
+        """Log and return a comparison. Raises ArtifactError for differences beyond the tolerance."""
+        difference = self.difference(expected, found, thresholds)
+        if faults := self.faults(difference, thresholds):
+            raise ArtifactError(
+                f"{self.where} does not find what the detector finds, in batches of {batch} at thresholds of "
+                f"{thresholds[0]:g} and {thresholds[1]:g}: {'; '.join(faults)}"
+            )
+        comparison = Comparison(self.where, batch, len(found), self.tolerance, difference)
+        _logger.info("%s", comparison)
+        return comparison
+
+    def difference(
+        self, expected: Sequence[Found], actual: Sequence[Found], thresholds: tuple[float, float]
+    ) -> Difference:
+        """Compare the detections of all canvases; `expected` is repeated if it is shorter."""
+        difference = Difference()
+        for index, found in enumerate(actual):
+            wanted = expected[index % len(expected)]
+            difference.add(wanted, found, thresholds, self.tolerance.limits(wanted), f"canvas {index}")
+        return difference
+
+    def faults(self, difference: Difference, thresholds: tuple[float, float]) -> list[str]:
+        """Return a sentence for each difference beyond rounding. thresholds: of the comparison."""
+        tolerance = self.tolerance
+        if not difference.unexplained and difference.exchanged <= tolerance.exchanged * difference.expected:
+            return []
+        share = self.reference.unstable_share(thresholds)
+        allowed = min(_UNSTABLE_FACTOR * share, _MOST_UNSTABLE) * difference.expected
+        if share > tolerance.exchanged and difference.others <= allowed:
+            _logger.info(
+                "%d of %d detections differ because scores tie and rounding decides",
+                difference.others,
+                difference.expected,
+            )
+            return []
+        return [
+            f"{difference.others} of {difference.expected} detections are missing, new, or moved by more "
+            f"than {tolerance.boxes:g} px of the canvas (by up to {difference.moved:.3g}) or "
+            f"{tolerance.scores:g} of the score (by up to {difference.score_moved:.3g})",
+            *difference.unexplained[:3],
+        ]
+
+    def require_loss(self, loss: float) -> None:
+        """Raise ArtifactError if the relative change of the loss is beyond the tolerance."""
+        expected, most = self.reference.loss, self.tolerance.loss
+        change = 0.0 if loss == expected else abs(loss - expected) / abs(expected) if expected else math.inf
+        if not change <= most:  # written so that NaN fails
+            raise ArtifactError(
+                f"{self.where}: the relative change of the loss is {change:.3g}, at most {most:g} is allowed"
+            )
+
+
 def verify(
     content: bytes,
     name: str,
@@ -80,73 +163,15 @@ def verify(
             if not report.passed:
                 raise ArtifactError(f"{name} fails its self-test: {'; '.join(report.failures)}")
             _require_dtypes(artifact.detect_named(reference.canvases[:1]), metadata, name)
-            comparisons += _in_python(artifact, reference, tolerance, name, more_batches)
+            comparer = Comparer(reference, tolerance, f"{name} with Python on {device}")
+            comparisons += _in_python(artifact, comparer, more_batches)
             if runner is not None:
+                comparer = Comparer(reference, tolerance, f"{name} with C++ on {device}")
                 with temporary_folder() as folder:
-                    trial = RunnerTrial(
-                        folder, runner, content, name, device, reference.canvases, options.ops
-                    )
-                    comparisons += _in_cpp(trial, metadata, reference, tolerance, name)
+                    canvases = reference.canvases
+                    trial = RunnerTrial(folder, runner, content, name, device, canvases, options.ops)
+                    comparisons += _in_cpp(trial, metadata, comparer)
     return comparisons
-
-
-def verify_detect(
-    detect: Callable[[Tensor], Answer],
-    reference: Reference,
-    thresholds: tuple[float, float],
-    batches: Sequence[int],
-    tolerance: Allowance,
-    where: str,
-) -> list[Comparison]:
-    """Compare a model at fixed thresholds with its detector in batches; return what was compared.
-
-    detect: takes canvases uint8 [B, c, h, w]; returns outputs by name. where: the model in messages. Raises
-    ArtifactError if the detections differ.
-    """
-    expected, slots = reference.found(thresholds), reference.slots
-    comparisons = []
-    for batch in batches:
-        found = [
-            found_in(answer, slots, index)
-            for answer in answers_of(detect, reference.canvases, batch)
-            for index in range(len(answer["counts"]))
-        ]
-        comparisons.append(_compared(expected, found, reference, thresholds, tolerance, where, batch))
-    return comparisons
-
-
-def compare(
-    expected: Sequence[Found], actual: Sequence[Found], thresholds: tuple[float, float], tolerance: Allowance
-) -> Difference:
-    """Compare the detections of all canvases; `expected` is repeated if it is shorter."""
-    difference = Difference()
-    for index, found in enumerate(actual):
-        wanted = expected[index % len(expected)]
-        difference.add(wanted, found, thresholds, tolerance.limits(wanted), f"canvas {index}")
-    return difference
-
-
-def faults_of(
-    difference: Difference, tolerance: Allowance, reference: Reference, thresholds: tuple[float, float]
-) -> list[str]:
-    """Return a sentence for each difference beyond rounding. thresholds: of score and IoU, that compared."""
-    if not difference.unexplained and difference.exchanged <= tolerance.exchanged * difference.expected:
-        return []
-    share = reference.unstable_share(thresholds)
-    allowed = min(_UNSTABLE_FACTOR * share, _MOST_UNSTABLE) * difference.expected
-    if share > tolerance.exchanged and difference.others <= allowed:
-        _logger.info(
-            "%d of %d detections differ because scores tie and rounding decides",
-            difference.others,
-            difference.expected,
-        )
-        return []
-    return [
-        f"{difference.others} of {difference.expected} detections are missing, new, or moved by more than "
-        f"{tolerance.boxes:g} px of the canvas (by up to {difference.moved:.3g}) or {tolerance.scores:g} of "
-        f"the score (by up to {difference.score_moved:.3g})",
-        *difference.unexplained[:3],
-    ]
 
 
 def _require_dtypes(answer: Answer, metadata: ArtifactMetadata, name: str) -> None:
@@ -163,68 +188,32 @@ def _runner_for(content: bytes, name: str, runner: Path | None) -> Path | None:
     return runner
 
 
-def _in_python(
-    artifact: Artifact, reference: Reference, tolerance: Allowance, name: str, more_batches: Sequence[int]
-) -> list[Comparison]:
+def _in_python(artifact: Artifact, comparer: Comparer, more_batches: Sequence[int]) -> list[Comparison]:
     """Compare in all batch sizes, and at further thresholds in one."""
-    where = f"{name} with Python on {artifact.device.type}"
-    if "loss" in artifact.metadata.methods:
-        loss = artifact.loss(reference.predictions, reference.targets)
-        _require_loss(loss, reference, tolerance, where)
+    reference, metadata = comparer.reference, artifact.metadata
+    if "loss" in metadata.methods:
+        comparer.require_loss(artifact.loss(reference.predictions, reference.targets))
     score, iou = reference.thresholds
-    defaults = artifact.metadata.score_threshold, artifact.metadata.iou_threshold
     batches = {reference.thresholds: [*reference.batches, *more_batches], (score, iou / 2): [_OTHER_BATCH]}
-    batches.setdefault(defaults, [_OTHER_BATCH])
+    batches.setdefault((metadata.score_threshold, metadata.iou_threshold), [_OTHER_BATCH])
     comparisons = []
     for thresholds, sizes in batches.items():
 
         def detect(images: Tensor, thresholds: tuple[float, float] = thresholds) -> Answer:
             return artifact.detect_named(images, *thresholds)
 
-        comparisons += verify_detect(detect, reference, thresholds, sizes, tolerance, where)
+        comparisons += comparer.compare_detect(detect, thresholds, sizes)
     return comparisons
 
 
-def _in_cpp(
-    trial: RunnerTrial, metadata: ArtifactMetadata, reference: Reference, tolerance: Allowance, name: str
-) -> list[Comparison]:
-    where = f"{name} with C++ on {trial.device}"
+def _in_cpp(trial: RunnerTrial, metadata: ArtifactMetadata, comparer: Comparer) -> list[Comparison]:
+    reference = comparer.reference
     if "loss" in metadata.methods:
-        _require_loss(trial.loss(reference.predictions, reference.targets), reference, tolerance, where)
+        comparer.require_loss(trial.loss(reference.predictions, reference.targets))
     expected, thresholds = reference.found_in_photographs(), reference.thresholds
-    comparisons = []
-    for batch in reference.batches:
-        found = trial.detect(thresholds, batch, metadata.classes, reference.slots)
-        comparisons.append(_compared(expected, found, reference, thresholds, tolerance, where, batch))
-    return comparisons
-
-
-def _compared(
-    expected: Sequence[Found],
-    found: Sequence[Found],
-    reference: Reference,
-    thresholds: tuple[float, float],
-    tolerance: Allowance,
-    where: str,
-    batch: int,
-) -> Comparison:
-    """Log and return a comparison. Raises ArtifactError for differences beyond the tolerance."""
-    difference = compare(expected, found, thresholds, tolerance)
-    if faults := faults_of(difference, tolerance, reference, thresholds):
-        raise ArtifactError(
-            f"{where} does not find what the detector finds, in batches of {batch} at thresholds of "
-            f"{thresholds[0]:g} and {thresholds[1]:g}: {'; '.join(faults)}"
+    return [
+        comparer.compare(
+            expected, trial.detect(thresholds, batch, metadata.classes, reference.slots), thresholds, batch
         )
-    comparison = Comparison(where, batch, len(found), tolerance, difference)
-    _logger.info("%s", comparison)
-    return comparison
-
-
-def _require_loss(loss: float, reference: Reference, tolerance: Allowance, where: str) -> None:
-    """Raise ArtifactError if the relative change of the loss is beyond the tolerance."""
-    expected = reference.loss
-    change = 0.0 if loss == expected else abs(loss - expected) / abs(expected) if expected else math.inf
-    if not change <= tolerance.loss:  # written so that NaN fails
-        raise ArtifactError(
-            f"{where}: the relative change of the loss is {change:.3g}, at most {tolerance.loss:g} is allowed"
-        )
+        for batch in reference.batches
+    ]

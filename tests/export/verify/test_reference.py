@@ -11,7 +11,7 @@ from user_detectors import RedAndBlue
 
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.tolerances import tolerance_of
-from lensbox.export.verify.verifier import compare, faults_of
+from lensbox.export.verify.verifier import Comparer
 from lensbox.model.protocol_check import named
 from lensbox.runtime.detect.detection_sets import found_in
 
@@ -36,10 +36,9 @@ def test_accepts_rounded_weights_and_rejects_others(make: Callable[[], Any]) -> 
                 weight += change(weight)
             answers = [named(changed.detect(one[None], *reference.thresholds)) for one in reference.canvases]
         actual = [found_in(answer, answer["scores"].shape[1]) for answer in answers]
-        expected = reference.found(reference.thresholds)
-        return faults_of(
-            compare(expected, actual, reference.thresholds, CPU), CPU, reference, reference.thresholds
-        )
+        expected, comparer = reference.found(reference.thresholds), Comparer(reference, CPU, "changed")
+        difference = comparer.difference(expected, actual, reference.thresholds)
+        return comparer.faults(difference, reference.thresholds)
 
     assert faults(lambda weight: 1e-6 * weight * torch.randn(weight.shape)) == []
     assert faults(lambda weight: 0.1 * weight.std(correction=0) * torch.randn(weight.shape))

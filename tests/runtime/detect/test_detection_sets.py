@@ -1,50 +1,34 @@
 """Sets of detections: which ones rounding may add, remove and exchange."""
 
-import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor, nn
-from user_detectors import RedAndBlue
+from torch import Tensor
 
-from lensbox.export.verify.self_test import build_self_test
-from lensbox.runtime.detect.self_test import run_self_test
-from lensbox.runtime.file.self_test import Expected, SelfTest
+from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
+from lensbox.runtime.file.self_test import TOLERANCES, Expected, ExpectedLoss, SelfTest
 
-CPU = torch.device("cpu")
+ONE = torch.ones(1, 4)
 
 
-@pytest.fixture(scope="module")
-def colors() -> SelfTest:
-    return build_self_test(RedAndBlue().eval())
-
-
-class Stored(nn.Module):
-    """A detector with fixed outputs."""
-
-    loss = None
-
-    def __init__(self, boxes: Tensor, scores: Tensor) -> None:
-        super().__init__()
-        self.found = boxes[None], scores[None], torch.tensor([len(scores)])
-
-    def preprocess(self, images: list[Tensor]) -> tuple[Tensor, Tensor]:
-        return images[0][None], torch.zeros(1, 6)
-
-    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        return boxes
-
-    def detect(self, canvases: Tensor, score: float, iou: float) -> tuple[Tensor, Tensor, Tensor]:
-        return self.found
+def report_of(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> SelfTestReport:
+    """Return the report on boxes and scores, at thresholds of 0.4 and 0.3."""
+    boxes, scores = found
+    module = SimpleNamespace(
+        loss=None,
+        preprocess=lambda images: (images[0][None], torch.zeros(1, 6)),
+        restore=lambda boxes, geometry: boxes,
+        detect=lambda *_: (boxes[None], scores[None], torch.tensor([len(scores)])),
+    )
+    image, loss = torch.zeros(1, 1, 1, dtype=torch.uint8), ExpectedLoss(ONE, ONE, 0)
+    test = SelfTest(image, 0.4, 0.3, Expected(*expected), loss, TOLERANCES)
+    return run_self_test(module, test, torch.device("cpu"))
 
 
 def far_apart(count: int) -> Tensor:
     corner = torch.arange(count)[:, None] * torch.tensor([20.0, 0.0])
     return torch.cat([corner, corner + 10], dim=1)
-
-
-def expecting(test: SelfTest, boxes: Tensor, scores: Tensor) -> SelfTest:
-    return dataclasses.replace(test, expected=Expected(boxes, scores), score_threshold=0.4, iou_threshold=0.3)
 
 
 @pytest.mark.parametrize(
@@ -59,26 +43,21 @@ def expecting(test: SelfTest, boxes: Tensor, scores: Tensor) -> SelfTest:
     ],
 )
 def test_detections_near_the_threshold_may_be_missing(
-    colors: SelfTest, count: int, scores: list[float], exchanged: int, passes: bool
+    count: int, scores: list[float], exchanged: int, passes: bool
 ) -> None:
-    values = torch.tensor(scores)
+    boxes, values = far_apart(count), torch.tensor(scores)
     kept = values > 0.5
-    test = expecting(colors, far_apart(count), values)
-    report = run_self_test(Stored(far_apart(count)[kept], values[kept]), test, CPU)
+    report = report_of((boxes[kept], values[kept]), (boxes, values))
     assert (report.passed, report.exchanged) == (passes, exchanged)
 
 
 @pytest.mark.parametrize(
     ("shift", "score", "passes"), [(5.4, 0.9, True), (5.4, 0.85, False), (2.0, 0.9, True), (8.0, 0.9, False)]
 )
-def test_either_of_two_rivals_may_remain(colors: SelfTest, shift: float, score: float, passes: bool) -> None:
+def test_either_of_two_rivals_may_remain(shift: float, score: float, passes: bool) -> None:
     boxes = far_apart(40)
     other = boxes.clone()
     other[39, [0, 2]] += shift
-    report = run_self_test(
-        Stored(other, torch.tensor([0.9] * 39 + [score])),
-        expecting(colors, boxes, torch.full((40,), 0.9)),
-        CPU,
-    )
+    report = report_of((other, torch.tensor([0.9] * 39 + [score])), (boxes, torch.full((40,), 0.9)))
     assert report.passed == passes
     assert not passes or report.exchanged == 2
