@@ -49,17 +49,17 @@ class Artifact:
         self.device = device
         self._pipeline = Pipeline(module, metadata, device)
 
-    @property
-    def on_letterbox(self) -> Callable[[DeviceTimer], None] | None:
-        """Return the function that is called for each batch with the timer of its pre-processing.
+    def watch(
+        self,
+        on_letterbox: Callable[[DeviceTimer], None] | None = None,
+        while_computing: Callable[[], None] | None = None,
+    ) -> None:
+        """Call functions for each batch of photographs, in the thread that detects.
 
-        The function may keep the timer, and read the seconds later, when no request waits.
+        on_letterbox: gets the timer of the pre-processing; the seconds may be read later, when no request
+        waits. while_computing: called once the device has the batch: a GPU computes while the function runs.
         """
-        return self._pipeline.on_letterbox
-
-    @on_letterbox.setter
-    def on_letterbox(self, report: Callable[[DeviceTimer], None] | None) -> None:
-        self._pipeline.on_letterbox = report
+        self._pipeline.on_letterbox, self._pipeline.while_computing = on_letterbox, while_computing
 
     @property
     def classes(self) -> tuple[str, ...]:

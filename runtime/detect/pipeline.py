@@ -24,10 +24,11 @@ class Pipeline:
     """The calls of a detector's module on its device. Thread-safe.
 
     module: has the methods of an artifact. on_letterbox: if set, called for each batch with the timer of its
-    pre-processing.
+    pre-processing. while_computing: if set, called for each batch of photographs once it is launched.
     """
 
     on_letterbox: Callable[[DeviceTimer], None] | None = None
+    while_computing: Callable[[], None] | None = None
 
     def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
         self.module = module
@@ -78,7 +79,10 @@ class Pipeline:
         with self.calls():
             images = to_device(tensors, self._device)
             windows = images.pop() if has_windows else None
-            fetched = self._fetch(self._launch(images, windows, thresholds))
+            launched = self._launch(images, windows, thresholds)
+            if self.while_computing is not None:
+                self.while_computing()
+            fetched = self._fetch(launched)
         return by_image(fetched, [(photo.width, photo.height) for photo in photos])
 
     def detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:

@@ -1,9 +1,12 @@
 """Take batches of jobs from a queue, prepare them, compute them, and answer the jobs.
 
-A batch is whatever is queued when the model becomes free. A
-second thread prepares the next batch, if its jobs have a preparation, while the model computes. Two such
-batches share the jobs. If the model is free when a batch is prepared, the second thread takes the batch after
-it by itself: two threads that wake each other would leave it idle for 0.2 ms.
+A batch is whatever is queued when the model becomes free. While the model computes, two other threads prepare
+the next two batches, if their jobs have a preparation: on an H200 one thread could decode 8,800 photographs a
+second, two 10,800. If the model is free when a batch is prepared, the thread that prepared it takes the next
+batch by itself: two threads that wake each other would leave the model idle for 0.2 ms.
+
+Of two batches that are ready, the second is launched on a GPU before the first is answered: answers, messages
+and metrics take the first thread about as long as the GPU computes.
 """
 
 import contextlib
@@ -12,16 +15,16 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import DeviceTimer
 from lensbox.serve.engine.entries import Entry
 from lensbox.serve.engine.job_queue import JobQueue
-from lensbox.serve.engine.jobs import Job
 from lensbox.serve.observability.metrics import Metrics
 
 _PACE_WEIGHT = 0.1
+_PREPARED = 2  # batches that are prepared at a time
 
 
 class _Batch(NamedTuple):
@@ -36,6 +39,18 @@ class _Batch(NamedTuple):
     taken: float
     waited: list[float]
     prepared: "Future[Any] | None"
+
+    @property
+    def is_ready(self) -> bool:
+        return self.prepared is None or self.prepared.done()
+
+
+class _Outcome(NamedTuple):
+    """What a job ends with. error: in place of a result."""
+
+    entry: Entry
+    result: Any
+    error: Exception | None
 
 
 class Batches:
@@ -56,11 +71,12 @@ class Batches:
         self._metrics = metrics
         self._call = call
         self._check = check
-        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="lensbox-prepare")
+        self._preparing = ThreadPoolExecutor(_PREPARED, thread_name_prefix="lensbox-prepare")
         self._lock = threading.Lock()  # of the next one
-        self._unfinished: list[_Batch] = []  # at most two, the first to be computed first
+        self._unfinished: list[_Batch] = []  # in the order in which they are computed
         self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
-        self.letterbox: list[DeviceTimer] = []  # of the current batch; used only by the thread that computes
+        self._computed: list[tuple[_Batch, list[_Outcome], float, float]] = []  # not answered; at most one
+        self._letterbox: list[DeviceTimer] = []  # of the current batch; used only by the thread that computes
         self.largest = 1  # images per call; set it once the model is loaded
         self.seconds_per_image = 0.0  # exponential moving average over about ten batches
 
@@ -71,37 +87,41 @@ class Batches:
 
     def fail(self, error: Exception) -> None:
         """Fail the jobs that are taken and not answered."""
-        for entry in (entry for batch in self._taken() for entry in batch.entries):
+        computed = [batch for batch, *_ in self._computed]
+        for entry in (entry for batch in [*computed, *self._taken()] for entry in batch.entries):
             with contextlib.suppress(InvalidStateError):  # answered already
                 entry.future.set_exception(error)
 
     def compute(self, artifact: Artifact) -> None:
-        """Compute batches until the queue is closed and empty.
-
-        A prepared batch is computed after the next batch is taken, and while that one is prepared.
-        """
+        """Compute batches until the queue is closed and empty."""
+        artifact.watch(self._letterbox.append, lambda: self._while_computing(artifact))
         while True:
-            is_ahead = self._wait_for_preparation()
-            if len(self._taken()) < 2:
-                entries = self._queue.take(self.largest, self.running, blocks=not is_ahead)
-                if entries is None and not is_ahead:
-                    return
-                if entries:
-                    self._begin(artifact, entries)
-                del entries  # release the images when they are computed
-            if is_ahead:
-                self._finish(artifact)
-            if any(batch.prepared is None for batch in self._taken()[:1]):
-                self._finish(artifact)
-
-    def _wait_for_preparation(self) -> bool:
-        """Wait until the first batch is prepared. Return whether there is one."""
-        taken = self._taken()
-        for batch in taken[:1]:
-            if batch.prepared is not None:
+            taken = self._taken()
+            is_ready = bool(taken) and taken[0].is_ready
+            if self._computed and not (is_ready and artifact.device.type == "cuda"):
+                self._answer()
+            elif is_ready:
+                self._compute_batch(artifact, taken[0])
+            elif taken:
                 with self._call():
-                    self._queue.wait_for(batch.prepared)
-        return bool(taken)
+                    self._queue.wait_for(cast("Future[Any]", taken[0].prepared))
+            elif not self._take(artifact):
+                return
+            del taken  # release the images when they are computed
+
+    def _take(self, artifact: Artifact, blocks: bool = True) -> bool:
+        """Take a batch, and begin its preparation. Return False when the queue is closed and empty."""
+        entries = self._queue.take(self.largest, self.running, blocks)
+        if entries:
+            self._begin(artifact, entries)
+        return entries is not None
+
+    def _while_computing(self, artifact: Artifact) -> None:
+        """Answer the batch before the one that the device computes, and begin the one after it."""
+        self._answer()
+        taken = self._taken()
+        if len(taken) <= _PREPARED and taken[0].prepared is not None:
+            self._take(artifact, blocks=False)
 
     def _taken(self) -> list[_Batch]:
         """Return the batches that are taken and not finished."""
@@ -121,7 +141,7 @@ class Batches:
             self._unfinished.append(batch)
 
     def _prepare(self, artifact: Artifact, entries: list[Entry]) -> Any:
-        """Prepare a batch, in the second thread; then begin the next one if the first thread waits."""
+        """Prepare a batch, in another thread; then begin the next one if the first thread waits."""
         try:
             return entries[0].job.prepare(artifact, [entry.job for entry in entries])
         finally:
@@ -131,51 +151,48 @@ class Batches:
                 if following:
                     self._begin(artifact, following)
 
-    def _finish(self, artifact: Artifact) -> None:
-        """Compute the first batch."""
-        batch = self._taken()[0]
-        self._answer(artifact, batch.entries, batch.prepared)
+    def _compute_batch(self, artifact: Artifact, batch: _Batch) -> None:
+        """Compute the first batch. `_answer` follows."""
+        outcomes = self._outcomes(artifact, batch.entries, batch.prepared)
         with self._lock:
             del self._unfinished[0]
-        self._queue.receive()  # sends the answers, before metrics and a wait for the next preparation
         now = time.monotonic()
         seconds = now - max(batch.taken, self._finished)
         self._finished = now
-        if self._metrics is not None:
-            letterbox = sum(map(_seconds, self.letterbox))
-            self._metrics.batch_computed(batch.images, seconds, batch.waited, letterbox)
-        self.letterbox.clear()
         weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
         self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
+        self._answer()  # unless the device has called `_while_computing`
+        self._computed.append((batch, outcomes, seconds, sum(map(_seconds, self._letterbox))))
+        self._letterbox.clear()
 
-    def _answer(
-        self,
-        artifact: Artifact,
-        batch: Sequence[Entry],
-        prepared: "Future[Any] | None" = None,
-    ) -> None:
+    def _answer(self) -> None:
+        """Answer the batch that is computed, if there is one, and report it."""
+        for batch, outcomes, seconds, letterbox in self._computed:
+            for entry, result, error in outcomes:
+                if error is None:
+                    entry.future.set_result(result)
+                else:
+                    entry.future.set_exception(error)
+            self._queue.receive()  # sends the answers, before metrics and a wait
+            if self._metrics is not None:
+                self._metrics.batch_computed(batch.images, seconds, batch.waited, letterbox)
+        self._computed.clear()
+
+    def _outcomes(
+        self, artifact: Artifact, batch: Sequence[Entry], prepared: "Future[Any] | None" = None
+    ) -> list[_Outcome]:
+        jobs = [entry.job for entry in batch]
         try:
-            results = self._computed(artifact, [entry.job for entry in batch], prepared)
+            with self._call():
+                results = jobs[0].run(artifact, jobs, None if prepared is None else prepared.result())
+            if len(results) != len(jobs):
+                raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
         except Exception as error:
             if self._check(artifact) and len(batch) > 1:
                 # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
-                for entry in batch:
-                    self._answer(artifact, [entry])
-                return
-            for entry in batch:
-                entry.future.set_exception(error)
-        else:
-            for entry, result in zip(batch, results, strict=True):
-                entry.future.set_result(result)
-
-    def _computed(
-        self, artifact: Artifact, jobs: Sequence[Job[Any]], prepared: "Future[Any] | None" = None
-    ) -> Sequence[Any]:
-        with self._call():
-            results = jobs[0].run(artifact, jobs, None if prepared is None else prepared.result())
-        if len(results) != len(jobs):
-            raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
-        return results
+                return [outcome for entry in batch for outcome in self._outcomes(artifact, [entry])]
+            return [_Outcome(entry, None, error) for entry in batch]
+        return [_Outcome(entry, result, None) for entry, result in zip(batch, results, strict=True)]
 
 
 def _seconds(timer: DeviceTimer) -> float:

@@ -189,7 +189,6 @@ class Instance(Engine):
             self._fail(str(error) or type(error).__name__)
             self._on_started(error)
             return None
-        artifact.on_letterbox = self.batches.letterbox.append
         self.batches.largest = self._settings.max_batch or largest_batch(artifact.device)
         self._call_limit = self._settings.call_limit(time.monotonic() - begun)
         self._artifact = artifact  # from now on the engine is ready

@@ -50,10 +50,12 @@ def test_an_artifact_reports_the_time_of_its_letterbox(artifact_path: Path) -> N
     timers: list[DeviceTimer] = []
     image = torch.zeros(1, 40, 60, dtype=torch.uint8)
     artifact.detect_image(image)
-    artifact.on_letterbox = timers.append
+    calls: list[int] = []
+    artifact.watch(timers.append, lambda: calls.append(len(timers)))
     artifact.detect_images([image, image])
     artifact.detect(torch.zeros(1, 1, 256, 256, dtype=torch.uint8))
     assert len(timers) == 1
+    assert calls == [1]
     assert timers[0].seconds() > 0
 
 

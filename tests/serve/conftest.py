@@ -97,6 +97,10 @@ class FakeArtifact:
         self.error: Exception | None = None
         self.self_test_error: Exception | None = None
         self.self_test_failures: list[str] = []
+        self._while_computing: Callable[[], None] = lambda: None
+
+    def watch(self, on_letterbox: object, while_computing: Callable[[], None]) -> None:
+        self._while_computing = while_computing
 
     def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
         return Reading().asked(orientation, full_size)
@@ -136,6 +140,8 @@ class FakeArtifact:
         self.threads.add(threading.get_ident())
         self.calls += calls
         self.batches.append(len(calls))
+        if calls[0][0] == "detect":
+            self._while_computing()
         assert self.gate.wait(PATIENCE)
         if self.error is not None:
             raise self.error

@@ -1,6 +1,7 @@
 """The batches of an engine: which jobs share one, preparation, parts of large jobs, bad jobs."""
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -107,6 +108,33 @@ def test_decodes_the_next_batch_while_the_model_computes(
     assert decoder.batches == [[1, 2], [0, 3], [4]]
     assert fake.batches == [1, 2, 1, 1, 1]
     assert len(fake.threads) == 1
+
+
+class _SlowGate(threading.Event):
+    """A gate that opens by itself."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        time.sleep(0.02)
+        return True
+
+
+def test_a_gpu_computes_while_the_batch_before_is_answered(
+    make: Make, fake: Any, begin: Begin, decoder: _Decoder
+) -> None:
+    """Unlike a CPU, whose call returns when it has computed."""
+    fake.device = torch.device("cuda")
+    instance = make(queue_size=20, max_batch=1)
+    running = begin(instance)
+    begun: list[int] = []  # calls at the time of each answer
+    futures = [instance.submit(_coded(first)) for first in range(1, 9)]
+    for future in futures:
+        future.add_done_callback(lambda _: begun.append(len(fake.calls)))
+    gate, fake.gate = fake.gate, _SlowGate()  # the next file is then decoded when a call ends
+    gate.set()
+    results(running, *futures)
+    assert sorted(begun) == begun
+    assert any(count > number for number, count in enumerate(begun, 2)), begun
+    assert max(begun) == 9
 
 
 class _Coming:
