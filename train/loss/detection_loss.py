@@ -25,12 +25,12 @@ class Losses(NamedTuple):
     """Scalar losses and counts.
 
     Attributes:
-        total: with gradient.
-        classification, box, distillation: parts of the total; distillation is 0 without teachers.
+        loss: their weighted sum, with gradient.
+        classification, box, distillation: parts of the loss; distillation is 0 without teachers.
         positives: mean number of positive cells per image.
     """
 
-    total: Tensor
+    loss: Tensor
     classification: Tensor
     box: Tensor
     distillation: Tensor
@@ -47,9 +47,8 @@ def detection_loss(
 ) -> Losses:
     """Return the loss of predictions against targets, and against what teachers predict, if there are any.
 
-    Classification is the varifocal loss (Zhang et al. 2021, arXiv:2008.13367): a positive cell learns its
-    quality q with weight q, a negative one 0 with weight NEGATIVE_WEIGHT · p^FOCAL_POWER. Both parts are
-    divided by the sum of q over the batch.
+    A positive cell learns its quality q as score, a negative one 0. Both parts are divided by the sum of q
+    over the batch.
 
     Args:
         boxes: float32 [B, A, 4]. logits: float32 [B, A].
@@ -61,46 +60,48 @@ def detection_loss(
     flat = pairs.cells.reshape(batch, -1)
     pair_quality = pairs.quality.reshape(batch, -1)
 
-    cell_shape = torch.zeros_like(logits, dtype=torch.float32)
-    quality = cell_shape.scatter_reduce(1, flat, pair_quality, "amax")
-    positive = cell_shape.scatter_reduce(1, flat, pairs.positive.reshape(batch, -1).float(), "amax")
-
-    background = (1 - positive) * (1 - ignored_cells(ignored))
-    chance = logits.detach().float().sigmoid()
-    focus = quality + background * NEGATIVE_WEIGHT * chance**FOCAL_POWER
-    cross_entropy = F.binary_cross_entropy_with_logits(logits.float(), quality, reduction="none")
-    classification = (focus * cross_entropy).sum() / quality.sum().clamp(min=1)
+    cells = torch.zeros_like(logits)
+    quality = cells.scatter_reduce(1, flat, pair_quality, "amax")
+    positive = cells.scatter_reduce(1, flat, pairs.positive.reshape(batch, -1).float(), "amax")
+    classification = varifocal_loss(logits, quality, (1 - positive) * (1 - ignored_cells(ignored)))
 
     predicted = boxes.gather(1, flat[..., None].expand(-1, -1, 4))
     expected = targets[:, :, None].expand(-1, -1, pairs.cells.shape[2], -1).reshape(batch, -1, 4)
     # A weight of 0 keeps unused slots and lost pairs out.
     box = giou_loss(predicted, expected.contiguous(), pair_quality)
-    total = classification + BOX_WEIGHT * box
-    distillation = torch.zeros_like(total)
+    loss = classification + BOX_WEIGHT * box
+    distillation = torch.zeros_like(loss)
     if taught is not None:
         distillation = distillation_loss(boxes, logits, taught)
-        total = config.label_weight * total + config.distill_weight * distillation
+        loss = config.label_weight * loss + config.distill_weight * distillation
     parts = (classification.detach(), box.detach(), distillation.detach())
-    return Losses(total, *parts, positive.sum() / batch)
+    return Losses(loss, *parts, positive.sum() / batch)
 
 
 def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught) -> Tensor:
     """Return the loss of a student's predictions against its teachers', a scalar.
 
-    Classification is the varifocal loss of `detection_loss`, with the teachers' score as soft target at every
-    anchor. Boxes learn the teachers' by GIoU, weighted by score²: anchors without a face are thousands, and
-    their small scores must not add up.
+    At every anchor, the teachers' score is the soft target of classification. Boxes learn the teachers' by
+    GIoU, weighted by score²: anchors without a face are thousands, and their small scores must not add up.
 
     Args:
         boxes: float32 [B, A, 4]. logits: float32 [B, A].
     """
-    target = taught.scores
-    score = logits.detach().sigmoid()
-    focus = target + (1 - target) * NEGATIVE_WEIGHT * score**FOCAL_POWER
-    cross_entropy = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
-    classification = (focus * cross_entropy).sum() / target.sum().clamp(min=1)
-    box = giou_loss(boxes, taught.boxes, target**2)
-    return classification + BOX_WEIGHT * box
+    classification = varifocal_loss(logits, taught.scores, 1 - taught.scores)
+    return classification + BOX_WEIGHT * giou_loss(boxes, taught.boxes, taught.scores**2)
+
+
+def varifocal_loss(logits: Tensor, quality: Tensor, background: Tensor) -> Tensor:
+    """Return the loss of scores p against targets q, a scalar (Zhang et al. 2021, arXiv:2008.13367).
+
+    A cell has the weight q + background · NEGATIVE_WEIGHT · p^FOCAL_POWER. The sum is divided by that of q.
+
+    Args:
+        logits, quality, background: float32 [B, A].
+    """
+    focus = quality + background * NEGATIVE_WEIGHT * logits.detach().sigmoid() ** FOCAL_POWER
+    cross_entropy = F.binary_cross_entropy_with_logits(logits, quality, reduction="none")
+    return (focus * cross_entropy).sum() / quality.sum().clamp(min=1)
 
 
 class _GiouLoss(torch.autograd.Function):

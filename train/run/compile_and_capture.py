@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from lensbox.train.run.step import TrainingError, TrainStep, random_state, set_random_state
+from lensbox.train.run.step import TrainingError, TrainStep
 
 WARMUP_STEPS = 4
 
@@ -52,29 +52,29 @@ def _timed(name: str, without: str) -> Iterator[None]:
 
 def _compile(step: TrainStep) -> list[str]:
     """Compile the parts of a step and use each once. Return their names."""
-    # Trials must change neither the random numbers of the run nor batch norm's statistics.
-    generators, kept = random_state(step.device), copy.deepcopy(step.model.state_dict())
-    parts, done = step.parts, []
+    done = []
 
     def compile_part(part: str, name: str, use: Callable[[Callable[..., Any]], Any]) -> None:
         with _timed(name, "--no-compile"):
-            compiled: Callable[..., Any] = torch.compile(getattr(parts, part), dynamic=False)
+            compiled: Callable[..., Any] = torch.compile(getattr(step, part), dynamic=False)
             use(compiled)
             if step.device.type == "cuda":
                 torch.cuda.synchronize(step.device)
-        setattr(parts, part, compiled)
+        setattr(step, part, compiled)
         done.append(name)
 
-    draws = step.new_draws()
-    compile_part("views", "compiled views", lambda views: views(draws))
-    batch = parts.views(draws)
-    if step.teachers:
-        compile_part("teachers", "compiled teachers", lambda teachers: teachers(batch.images))
-    taught = step.ask_teachers(batch.images)
-    compile_part("loss", "compiled net and loss", lambda loss: loss(*batch, taught).total.backward())
+    # Trials must change neither the random numbers of the run nor batch norm's statistics.
+    kept = copy.deepcopy(step.model.state_dict())
+    with torch.random.fork_rng([step.device] if step.device.type == "cuda" else []):
+        draws = step.new_draws()
+        compile_part("draw_views", "compiled views", lambda views: views(draws))
+        batch, taught = step.draw_views(draws), None
+        if step.teachers:
+            compile_part("ask_teachers", "compiled teachers", lambda teachers: teachers(batch.images))
+            taught = step.ask_teachers(batch.images)
+        compile_part("losses", "compiled net and loss", lambda losses: losses(*batch, taught).loss.backward())
     step.model.load_state_dict(kept)
     step.optimizer.zero_grad(set_to_none=True)
-    set_random_state(generators, step.device)
     return done
 
 

@@ -78,23 +78,16 @@ def make_optimizer(
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=rate, fused=True)
-    share_rate(optimizer, rate, capturable)
-    return optimizer
+    return torch.optim.AdamW(groups, lr=rate, fused=True, capturable=capturable)
 
 
-def share_rate(optimizer: torch.optim.AdamW, rate: Tensor, capturable: bool) -> None:
-    """Make the optimiser read `rate`. Loading a state puts a copy in its place, so call this again."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-        group["capturable"] = capturable
-
-
-def load_moments(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+def load_moments(optimizer: torch.optim.AdamW, state: dict[str, Any], rate: Tensor) -> None:
     """Load the moments and step counts of a `state_dict`. Rates, weight decay and all other options stay
     what the configuration made them: a resumed run may have changed them."""
     options = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({**state, "param_groups": options})
+    for group in optimizer.param_groups:
+        group["lr"] = rate  # loading put a copy in its place
 
 
 class WeightAverage:

@@ -7,7 +7,6 @@ replays it, see `compile_and_capture`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,7 +25,6 @@ from lensbox.train.run.optimizer import (
     load_moments,
     make_optimizer,
     mosaic_on,
-    share_rate,
 )
 from lensbox.train.settings import ConfigError, TrainConfig
 from lensbox.train.views.draws import Draws, draw, view_counts
@@ -39,15 +37,6 @@ class TrainingError(LensboxError, RuntimeError):
     exit_code = ExitCode.BROKE_DOWN
 
 
-@dataclass
-class StepParts:
-    """The parts of a step that can be compiled."""
-
-    views: Callable[[Draws], Views]
-    teachers: Callable[[Tensor], Taught]
-    loss: Callable[..., Losses]
-
-
 class TrainStep:
     """Model, its weight average, optimiser and the step on them.
 
@@ -56,7 +45,6 @@ class TrainStep:
         average: its exponential moving average.
         step: optimiser steps done.
         teachers: detectors whose predictions are learned too, on `device`.
-        parts: the functions that a step calls, compiled or not.
         captured: the CUDA graph of `body`; None if it is not captured.
         mode: the compiled and captured parts, in words.
         memory_format: of the nets and their images.
@@ -96,18 +84,16 @@ class TrainStep:
         self._rate = torch.zeros((), device=device)
         self._ema_weight = torch.zeros((), device=device)
         self._mosaic_on = torch.ones((), device=device)
-        self._sums = LossSums(device)
-        self._capturable = device.type == "cuda" and config.cuda_graph
-        self.optimizer = make_optimizer(self._parameters, self._rate, config.weight_decay, self._capturable)
-        self.parts = StepParts(self._make_views, self._ask_teachers, self._forward_loss)
+        self._sums = torch.zeros(len(Losses._fields) + 1, device=device)  # the last counts steps
+        capturable = device.type == "cuda" and config.cuda_graph
+        self.optimizer = make_optimizer(self._parameters, self._rate, config.weight_decay, capturable)
         self.captured: torch.cuda.CUDAGraph | None = None
 
     def run(self, progress: float) -> None:
         """Do one step, whose scalars follow from `progress` (0 to 1). Do not wait for the device."""
-        rate = learning_rate(progress, self.config)
+        self._rate.fill_(learning_rate(progress, self.config))
         self._ema_weight.fill_(ema_weight(self.step, self.config))
         self._mosaic_on.fill_(mosaic_on(progress, self.config))
-        self._rate.fill_(rate)
         if self.captured is not None:
             self.captured.replay()
         else:
@@ -116,31 +102,45 @@ class TrainStep:
 
     def body(self) -> None:
         """Do a step with the scalars as they are. A CUDA graph holds this."""
-        views = self.draw_views()
+        views = self.draw_views(self.new_draws())
         self.optimizer.zero_grad(set_to_none=True)
-        losses = self.parts.loss(*views, self.ask_teachers(views.images))
-        losses.total.backward()
+        losses = self.losses(*views, self.ask_teachers(views.images) if self.teachers else None)
+        losses.loss.backward()
         if self.config.gradient_clip > 0:
             torch.nn.utils.clip_grad_norm_(self._parameters, self.config.gradient_clip)
         self.optimizer.step()
         self.average.update(self._ema_weight)
-        self._sums.add(losses)
+        self._sums += torch.stack([*(value.detach() for value in losses), torch.ones_like(losses.positives)])
 
     def new_draws(self) -> Draws:
         """Return the random numbers of one batch."""
         return draw(self.counts, self._mosaic_on, self.device)
 
-    def draw_views(self) -> Views:
-        """Draw the views of one batch."""
-        return self.parts.views(self.new_draws())
+    # `compile_and_capture` puts compiled functions in the place of the next three.
 
-    def ask_teachers(self, images: Tensor) -> Taught | None:
-        """Return the teachers' predictions for images [B, 1, 256, 256]; None without teachers."""
-        return self.parts.teachers(images) if self.teachers else None
+    def draw_views(self, draws: Draws) -> Views:
+        """Draw the views of one batch."""
+        return make_views(self.store, draws, self.counts, self.config)
+
+    def ask_teachers(self, images: Tensor) -> Taught:
+        """Return the teachers' predictions for images [B, 1, 256, 256]."""
+        images = images.contiguous(memory_format=self.memory_format)
+        with self._autocast():
+            return teach(self.teachers.whole, self.teachers.sets, images)
+
+    def losses(
+        self, images: Tensor, targets: Tensor, ignored: Tensor, taught: Taught | None = None
+    ) -> Losses:
+        """Return the losses of views, and of what the teachers say of them."""
+        with self._autocast():
+            boxes, logits = self.model(images.contiguous(memory_format=self.memory_format))
+        return detection_loss(boxes.float(), logits.float(), targets, ignored, self.config, taught)
 
     def read_sums(self) -> dict[str, float]:
-        """Return means since the last call (waits for the device), by the names in `LossSums`."""
-        return self._sums.read()
+        """Return the means of `Losses` over the steps since the last call (waits for the device)."""
+        *sums, steps = self._sums.tolist()
+        self._sums.zero_()
+        return {name: value / max(steps, 1.0) for name, value in zip(Losses._fields, sums, strict=True)}
 
     def recalibrate(self) -> None:
         """Measure the batch-norm statistics of the weight average anew."""
@@ -152,37 +152,27 @@ class TrainStep:
 
     def state(self) -> dict[str, Any]:
         """Return everything that the next step depends on."""
+        on_gpu = self.device.type == "cuda"
         return {
             "model": self.model.state_dict(),
             "average": self.average.detector.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
-            "generators": random_state(self.device),
+            "generators": {
+                "cpu": torch.get_rng_state(),
+                **({"cuda": torch.cuda.get_rng_state(self.device)} if on_gpu else {}),
+            },
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Load what `state` returned. Call it before the step is compiled and captured."""
         self.model.load_state_dict(state["model"])
         self.average.detector.load_state_dict(state["average"])
-        load_moments(self.optimizer, state["optimizer"])
-        share_rate(self.optimizer, self._rate, self._capturable)  # loading replaced the tensor
+        load_moments(self.optimizer, state["optimizer"], self._rate)
         self.step = int(state["step"])
-        set_random_state(state["generators"], self.device)
-
-    def _make_views(self, draws: Draws) -> Views:
-        return make_views(self.store, draws, self.counts, self.config)
-
-    def _ask_teachers(self, images: Tensor) -> Taught:
-        images = images.contiguous(memory_format=self.memory_format)
-        with self._autocast():
-            return teach(self.teachers.whole, self.teachers.sets, images)
-
-    def _forward_loss(
-        self, images: Tensor, targets: Tensor, ignored: Tensor, taught: Taught | None = None
-    ) -> Losses:
-        with self._autocast():
-            boxes, logits = self.model(images.contiguous(memory_format=self.memory_format))
-        return detection_loss(boxes.float(), logits.float(), targets, ignored, self.config, taught)
+        torch.set_rng_state(state["generators"]["cpu"])
+        if self.device.type == "cuda" and "cuda" in state["generators"]:
+            torch.cuda.set_rng_state(state["generators"]["cuda"], self.device)
 
     def _placed(self, net: FaceDetector, device: torch.device) -> FaceDetector:
         """Move a net to the device, in the memory format of its images."""
@@ -210,37 +200,3 @@ def _in_float32(conv: torch.nn.Conv2d) -> Callable[[Tensor], Tensor]:
             return torch.nn.Conv2d.forward(conv, x.float()).to(x.dtype)
 
     return forward
-
-
-class LossSums:
-    """Sums of the losses of steps, kept on the device so that no step waits for it."""
-
-    NAMES = ("loss", "classification", "box", "distillation", "positives")
-
-    def __init__(self, device: torch.device) -> None:
-        self._sums = torch.zeros(len(self.NAMES) + 1, device=device)  # the last counts steps
-
-    def add(self, losses: Losses) -> None:
-        parts = (losses.classification, losses.box, losses.distillation, losses.positives)
-        self._sums += torch.stack([losses.total.detach(), *parts, torch.ones_like(losses.positives)])
-
-    def read(self) -> dict[str, float]:
-        """Return the means by name since the last call."""
-        *sums, steps = self._sums.tolist()
-        self._sums.zero_()
-        return {name: value / max(steps, 1.0) for name, value in zip(self.NAMES, sums, strict=True)}
-
-
-def random_state(device: torch.device) -> dict[str, Tensor]:
-    """Return the states of the default generators, of the CPU and of `device`."""
-    state = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def set_random_state(state: dict[str, Tensor], device: torch.device) -> None:
-    """Restore what `random_state` returned."""
-    torch.set_rng_state(state["cpu"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)

@@ -49,19 +49,19 @@ def test_equals_the_formulas() -> None:
     expected = float((weight * entropy).sum() / max(float(quality.sum()), 1.0))
     assert losses.classification.item() == pytest.approx(expected, rel=1e-4)
     assert losses.box.item() == pytest.approx(float(box), rel=1e-4)
-    assert losses.total.item() == pytest.approx(expected + 2 * losses.box.item(), rel=1e-4)
+    assert losses.loss.item() == pytest.approx(expected + 2 * losses.box.item(), rel=1e-4)
     assert losses.positives.item() == len(positives)
 
 
 def test_ignored_boxes_take_cells_out_of_the_background_and_no_target_at_all_is_finite() -> None:
     boxes, logits = predictions()
     losses = detection_loss(boxes, logits, targets(), targets(TARGET), CONFIG)
-    losses.total.backward()
+    losses.loss.backward()
     assert logits.grad is not None
     assert logits.grad[0, 17 * 64 + 27] == 0
     assert logits.grad[0, 0] > 0
     assert losses.box == 0
-    assert torch.isfinite(losses.total)
+    assert torch.isfinite(losses.loss)
     assert boxes.grad is None or bool((boxes.grad == 0).all())
 
 

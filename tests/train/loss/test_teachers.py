@@ -90,7 +90,7 @@ def test_weights_mix_labels_and_teachers() -> None:
     both = detection_loss(*arguments, SHORT_RUN.replace(label_weight=0.25, distill_weight=2.0), taught)
     alone = distillation_loss(boxes, logits, taught)
     torch.testing.assert_close(both.distillation, alone)
-    torch.testing.assert_close(both.total, 0.25 * labels.total + 2.0 * alone)
+    torch.testing.assert_close(both.loss, 0.25 * labels.loss + 2.0 * alone)
 
 
 def saved(path: Path, seed: int, left_out: str | None = None) -> Path:

@@ -29,7 +29,7 @@ def test_a_failed_compilation_names_the_option_that_does_without(
     store: ImageStore, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     def broken(function: Any, **_: object) -> Any:
-        if (function.__name__ == "_make_views") == (part == "compiled views"):
+        if (function.__name__ == "draw_views") == (part == "compiled views"):
             raise RuntimeError("no compiler here")
         return function
 
@@ -44,13 +44,13 @@ def test_compiled_step_traces_whole(store: ImageStore) -> None:
     """Views, and net with loss, are one graph each: no part falls back to Python inside a captured step."""
     step = make_step(store)
     draws = draw(step.counts, torch.tensor(1.0), "cpu")
-    views = torch.compile(step.parts.views, fullgraph=True, backend="eager")(draws)
-    for one, other in zip(views, step.parts.views(draws), strict=True):
+    views = torch.compile(step.draw_views, fullgraph=True, backend="eager")(draws)
+    for one, other in zip(views, step.draw_views(draws), strict=True):
         torch.testing.assert_close(one, other)
     totals, gradients = [], []
-    for loss in (torch.compile(step.parts.loss, fullgraph=True, backend="eager"), step.parts.loss):
+    for loss in (torch.compile(step.losses, fullgraph=True, backend="eager"), step.losses):
         step.optimizer.zero_grad()
-        totals.append(loss(*views).total)
+        totals.append(loss(*views).loss)
         totals[-1].backward()
         gradients.append([p.grad for p in step.model.parameters()])
     torch.testing.assert_close(*totals)
@@ -93,7 +93,7 @@ def test_views_net_loss_and_backward_stay_on_the_device() -> None:
         boxes, logits = model(views.images)
         taught = teach([model], [[model] * 4], views.images)
         losses = detection_loss(boxes, logits, views.targets, views.ignored, config, taught)
-        losses.total.backward()
+        losses.loss.backward()
     assert traffic.found == []
     assert views.images.shape == (16, 1, 256, 256)
     assert all(p.grad is not None for p in model.parameters())
