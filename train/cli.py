@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from pydantic import TypeAdapter
 
 from lensbox.cli.command import FILE, Command, require_at_most_one
@@ -26,68 +27,60 @@ def json_value(text: str) -> Any:
         raise click.BadParameter(f"must be JSON, got {text!r}") from error
 
 
-_TYPES: dict[str, dict[str, Any]] = {
-    "integer": {"type": int},
-    "number": {"type": float},
-    "object": {"type": json_value, "metavar": "JSON"},
-    "string": {"type": str},
+_TYPES: dict[str, Any] = {
+    "boolean": bool,
+    "integer": int,
+    "number": float,
+    "object": json_value,
+    "path": FILE,
+    "string": str,
 }
 
 
-def options_of(inputs: type, *, overrides: bool = False) -> Callable[[Any], Any]:
-    """Return a decorator that gives a command an option for each field of a pydantic dataclass.
-
-    overrides: the option is None if it is not given, so that files can set the field.
-    """
+def options_of(inputs: type) -> Callable[[Any], Any]:
+    """Return a decorator that gives a command an option for each field of a pydantic dataclass."""
     schema = TypeAdapter(inputs).json_schema()
 
     def decorate(command: Any) -> Any:
         for name, field in reversed(schema["properties"].items()):
-            command = _option(name, field, name in schema.get("required", ()), overrides)(command)
+            command = _option(name, field, name in schema.get("required", ()))(command)
         return command
 
     return decorate
 
 
-def _option(name: str, field: dict[str, Any], required: bool, overrides: bool) -> Callable[[Any], Any]:
+def _option(name: str, field: dict[str, Any], required: bool) -> Callable[[Any], Any]:
     """Return the option of a field, by its part of the JSON schema."""
     kind = next(one for one in field.get("anyOf", [field]) if one["type"] != "null")
     is_many = kind["type"] == "array"
     kind = kind["items"] if is_many else kind
-    flag, default = f"--{name.replace('_', '-')}", field.get("default")
-    how: dict[str, Any] = {"help": field["description"], "default": default}
-    if kind["type"] == "boolean":
-        flag += f"/--no-{flag[2:]}" if overrides else ""
-        how["is_flag"] = True
-    elif kind.get("format") == "path":
-        how |= {"type": FILE, "metavar": "PATH..." if is_many else "PATH"}
-    elif "enum" in kind:
-        how["type"] = click.Choice(kind["enum"])
-    else:
-        how |= _TYPES[kind["type"]]
-    if is_many:
-        how |= {"multiple": True, "default": default or ()}
-    if required:
-        how = {**how, "required": True, "default": None}
-    if overrides:
-        shown = f"{field['description']}  [default: {json.dumps({} if default is None else default)}]"
-        how |= {"default": None, "help": shown}
-    return click.option(flag, name, **how)
+    flag = f"--{name.replace('_', '-')}"
+    return click.option(
+        f"{flag}/--no-{flag[2:]}" if kind["type"] == "boolean" else flag,
+        name,
+        type=click.Choice(kind["enum"]) if "enum" in kind else _TYPES[kind.get("format", kind["type"])],
+        metavar="JSON" if kind["type"] == "object" else "PATH..." if is_many else None,
+        help=field["description"],
+        default=field.get("default"),
+        required=required,
+        multiple=is_many,
+    )
 
 
 @click.command(cls=Command)
 @options_of(TrainInputs)
-@options_of(TrainConfig, overrides=True)
+@options_of(TrainConfig)
 @click.pass_obj
 def train(words: list[str], /, **options: Any) -> None:
     """Train a face detector on photographs labelled as in WIDER FACE, COCO or YOLO."""
     require_at_most_one(options, "resume", "weights")
     from lensbox.train.train import run_train
 
-    given = {field.name: options.pop(field.name) for field in dataclasses.fields(TrainConfig)}
-    settings = {name: value for name, value in given.items() if value is not None}
-    command = shlex.join(["lensbox", *words])
-    run_train(TrainInputs(**options), settings, command)
+    source = click.get_current_context().get_parameter_source
+    settings = {field.name: options.pop(field.name) for field in dataclasses.fields(TrainConfig)}
+    # The others are defaults, which files override.
+    given = {name: value for name, value in settings.items() if source(name) is not ParameterSource.DEFAULT}
+    run_train(TrainInputs(**options), given, shlex.join(["lensbox", *words]))
 
 
 @click.command(cls=Command)

@@ -48,8 +48,6 @@ Trim = Annotated[tuple[float, float, float, float], AfterValidator(_leaves_somet
 
 def _said(default: Any, description: str) -> Any:
     """Return a field with its default and its description."""
-    if isinstance(default, dict):
-        return Field(default_factory=dict, description=description)
     return Field(default, description=description)
 
 
@@ -125,14 +123,15 @@ class TrainConfig:
     max_ignored: Count = _said(256, "Slots for ignored boxes per view.")
     min_target_height: NotNegative = _said(4.5, "Boxes below this height are ignored.")
 
-    source_weights: Mapping[str, NotNegative] = _said(
-        {},
-        'Relative frequency of sources, such as {"office": 0.5}; 1 if not named. wider means all WIDER FACE '
-        "events. For sources with poor labels or too many similar photographs.",
+    source_weights: Mapping[str, NotNegative] = Field(
+        default_factory=dict,
+        description='Relative frequency of sources, such as {"office": 0.5}; 1 if not named. wider means all '
+        "WIDER FACE events. For sources with poor labels or too many similar photographs.",
     )
-    source_trims: Mapping[str, Trim] = _said(
-        {},
-        "Shares to cut off from a source's boxes at left, top, right, bottom, for boxes that include hair.",
+    source_trims: Mapping[str, Trim] = Field(
+        default_factory=dict,
+        description="Shares to cut off from a source's boxes at left, top, right, bottom, for boxes that "
+        "include hair.",
     )
     workers: Annotated[int, Field(ge=0, le=1024)] = _said(8, "Threads that decode photographs.")
 
@@ -166,10 +165,6 @@ class TrainConfig:
         return json.dumps(dataclasses.asdict(self), indent=indent)
 
     def replace(self, **values: Any) -> TrainConfig:
-        """Return this configuration with other values. Raise ConfigError as `with_values`."""
-        return self.with_values(values)
-
-    def with_values(self, values: Mapping[str, Any]) -> TrainConfig:
         """Return this configuration with `values` laid over it.
 
         Raises:
@@ -178,7 +173,7 @@ class TrainConfig:
         known = [member.name for member in dataclasses.fields(self)]
         for name in values:
             if name not in known:
-                close = "".join(f" (did you mean {key!r}?)" for key in get_close_matches(str(name), known, 1))
+                close = "".join(f" (did you mean {key!r}?)" for key in get_close_matches(name, known, 1))
                 raise ConfigError(
                     f"unknown configuration key {name!r}{close}; known keys: {', '.join(known)}"
                 )
@@ -204,7 +199,7 @@ def read_config(path: Path) -> dict[str, Any]:
         raise ConfigError(f"configuration file {path} must hold YAML: {error}") from error
     if not isinstance(values, dict | None):
         raise ConfigError(f"{path}: a configuration must be a mapping of keys, got {type(values).__name__}")
-    return values or {}
+    return {str(key): value for key, value in (values or {}).items()}
 
 
 _STRICT = "Stop at the first problem in the data."

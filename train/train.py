@@ -101,7 +101,7 @@ def _configuration(inputs: TrainInputs, settings: dict[str, Any]) -> TrainConfig
         values.setdefault("steps", NO_STEP_LIMIT)  # time alone ends the run
     elif values.get("steps") == NO_STEP_LIMIT:
         raise ConfigError("--resume of a run with a time limit needs --time-limit or --steps, got neither")
-    return TrainConfig().with_values(values)
+    return TrainConfig().replace(**values)
 
 
 def _finished(inputs: TrainInputs) -> str | None:

@@ -53,7 +53,7 @@ def test_the_distilled_recipe_runs_and_goes_on_where_it_stopped(tmp_path: Path) 
     for one in runs:
         config = TrainConfig()
         for path in one["config"]:
-            config = config.with_values(read_config(path))
+            config = config.replace(**read_config(path))
         assert config.source_weights["wider"] == 3.0
     assert (tmp_path / "detector.safetensors").is_file()
 

@@ -15,16 +15,16 @@ RECIPES = Path(__file__).parents[2] / "train" / "recipes"
 
 def test_values_are_converted_to_the_type_of_their_key() -> None:
     values = {"learning_rate": "1e-3", "steps": 7, "compile": "False", "source_weights": {"a": 2}}
-    config = DEFAULTS.with_values(values)
+    config = DEFAULTS.replace(**values)
     assert (config.learning_rate, config.steps, config.compile) == (1e-3, 7, False)
     assert config.source_weights == {"a": 2.0}
-    assert config.with_values({"steps": 8}).learning_rate == 1e-3
+    assert config.replace(steps=8).learning_rate == 1e-3
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({3: 1.0}, "unknown configuration key 3"),
+        ({"3": 1.0}, "unknown configuration key '3'"),
         ({"learning_rat": 1.0}, "did you mean 'learning_rate'\\?\\); known keys: model, seed"),
         ({"steps": "many"}, 'steps must be a valid integer, .*got "many"'),
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number, got NaN"),
@@ -36,16 +36,16 @@ def test_values_are_converted_to_the_type_of_their_key() -> None:
 )
 def test_bad_values_are_refused_with_key_rule_and_value(values: dict[Any, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        DEFAULTS.with_values(values)
+        DEFAULTS.replace(**values)
 
 
 def test_reads_the_recipes_of_the_shipped_weights_and_of_the_folder() -> None:
     for key in ("recipe", "recipe_refined"):
-        config = DEFAULTS.with_values(json.loads(read_metadata()[key]))
+        config = DEFAULTS.replace(**json.loads(read_metadata()[key]))
         assert (config.model, config.source_weights["wider"]) == ("base", 3.0)
-        assert DEFAULTS.with_values(json.loads(config.to_json())) == config
+        assert DEFAULTS.replace(**json.loads(config.to_json())) == config
     for name in ("shared_faces", "student", "student_refined", "teacher"):
-        DEFAULTS.with_values(read_config(RECIPES / f"{name}.json"))
+        DEFAULTS.replace(**read_config(RECIPES / f"{name}.json"))
 
 
 def test_models_are_the_named_sizes() -> None:
