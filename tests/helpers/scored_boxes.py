@@ -4,19 +4,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels
+from lensbox.train.evaluation.average_precision import ImageDetections, ImageLabels
 
 
 def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:
     """Return the labels of one image. ignore: indices of boxes that count neither as hits nor as misses."""
     array = np.array(boxes, float).reshape(-1, 4)
-    return ImageLabels(array, np.array([i in ignore for i in range(len(array))], bool))
+    flags = np.array([i in ignore for i in range(len(array))], bool)
+    return ImageLabels(array, flags, np.zeros(len(array), np.int64))
 
 
 def found(*rows: Sequence[float]) -> ImageDetections:
     """Return the detections in one image. rows: four coordinates and a score."""
     array = np.array(rows, float).reshape(-1, 5)
-    return ImageDetections(array[:, :4], array[:, 4])
+    return ImageDetections(array[:, :4], array[:, 4], np.zeros(len(array), np.int64))
 
 
 def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
@@ -35,6 +36,6 @@ def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
         scores = rng.random(guesses)
         if seed % 2:
             scores = np.round(scores, 1)
-        truth.append(ImageLabels(boxes, rng.random(count) < 0.2))
-        detections.append(ImageDetections(guess, scores))
+        truth.append(ImageLabels(boxes, rng.random(count) < 0.2, np.zeros(count, np.int64)))
+        detections.append(ImageDetections(guess, scores, np.zeros(guesses, np.int64)))
     return truth, detections

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from lensbox.train.data.labels import (
     DataError,
-    ImagesAndProblems,
     LabelledImage,
     Problem,
     Row,
@@ -49,8 +48,8 @@ def annotation_file(path: Path) -> Path | None:
         return None
 
 
-def read_coco(path: Path) -> ImagesAndProblems:
-    """Return the labelled images of a COCO JSON file, or of the folder that holds one, and the problems.
+def read_coco(path: Path, problems: list[Problem]) -> list[LabelledImage]:
+    """Return the labelled images of a COCO JSON file, or of the folder that holds one. Add to `problems`.
 
     Raises:
         DataError: there is no such file, or it is not what COCO describes.
@@ -59,7 +58,8 @@ def read_coco(path: Path) -> ImagesAndProblems:
     if file is None:
         raise DataError(f"{path} must be a COCO JSON file, or a folder that holds exactly one")
     tables = load_tables(file)
-    problems, images = tables.problems, []
+    problems += tables.problems
+    images = []
     rows: defaultdict[int, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
     for row in tables.annotations:
         rows[row["image_id"]].append((f"{file}: annotation {row.get('id')!r}", row))
@@ -80,7 +80,7 @@ def read_coco(path: Path) -> ImagesAndProblems:
             continue
         boxes = read_rows(rows[id_], parse, problems)
         images.append(LabelledImage(name, photo, *boxes, origin, coco_id=id_))
-    return images, problems
+    return images
 
 
 def _folders(file: Path) -> list[Path]:

@@ -87,9 +87,6 @@ class Problem:
         return f"{self.origin}: {self.message}"
 
 
-ImagesAndProblems = tuple[list[LabelledImage], list[Problem]]
-
-
 class Row(NamedTuple):
     """A labelled box: its corner x, y and its size in pixels, whether to ignore it, and its class."""
 
@@ -162,7 +159,7 @@ def read_labels(
     strict: bool = False,
     split: str = "train",
     orientation: Orientation = "exif",
-) -> ImagesAndProblems:
+) -> tuple[list[LabelledImage], list[Problem]]:
     """Return the labelled images of all paths, and a problem for each skipped row or image.
 
     The files decide between COCO (one JSON file), YOLO (`data.yaml`) and the WIDER FACE layout. Warn if there
@@ -186,13 +183,11 @@ def read_labels(
         if not path.exists():
             raise DataError(f"data path must be a folder, a tar file or labels that exist, got {path}")
         if annotation_file(path) is not None:
-            found, skipped = read_coco(path)
+            images += read_coco(path, problems)
         elif description_file(path) is not None:
-            found, skipped = read_yolo(path, split, orientation)
+            images += read_yolo(path, problems, split, orientation)
         else:
-            found, skipped = read_wider_face(path)
-        images += [replace(image, orientation=orientation) for image in found]
-        problems += skipped
+            images += read_wider_face(path, problems)
         if strict and problems:
             raise DataError(str(problems[0]))
     where = ", ".join(map(str, paths))
@@ -200,7 +195,7 @@ def read_labels(
         raise none_readable("labelled image", where, problems)
     if all(image.ignore.all() for image in images):
         logger.warning("no box to find in %s: all %d photographs are background", where, len(images))
-    return images, problems
+    return [replace(image, orientation=orientation) for image in images], problems
 
 
 def report_problems(problems: Sequence[Problem], strict: bool) -> None:

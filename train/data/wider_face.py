@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple
 
@@ -21,7 +22,6 @@ from lensbox.train.data.labels import (
     LAYOUT,
     QUOTED,
     DataError,
-    ImagesAndProblems,
     LabelledImage,
     Problem,
     Row,
@@ -35,6 +35,15 @@ _NUMBERS = 10  # of a row; the name of a class follows
 File = tuple[Path, int, int]  # that holds an image, where its bytes start, and how many they are
 
 
+class LabelFile(NamedTuple):
+    """A label file: its name and text, what finds an image by its name, and where that looks, in words."""
+
+    origin: str
+    text: str
+    find: Callable[[str], File | None]
+    where: str
+
+
 class Entry(NamedTuple):
     """An image of a label file: its name and the line of it, and its rows with their places."""
 
@@ -43,24 +52,23 @@ class Entry(NamedTuple):
     rows: list[tuple[str, str]]
 
 
-def read_wider_face(path: Path) -> ImagesAndProblems:
-    """Return the labelled images of a folder or tar shard, and the problems.
+def read_wider_face(path: Path, problems: list[Problem]) -> list[LabelledImage]:
+    """Return the labelled images of a folder or tar shard. Add to `problems`.
 
     Raises:
         DataError: the path holds no annotation file, or is no folder and no uncompressed tar file.
     """
     images: list[LabelledImage] = []
-    problems: list[Problem] = []
-    for annotation, text, files in (_folder if path.is_dir() else _shard)(path):
-        for entry in parse_annotations(text, annotation, problems):
-            place = f"{annotation}:{entry.line}"
-            file = files.find(entry.name)
+    for labels in (_folder if path.is_dir() else _shard)(path):
+        for entry in parse_annotations(labels.text, labels.origin, problems):
+            place = f"{labels.origin}:{entry.line}"
+            file = labels.find(entry.name)
             if file is None:
-                problems.append(Problem(place, f"image {entry.name} is not in {files}"))
+                problems.append(Problem(place, f"image {entry.name} is not in {labels.where}"))
                 continue
-            labels = read_rows(entry.rows, _parse_row, problems)
-            images.append(LabelledImage(entry.name, file[0], *labels, place, *file[1:]))
-    return images, problems
+            boxes = read_rows(entry.rows, _parse_row, problems)
+            images.append(LabelledImage(entry.name, file[0], *boxes, place, *file[1:]))
+    return images
 
 
 def parse_annotations(text: str, origin: str, problems: list[Problem]) -> list[Entry]:
@@ -104,34 +112,7 @@ def _parse_row(text: str) -> Row:
     return Row(x, y, width, height, len(others) > 3 and others[3] != 0, name)
 
 
-class _Folders(NamedTuple):
-    """Folders in which images may lie: beside the label file, or as the published archives unpack."""
-
-    roots: list[Path]
-
-    def find(self, name: str) -> File | None:
-        return next(((root / name, 0, -1) for root in self.roots if (root / name).is_file()), None)
-
-    def __str__(self) -> str:
-        return ", ".join(map(str, self.roots))
-
-
-class _Members(NamedTuple):
-    """The files of a tar shard, and the folder in it with a label file."""
-
-    path: Path
-    members: dict[str, tarfile.TarInfo]
-    folder: PurePosixPath
-
-    def find(self, name: str) -> File | None:
-        member = self.members.get(str(self.folder / "images" / name))
-        return (self.path, member.offset_data, member.size) if member is not None else None
-
-    def __str__(self) -> str:
-        return "the shard"
-
-
-def _folder(path: Path) -> Iterator[tuple[str, str, _Folders]]:
+def _folder(path: Path) -> Iterator[LabelFile]:
     try:
         next(path.iterdir(), None)  # rglob passes over folders that cannot be read
     except OSError as error:
@@ -143,10 +124,11 @@ def _folder(path: Path) -> Iterator[tuple[str, str, _Folders]]:
         above = annotation.parent.parent
         published = [above / f"WIDER_{split}" for split in ("train", "val") if split in annotation.name]
         roots = [folder / "images" for folder in (annotation.parent, *published)]
-        yield str(annotation), read_text(annotation), _Folders(roots)
+        where = ", ".join(map(str, roots))
+        yield LabelFile(str(annotation), read_text(annotation), partial(_in_folders, roots), where)
 
 
-def _shard(path: Path) -> Iterator[tuple[str, str, _Members]]:
+def _shard(path: Path) -> Iterator[LabelFile]:
     try:
         with tarfile.open(path, "r:") as archive:
             # `tar -C photos -cf x.tar .` begins every name with "./".
@@ -160,8 +142,19 @@ def _shard(path: Path) -> Iterator[tuple[str, str, _Members]]:
     if not annotations:
         raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file ({LAYOUT})")
     for name, content in zip(annotations, contents, strict=True):
-        text = content.decode("utf-8-sig", errors="replace")
-        yield f"{path}:{name}", text, _Members(path, members, PurePosixPath(name).parent)
+        find = partial(_in_shard, path, members, PurePosixPath(name).parent / "images")
+        yield LabelFile(f"{path}:{name}", content.decode("utf-8-sig", errors="replace"), find, "the shard")
+
+
+def _in_folders(roots: list[Path], name: str) -> File | None:
+    return next(((root / name, 0, -1) for root in roots if (root / name).is_file()), None)
+
+
+def _in_shard(
+    path: Path, members: dict[str, tarfile.TarInfo], folder: PurePosixPath, name: str
+) -> File | None:
+    member = members.get(str(folder / name))
+    return (path, member.offset_data, member.size) if member is not None else None
 
 
 def _is_annotation(path: PurePath) -> bool:

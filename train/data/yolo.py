@@ -16,7 +16,6 @@ from lensbox.runtime.images.orientation import orientation_of, upright_size
 from lensbox.train.data.labels import (
     IMAGE_SUFFIXES,
     DataError,
-    ImagesAndProblems,
     LabelledImage,
     Problem,
     Row,
@@ -39,8 +38,10 @@ def description_file(path: Path) -> Path | None:
         return None
 
 
-def read_yolo(path: Path, split: str = "train", orientation: Orientation = "exif") -> ImagesAndProblems:
-    """Return the labelled images of one split of a YOLO data set, and the problems.
+def read_yolo(
+    path: Path, problems: list[Problem], split: str, orientation: Orientation
+) -> list[LabelledImage]:
+    """Return the labelled images of one split of a YOLO data set. Add to `problems`.
 
     `data.yaml` names the classes (`names`, a list or a mapping). For each split it names folders of images,
     or text files that list images. The labels of `…/images/a.jpg` are `…/labels/a.txt`. A row is
@@ -60,7 +61,6 @@ def read_yolo(path: Path, split: str = "train", orientation: Orientation = "exif
         raise DataError(f"{path} must be a YOLO data.yaml, or a folder that holds one")
     content = _load_yaml(file)
     names, landmarks = _names(file, content), _landmark_numbers(file, content)
-    problems: list[Problem] = []
     found: list[LabelledImage] = []
     missing: list[Path] = []
     for image in _images(file, content, split):
@@ -86,7 +86,7 @@ def read_yolo(path: Path, split: str = "train", orientation: Orientation = "exif
         if len(missing) == len(found):
             raise DataError(f"{file}: {split}: {message}; a photograph without objects needs an empty file")
         logger.warning("%s: %s: %s; they are background", file, split, message)
-    return found, problems
+    return found
 
 
 def _load_yaml(file: Path) -> dict[str, Any]:

@@ -15,10 +15,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from lensbox.ops import box_iou
-from lensbox.train.evaluation.boxes import Array, Flags, ImageDetections, ImageLabels
+
+Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
 
 # Height in canvas pixels, lower limit included.
 BANDS: dict[str, tuple[float, float]] = {
@@ -33,6 +37,24 @@ MATCH_IOU = 0.5
 # Average precision counts detections with at least this score.
 SCORE_THRESHOLD = 0.02
 LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
+
+
+class ImageLabels(NamedTuple):
+    """Labelled boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), ignore bool [n], classes
+    int64 [n], 0 for a detector without classes."""
+
+    boxes: Array
+    ignore: Flags
+    classes: Indices
+
+
+class ImageDetections(NamedTuple):
+    """Found boxes of one image: boxes float64 [n, 4] (xyxy, canvas pixels), scores float64 [n], classes
+    int64 [n], 0 for a detector without classes; all finite."""
+
+    boxes: Array
+    scores: Array
+    classes: Indices
 
 
 class Curve(NamedTuple):

@@ -19,7 +19,7 @@ import numpy as np
 
 from lensbox.train.data.coco import load_json, load_tables
 from lensbox.train.data.labels import DataError, is_number, report_problems
-from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels
+from lensbox.train.evaluation.average_precision import ImageDetections, ImageLabels
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
 # The first six of pycocotools' figures; the mean over IoU 0.5, 0.55, … 0.95 unless the name has a threshold.

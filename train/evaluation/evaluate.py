@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,8 +20,7 @@ from lensbox.runtime.device import choose_device
 from lensbox.runtime.torchscript import torchscript_call
 from lensbox.train.data.coco import annotation_file
 from lensbox.train.data.labels import LabelledImage, read_labels, report_problems
-from lensbox.train.evaluation.average_precision import SCORE_THRESHOLD
-from lensbox.train.evaluation.boxes import Array, ImageDetections
+from lensbox.train.evaluation.average_precision import SCORE_THRESHOLD, ImageDetections
 from lensbox.train.evaluation.coco_precision import read_results, results_of, summary
 from lensbox.train.evaluation.evaluation_set import EvaluationSet, load_evaluation_set
 from lensbox.train.evaluation.figures import Figures, score
@@ -133,19 +131,21 @@ def _detect_canvases(detect: Any, canvases: Tensor, device: torch.device) -> lis
     found = []
     for batch in canvases.split(BATCH):
         outputs = named(detect(batch.to(device), SCORE_THRESHOLD, NMS_IOU))
-        boxes, scores = (_floats(name, outputs[name]) for name in ("boxes", "scores"))
-        # Without classes, all boxes are of class 0.
-        labels = outputs.get("labels", torch.zeros_like(outputs["scores"])).long().cpu().numpy()
+        boxes, scores = outputs["boxes"].cpu(), outputs["scores"].cpu()
+        labels = outputs.get("labels", torch.zeros_like(scores)).cpu()
         for index, count in enumerate(outputs["counts"].tolist()):
-            parts = boxes[index, :count], scores[index, :count], labels[index, :count]
-            found.append(ImageDetections(*parts))
+            found.append(_checked(boxes[index, :count], scores[index, :count], labels[index, :count]))
     return found
 
 
-def _floats(name: str, values: Tensor) -> Array:
-    if not values.is_floating_point():
-        raise InputError(f"{name} of detections must be a floating-point tensor, got {values.dtype}")
-    return np.asarray(values.double().cpu())
+def _checked(boxes: Tensor, scores: Tensor, labels: Tensor) -> ImageDetections:
+    """Return the detections of an image, on the CPU, for scoring. Raise InputError."""
+    for name, values in (("boxes", boxes), ("scores", scores)):
+        if not values.is_floating_point():
+            raise InputError(f"{name} of detections must be a floating-point tensor, got {values.dtype}")
+        if not (is_finite := values.isfinite()).all():
+            raise InputError(f"{name} of detections must be finite numbers, got {values[~is_finite][0]}")
+    return ImageDetections(boxes.double().numpy(), scores.double().numpy(), labels.long().numpy())
 
 
 def _fits_as_lensbox(module: Any, device: torch.device, canvas: Canvas) -> bool:
@@ -169,7 +169,6 @@ def _detect_photographs(artifact: Artifact, data: EvaluationSet) -> list[ImageDe
     for result, geometry, file in zip(results, data.geometry, data.files, strict=True):
         if isinstance(result, InputError):
             raise InputError(f"{file.name} cannot be scored: {result}") from result
-        classes = torch.zeros(len(result.boxes)) if result.labels is None else result.labels
-        boxes = place_boxes(result.boxes.double(), geometry).numpy()
-        found.append(ImageDetections(boxes, result.scores.double().numpy(), classes.long().numpy()))
+        labels = torch.zeros(len(result.boxes)) if result.labels is None else result.labels
+        found.append(_checked(place_boxes(result.boxes.double(), geometry), result.scores, labels))
     return found

@@ -16,7 +16,7 @@ from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops.canvas import fit_to_canvases, place_boxes
 from lensbox.train.data.image_store import Decoded, decode_all, decode_image
 from lensbox.train.data.labels import LabelledImage, Problem
-from lensbox.train.evaluation.boxes import ImageLabels
+from lensbox.train.evaluation.average_precision import ImageLabels
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
 

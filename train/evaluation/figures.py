@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from typing import Any, NamedTuple
 
-from lensbox.train.evaluation.average_precision import BANDS, Evaluation, threshold_of_best_f1
-from lensbox.train.evaluation.boxes import ImageDetections
+from lensbox.train.evaluation.average_precision import (
+    BANDS,
+    Evaluation,
+    ImageDetections,
+    threshold_of_best_f1,
+)
 from lensbox.train.evaluation.coco_precision import coco_precision
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 

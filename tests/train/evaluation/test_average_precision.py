@@ -5,7 +5,6 @@ import pytest
 from scored_boxes import found, labels, random_case
 
 from lensbox.train.evaluation.average_precision import BANDS, Curve, Evaluation, threshold_of_best_f1
-from lensbox.train.evaluation.boxes import ImageDetections, ImageLabels
 
 BOX, OTHER, LARGE = (0, 0, 10, 10), (50, 50, 60, 60), (0, 0, 40, 40)
 
@@ -73,12 +72,3 @@ def test_no_threshold_parts_equal_scores() -> None:
     threshold, f1 = threshold_of_best_f1(curve)
     assert f1 == pytest.approx(2 / 5)
     assert (curve.scores > threshold).sum() == 4
-
-
-@pytest.mark.parametrize("without", ["labels", "detections"])
-def test_boxes_without_classes_are_of_class_0(without: str) -> None:
-    boxes, classes = np.array([[0.0, 0, 20, 20], [50, 50, 70, 70]]), {"classes": np.array([0, 1])}
-    truth = ImageLabels(boxes, np.zeros(2, bool), **({} if without == "labels" else classes))
-    detected = ImageDetections(boxes, np.array([0.9, 0.8]), **({} if without == "detections" else classes))
-    # The second box is of class 1 on one side and of class 0 on the other: no hit, whichever side that is.
-    assert Evaluation([truth], [detected]).curve(*BANDS["all>=8"]).average_precision() == pytest.approx(0.5)

@@ -1,6 +1,5 @@
 """Figures of detectors with several classes."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,17 @@ def test_a_class_is_scored_as_if_it_were_alone() -> None:
     """Classes are random, so one in three of the detections near a box has its class."""
     rng = np.random.default_rng(7)
     labels, found = random_case(7)
-    labels = [replace(one, classes=rng.integers(0, CLASSES, len(one.boxes))) for one in labels]
-    found = [replace(one, classes=rng.integers(0, CLASSES, len(one.boxes))) for one in found]
+    labels = [one._replace(classes=rng.integers(0, CLASSES, len(one.boxes))) for one in labels]
+    found = [one._replace(classes=rng.integers(0, CLASSES, len(one.boxes))) for one in found]
     matched = Evaluation(labels, found)
 
-    def of_class(wanted: int, images: list[Any], *parts: str) -> list[Any]:
-        return [type(one)(*(getattr(one, part)[one.classes == wanted] for part in parts)) for one in images]
+    def of_class(wanted: int, images: list[Any]) -> list[Any]:
+        chosen = [type(one)(*(part[one.classes == wanted] for part in one)) for one in images]
+        return [one._replace(classes=np.zeros_like(one.classes)) for one in chosen]
 
     alone = []
     for wanted in range(CLASSES):
-        alone_labels = of_class(wanted, labels, "boxes", "ignore")
-        alone_found = of_class(wanted, found, "boxes", "scores")
+        alone_labels, alone_found = of_class(wanted, labels), of_class(wanted, found)
         expected = Evaluation(alone_labels, alone_found).table()
         assert matched.table(wanted) == pytest.approx(expected, nan_ok=True)
         alone.append(coco_precision(alone_labels, alone_found))
