@@ -202,26 +202,30 @@ def read_config(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in (values or {}).items()}
 
 
-_STRICT = "Stop at the first problem in the data."
-_DEVICE = "cpu, cuda, cuda:N or auto, which prefers a GPU."
-
-
-@dataclass(frozen=True)
-class TrainInputs:
-    """The options of `lensbox train` besides the settings."""
+@dataclass(frozen=True, kw_only=True)
+class DataInputs:
+    """The options of both commands."""
 
     data: tuple[Path, ...] = Field(description="Photographs: folders, tar shards, COCO or YOLO.")
-    orientation: Orientation = _said(
-        "exif", "exif: labels are of upright photographs; stored: of their pixels as stored."
+    orientation: Orientation | None = _said(
+        None,
+        "exif: labels are of upright photographs; stored: of their pixels as stored. Default: the "
+        "orientation of an --artifact, else exif.",
     )
-    strict: bool = _said(False, _STRICT)
+    strict: bool = _said(False, "Stop at the first problem in the data.")
+    device: str = _said("auto", "cpu, cuda, cuda:N or auto, which prefers a GPU.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainInputs(DataInputs):
+    """The options of `lensbox train` besides the settings."""
+
     val: tuple[Path, ...] = _said((), "Photographs to evaluate on, as --data.")
     output: Path = _said(Path("runs/train"), "Folder of the run.")
     config: tuple[Path, ...] = _said(
         (), "YAML files with settings; later ones override. Options override files."
     )
     time_limit: float | None = _said(None, "Fit the schedule to this many seconds.")
-    device: str = _said("auto", _DEVICE)
     resume: bool = _said(False, "Go on from the checkpoint in --output.")
     weights: Path | None = _said(None, "Start from this safetensors file, to fine-tune it.")
     teacher: tuple[Path, ...] = _said((), "Weights of larger detectors, whose predictions are learned too.")
@@ -231,15 +235,10 @@ class TrainInputs:
     print_config: bool = _said(False, "Print the settings and stop.")
 
 
-@dataclass(frozen=True)
-class EvaluateInputs:
+@dataclass(frozen=True, kw_only=True)
+class EvaluateInputs(DataInputs):
     """The options of `lensbox evaluate`."""
 
-    data: tuple[Path, ...] = Field(description="Photographs: folders, tar shards, COCO or YOLO.")
-    orientation: Orientation | None = _said(
-        None, "As for lensbox train. Default: the orientation of --artifact, else exif."
-    )
-    strict: bool = _said(False, _STRICT)
     weights: Path | None = _said(None, "safetensors file. Default: the shipped weights.")
     artifact: Path | None = _said(None, "Exported artifact of any detector.")
     public_key: Path | None = _said(None, "PEM file. --artifact must be signed with its key.")
@@ -247,7 +246,6 @@ class EvaluateInputs:
         (),
         "Libraries with operators of the detector, loaded before it. Their code runs with all your rights.",
     )
-    device: str = _said("auto", _DEVICE)
     detections: Path | None = _said(None, "Score COCO results (JSON), no detector.")
     coco: bool = _said(False, "COCO's average precision too (pycocotools).")
     json: Path | None = _said(None, "Also write the figures to this file.")

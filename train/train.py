@@ -70,8 +70,7 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
     logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
     validation = None
     if inputs.val:
-        how = inputs.strict, "val", inputs.orientation
-        scored, problems = read_labels(inputs.val, *how)
+        scored, problems = read_labels(inputs.val, inputs.strict, "val", inputs.orientation or "exif")
         if shared := shared_photographs(scored, images):
             message = (
                 "%d of %d photographs of --val are in --data too, such as %s: the figures will be too good"
@@ -139,7 +138,7 @@ def _labelled(
     inputs: TrainInputs, config: TrainConfig, origin: Origin
 ) -> tuple[list[LabelledImage], list[Problem]]:
     """Return the photographs to train on, not yet decoded, and the problems of skipped ones."""
-    images, problems = read_labels(inputs.data, inputs.strict, "train", inputs.orientation)
+    images, problems = read_labels(inputs.data, inputs.strict, "train", inputs.orientation or "exif")
     for key, sources in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
         for name in unknown_sources(images, sources):
             logger.warning("%s names %r, but no photograph has this source", key, name)

@@ -7,6 +7,7 @@ tile: 169 kB each, so tens of thousands fit beside the training itself.
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,9 +23,11 @@ from torch import Tensor
 from lensbox.common.errors import InputError
 from lensbox.common.pictures import converted
 from lensbox.runtime.images.orientation import orientation_of, upright_array
-from lensbox.train.data.labels import LabelledImage, Problem, fold_index, none_readable, report_turned
+from lensbox.train.data.labels import LabelledImage, Problem, fold_index, none_readable
 
 SIDE = 416
+
+logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
@@ -142,7 +145,11 @@ def decode_all(
             yield image, value
     if not readable:
         raise none_readable("readable image", f"{len(images)} of them", problems)
-    report_turned(images, turned)
+    if turned:
+        rule = images[0].orientation
+        pixels = "the upright photographs" if rule == "exif" else "the pixels as stored"
+        line = "%d of %d photographs have an EXIF orientation; their boxes are boxes of %s (--orientation %s)"
+        logger.info(line, turned, len(images), pixels, rule)
 
 
 def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value) -> Value:

@@ -208,15 +208,6 @@ def report_problems(problems: Sequence[Problem], strict: bool) -> None:
         raise DataError(str(problems[0]))
 
 
-def report_turned(images: Sequence[LabelledImage], turned: int) -> None:
-    """Log how many photographs have an EXIF orientation, and the rule by which their labels are read."""
-    if turned:
-        rule = images[0].orientation
-        pixels = "the upright photographs" if rule == "exif" else "the pixels as stored"
-        line = "%d of %d photographs have an EXIF orientation; their boxes are boxes of %s (--orientation %s)"
-        logger.info(line, turned, len(images), pixels, rule)
-
-
 def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataError:
     """Return the error for data without anything readable, with the first problem."""
     first = f"; {problems[0]}" if problems else ""

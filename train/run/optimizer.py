@@ -13,13 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.swa_utils import update_bn
 
 from lensbox.model import FaceDetector
-from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.settings import TrainConfig
-from lensbox.train.views.draws import draw, plain_views, view_counts
-from lensbox.train.views.make_views import make_views
 
 
 @dataclass(frozen=True)
@@ -108,29 +104,6 @@ class WeightAverage:
         difference = torch._foreach_sub(self._learned, self._averaged)
         torch._foreach_mul_(difference, weight)
         torch._foreach_add_(self._averaged, difference)
-
-    def recalibrate(
-        self,
-        store: StoreTensors,
-        config: TrainConfig,
-        device: torch.device,
-        memory_format: torch.memory_format,
-    ) -> None:
-        """Measure the average's batch-norm statistics anew, on whole photographs.
-
-        The average of many nets' statistics is not the statistics of the average net (Izmailov et al. 2018,
-        arXiv:1803.05407): with a high rate and a long average that cost several points of precision. And
-        whole photographs are what the detector will see, augmented views are not.
-        """
-        plain = plain_views(config)
-        counts, no_mosaics = view_counts(plain), torch.zeros((), device=device)
-        generator = torch.Generator(device).manual_seed(config.seed)  # training draws go on as ever
-        batches = -(-config.recalibration_views // config.batch_size)
-        draws = (draw(counts, no_mosaics, device, generator) for _ in range(batches))
-        if batches:
-            views = (make_views(store, each, counts, plain) for each in draws)
-            images = (each.images.contiguous(memory_format=memory_format) for each in views)
-            update_bn(images, self.detector)
 
 
 def floating_point_state(model: torch.nn.Module) -> list[Tensor]:

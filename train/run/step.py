@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import update_bn
 
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.model import FaceDetector
@@ -27,7 +28,7 @@ from lensbox.train.run.optimizer import (
     mosaic_on,
 )
 from lensbox.train.settings import ConfigError, TrainConfig
-from lensbox.train.views.draws import Draws, draw, view_counts
+from lensbox.train.views.draws import Draws, draw, plain_views, view_counts
 from lensbox.train.views.make_views import Views, make_views
 
 
@@ -143,8 +144,21 @@ class TrainStep:
         return {name: value / max(steps, 1.0) for name, value in zip(Losses._fields, sums, strict=True)}
 
     def recalibrate(self) -> None:
-        """Measure the batch-norm statistics of the weight average anew."""
-        self.average.recalibrate(self.store, self.config, self.device, self.memory_format)
+        """Measure the weight average's batch-norm statistics anew, on whole photographs.
+
+        The average of many nets' statistics is not the statistics of the average net (Izmailov et al. 2018,
+        arXiv:1803.05407): with a high rate and a long average that cost several points of precision. And
+        whole photographs are what the detector will see, augmented views are not.
+        """
+        plain = plain_views(self.config)
+        counts, no_mosaics = view_counts(plain), torch.zeros((), device=self.device)
+        generator = torch.Generator(self.device).manual_seed(plain.seed)  # training draws go on as ever
+        batches = -(-plain.recalibration_views // plain.batch_size)
+        draws = (draw(counts, no_mosaics, self.device, generator) for _ in range(batches))
+        if batches:
+            views = (make_views(self.store, each, counts, plain) for each in draws)
+            images = (each.images.contiguous(memory_format=self.memory_format) for each in views)
+            update_bn(images, self.average.detector)
 
     def is_finite(self) -> bool:
         """Return whether every weight is a finite number (waits for the device)."""
