@@ -23,9 +23,9 @@ from lensbox.train.data.labels import (
     shared_photographs,
 )
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
-from lensbox.train.loss.teachers import load_teachers, parse_fold, without_fold
+from lensbox.train.loss.teachers import without_fold
 from lensbox.train.run.checkpoint import load_checkpoint
-from lensbox.train.run.origin import Origin
+from lensbox.train.run.origin import Origin, load_origin
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
 from lensbox.train.run.training import CHECKPOINT_FILE, RunOptions, TrainingRun
 from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
@@ -53,9 +53,7 @@ def run_train(inputs: TrainInputs, settings: dict[str, Any], command: str) -> No
 def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: float) -> None:
     device = _prepared(choose_device(inputs.device))
     require_writable_folder("--output", inputs.output)
-    left_out = parse_fold(inputs.leave_out) if inputs.leave_out is not None else None
-    origin = Origin(inputs.weights, left_out, load_teachers(inputs.teacher))
-    origin.first_detector(config)  # refuse wrong weights before decoding photographs
+    origin = load_origin(inputs, config)
     images, problems = _labelled(inputs, config, origin)
     store = load_images(
         images,

@@ -115,9 +115,11 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
 
 def decode_all(
     images: Sequence[LabelledImage],
-    prepare: Callable[[LabelledImage], tuple[Decoded, Value]],
+    prepare: Callable[[LabelledImage, Decoded], Value],
     workers: int,
     problems: list[Problem],
+    side: int = SIDE,
+    mode: Literal["L", "RGB"] = "L",
 ) -> Iterator[tuple[LabelledImage, Value]]:
     """Yield readable images with the result of `prepare`, which runs in threads: decoding releases the lock.
 
@@ -129,9 +131,10 @@ def decode_all(
 
     def attempt(image: LabelledImage) -> tuple[Decoded, Value] | Problem:
         try:
-            return prepare(image)
+            decoded = decode_image(image, side, mode)
         except OSError as error:
             return Problem(image.origin, str(error))
+        return decoded, prepare(image, decoded)
 
     readable, turned = 0, 0
     with ThreadPoolExecutor(max(1, workers)) as pool:
@@ -203,15 +206,12 @@ def load_images(
     rows = pixels.numpy()
     boxes, ignore, sizes = [], [], []
 
-    def prepare(image: LabelledImage) -> tuple[Decoded, Decoded]:
-        decoded, trim = decode_image(image), of_source(image, trims or {}, (0.0, 0.0, 0.0, 0.0))
-        return decoded, decoded._replace(boxes=trim_boxes(decoded.boxes, trim))
-
-    for image, decoded in decode_all(images, prepare, workers, problems):
+    for image, decoded in decode_all(images, lambda _, decoded: decoded, workers, problems):
         height, width = decoded.pixels.shape
         rows[len(kept), :height, :width] = decoded.pixels
         kept.append(image)
-        boxes.append(torch.from_numpy(decoded.boxes))
+        trim = of_source(image, trims or {}, (0.0, 0.0, 0.0, 0.0))
+        boxes.append(torch.from_numpy(trim_boxes(decoded.boxes, trim)))
         ignore.append(torch.from_numpy(decoded.ignore))
         sizes.append((width, height))
     names = [image.name for image in kept]

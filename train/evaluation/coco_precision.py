@@ -36,24 +36,22 @@ def _score(
     Args:
         images, categories: ids.
         truth: `image_id`, `category_id`, `bbox`, `area` and `iscrowd` each. found: `score` in place of the
-            last two; their areas are those of their boxes, as COCO's `loadRes` has them.
+            last two, which `loadRes` adds.
     """
     from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
     from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools reports every stage
-        parts = []
-        for rows in (truth, [{**row, "area": _area(row["bbox"]), "iscrowd": 0} for row in found]):
-            parts.append(COCO())
-            parts[-1].dataset = {
-                "images": [{"id": id_} for id_ in images],
-                "categories": [{"id": id_} for id_ in categories],
-                # Ids count from 1, for COCOeval takes a match with id 0 for none.
-                "annotations": [{**row, "id": id_} for id_, row in enumerate(rows, 1)],
-            }
-            parts[-1].createIndex()
-        evaluation = COCOeval(*parts, "bbox")
+        known = COCO()
+        known.dataset = {
+            "images": [{"id": id_} for id_ in images],
+            "categories": [{"id": id_} for id_ in categories],
+            # Ids count from 1, for COCOeval takes a match with id 0 for none.
+            "annotations": [{**row, "id": id_} for id_, row in enumerate(truth, 1)],
+        }
+        known.createIndex()
+        evaluation = COCOeval(known, known.loadRes(found) if found else COCO(), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
     with contextlib.redirect_stdout(printed):

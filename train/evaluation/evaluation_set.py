@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops.canvas import fit_to_canvases, place_boxes
-from lensbox.train.data.image_store import Decoded, decode_all, decode_image
+from lensbox.train.data.image_store import Decoded, decode_all
 from lensbox.train.data.labels import LabelledImage, Problem
 from lensbox.train.evaluation.average_precision import ImageLabels
 
@@ -58,8 +59,7 @@ def load_evaluation_set(
         InputError: no photograph can be read, or no box has one of the classes.
     """
 
-    def prepare(image: LabelledImage) -> tuple[Decoded, tuple[Tensor, ImageLabels, Tensor]]:
-        decoded = decode_image(image, side=1 << 30, mode="L" if canvas.channels == 1 else "RGB")
+    def prepare(image: LabelledImage, decoded: Decoded) -> tuple[Tensor, ImageLabels, Tensor]:
         pixels = torch.from_numpy(np.atleast_3d(decoded.pixels).copy()).permute(2, 0, 1)
         canvases, geometry = fit_to_canvases([pixels], None, *canvas.as_tuple)
         boxes = place_boxes(torch.from_numpy(decoded.boxes).double(), geometry[0].double()).numpy()
@@ -69,10 +69,11 @@ def load_evaluation_set(
             numbers = np.array([known.get(name, -1) for name in image.classes], np.int64)
         kept = numbers >= 0
         labels = ImageLabels(boxes[kept], decoded.ignore[kept], numbers[kept])
-        return decoded, (canvases[0], labels, geometry[0].double())
+        return canvases[0], labels, geometry[0].double()
 
     problems: list[Problem] = []
-    files, ready = zip(*decode_all(images, prepare, workers, problems), strict=True)
+    mode: Any = "L" if canvas.channels == 1 else "RGB"
+    files, ready = zip(*decode_all(images, prepare, workers, problems, 1 << 30, mode), strict=True)
     canvases, labels, geometry = zip(*ready, strict=True)
     if classes:
         problems += _other_classes(images, classes)

@@ -8,6 +8,7 @@ device.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -36,17 +37,10 @@ class Level(NamedTuple):
     high: float
 
 
-def _make_levels() -> list[Level]:
-    """Return the levels in the detector's order: finest first, row-major cells."""
-    levels, start = [], 0
-    for stride, (low, high) in zip(STRIDES, LEVEL_SIZES, strict=True):
-        side = CANVAS_SIZE // stride
-        levels.append(Level(side, stride, start, low, high))
-        start += side * side
-    return levels
-
-
-LEVELS = _make_levels()
+_SIDES = [CANVAS_SIZE // stride for stride in STRIDES]
+_STARTS = accumulate((side * side for side in _SIDES[:-1]), initial=0)
+# In the detector's order: finest first, row-major cells.
+LEVELS = [Level(*level[:3], *level[3]) for level in zip(_SIDES, STRIDES, _STARTS, LEVEL_SIZES, strict=True)]
 
 
 class Assignment(NamedTuple):

@@ -11,7 +11,7 @@ The name of a photograph alone decides its fold; other data and another order ch
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -72,11 +72,6 @@ class Teachers:
     @property
     def folds(self) -> int:
         return len(self.sets[0]) if self.sets else 1
-
-    def __iter__(self) -> Iterator[FaceDetector]:
-        yield from self.whole
-        for group in self.sets:
-            yield from group
 
     def __bool__(self) -> bool:
         return bool(self.whole or self.sets)

@@ -5,7 +5,6 @@ Progress goes from 0 to 1 over a run.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lensbox.model import FaceDetector
 from lensbox.train.settings import TrainConfig
 
 
@@ -86,24 +84,12 @@ def load_moments(optimizer: torch.optim.AdamW, state: dict[str, Any], rate: Tens
         group["lr"] = rate  # loading put a copy in its place
 
 
-class WeightAverage:
-    """A detector that follows the one being trained.
-
-    Attributes:
-        detector: has the averaged weights, in eval mode.
-    """
-
-    def __init__(self, model: FaceDetector) -> None:
-        self.detector = copy.deepcopy(model).eval().requires_grad_(False)
-        self._learned = floating_point_state(model)
-        self._averaged = floating_point_state(self.detector)
-
-    @torch.no_grad()
-    def update(self, weight: Tensor) -> None:
-        """Add weight · (model - average) to the average, batch norm's statistics included."""
-        difference = torch._foreach_sub(self._learned, self._averaged)
-        torch._foreach_mul_(difference, weight)
-        torch._foreach_add_(self._averaged, difference)
+@torch.no_grad()
+def move_average(averaged: list[Tensor], learned: list[Tensor], weight: Tensor) -> None:
+    """Add weight · (learned - averaged) to the average, batch norm's statistics included."""
+    difference = torch._foreach_sub(learned, averaged)
+    torch._foreach_mul_(difference, weight)
+    torch._foreach_add_(averaged, difference)
 
 
 def floating_point_state(model: torch.nn.Module) -> list[Tensor]:

@@ -4,67 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, read_metadata, weights_sha256
-from lensbox.train.loss.teachers import LEFT_OUT, Fold, Teachers
-from lensbox.train.settings import ConfigError, TrainConfig
+from lensbox.train.loss.teachers import LEFT_OUT, Fold, Teachers, load_teachers, parse_fold
+from lensbox.train.settings import ConfigError, TrainConfig, TrainInputs
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Initial weights, fold and teachers of a run.
+    """What a run starts from.
 
     Attributes:
-        initial: file of weights to start from; None starts from random ones, or from a checkpoint.
+        detector: has the initial weights; None starts from random ones, or from a checkpoint.
         left_out: the fold that the photographs lack.
         teachers: detectors to learn from besides the labels.
-
-    Raises:
-        ConfigError: the initial weights were trained on the fold that is left out.
+        facts: all of them as text, for the metadata of the weights and for checkpoints.
     """
 
-    initial: Path | None = None
+    detector: FaceDetector | None = None
     left_out: Fold | None = None
     teachers: Teachers = field(default_factory=Teachers)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.initial is None or self.left_out is None or not self.initial.is_file():
-            return
-        known = read_metadata(self.initial).get(LEFT_OUT)
-        if known != str(self.left_out):
-            raise ConfigError(
-                f"--weights must have been trained without fold {self.left_out}, as --leave-out says, "
-                f"got weights that left out {known or 'nothing'}"
-            )
 
-    def first_detector(self, config: TrainConfig) -> FaceDetector:
-        """Return the detector to train, with the initial weights or random ones.
+def load_origin(inputs: TrainInputs, config: TrainConfig) -> Origin:
+    """Load the initial weights and the teachers of a run.
 
-        Raises:
-            ConfigError: the layout of the weights differs from `config.model`.
-            InputError: as `load_detector`.
-        """
-        wanted = DetectorConfig.named(config.model)
-        if self.initial is None:
-            return FaceDetector(wanted)
-        detector = load_detector(self.initial)
-        if detector.config != wanted:
-            raise ConfigError(
-                f"model must have the layout of the initial weights, {detector.config}, got {config.model!r}"
-            )
-        return detector
-
-    def facts(self) -> dict[str, str]:
-        """Return the origin as text, for the metadata of the weights and for checkpoints.
-
-        Raise InputError as `load_detector` does.
-        """
-        facts = dict(self.teachers.origin)
-        if self.initial is not None:
-            digest = weights_sha256(load_detector(self.initial))
-            facts |= {"initial_weights": self.initial.name, "initial_weights_sha256": digest}
-        return facts | ({LEFT_OUT: str(self.left_out)} if self.left_out is not None else {})
+    Raises:
+        ConfigError: the fold is no fold, the initial weights were trained on it or have another layout than
+            `config.model`, or the teachers are no complete sets.
+        InputError: as `load_detector`.
+    """
+    left_out = parse_fold(inputs.leave_out) if inputs.leave_out is not None else None
+    teachers = load_teachers(inputs.teacher)
+    facts = teachers.origin | ({LEFT_OUT: str(left_out)} if left_out is not None else {})
+    if inputs.weights is None:
+        return Origin(None, left_out, teachers, facts)
+    detector = load_detector(inputs.weights)
+    if detector.config != DetectorConfig.named(config.model):
+        raise ConfigError(
+            f"model must have the layout of the initial weights, {detector.config}, got {config.model!r}"
+        )
+    known = read_metadata(inputs.weights).get(LEFT_OUT)
+    if left_out is not None and known != str(left_out):
+        raise ConfigError(
+            f"--weights must have been trained without fold {left_out}, as --leave-out says, "
+            f"got weights that left out {known or 'nothing'}"
+        )
+    facts |= {"initial_weights": inputs.weights.name, "initial_weights_sha256": weights_sha256(detector)}
+    return Origin(detector, left_out, teachers, facts)
 
 
 def check_same_origin(now: Mapping[str, str], before: Mapping[str, str]) -> None:

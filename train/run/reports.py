@@ -127,7 +127,7 @@ class Reports:
         # Lone surrogates, which paths that are no UTF-8 contain, must not stand in metadata.
         facts = {key: fact.encode(errors="backslashreplace").decode() for key, fact in self._facts.items()}
         metadata = {"recipe": config.to_json(), FIGURES_KEY: json.dumps(summary), **facts}
-        save_detector(step.average.detector, self._folder / name, metadata)
+        save_detector(step.average, self._folder / name, metadata)
         return summary
 
     def _append(self, progress: float, values: Mapping[str, float]) -> None:

@@ -6,7 +6,9 @@ replays it, see `compile_and_capture`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -19,13 +21,13 @@ from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.loss.detection_loss import Losses, detection_loss
 from lensbox.train.loss.teachers import Taught, Teachers, teach
 from lensbox.train.run.optimizer import (
-    WeightAverage,
     ema_weight,
     floating_point_state,
     learning_rate,
     load_moments,
     make_optimizer,
     mosaic_on,
+    move_average,
 )
 from lensbox.train.settings import ConfigError, TrainConfig
 from lensbox.train.views.draws import Draws, draw, plain_views, view_counts
@@ -43,7 +45,7 @@ class TrainStep:
 
     Attributes:
         model: the detector being trained, on `device`.
-        average: its exponential moving average.
+        average: its exponential moving average, in eval mode.
         step: optimiser steps done.
         teachers: detectors whose predictions are learned too, on `device`.
         captured: the CUDA graph of `body`; None if it is not captured.
@@ -69,11 +71,12 @@ class TrainStep:
             )
         self.memory_format = torch.channels_last if config.channels_last else torch.contiguous_format
         self.model = self._placed(model, device).train()
-        self.average = WeightAverage(self.model)
+        self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
+        self._learned, self._averaged = map(floating_point_state, (self.model, self.average))
         if device.type == "cpu" and config.bf16:
             keep_wide_depthwise_float32(self.model)
         self.teachers = teachers
-        for teacher in teachers:
+        for teacher in chain(teachers.whole, *teachers.sets):
             self._placed(teacher, device).eval()
         self.store = store
         self.config = config
@@ -110,7 +113,7 @@ class TrainStep:
         if self.config.gradient_clip > 0:
             torch.nn.utils.clip_grad_norm_(self._parameters, self.config.gradient_clip)
         self.optimizer.step()
-        self.average.update(self._ema_weight)
+        move_average(self._averaged, self._learned, self._ema_weight)
         self._sums += torch.stack([*(value.detach() for value in losses), torch.ones_like(losses.positives)])
 
     def new_draws(self) -> Draws:
@@ -158,18 +161,18 @@ class TrainStep:
         if batches:
             views = (make_views(self.store, each, counts, plain) for each in draws)
             images = (each.images.contiguous(memory_format=self.memory_format) for each in views)
-            update_bn(images, self.average.detector)
+            update_bn(images, self.average)
 
     def is_finite(self) -> bool:
         """Return whether every weight is a finite number (waits for the device)."""
-        return bool(torch.nn.utils.get_total_norm(floating_point_state(self.model)).isfinite())
+        return bool(torch.nn.utils.get_total_norm(self._learned).isfinite())
 
     def state(self) -> dict[str, Any]:
         """Return everything that the next step depends on."""
         on_gpu = self.device.type == "cuda"
         return {
             "model": self.model.state_dict(),
-            "average": self.average.detector.state_dict(),
+            "average": self.average.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
             "generators": {
@@ -181,7 +184,7 @@ class TrainStep:
     def load_state(self, state: dict[str, Any]) -> None:
         """Load what `state` returned. Call it before the step is compiled and captured."""
         self.model.load_state_dict(state["model"])
-        self.average.detector.load_state_dict(state["average"])
+        self.average.load_state_dict(state["average"])
         load_moments(self.optimizer, state["optimizer"], self._rate)
         self.step = int(state["step"])
         torch.set_rng_state(state["generators"]["cpu"])

@@ -17,6 +17,7 @@ import torch
 
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
+from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
@@ -72,16 +73,17 @@ class TrainingRun:
 
     Raises:
         InputError: the checkpoint is missing, damaged, or of another detector.
-        ConfigError: the first weights have another layout than `config.model`, or a resumed run other
-            teachers or another fold left out.
+        ConfigError: a resumed run has other teachers or another fold left out.
     """
 
     def __init__(self, store: ImageStore, config: TrainConfig, options: RunOptions) -> None:
         origin = options.origin
         self.config, self.options = config, options
-        self.progress, self.best, self.origin = 0.0, -1.0, origin.facts()
+        self.progress, self.best, self.origin = 0.0, -1.0, origin.facts
         torch.manual_seed(config.seed)
-        detector = origin.first_detector(config)
+        detector = FaceDetector(DetectorConfig.named(config.model))
+        if origin.detector is not None:
+            detector.load_state_dict(origin.detector.state_dict())
         self.step = TrainStep(detector, store.tensors, config, options.device, origin.teachers)
         if options.resume:
             self._resume(options.output / CHECKPOINT_FILE)
@@ -197,7 +199,7 @@ class TrainingRun:
 def score(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
     """Return the figures of the weight average."""
     start = time.monotonic()
-    figures = evaluate(step.average.detector, data, coco)
+    figures = evaluate(step.average, data, coco)
     logger.info("evaluation took %.1f s", time.monotonic() - start)
     return figures
 

@@ -10,10 +10,9 @@ from short_runs import SHORT_RUN, interrupt, run_options, small_detector, train
 
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.loss.teachers import load_teachers
 from lensbox.train.run.checkpoint import load_checkpoint
-from lensbox.train.run.origin import Origin, check_same_origin
-from lensbox.train.settings import ConfigError
+from lensbox.train.run.origin import check_same_origin, load_origin
+from lensbox.train.settings import ConfigError, TrainInputs
 
 # Without recalibration, the run delivers the average unchanged.
 CONFIG = SHORT_RUN.replace(seed=3, steps=2, recalibration_views=0, log_seconds=1e-9)
@@ -36,15 +35,18 @@ def test_a_run_starts_from_the_given_weights_and_names_them_and_its_teachers(
 ) -> None:
     """Also after an interruption: the checkpoint remembers them."""
     caplog.set_level(logging.INFO, "lensbox")
-    teachers = load_teachers([weights])
-    interrupt(store, CONFIG, run_options(tmp_path, origin=Origin(weights, teachers=teachers)), after=0)
+    start, later = (
+        load_origin(TrainInputs(data=(), weights=initial, teacher=(weights,)), CONFIG)
+        for initial in (weights, None)
+    )
+    interrupt(store, CONFIG, run_options(tmp_path, origin=start), after=0)
     state, given = load_checkpoint(tmp_path / "checkpoint.pt")["step"], load_detector(weights)
     assert state["step"] == 0
     for part in ("model", "average"):
         assert all(torch.equal(state[part][name], value) for name, value in given.state_dict().items()), part
-    train(store, CONFIG, run_options(tmp_path, origin=Origin(teachers=teachers), resume=True))
+    train(store, CONFIG, run_options(tmp_path, origin=later, resume=True))
     assert " taught " in caplog.text
-    expected = teachers.origin | {
+    expected = start.teachers.origin | {
         "initial_weights": weights.name,
         "initial_weights_sha256": weights_sha256(given),
     }

@@ -15,7 +15,7 @@ def test_recalibrated_statistics_belong_to_the_average_net(store: ImageStore) ->
     for _ in range(3):
         step.run(0.5)
     seen = []
-    stem: Any = step.average.detector.backbone.stem
+    stem: Any = step.average.backbone.stem
     first_conv, first_norm = stem[0][:2]
     handle = first_conv.register_forward_hook(lambda _module, _inputs, output: seen.append(output.double()))
     step.recalibrate()
@@ -26,21 +26,21 @@ def test_recalibrated_statistics_belong_to_the_average_net(store: ImageStore) ->
     variances = torch.stack([output.var((0, 2, 3)) for output in seen]).mean(0)
     torch.testing.assert_close(first_norm.running_mean.double(), means, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(first_norm.running_var.double(), variances, rtol=1e-3, atol=1e-4)
-    assert not step.average.detector.training
+    assert not step.average.training
 
 
 def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
     step = make_step(store)
-    before = {name: value.clone() for name, value in step.average.detector.state_dict().items()}
+    before = {name: value.clone() for name, value in step.average.state_dict().items()}
     step.run(0.5)
     weight = 1 - 1 / 2  # decay (1 + 0) / (2 + 0)
     learned, moved = step.model.state_dict(), 0
-    for name, value in step.average.detector.state_dict().items():
+    for name, value in step.average.state_dict().items():
         if value.is_floating_point():
             torch.testing.assert_close(value, before[name] + weight * (learned[name] - before[name]))
             moved += int(not torch.equal(value, before[name]))
     assert moved > 10
-    assert not step.average.detector.training
+    assert not step.average.training
 
 
 def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store: ImageStore) -> None:

@@ -60,7 +60,7 @@ class Scores:
         monkeypatch.setattr(trainer, "score", self)
 
     def __call__(self, step: TrainStep, *_: object, **__: object) -> Figures:
-        state = step.average.detector.state_dict()
+        state = step.average.state_dict()
         self.steps.append(step.step)
         self.averages.append({name: tensor.clone() for name, tensor in state.items()})
         return Figures({"all>=8": next(self._values), "tiny4-8": float("nan")}, 1, 1, 0.4, 0.7)
