@@ -42,7 +42,7 @@ class Command(click.Command):
         for before, word in itertools.pairwise(["", *args]):
             if word.startswith("-"):
                 option = word.partition("=")[0]
-            elif option in repeatable and (before != option):
+            elif option in repeatable and before != option:
                 spread.append(option)
             spread.append(word)
         return super().parse_args(ctx, spread)

@@ -75,8 +75,8 @@ def first_reason(error: ValidationError) -> str:
         return f"it lacks the entry {path!r}"
     if first["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"{path!r} is not a field"
-    if first["type"] == "self_test":  # the message names path and value itself
-        return first["msg"]
+    if first["type"] == "self_test" or not path:  # the message names path and value itself
+        return first["msg"].removeprefix("Value error, ")
     rule = re.sub(r"^(\w+ should|Value error, must)", "must", first["msg"])
     value = json.dumps(first["input"], default=str)
     return f"{path} {rule}, got {value if len(value) <= _SHOWN else value[:_SHOWN] + '...'}"

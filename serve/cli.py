@@ -16,11 +16,12 @@ from pydantic.fields import FieldInfo
 
 from lensbox.cli.command import FILE, OPS, Command
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
+from lensbox.common.fields import first_reason
 from lensbox.serve.errors import StartupError
 from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.logs import LogStyle
-from lensbox.serve.settings import Settings, message_of, options
+from lensbox.serve.settings import Settings, options
 from lensbox.serve.shutdown import Shutdown, end_process
 
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
@@ -103,7 +104,7 @@ def read_settings(values: dict[str, Any]) -> Settings:
     try:
         return Settings(**{**values, "artifact": files[0] if files else None})
     except ValidationError as error:
-        raise click.UsageError(as_typed(message_of(error))) from error
+        raise click.UsageError(as_typed(first_reason(error))) from error
 
 
 def listen(host: str, port: int) -> socket.socket:

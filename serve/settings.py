@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
@@ -40,7 +40,7 @@ class Settings:
     Sizes are in bytes, unless their names end in _mb, and times in seconds. docs/service.md has the reason of
     each default, docs/service/images.md the memory that images take.
 
-    Raises pydantic's ValidationError; `message_of` names the setting, its rule and the value received.
+    Raises pydantic's ValidationError, of which `first_reason` makes a sentence.
     """
 
     artifact: Path | None = _option(None, "one model: the file that `lensbox export` wrote")
@@ -130,12 +130,3 @@ class Settings:
 def options() -> "dict[str, DataclassField[Any]]":
     """Return the fields that are options, by name."""
     return {one.name: one for one in fields(Settings) if isinstance(one.default, FieldInfo)}
-
-
-def message_of(error: ValidationError) -> str:
-    """Return the first mistake in one sentence: the setting, its rule and the value received."""
-    found = error.errors(include_url=False)[0]
-    if found["type"] == "value_error":
-        return str(found["ctx"]["error"])
-    rule = found["msg"].removeprefix("Input should be ")
-    return f"{found['loc'][0]} must be {rule}, got {found['input']!r}"

@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lensbox.serve.settings import Settings, message_of, options
+from lensbox.common.fields import first_reason
+from lensbox.serve.settings import Settings, options
 
 # Under Ray the proxies listen, and each replica is one process with one engine, which serves one file.
 _PROCESSES = "frontends host port log_format log_level tls_certificate tls_key"
@@ -31,7 +32,7 @@ def read_settings(arguments: Mapping[str, Any]) -> Settings:
     try:
         settings = Settings(**values)
     except ValidationError as error:
-        raise ValueError(message_of(error)) from error
+        raise ValueError(first_reason(error)) from error
     paths: dict[str, Any] = {
         name: path.absolute() for name, path in vars(settings).items() if isinstance(path, Path)
     }

@@ -105,8 +105,8 @@ def test_variables_stand_for_options(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--answer-timeout nan", "--answer-timeout must be less than or equal to 86400, got nan"),
-        ("--max-body-mb inf", "--max-body-mb must be less than or equal to 1048576, got inf"),
+        ("--answer-timeout nan", "--answer-timeout must be less than or equal to 86400, got NaN"),
+        ("--max-body-mb inf", "--max-body-mb must be less than or equal to 1048576, got Infinity"),
         ("--device tpu", "--device must be auto, cpu, cuda or cuda:N"),
         ("--tls-key a.pem", "--tls-key must be given together, got only --tls-key"),
         ("--artifact a.pt --artifact b.pt", "--models DIR serves several models"),

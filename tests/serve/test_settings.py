@@ -10,8 +10,9 @@ import PIL.Image
 import pytest
 from pydantic import ValidationError
 
+from lensbox.common.fields import first_reason
 from lensbox.serve.cli import serve
-from lensbox.serve.settings import PILLOW_MAX_PIXELS, Settings, message_of, options
+from lensbox.serve.settings import PILLOW_MAX_PIXELS, Settings, options
 
 _ORIGINS = "cors_origins must be *, or a comma-separated list of origins such as https://shop.example, got"
 _TOGETHER = "tls_certificate and tls_key must be given together, got only"
@@ -40,7 +41,7 @@ def test_accepts_values_at_the_bounds() -> None:
         ),
         ("answer_timeout", [0.0, math.nan, math.inf], "answer_timeout must be "),
         ("max_pixels", [PILLOW_MAX_PIXELS + 1], "max_pixels must be less than or equal to 89478485, got"),
-        ("swap", ["later"], "swap must be 'beside' or 'in-place', got 'later'"),
+        ("swap", ["later"], "swap must be 'beside' or 'in-place', got \"later\""),
         (
             "cors_origins",
             ["a.example", "https://a.example/", "https://a, https://b", "*,https://a"],
@@ -55,7 +56,7 @@ def test_rejects(name: str, values: list[Any], message: str) -> None:
     for value in values:
         with pytest.raises(ValidationError) as caught:
             Settings(Path("a"), **{name: value})
-        assert message_of(caught.value).startswith(message)
+        assert first_reason(caught.value).startswith(message)
 
 
 def test_has_a_summary_for_each_option() -> None:

@@ -23,7 +23,7 @@ def test_text_and_values_give_the_same_settings() -> None:
         ({"artefact": "x"}, r"an argument must be one of .*artifact, .*, got 'artefact'"),
         ({"max_boxes": 2}, r"an argument must be one of .*, got 'max_boxes'"),
         ({"frontends": 2}, r"an argument must be one of .*, got 'frontends'"),
-        ({"threads": "two"}, r"threads must be a valid integer.*, got 'two'"),
+        ({"threads": "two"}, r'threads must be a valid integer.*, got "two"'),
     ],
 )
 def test_names_a_wrong_argument(arguments: dict[str, object], message: str) -> None:
