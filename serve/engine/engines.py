@@ -150,10 +150,14 @@ class Engines(Engine):
         Raise the first OverloadError, or else the first NotReadyError.
         """
         failures: list[Exception] = []
-        alone = len(self._engines) == 1
-        for engine in self._engines if alone else sorted(self._engines, key=lambda engine: engine.waiting):
+        for engine in sorted(self._engines, key=lambda engine: engine.waiting):
             try:
                 return ask(engine)
             except (OverloadError, NotReadyError) as error:
                 failures.append(error)
         raise next((error for error in failures if isinstance(error, OverloadError)), failures[0])
+
+
+def one_of(engines: Sequence[Engine]) -> Engine:
+    """Return several engines as one. A single engine is not wrapped: each request asks it many times."""
+    return engines[0] if len(engines) == 1 else Engines(engines)

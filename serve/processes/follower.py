@@ -13,7 +13,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-from lensbox.serve.engine.engines import Engine, Engines
+from lensbox.serve.engine.engines import Engine, one_of
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import BEAT, Order, Report, Result, Table
 from lensbox.serve.models.served import Models, Served
@@ -131,7 +131,7 @@ class Follower(Models):
         wanted = {row.group: row for row in table.rows if row.group is not None}
         for group, row in wanted.items():
             if group not in self._coming and group not in self._serving:
-                engine = Engines(
+                engine = one_of(
                     [RemoteEngine(address, self._arena, self._busy_poll) for address in row.addresses]
                 )
                 engine.start()
