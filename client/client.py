@@ -1,4 +1,4 @@
-"""The client of a service."""
+"""The client of a service, its answers and errors."""
 
 import io
 import json
@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -14,12 +15,11 @@ from typing import Annotated, Any, cast
 import numpy as np
 import PIL.Image
 from numpy.typing import ArrayLike
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict, Unpack
 
-from lensbox.client.answers import LossAnswer
-from lensbox.common.detections import READ_DETECTIONS, ImageDetections
-from lensbox.common.errors import InputError, LensboxError, system_reason
+from lensbox.common.detections import READ_DETECTIONS, ImageDetections, Number, numbers_of_json
+from lensbox.common.errors import ExitCode, InputError, LensboxError, system_reason
 from lensbox.common.fields import Fraction, Orientation, first_reason
 from lensbox.common.pictures import (
     ColorOrder,
@@ -35,6 +35,51 @@ from lensbox.common.pictures import (
 Image = ImageFile | Picture
 Boxes = ArrayLike | Sequence[ArrayLike]
 Results = Generator[ImageDetections | LensboxError, None, None]
+
+# Statuses that concern one image and say nothing about the next.
+_OF_ONE_IMAGE = frozenset({400, 408, 413, 415, 500, 504})
+
+
+@dataclass(frozen=True)
+class LossAnswer:
+    """The GIoU loss of boxes.
+
+    loss: mean of 1 - GIoU over the predictions with a target. slots: number of these. gradient: d loss / d
+    predictions, nested like the predictions; None unless requested. Numbers that are not finite are NaN.
+    """
+
+    loss: Number
+    slots: int
+    gradient: Annotated[list[Any], BeforeValidator(numbers_of_json)] | None = None
+
+
+@dataclass(eq=False)
+class ServiceError(LensboxError):
+    """The service refused a request, or there was no answer.
+
+    detail: message for people. code: stable word of the problem document, such as "undecodable_image";
+    "no_answer" without an answer, "unexpected_answer" if it is not a Lensbox service. status: HTTP status,
+    None without an answer. request_id: ID of the request in the service's log. retry_after: seconds until a
+    retry may succeed, None if it cannot.
+    """
+
+    detail: str
+    code: str = "no_answer"
+    status: int | None = None
+    request_id: str | None = None
+    retry_after: float | None = None
+
+    exit_code = ExitCode.UNUSABLE
+
+    def __str__(self) -> str:
+        status = "" if self.status is None else f"{self.status} "
+        request = f", request {self.request_id}" if self.request_id else ""
+        return f"{self.detail} ({status}{self.code}{request})"
+
+    @property
+    def is_of_one_image(self) -> bool:
+        """Return whether the error concerns one image only, so that the next may succeed."""
+        return self.status in _OF_ONE_IMAGE
 
 
 class Parameters(TypedDict, total=False):

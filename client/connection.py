@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
     message = f"the Python package {error.name!r} is not installed: pip install 'lensbox[client]'"
     raise ModuleNotFoundError(message, name=error.name) from error
 
-from lensbox.client.answers import ServiceError
+from lensbox.client.client import ServiceError
 from lensbox.common.machine import package_version
 
 _FIRST_WAIT = 0.25  # seconds before the second try; doubled with each

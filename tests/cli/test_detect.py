@@ -19,6 +19,7 @@ import pytest
 from fake_transport import problem
 from waiting import PATIENCE
 
+from lensbox.cli.detect import list_files
 from lensbox.cli.main import main
 from lensbox.client import Client
 from lensbox.runtime.loading import load_artifact
@@ -209,3 +210,27 @@ def test_a_closed_pipe_is_not_an_error(random_path: Path, photos: Path) -> None:
         process.stdout.close()
         assert without_log(process.stderr.read()) == ""
         assert process.wait(PATIENCE) == 0
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("b.jpg", "a.PNG", ".hidden.jpg", "note.txt", "below/c.webp", ".git/d.jpg", "empty/x.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to(tmp_path / "below")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "recursive", "paths"),
+    [
+        ("note.txt b.jpg", False, ["note.txt", "b.jpg"]),
+        (".", False, ["a.PNG", "b.jpg"]),
+        (". below", True, ["a.PNG", "b.jpg", "below/c.webp", "below/c.webp"]),
+    ],
+)
+def test_lists_files_and_folders(folder: Path, arguments: str, recursive: bool, paths: list[str]) -> None:
+    listed = list_files([Path(word) for word in arguments.split()], recursive)
+    assert [str(file.path) for file in listed] == paths
+    assert [file.fault for file in listed] == [None] * len(paths)

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from built_runner import REPOSITORY
 from PIL import Image
 from programs import run as run_program
 from programs import run_python, unprivileged
@@ -182,3 +184,8 @@ def test_messages_say_that_a_file_may_not_be_read(tmp_path: Path, artifact_path:
     assert done.stderr.count("cannot be read: Permission denied") == len(lines)
     assert "Errno" not in done.stderr
     assert [("error" in json.loads(line)) for line in done.stdout.splitlines()] == [True, False]
+
+
+def test_the_page_lists_every_exit_code() -> None:
+    page = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == list(ExitCode)

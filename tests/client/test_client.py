@@ -11,9 +11,10 @@ import numpy as np
 import PIL.Image
 import pytest
 from fake_transport import NOTHING, faked, in_turn, problem
+from pydantic import TypeAdapter
 from waiting import wait_until
 
-from lensbox.client import Client, Detection, ImageDetections, ServiceError
+from lensbox.client import Client, Detection, ImageDetections, LossAnswer, ServiceError
 from lensbox.common.errors import InputError
 
 
@@ -160,3 +161,22 @@ def test_close_ends_waits_and_sends_no_more_requests(monkeypatch: pytest.MonkeyP
         results.close()
         wait_until(lambda: not any(each.name.startswith("lensbox-client") for each in threading.enumerate()))
     assert len(asked) == len(set(asked))
+
+
+def test_a_gradient_is_nested_like_the_predictions() -> None:
+    read = TypeAdapter(LossAnswer).validate_json
+    assert read('{"loss": 0.5, "slots": 1}') == LossAnswer(0.5, 1)
+    for gradient in ("[]", "[[1.0, 2.0, 3.0, 4.0]]", "[[[1.0, 2.0, 3.0, 4.0]], []]"):
+        assert repr(read(f'{{"loss": 0.5, "slots": 1, "gradient": {gradient}}}').gradient) == gradient
+    found = read('{"loss": null, "slots": 1, "gradient": [[null, 0, 0, 0]]}')
+    assert math.isnan(found.loss)
+    assert found.gradient is not None
+    assert str(found.gradient[0]) == "[nan, 0, 0, 0]"
+
+
+def test_a_message_has_status_code_and_request() -> None:
+    error = ServiceError("no disk", "internal_error", 500, "r-7")
+    assert str(error) == "no disk (500 internal_error, request r-7)"
+    assert str(ServiceError("nobody is there")) == "nobody is there (no_answer)"
+    ones = [ServiceError("", "", status).is_of_one_image for status in (400, 503, None)]
+    assert ones == [True, False, False]
