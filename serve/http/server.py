@@ -1,7 +1,6 @@
 """Run the app under uvicorn until a signal or a failed start ends it."""
 
 import contextlib
-import gc
 import logging
 import os
 import resource
@@ -12,6 +11,7 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
+from lensbox.common.machine import exempt_objects
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.connections import Connection
@@ -52,7 +52,7 @@ def run(
 
     def on_started(failure: Exception | None) -> None:
         if failure is None:
-            _freeze()
+            exempt_objects()
             _log.info("ready: %s on %s", settings.artifact, url)
         else:
             _log.debug("the start failed", exc_info=failure)
@@ -76,7 +76,7 @@ def run(
     if models is None:
         _log.info("listening on %s, loading %s", url, settings.artifact)
     else:
-        _freeze()
+        exempt_objects()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # more files, so more connections
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
@@ -131,9 +131,3 @@ def uvicorn_config(app: FastAPI, settings: Settings, log_level: str) -> uvicorn.
 def _delay(settings: Settings) -> float:
     """Return the seconds from a signal until connections are refused."""
     return min(settings.shutdown_delay, settings.shutdown_timeout / 4)
-
-
-def _freeze() -> None:
-    """Exempt all existing objects from garbage collection, whose runs would stop all threads for 0.1 s."""
-    gc.collect()
-    gc.freeze()

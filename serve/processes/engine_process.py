@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection, Listener, answer_challenge, d
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
+from lensbox.common.machine import exempt_objects
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.serve.engine.instance import Instance
@@ -79,6 +80,7 @@ def main(
     if failures:
         status.send(str(failures[0]) or type(failures[0]).__name__)
         end_process(1)
+    exempt_objects()
     # Bind before telling the supervisor. The previous process has ended, so the name is free.
     listener = Listener(address.path, "AF_UNIX", backlog=64)
     threading.Thread(target=accept, args=(listener, address.key, engine, front_ends), daemon=True).start()
