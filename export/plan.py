@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lensbox.common.detect_options import check_thresholds
 from lensbox.common.errors import ArtifactError, InputError
-from lensbox.export.detector.batches import FixedBatches, without_batches
+from lensbox.export.detector.batches import FixedBatches
 from lensbox.export.detector.plain_copy import plain_copy
 from lensbox.export.options import ExportOptions
 from lensbox.export.verify.reference import Reference
@@ -75,7 +75,8 @@ class ExportPlan:
         if options.batches:
             detector = cast(Detector, FixedBatches(detector, options.batches))
         self.detector = _checked_copy(detector)
-        self.network = without_batches(self.detector)
+        module: Any = self.detector
+        self.network: Detector = module.detector if options.batches else module
         specification = self.detector.specification
         score, iou = options.score_threshold, options.iou_threshold
         self.thresholds = (

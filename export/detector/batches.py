@@ -27,8 +27,3 @@ class FixedBatches(nn.Module):
             for part in cut_into_batches(images, self.sizes)
         ]
         return {name: torch.cat([part[name] for part in parts])[: len(images)] for name in parts[0]}
-
-
-def without_batches(detector: Detector) -> Detector:
-    """Return the detector inside `FixedBatches`, or the detector itself."""
-    return cast(Detector, detector.detector) if isinstance(detector, FixedBatches) else detector

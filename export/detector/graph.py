@@ -134,9 +134,12 @@ def trace(
     numbers = tuple(torch.tensor(value, dtype=dtype) for value in thresholds) if dtype else ()
     sizes = {0: torch.export.Dim(BATCH, max=_MOST)} if any_batch else None
     shapes = (sizes, *(None for _ in numbers))
+    # On failure torch prints the graph, which hides the reason. (All threads share stderr.)
+    printed = io.StringIO()
+    search = without_records("torch.fx.experimental.symbolic_shapes", "Unable to find user code")
     try:
-        with torch.no_grad(), _without_graphs():
-            return torch.export.export(module, (canvases, *numbers), dynamic_shapes=shapes, strict=False)
+        with torch.no_grad(), contextlib.redirect_stderr(printed), search:
+            program = torch.export.export(module, (canvases, *numbers), dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever the user's code and the tracer raise
         where, reason = location(error), innermost_reason(error)
         if "data-dependent" in reason:
@@ -147,6 +150,8 @@ def trace(
             "torch.export cannot make a graph of the detector for any batch and thresholds: "
             f"{reason}{f' ({where})' if where else ''}{advice}"
         ) from error
+    sys.stderr.write(printed.getvalue())  # output of the user's code
+    return program
 
 
 @contextlib.contextmanager
@@ -161,19 +166,6 @@ def quiet_export() -> Iterator[None]:
         # torch 2.11 makes read-only tensors from bytes.
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         yield
-
-
-@contextlib.contextmanager
-def _without_graphs() -> Iterator[None]:
-    """Hide the graph that torch.export prints to stderr on failure, as it hides the reason.
-
-    Not thread-safe: all threads share stderr.
-    """
-    printed = io.StringIO()
-    search = without_records("torch.fx.experimental.symbolic_shapes", "Unable to find user code")
-    with contextlib.redirect_stderr(printed), search:
-        yield
-    sys.stderr.write(printed.getvalue())  # output of the user's code
 
 
 @contextlib.contextmanager

@@ -33,20 +33,20 @@ class _Converted(nn.Module):
         return converted
 
 
-def in_precision(detector: Detector, dtype: str) -> Detector:
+def in_precision(detector: Detector, dtype: str, batch: int | None = None) -> Detector:
     """Return a copy of the detector with folded batch norms, and with its network in `dtype` if reduced.
 
     Convolutions and linear layers compute in `dtype`, normalisations in float32. The results stay in `dtype`
     until the detector's code converts them, as in `boxes.float()`. Parameters that are not in such layers
     stay in float32. Raises ArtifactError if `detect` fails in this precision, or if its results are not
-    float32. detector: on the CPU, in eval mode.
+    float32. detector: on the CPU, in eval mode. batch: the batch size that it takes; None for any.
     """
     network = copy.deepcopy(cast(nn.Module, detector))
     _fold_batch_norms(network)
     converted = cast(Detector, network)
     if dtype in REDUCED:
         _convert(network, getattr(torch, dtype))
-        _require_float32_results(converted, dtype)
+        _require_float32_results(converted, dtype, batch or 1)
     return converted
 
 
@@ -79,10 +79,10 @@ def _convert(network: nn.Module, dtype: torch.dtype) -> None:
                 setattr(parent, name, converted.setdefault(layer, _Converted(layer, torch.float32)))
 
 
-def _require_float32_results(detector: Detector, dtype: str) -> None:
-    canvas = torch.zeros(1, *detector.specification.canvas_shape, dtype=torch.uint8)
+def _require_float32_results(detector: Detector, dtype: str, batch: int) -> None:
+    canvases = torch.zeros(batch, *detector.specification.canvas_shape, dtype=torch.uint8)
     try:
-        faults = answer_faults(answer_of(detector, canvas, 0.0, 0.5), detector.specification, 1)
+        faults = answer_faults(answer_of(detector, canvases, 0.0, 0.5), detector.specification, batch)
     except (RuntimeError, ValueError) as error:  # an operator that does not take this dtype, for example
         faults = [str(error).strip().splitlines()[0]]
     if faults:

@@ -1,10 +1,9 @@
 """AOTInductor packages: `detect` compiled for one kind of device; the fastest format on a GPU."""
 
-import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -63,7 +62,7 @@ def compile_detect(plan: ExportPlan, thresholds: torch.dtype | None) -> tuple[li
     """
     device = plan.device
     _logger.info("compiling the detector for %s, which takes minutes", device)
-    network = cast(nn.Module, in_precision(plan.network, plan.options.dtype)).to(device)
+    network = cast(nn.Module, in_precision(plan.network, plan.options.dtype, plan.batch)).to(device)
     program = trace_detect(cast(Detector, network), plan.thresholds, device, plan.batch, thresholds)
     module = program.module(check_guards=False)  # a copy for the passes
     assert isinstance(module, fx.GraphModule)
@@ -107,7 +106,9 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor]) -> lis
         "cpp.threads": _THREADS,
     }
     try:
-        with _quiet_compiler(), torch.no_grad():
+        with quiet_export(), torch.no_grad():
+            # On a GPU the compiler advises TF32; the caller has decided already.
+            warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
             files: Any = torch._inductor.aot_compile(graph_module, tuple(inputs), options=options)
     except Exception as error:  # many kinds of errors without a common base
         raise ArtifactError(f"AOTInductor cannot compile the detector: {_first_error(error)}") from error
@@ -145,15 +146,3 @@ def _first_error(error: BaseException) -> str:
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if "error:" in line]
     return lines[0] if lines else innermost_reason(error)
-
-
-@contextlib.contextmanager
-def _quiet_compiler() -> Iterator[None]:
-    """Silence warnings of the compiler about torch.
-
-    Not thread-safe: all threads share Python's warning filters.
-    """
-    with quiet_export():
-        # On a GPU the compiler advises TF32; the caller has decided already.
-        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
-        yield

@@ -1,7 +1,6 @@
 """ONNX files: `detect` in standard operators, for any ONNX runtime."""
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import onnx
@@ -60,7 +59,9 @@ def translated(
     """Return the ONNX model of a graph, without the notes on nodes, which hold paths of this machine."""
     _refuse_unknown_operators(program)
     try:
-        with _quiet_exporter(), torch.no_grad():
+        # Every export without torchvision warns that torchvision's ops cannot be exported.
+        torchvision = without_records(_REGISTRY_LOGGER, "torchvision is not installed")
+        with quiet_export(), torchvision, torch.no_grad():
             exported = torch.onnx.export(
                 program,
                 input_names=list(inputs),
@@ -104,17 +105,6 @@ def _name_batch(model: onnx.ModelProto) -> None:
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param == own:
                 size.dim_param = BATCH
-
-
-@contextlib.contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """Silence messages of the exporter about torch and torchvision.
-
-    Not thread-safe: all threads share Python's warning filters.
-    """
-    # Every export without torchvision warns that torchvision's ops cannot be exported.
-    with quiet_export(), without_records(_REGISTRY_LOGGER, "torchvision is not installed"):
-        yield
 
 
 def _describe(model: onnx.ModelProto, metadata: ArtifactMetadata) -> None:

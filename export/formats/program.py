@@ -79,7 +79,7 @@ def _strip(program: ExportedProgram) -> None:
 def _detect_graph(plan: ExportPlan) -> ExportedProgram:
     """Return the graph of `detect` with folded batch norms and, if the detector allows it, weights in
     channels-last layout, in which oneDNN and cuDNN compute."""
-    network = in_precision(plan.network, plan.options.dtype)
+    network = in_precision(plan.network, plan.options.dtype, plan.batch)
     cpu = torch.device("cpu")
     program = trace_detect(network, plan.thresholds, cpu, plan.batch, torch.float64)
     module = program.module(check_guards=False)  # a copy for the passes

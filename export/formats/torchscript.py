@@ -52,7 +52,8 @@ def build(plan: ExportPlan) -> Built:
         )
     dtype = plan.options.dtype
     is_reduced = dtype in REDUCED
-    module = _compile(in_precision(plan.detector, dtype) if is_reduced else plan.detector, plan)
+    network, batch = plan.network, max(plan.options.batches, default=None)
+    module = _compile(in_precision(network, dtype, batch) if is_reduced else network, plan)
     return Built(
         pack=partial(_pack, module),
         make_run=lambda: _run_of(module, plan.device),

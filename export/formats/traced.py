@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.detector.batches import without_batches
 from lensbox.export.detector.graph import TensorThresholds, example_canvases
 from lensbox.export.detector.own_methods import own_methods
 from lensbox.model import Detector
@@ -41,15 +40,14 @@ class TracedDetector(nn.Module):
     def __init__(self, detector: Detector, thresholds: tuple[float, float], sizes: Sequence[int]) -> None:
         """Trace for batches of these sizes, none for any. Raises ArtifactError if tracing fails."""
         super().__init__()
-        inner = without_batches(detector)
-        if own := own_methods(inner):
+        if own := own_methods(detector):
             raise ArtifactError(
                 f"the detector's own {' and '.join(own)} cannot be traced: a trace holds only detect, and "
                 "the other methods must be Lensbox's"
             )
         self.specification = detector.specification
         self.sizes = sorted(sizes, reverse=True)
-        fixed = cast(Detector, copy.deepcopy(cast(nn.Module, inner)).requires_grad_(False))
+        fixed = cast(Detector, copy.deepcopy(cast(nn.Module, detector)).requires_grad_(False))
         self.networks = nn.ModuleList(_trace(fixed, thresholds, size) for size in self.sizes or [_ANY_BATCH])
         if not self.sizes:
             _check_any_batch(cast(torch.jit.ScriptModule, self.networks[0]), fixed)

@@ -56,7 +56,9 @@ class Reference:
         self.batches = tuple(batches)
         canvases, self.pictures = comparison_canvases(detector, pictures)
         self.canvases = canvases
-        operations = self._operations(canvases[:1], thresholds)
+        with _Operations() as counter:
+            answer_of(detector, canvases[:1], *thresholds)
+        operations = counter.count
         if operations > _MOST_OPERATIONS:
             _logger.info("one canvas takes %.0f billion operations: comparing fewer", operations / 1e9)
             self.canvases = canvases[: len(pictures) + _FEW]
@@ -81,21 +83,11 @@ class Reference:
         with torch.no_grad():
             self.loss = float(own(self.predictions, self.targets))
 
-    def _operations(self, canvases: Tensor, thresholds: tuple[float, float]) -> int:
-        """Return the number of floating-point operations of products and convolutions."""
-        with _Operations() as counter:
-            self.detect(canvases, *thresholds)
-        return int(counter.count)
-
-    def detect(self, canvases: Tensor, score: float, iou: float) -> Answer:
-        """Return the outputs of `detect` by name."""
-        return answer_of(self.detector, canvases, score, iou)
-
     def found(self, thresholds: tuple[float, float]) -> list[Found]:
         """Return the detections in each canvas at the given thresholds."""
         if thresholds not in self._found:
             with one_thread():
-                answers = list(answers_of(lambda part: self.detect(part, *thresholds), self.canvases, 1))
+                answers = [answer_of(self.detector, canvas[None], *thresholds) for canvas in self.canvases]
             self.slots = slots_of(answers)
             self._found[thresholds] = [found_in(answer, self.slots) for answer in answers]
         return self._found[thresholds]

@@ -65,6 +65,21 @@ def test_metadata_hold_the_change(dtype: str, tmp_path: Path) -> None:
     assert {weight.dtype for weight in weights} == {expected}
 
 
+class OfEight(Cells):
+    """Take batches of 8 only."""
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        if images.shape[0] != 8:
+            raise ValueError(f"images must be 8, got {images.shape[0]}")
+        return super().detect(images, score_threshold, iou_threshold)
+
+
+def test_networks_with_a_fixed_batch_are_converted(tmp_path: Path) -> None:
+    metadata = save_artifact(OfEight(), tmp_path / "a.pt2", kind="program", dtype="float16", batches=(8,))
+    assert metadata.batch == 8
+    assert metadata.precision is not None
+
+
 @pytest.mark.parametrize(
     ("in_float32", "tolerance", "message"),
     [
