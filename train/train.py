@@ -24,10 +24,9 @@ from lensbox.train.data.labels import (
 )
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.loss.teachers import without_fold
-from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.origin import Origin, load_origin
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
-from lensbox.train.run.training import CHECKPOINT_FILE, RunOptions, TrainingRun
+from lensbox.train.run.training import CHECKPOINT_FILE, RunOptions, TrainingRun, load_checkpoint
 from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
 
 NO_STEP_LIMIT = 10**9

@@ -14,6 +14,10 @@ from typing import Any
 
 import pytest
 
+needs_wrk = pytest.mark.skipif(
+    shutil.which("wrk") is None and "LENSBOX_REQUIRE_WRK" not in os.environ,
+    reason="no wrk (apt: wrk)",
+)
 _PATIENCE = 600.0  # seconds; a build may take most of it
 
 Ended = subprocess.CompletedProcess[str]

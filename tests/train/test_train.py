@@ -5,13 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from short_runs import TINY
 
-from lensbox.model.weights_file import SHIPPED_WEIGHTS
 from lensbox.train.data.labels import fold_index
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES
-from lensbox.train.train import NO_STEP_LIMIT
 
 Lensbox = Callable[..., tuple[str, str]]
 
@@ -56,61 +53,6 @@ def test_trains_then_evaluates(
     assert {path.name: path.read_bytes() for path in output.iterdir()} == before
     config = json.loads(lensbox("train", *arguments, "--resume", "--steps", "5", "--print-config")[0])
     assert (config["model"], config["batch_size"], config["steps"]) == ("small", 3, 5)
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "words"),
-    [
-        ("train --stepz 3", 2, "No such option '--stepz'"),
-        ("train --steps many", 2, "--steps"),
-        ("train --steps 0", 2, "steps must be greater than or equal to 1, got 0"),
-        ("train --time-limit nan", 2, "--time-limit must be above 0 and finite, got nan"),
-        ("train --resume", 2, "checkpoint must be a file"),
-        (f"train --resume --steps {NO_STEP_LIMIT}", 2, "--time-limit or --steps"),
-        ("train --resume --weights x", 2, "--resume and --weights must not be given together"),
-        ("train --device cuda:99", 2, "device must be usable, got 'cuda:99'"),
-        ("train --teacher absent.safetensors", 4, "absent.safetensors"),
-        ("train --weights absent.safetensors", 4, "absent.safetensors"),
-        (f"train --weights {SHIPPED_WEIGHTS} --model small", 2, "model must have the layout of"),
-        ("train --leave-out 1/1", 2, "--leave-out must be a share"),
-        ("train --data absent", 4, "absent"),
-        ("train --output /dev/null/run", 2, "--output must be a folder that can be written, got"),
-        ("evaluate --weights pyproject.toml", 4, "pyproject.toml"),
-        ("evaluate --artifact pyproject.toml", 3, "pyproject.toml"),
-        ("evaluate --public-key key.pub", 2, "--public-key is for --artifact, got none"),
-        ("evaluate --ops x.so", 2, "--ops is for --artifact, got none"),
-        ("evaluate --json /dev/null/x.json", 2, "--json"),
-        ("evaluate --detections x.json", 2, "--detections needs one COCO file"),
-        ("evaluate --detections x.json --weights y", 2, "must not be given together"),
-    ],
-)
-def test_wrong_usage(
-    faces_folder: Path,
-    tmp_path: Path,
-    lensbox: Lensbox,
-    monkeypatch: pytest.MonkeyPatch,
-    options: str,
-    code: int,
-    words: str,
-) -> None:
-    monkeypatch.chdir(Path(__file__).parents[2])
-    command, *extra = options.split()
-    output = ["--output", tmp_path] if command == "train" else []
-    printed, said = lensbox(command, "--data", faces_folder, *output, *extra, code=code)
-    assert f"lensbox {command}" in said
-    assert words in said
-    assert "decoded" not in said
-    assert printed == ""
-
-
-def test_options_override_files_and_later_files_earlier_ones(tmp_path: Path, lensbox: Lensbox) -> None:
-    files = []
-    for name, text in (("a", "steps: 1\nseed: 1\nworkers: 1"), ("b", "seed: 2\nworkers: 2")):
-        files.append(tmp_path / name)
-        files[-1].write_text(text)
-    printed, _ = lensbox("train", "--data", "x", "--config", *files, "--workers", "3", "--print-config")
-    config = json.loads(printed)
-    assert (config["steps"], config["seed"], config["workers"]) == (1, 2, 3)
 
 
 def test_bad_data_is_skipped_or_stops_a_strict_run(

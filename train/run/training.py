@@ -6,6 +6,7 @@ first evaluation on, and at the end `weights.safetensors` and `figures.json`.
 
 from __future__ import annotations
 
+import io
 import logging
 import time
 from collections import deque
@@ -22,7 +23,6 @@ from lensbox.train.data.image_store import ImageStore
 from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
-from lensbox.train.run.checkpoint import load_checkpoint, save_checkpoint
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.origin import Origin, check_same_origin
@@ -31,6 +31,7 @@ from lensbox.train.run.step import TrainingError, TrainStep
 from lensbox.train.settings import CONFIG_FILE, TrainConfig
 
 CHECKPOINT_FILE = "checkpoint.pt"
+FORMAT = 3  # of checkpoints
 STEPS_IN_FLIGHT = 3
 
 logger = logging.getLogger(__name__)
@@ -213,3 +214,28 @@ def _throttle(in_flight: deque[Any], device: torch.device) -> None:
     in_flight.append(event)
     if len(in_flight) > STEPS_IN_FLIGHT:
         in_flight.popleft().synchronize()
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Save `state` (tensors, numbers, text, containers of them); the file appears whole or not at all."""
+    buffer = io.BytesIO()
+    torch.save({"format": FORMAT, **state}, buffer)
+    atomic_write(path, buffer.getvalue())
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Load what `save_checkpoint` wrote, on the CPU.
+
+    Raises:
+        InputError: there is no such file, it is damaged, or no checkpoint of this format.
+    """
+    if not path.is_file():
+        raise InputError(f"checkpoint must be a file that exists, got {path}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged archive or pickle may fail in any way
+        # Without torch's own message, which advises to run whatever code the file holds.
+        raise InputError(f"{path} must be a checkpoint, got a damaged or other file") from error
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise InputError(f"{path} must be a checkpoint of format {FORMAT}")
+    return state

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import needs_wrk
 
 from lensbox.bench.measure import WrongAnswerError
 from lensbox.bench.serve.benchmark import photo_of, require_same
@@ -26,7 +27,7 @@ def test_other_boxes_than_the_artifacts_are_caught(artifact_path: Path) -> None:
             require_same(artifact, photo, {"detections": wrong})
 
 
-@pytest.mark.usefixtures("wrk")
+@needs_wrk
 def test_a_short_run_prints_a_table_for_each_number(
     artifact_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import needs_wrk
 from waiting import wait_until
 
 from lensbox.bench.serve.services import ServerProgram, cpu_seconds, running
@@ -32,7 +33,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 """
 
 
-@pytest.mark.usefixtures("wrk")
+@needs_wrk
 def test_a_load_counts_answers_and_cpu_time(tmp_path: Path) -> None:
     (tmp_path / "body").write_bytes(b"an image")
     answers: list[object] = []

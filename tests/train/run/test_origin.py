@@ -10,8 +10,8 @@ from short_runs import SHORT_RUN, interrupt, run_options, small_detector, train
 
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
 from lensbox.train.data.image_store import ImageStore
-from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.origin import check_same_origin, load_origin
+from lensbox.train.run.training import load_checkpoint
 from lensbox.train.settings import ConfigError, TrainInputs
 
 # Without recalibration, the run delivers the average unchanged.

@@ -21,9 +21,8 @@ from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import training as trainer
-from lensbox.train.run.checkpoint import load_checkpoint
 from lensbox.train.run.step import TrainingError, TrainStep
-from lensbox.train.run.training import RunOptions, TrainingRun
+from lensbox.train.run.training import RunOptions, TrainingRun, load_checkpoint, save_checkpoint
 
 ANY_DATA: Any = object()  # for runs whose scoring is replaced
 
@@ -171,3 +170,20 @@ def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(
     if more:
         kept = load_checkpoint(tmp_path / "checkpoint.pt")["step"]
         assert all(bool(value.isfinite().all()) for value in kept["model"].values())
+
+
+def test_files_that_are_no_checkpoints_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.pt"
+    with pytest.raises(InputError, match=r"c\.pt"):
+        load_checkpoint(path)
+    save_checkpoint(path, {"value": torch.ones(1000)})
+    whole = path.read_bytes()
+    swapped = (whole.replace(b"\x80\x02}", b"\x80\x02?"), whole.replace(b"PK\1\2", b"PK??"))
+    for damaged in (b"no checkpoint", whole[: len(whole) // 2], whole[200:], *swapped):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="must be a checkpoint") as caught:
+            load_checkpoint(path)
+        assert "weights_only" not in str(caught.value)  # torch's advice, to run what the file holds
+    torch.save({"format": 0}, path)
+    with pytest.raises(ValueError, match="format"):
+        load_checkpoint(path)
