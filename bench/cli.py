@@ -50,7 +50,7 @@ _device = click.option(
 @_device
 def ops(**options: Any) -> None:
     """Time the box ops beside the implementations that a user would pick instead."""
-    from lensbox.bench.ops.run import run_ops
+    from lensbox.bench.measure import run_ops
 
     run_ops(**options)
 

@@ -1,18 +1,23 @@
 """Check the ways to do one thing, time them in turns, and show the times as a table, with the machine."""
 
+import gc
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
+import torch
+
+from lensbox.bench import GROUPS
 from lensbox.cli.timing import Call, Times, summarize, time_in_turns
 from lensbox.common.errors import ExitCode, LensboxError
-from lensbox.common.machine import package_version
+from lensbox.common.machine import keep_freed_memory, package_version
+from lensbox.runtime.device import choose_device
 from lensbox.runtime.info import report
 
-OWN = "lensbox"  # with it begin the names of Lensbox's own ways
-_MICROSECONDS = 1e6
+_SECONDS, _QUICK_SECONDS = 2.0, 0.5  # for all samples of a way
 _GRAPH_MILLISECONDS = 10
 _GRAPH_TURNS = 3  # of ten samples each
 
@@ -80,8 +85,8 @@ def spread(times: Times, unit: float = 1.0) -> str:
 class Case(NamedTuple):
     """Ways to do the same thing, on "cpu" or "cuda". Each way is compared with the first.
 
-    ways: by name. A way loads what it needs, checks its answer and returns the call to time. It raises
-    UnavailableError and WrongAnswerError.
+    ways: by name, Lensbox's own begin with "lensbox". A way loads what it needs, checks its answer and
+    returns the call to time. It raises UnavailableError and WrongAnswerError.
     """
 
     title: str
@@ -107,11 +112,33 @@ def run_case(case: Case, seconds: float = 2.0) -> tuple[str, bool]:
             notes[name] = f"WRONG: {error}"
         except Exception as error:  # keep the figures of all other ways
             notes[name] = f"failed: {_first_line(error)}"
-    is_good = not any(name.startswith(OWN) for name in notes)
+    is_good = not any(name.startswith("lensbox") for name in notes)
     times = {"call": time_in_turns(calls, 1, seconds, cpu_time=case.device == "cpu")}
     if case.device == "cuda":
         times["graph"] = _times_in_graphs(calls, notes)
     return time_table(case.title, times, notes), is_good
+
+
+def run_ops(device: str, quick: bool, only: Sequence[str]) -> None:
+    """Run the groups `only`, all by default. Print each table when it is complete.
+
+    At the end, raise WrongAnswerError if an answer of Lensbox was wrong.
+    """
+    where, wrong = choose_device(device), []
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    say(describe_machine("opencv-python-headless"))
+    for group in only or GROUPS:
+        for case in resolve_name(GROUPS[group])(where, quick):
+            table, is_right = run_case(case, _QUICK_SECONDS if quick else _SECONDS)
+            say(table)
+            wrong += [] if is_right else [case.title]
+            # Captured graphs and the guards of compiled code would slow the next case down.
+            torch.compiler.reset()
+            gc.collect()
+            torch.cuda.empty_cache()  # does nothing without CUDA
+    if wrong:
+        raise WrongAnswerError(f"Lensbox's own answers were wrong: {'; '.join(wrong)}")
 
 
 def time_table(title: str, times: Mapping[str, Mapping[str, Times]], notes: Mapping[str, str]) -> str:
@@ -122,7 +149,7 @@ def time_table(title: str, times: Mapping[str, Mapping[str, Times]], notes: Mapp
         first = next(iter(found.values()), None)
         for line in lines:
             taken = found.get(line[0])
-            known = first and taken and [spread(taken, _MICROSECONDS), number(taken.median / first.median)]
+            known = first and taken and [spread(taken, 1e6), number(taken.median / first.median)]
             line += known or ["", ""]
     return markdown(title, header, lines, [f"{way}: {note}" for way, note in notes.items()])
 

@@ -14,7 +14,6 @@ from lensbox.ops import PackedTargets, jagged_giou_loss, masked_giou_loss, maske
 
 losses = article_module("losses")
 
-FORWARD, BOTH = "forward", "forward + backward"
 BATCH, SLOTS = 1024, 256  # a batch of the article
 # The box loss of a training step: 256 images of up to 160 targets, 7 cells a target, a weight for each cell.
 TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL = 256, 160 * 7, 0.1
@@ -88,10 +87,6 @@ def _padded(loss: Callable[..., Any], batch: LossBatch) -> Loss:
     return lambda pred: loss(pred, *batch.padded)
 
 
-def _of_each_sample(loss: Callable[..., Any], batch: LossBatch) -> Loss:
-    return lambda pred: loss(pred, batch.boxes)
-
-
 def _kernel(load: Callable[[torch.device], Callable[..., Any]], batch: LossBatch) -> Loss:
     loss = load(batch.pred.device)
     return lambda pred: loss(pred, batch.padded[0])
@@ -115,13 +110,14 @@ PEERS: dict[str, Load] = {
     "lensbox jagged": lambda batch: lambda pred: jagged_giou_loss(pred, *batch.packed),
     "eager": partial(_padded, losses.padded_loss),
     "torch.compile": lambda batch: _padded(losses.compiled(losses.padded_loss), batch),
-    "concatenation": partial(_of_each_sample, losses.concatenated_loss),
-    "per-sample loop": partial(_of_each_sample, losses.looped_loss),
+    "concatenation": lambda batch: lambda pred: losses.concatenated_loss(pred, batch.boxes),
+    "per-sample loop": lambda batch: lambda pred: losses.looped_loss(pred, batch.boxes),
     KERNEL: partial(_kernel, losses.article_loss),
     "triton": partial(_kernel, losses.triton_loss),
     "torchvision": _torchvision,
 }
-_LEFT_OUT = {FORWARD: ONE_OP, BOTH: KERNEL}  # the kernel has no backward
+# The kernel has no backward.
+_DIRECTIONS = (("forward", False, ONE_OP), ("forward + backward", True, KERNEL))
 
 
 def headline_cases(device: torch.device, quick: bool) -> Iterator[Case]:
@@ -151,10 +147,9 @@ def _cases(batch: LossBatch, fill: float | None, quick: bool, names: Iterable[st
     what = "|N(0,3)| boxes a sample" if fill is None else f"fill {fill:.0%}"
     dtypes = "/".join(str(boxes.dtype).removeprefix("torch.") for boxes in (batch.pred, batch.padded[0]))
     kind = "loss" if batch.padded[1] is None else "weighted loss"
-    for direction in (FORWARD, BOTH):
-        left_out = (_LEFT_OUT[direction], "torch.compile" if quick else "")
-        known = {name: PEERS[name] for name in names if name not in left_out}
-        ways = {name: partial(prepare, load, batch, direction == BOTH) for name, load in known.items()}
+    for direction, with_gradient, odd in _DIRECTIONS:
+        known = [name for name in names if name != odd and not (quick and name == "torch.compile")]
+        ways = {name: partial(prepare, PEERS[name], batch, with_gradient) for name in known}
         yield Case(f"{kind}, {direction}, {shape}, {what}, {dtypes}, {device.upper()}", device, ways)
 
 

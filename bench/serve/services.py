@@ -20,8 +20,7 @@ from lensbox.bench.measure import UnavailableError
 
 _SCRIPT = Path(__file__).with_name("post.lua")
 _SENDER_THREADS = 4
-_START_TIMEOUT = 180.0  # seconds
-_END_TIMEOUT = 40.0
+_START_TIMEOUT, _END_TIMEOUT = 180.0, 40.0  # seconds
 
 
 class Load(NamedTuple):
