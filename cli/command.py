@@ -2,10 +2,11 @@
 
 import contextlib
 import itertools
+import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,61 @@ def fraction(text: str) -> float:
     if not 0 <= value <= 1:
         raise click.BadParameter(f"must be between 0 and 1, got {text}")
     return value
+
+
+def options_of(inputs: type, repeatable: Collection[str] = ()) -> Callable[[Any], Any]:
+    """Return a decorator that gives a command an option for each field of a pydantic dataclass.
+
+    Fields without a description are no options. repeatable: fields for which a command takes several values
+    to name the mistake itself.
+    """
+    from pydantic import TypeAdapter  # late, since `lensbox --help` has no use for it
+
+    schema = TypeAdapter(inputs).json_schema()
+
+    def decorate(command: Any) -> Any:
+        for name, field in reversed(schema["properties"].items()):
+            if "description" in field:
+                is_required = name in schema.get("required", ())
+                command = _option(name, field, is_required, name in repeatable)(command)
+        return command
+
+    return decorate
+
+
+def _option(name: str, field: dict[str, Any], required: bool, many: bool) -> Callable[[Any], Any]:
+    """Return the option of a field, by its part of the JSON schema."""
+    kind = next(one for one in field.get("anyOf", [field]) if one["type"] != "null")
+    is_array = kind["type"] == "array"
+    kind = kind["items"] if is_array else kind
+    flag = f"--{name.replace('_', '-')}"
+    return click.option(
+        f"{flag}/--no-{flag[2:]}" if kind["type"] == "boolean" else flag,
+        name,
+        type=click.Choice(kind["enum"]) if "enum" in kind else _TYPES[kind.get("format", kind["type"])],
+        metavar="JSON" if kind["type"] == "object" else "PATH..." if is_array else None,
+        help=field["description"],
+        default=field.get("default"),
+        required=required,
+        multiple=is_array or many,
+    )
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"must be JSON, got {text!r}") from error
+
+
+_TYPES: dict[str, Any] = {
+    "boolean": bool,
+    "integer": int,
+    "number": float,
+    "object": _json,
+    "path": FILE,
+    "string": str,
+}
 
 
 class _ProgressFormatter(logging.Formatter):

@@ -5,16 +5,14 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Callable
-from dataclasses import Field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import click
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
-from lensbox.cli.command import FILE, OPS, Command
+from lensbox.cli.command import Command, options_of
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.common.fields import first_reason
 from lensbox.serve.errors import StartupError
@@ -27,33 +25,6 @@ from lensbox.serve.shutdown import Shutdown, end_process
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
 
 _NAMES = {name: "--" + name.replace("_", "-") for name in options()}
-
-
-def _with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for each setting, in the order of the settings."""
-    for setting in reversed(options().values()):
-        function = _option_of(setting)(function)
-    return function
-
-
-def _option_of(setting: "Field[Any]") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a setting's option, such as --max-batch for `max_batch`."""
-    name, known, kind = setting.name, cast(FieldInfo, setting.default), str(setting.type)
-    default = known.default
-    if name == "ops":
-        return OPS
-    how: dict[str, Any] = {"default": default, "help": known.description}
-    if name == "artifact":
-        how |= {"type": FILE, "multiple": True}
-    elif "Path" in kind:
-        how["type"] = FILE
-    elif choices := [choice for choice in get_args(setting.type) if isinstance(choice, str)]:
-        how["type"] = click.Choice(choices)
-    elif isinstance(default, bool):
-        how["is_flag"] = True
-    elif not isinstance(default, str):
-        how["type"] = float if isinstance(default, float) else int
-    return click.option(_NAMES[name], name, **how)
 
 
 def as_typed(message: str) -> str:
@@ -119,7 +90,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 @click.command(cls=Command, context_settings={"auto_envvar_prefix": "LENSBOX"})
-@_with_settings
+@options_of(Settings, repeatable=("artifact",))
 def serve(**values: Any) -> ExitCode:
     """Answer detection requests over HTTP. docs/service.md gives the reason for each limit.
 

@@ -50,7 +50,9 @@ class Settings:
     watch: bool = _option(False, "load newer and changed files without being asked")
     swap: Literal["beside", "in-place"] = _option("beside", "in-place: end the old version before a new one")
     public_key: Path | None = _option(None, "accept only artifacts signed with this key: a PEM file")
-    ops: tuple[Path, ...] = _option((), "shared libraries with operators of the detector")
+    ops: tuple[Path, ...] = _option(
+        (), "shared library with operators of the detector; its code runs with all your rights"
+    )
     device: str = _option("auto", "auto: cuda if there is a GPU, else cpu; several: cuda:0,cuda:1, or all")
     threads: int | None = _option(None, "CPU threads of one inference; default: torch's", ge=1, le=1024)
     host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 or :: for all networks")

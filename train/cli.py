@@ -6,65 +6,14 @@ Bodies import what they need when they run: torch takes seconds to load, and `--
 from __future__ import annotations
 
 import dataclasses
-import json
 import shlex
-from collections.abc import Callable
 from typing import Any
 
 import click
 from click.core import ParameterSource
-from pydantic import TypeAdapter
 
-from lensbox.cli.command import FILE, Command, require_at_most_one
+from lensbox.cli.command import Command, options_of, require_at_most_one
 from lensbox.train.settings import EvaluateInputs, TrainConfig, TrainInputs
-
-
-def json_value(text: str) -> Any:
-    """Return the value of JSON text, for an option's `type`."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise click.BadParameter(f"must be JSON, got {text!r}") from error
-
-
-_TYPES: dict[str, Any] = {
-    "boolean": bool,
-    "integer": int,
-    "number": float,
-    "object": json_value,
-    "path": FILE,
-    "string": str,
-}
-
-
-def options_of(inputs: type) -> Callable[[Any], Any]:
-    """Return a decorator that gives a command an option for each field of a pydantic dataclass."""
-    schema = TypeAdapter(inputs).json_schema()
-
-    def decorate(command: Any) -> Any:
-        for name, field in reversed(schema["properties"].items()):
-            command = _option(name, field, name in schema.get("required", ()))(command)
-        return command
-
-    return decorate
-
-
-def _option(name: str, field: dict[str, Any], required: bool) -> Callable[[Any], Any]:
-    """Return the option of a field, by its part of the JSON schema."""
-    kind = next(one for one in field.get("anyOf", [field]) if one["type"] != "null")
-    is_many = kind["type"] == "array"
-    kind = kind["items"] if is_many else kind
-    flag = f"--{name.replace('_', '-')}"
-    return click.option(
-        f"{flag}/--no-{flag[2:]}" if kind["type"] == "boolean" else flag,
-        name,
-        type=click.Choice(kind["enum"]) if "enum" in kind else _TYPES[kind.get("format", kind["type"])],
-        metavar="JSON" if kind["type"] == "object" else "PATH..." if is_many else None,
-        help=field["description"],
-        default=field.get("default"),
-        required=required,
-        multiple=is_many,
-    )
 
 
 @click.command(cls=Command)
