@@ -37,7 +37,12 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
     """
     function = _find(name)
     keywords = dict(options)
-    signature = _signature(function, name)
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:  # some functions written in C
+        raise click.UsageError(
+            f"--model must name a function or class with known arguments, got {name!r}: {error}"
+        ) from error
     takes_weights = "weights" in signature.parameters
     if takes_weights and weights is not None:
         keywords["weights"] = weights
@@ -74,7 +79,10 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(f"--option must be key=value with an identifier as key, got {text!r}")
         if key in options:
             raise click.UsageError(f"--option must give each key once, got {key} twice")
-        options[key] = _value(value)
+        try:
+            options[key] = json.loads(value, parse_constant=str)
+        except ValueError:
+            options[key] = value
     return options
 
 
@@ -95,13 +103,6 @@ def naming_its_errors(detector: Detector) -> Iterator[None]:
         raise ArtifactError(f"the detector raised {_described(error)}") from error
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=str)
-    except ValueError:
-        return text
-
-
 def _find(name: str) -> Callable[..., Any]:
     module_name, _, function_name = name.partition(":")
     rule = "--model must be package.module:function, with a function or class that makes the detector"
@@ -113,10 +114,12 @@ def _find(name: str) -> Callable[..., Any]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # the module's code runs
+        stem = module_name.removesuffix(".py")
+        hint = f"; a module is named without .py: {stem}" if stem != module_name else ""
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise click.UsageError(
                 f"--model must name a module that can be imported, got {name!r}: {error} (looked in {here} "
-                f"and where Python looks){_hint(module_name)}"
+                f"and where Python looks){hint}"
             ) from error
         raise ArtifactError(f"importing {module_name} raised {_described(error)}") from error
     function = getattr(module, function_name, None)
@@ -130,20 +133,6 @@ def _find(name: str) -> Callable[..., Any]:
     ]
     such_as = f", such as {classes[0]}" if classes else ""
     raise click.UsageError(f"{rule}{such_as}, got {name!r}{kind}")
-
-
-def _signature(function: Callable[..., Any], name: str) -> inspect.Signature:
-    try:
-        return inspect.signature(function)
-    except ValueError as error:  # some functions written in C
-        raise click.UsageError(
-            f"--model must name a function or class with known arguments, got {name!r}: {error}"
-        ) from error
-
-
-def _hint(module_name: str) -> str:
-    stem, dot, last = module_name.rpartition(".")
-    return f"; a module is named without .py: {stem}" if dot and last == "py" else ""
 
 
 def _described(error: Exception) -> str:

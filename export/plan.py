@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -72,10 +72,12 @@ class ExportPlan:
         self.pictures = [_picture(path) for path in options.pictures]
         if self.device.type == "cuda":  # to measure and to compile as the files will compute
             set_gpu_float32("an export", options.dtype == "tf32")
-        if options.batches:
-            detector = cast(Detector, FixedBatches(detector, options.batches))
-        self.detector = _checked_copy(detector)
-        module: Any = self.detector
+        module: Any = FixedBatches(detector, options.batches) if options.batches else detector
+        if isinstance(module, nn.Module):
+            module = plain_copy(module).cpu()
+        if faults := missing(module):
+            raise ArtifactError("\n  ".join(["the detector cannot be exported:", *faults]))
+        self.detector: Detector = module
         self.network: Detector = module.detector if options.batches else module
         specification = self.detector.specification
         score, iou = options.score_threshold, options.iou_threshold
@@ -117,12 +119,3 @@ def _picture(path: Path) -> Tensor:
         return read_image(path)
     except FileNotFoundError as error:
         raise InputError(f"--pictures must name an image file, got {path}") from error
-
-
-def _checked_copy(detector: Detector) -> Detector:
-    module: Any = detector
-    if isinstance(detector, nn.Module):
-        module = plain_copy(detector).cpu()
-    if faults := missing(module):
-        raise ArtifactError("\n  ".join(["the detector cannot be exported:", *faults]))
-    return cast(Detector, module)

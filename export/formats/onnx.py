@@ -76,7 +76,9 @@ def translated(
         raise ArtifactError(f"ONNX has no translation of the detector: {reason}") from error
     assert exported is not None
     model: onnx.ModelProto = exported.model_proto
-    _drop_notes(model.graph)
+    graph = model.graph
+    for noted in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        del noted.metadata_props[:]
     _name_batch(model)
     return model
 
@@ -89,11 +91,6 @@ def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
             f"ONNX has no translation of the operators {', '.join(unknown)}; the only translated operator of "
             "Lensbox is lensbox::padded_nms"
         )
-
-
-def _drop_notes(graph: onnx.GraphProto) -> None:
-    for noted in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        del noted.metadata_props[:]
 
 
 def _name_batch(model: onnx.ModelProto) -> None:

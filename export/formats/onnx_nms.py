@@ -83,7 +83,8 @@ def _in_float32(
         by_category = op.Where(is_of, by_category, lowest)  # [B, categories, candidates]
     one = op.Constant(value_ints=[1])  # the shape of thresholds in ONNX's tests
     selected = op.NonMaxSuppression(
-        _upright(best_boxes),
+        # Inverted sides are empty, as for the op: ONNX would swap the corners of such boxes.
+        op.Max(best_boxes, op.Gather(best_boxes, op.Constant(value_ints=[0, 1, 0, 1]), axis=2)),
         by_category,
         op.Constant(value_ints=[max_detections]),
         op.Reshape(iou_threshold, one),
@@ -107,11 +108,6 @@ def _in_float32(
         op.Where(used, op.GatherND(best, slots, batch_dims=1), op.Constant(value_int=-1)),
         op.ReduceSum(op.Cast(used, to=TensorProto.INT32), op.Constant(value_ints=[1]), keepdims=0),
     )
-
-
-def _upright(boxes: Any) -> Any:
-    """Make inverted sides empty, as the op does: ONNX would swap the corners of such boxes."""
-    return op.Max(boxes, op.Gather(boxes, op.Constant(value_ints=[0, 1, 0, 1]), axis=2))
 
 
 _LEAST = -3.0e38  # finite, so that no runtime accepts -inf, the score of "no candidate"

@@ -85,15 +85,16 @@ def _detect_graph(plan: ExportPlan) -> ExportedProgram:
     module = program.module(check_guards=False)  # a copy for the passes
     assert isinstance(module, fx.GraphModule)
     fold_batch_norms(module)
-    canvases = program.example_inputs[0][0]
-    for layout in (torch.channels_last, torch.contiguous_format):
+    canvases: Any = program.example_inputs[0][0]
+
+    def traced(layout: torch.memory_format) -> ExportedProgram:
         module.to(memory_format=layout)  # type: ignore[call-overload]  # (torch's stub lacks this form)
-        try:
-            return trace(module, canvases, plan.thresholds, plan.batch is None, torch.float64)
-        except ArtifactError:  # the code takes views of results, for example
-            if layout is torch.contiguous_format:
-                raise
-    raise AssertionError("unreachable")
+        return trace(module, canvases, plan.thresholds, plan.batch is None, torch.float64)
+
+    try:
+        return traced(torch.channels_last)
+    except ArtifactError:  # the code takes views of results, for example
+        return traced(torch.contiguous_format)
 
 
 def _loss_graph(detector: Detector) -> ExportedProgram:

@@ -16,9 +16,8 @@ from lensbox.model.protocol_check import Answer
 from lensbox.runtime.detect.detection_sets import found_in
 from lensbox.runtime.file.metadata import Precision
 
-# Bits in the coarsest arithmetic of each export.
-MANTISSA_BITS = {"float32": 10, "tf32": 10, "float16": 10, "bfloat16": 7}
-TF32_MANTISSA_BITS = 10  # float32 has 23
+TF32_MANTISSA_BITS = 10  # float32 has 23, float16 10
+BFLOAT16_MANTISSA_BITS = 7
 
 # The positions of the factors. In inference mode, torch dispatches conv2d and similar functions; otherwise
 # torch converts them to convolution first.

@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -13,11 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from lensbox.common.canvas import Canvas
+from lensbox.export.detector.graph import example_canvases
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.tolerances import TOLERANCES
 from lensbox.model import Detector
-from lensbox.model.protocol_check import Answer, answer_of, slots_of
+from lensbox.model.protocol_check import answer_of, slots_of
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
 from lensbox.runtime.detect.self_test import outputs_in_picture
@@ -197,18 +198,4 @@ def comparison_canvases(detector: Detector, pictures: Sequence[Tensor] = ()) -> 
     specification = detector.specification
     shown = [*pictures, *drawn_pictures(specification)]
     fitted, _ = fit_to_canvases(shown, None, *Canvas.of(specification).as_tuple)
-    generator = torch.Generator().manual_seed(0)
-    shape = (_NOISE_CANVASES, *specification.canvas_shape)
-    noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    return torch.cat([fitted, noise]), len(shown)
-
-
-def answers_of(detect: Callable[[Tensor], Answer], canvases: Tensor, batch: int) -> Iterator[Answer]:
-    """Yield the answers for all canvases in batches of one size.
-
-    Canvases are repeated if the batch is larger than their number.
-    """
-    if batch > len(canvases):
-        canvases = canvases.repeat(-(-batch // len(canvases)), 1, 1, 1)[:batch]
-    for first in range(0, len(canvases), batch):
-        yield detect(canvases[first : first + batch])
+    return torch.cat([fitted, example_canvases(detector, _NOISE_CANVASES)]), len(shown)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import drawn_pictures
-from lensbox.export.verify.precision import MANTISSA_BITS, OperandRounding
+from lensbox.export.verify.precision import BFLOAT16_MANTISSA_BITS, TF32_MANTISSA_BITS, OperandRounding
 from lensbox.export.verify.reference import one_thread
 from lensbox.export.verify.tolerances import TOLERANCES as PARTS
 from lensbox.model import Detector, DetectorSpec
@@ -58,7 +58,8 @@ def build_self_test(
     shown = [_shrunk(picture, specification) for picture in pictures] or drawn_pictures(specification)
     with torch.no_grad(), one_thread():
         image, canvases = _choose(module, specification, shown)
-        threshold = _threshold(module, specification, canvases, MANTISSA_BITS[dtype])
+        bits = BFLOAT16_MANTISSA_BITS if dtype == "bfloat16" else TF32_MANTISSA_BITS
+        threshold = _threshold(module, specification, canvases, bits)
         test = _self_test(module, specification, image, threshold)
         if converted is not None:
             test = _widened(_self_test(converted, specification, image, threshold), test)
@@ -147,14 +148,15 @@ def _self_test(module: Any, specification: DetectorSpec, image: Tensor, threshol
     exact = found()
     with OperandRounding():
         rounded = found() if specification.extras else exact
-    limits = {
-        name: _limits(name in specification.points, values, rounded.extras[name])
-        for name, values in exact.extras.items()
-    }
-    tolerances = (
-        dataclasses.replace(tolerance, extras={name: limit[device] for name, limit in limits.items()})
-        for device, tolerance in (("cpu", TOLERANCES.cpu), ("cuda", TOLERANCES.cuda))
-    )
+
+    def tolerance(device: str) -> Tolerance:
+        base: Tolerance = getattr(TOLERANCES, device)
+        limits = {
+            name: base.boxes if name in specification.points else _limit(device, values, rounded.extras[name])
+            for name, values in exact.extras.items()
+        }
+        return dataclasses.replace(base, extras=limits)
+
     return SelfTest(
         image,
         *thresholds,
@@ -165,19 +167,15 @@ def _self_test(module: Any, specification: DetectorSpec, image: Tensor, threshol
             {name: values.double() for name, values in exact.extras.items()},
         ),
         ExpectedLoss(predictions, targets, float(module.loss(predictions, targets))),
-        Tolerances(*tolerances),
+        Tolerances(tolerance("cpu"), tolerance("cuda")),
     )
 
 
-def _limits(points: bool, exact: Tensor, rounded: Tensor) -> dict[str, float]:
-    """Return the tolerances of an output by device; integers must be equal unless TF32 changes them."""
-    if points:
-        return {"cpu": TOLERANCES.cpu.boxes, "cuda": TOLERANCES.cuda.boxes}
+def _limit(device: str, exact: Tensor, rounded: Tensor) -> float:
+    """Return the tolerance of an output; integers must be equal unless TF32 changes them."""
     largest = float(exact.abs().max()) if exact.is_floating_point() and exact.numel() else 0.0
-    limits = {device: PARTS[device].values * largest for device in ("cpu", "cuda")}
-    if exact.shape == rounded.shape:
-        limits["cuda"] = max(limits["cuda"], _TF32_SLACK * max_error(rounded, exact))
-    return limits
+    by_tf32 = device == "cuda" and exact.shape == rounded.shape
+    return max(PARTS[device].values * largest, _TF32_SLACK * max_error(rounded, exact) if by_tf32 else 0.0)
 
 
 def _widened(test: SelfTest, exact: SelfTest) -> SelfTest:

@@ -1,5 +1,6 @@
 """The table of allowances between the detections of a file and of its detector."""
 
+import math
 from typing import NamedTuple
 
 from lensbox.runtime.detect.detection_sets import Found, Limits
@@ -35,18 +36,15 @@ class Allowance(NamedTuple):
         return Limits(self.boxes, self.scores, self.iou, extras, self.relative)
 
 
-_INFINITE = float("inf")
-
-# Keys are devices for float32, else dtypes; `--tolerance` replaces `boxes` of dtypes.
+# For float32, by device.
 TOLERANCES = {
     "cpu": Allowance(0.01, 1e-4, SELF_TEST.cpu.scores, IOU_TOLERANCES["cpu"], 1e-3, 1e-5, 0.01),
     "cuda": Allowance(0.05, 1e-4, SELF_TEST.cuda.scores, IOU_TOLERANCES["cuda"], 2e-2, 1e-5, 0.01),
-    "tf32": Allowance(2.0, 0, SELF_TEST.cuda.scores, 0.1, _INFINITE, 1e-5, 0.05),
-    "float16": Allowance(2.0, 0, SELF_TEST.cuda.scores, 0.1, _INFINITE, 1e-5, 0.05),
-    "bfloat16": Allowance(2.0, 0, SELF_TEST.cuda.scores, 0.1, _INFINITE, 1e-5, 0.05),
 }
 
 
 def tolerance_of(dtype: str, device: str, boxes: float) -> Allowance:
     """Return the tolerance for a file. boxes: the value of `--tolerance`, for reduced precision."""
-    return TOLERANCES[device] if dtype == "float32" else TOLERANCES[dtype]._replace(boxes=boxes)
+    if dtype == "float32":
+        return TOLERANCES[device]
+    return Allowance(boxes, 0, SELF_TEST.cuda.scores, 0.1, math.inf, 1e-5, 0.05)

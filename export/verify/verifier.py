@@ -12,7 +12,7 @@ from torch import Tensor
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
 from lensbox.export.options import ExportOptions
-from lensbox.export.verify.reference import Reference, answers_of, one_thread
+from lensbox.export.verify.reference import Reference, one_thread
 from lensbox.export.verify.runner import RunnerTrial, has_onnxruntime
 from lensbox.export.verify.tolerances import Allowance, tolerance_of
 from lensbox.model.protocol_check import Answer
@@ -68,10 +68,11 @@ class Comparer:
         expected, slots = self.reference.found(thresholds), self.reference.slots
         comparisons = []
         for batch in batches:
+            repeats = -(-batch // len(self.reference.canvases))  # a large batch holds canvases repeatedly
+            canvases = self.reference.canvases.repeat(repeats, 1, 1, 1)
+            answers = [detect(part) for part in canvases[: max(batch, len(expected))].split(batch)]
             found = [
-                found_in(answer, slots, index)
-                for answer in answers_of(detect, self.reference.canvases, batch)
-                for index in range(len(answer["counts"]))
+                found_in(answer, slots, index) for answer in answers for index in range(len(answer["counts"]))
             ]
             comparisons.append(self.compare(expected, found, thresholds, batch))
         return comparisons
