@@ -25,8 +25,8 @@ from lensbox.train.data.labels import (
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.loss.teachers import without_fold
 from lensbox.train.run.origin import Origin, load_origin
-from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
-from lensbox.train.run.training import CHECKPOINT_FILE, RunOptions, TrainingRun, load_checkpoint
+from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE, RunOptions
+from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun
 from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
 
 NO_STEP_LIMIT = 10**9
@@ -105,16 +105,12 @@ def _finished(inputs: TrainInputs) -> str | None:
     checkpoint, figures = inputs.output / CHECKPOINT_FILE, inputs.output / FIGURES_FILE
     if not checkpoint.is_file():
         raise ConfigError(f"--resume: checkpoint must be a file that exists, got {checkpoint}")
-    state = load_checkpoint(checkpoint)
-    if state["progress"] < 1 or not figures.is_file():
+    written = json.loads(figures.read_text(encoding="utf-8")) if figures.is_file() else {}
+    if ("average_precision" if inputs.val else "steps") not in written:
         return None
-    written = json.loads(figures.read_text(encoding="utf-8"))
-    if inputs.val and "average_precision" not in written:
-        return None
-    weights = inputs.output / LAST_FILE
     return (
-        f"the run in {inputs.output} is finished after {state['step']['step']} steps; "
-        f"to train on, begin another run with --weights {weights}"
+        f"the run in {inputs.output} is finished after {written['steps']} steps; "
+        f"to train on, begin another run with --weights {inputs.output / LAST_FILE}"
     )
 
 

@@ -13,8 +13,9 @@ from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
+from lensbox.train.run.reports import RunOptions
 from lensbox.train.run.step import TrainStep
-from lensbox.train.run.training import RunOptions, TrainingRun
+from lensbox.train.run.training import TrainingRun
 from lensbox.train.settings import TrainConfig
 
 CPU = torch.device("cpu")

@@ -9,6 +9,7 @@ import math
 import platform
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run.optimizer import Clock, learning_rate
+from lensbox.train.run.origin import Origin
 from lensbox.train.run.step import TrainingError, TrainStep
 
 BEST_FILE = "best.safetensors"
@@ -27,6 +29,33 @@ FIGURES_FILE = "figures.json"
 LOG_FILE = "log.jsonl"
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The inputs of a run besides photographs and configuration.
+
+    Attributes:
+        output: folder for the run's files.
+        device: where to train.
+        time_limit: seconds from `started` until the last step, or None for as many steps as configured.
+        started: `time.monotonic()` when the clock of the run began; reading data and compiling count.
+        resume: go on from the checkpoint in `output`, which must exist.
+        origin: initial weights, fold left out, teachers; a resumed run needs the same fold and teachers.
+        recipe: more facts for the metadata of the weights, such as the command line and data.
+    """
+
+    output: Path
+    device: torch.device
+    time_limit: float | None = None
+    started: float = field(default_factory=time.monotonic)
+    resume: bool = False
+    origin: Origin = field(default_factory=Origin)
+    recipe: dict[str, str] = field(default_factory=dict)
+
+    def seconds(self) -> float:
+        """Return the seconds since the clock of the run began."""
+        return time.monotonic() - self.started
 
 
 def _lines_up_to(step: int, path: Path) -> list[str]:
@@ -40,38 +69,32 @@ def _lines_up_to(step: int, path: Path) -> list[str]:
 class Reports:
     """Log a line per report, and write the results of a run into its folder.
 
+    A resumed run keeps the lines of `log.jsonl` up to its step.
+
     Args:
         facts: for the metadata of weights: command line, data, first weights, teachers.
-        resumed: keep the lines of `log.jsonl` up to the step of the checkpoint.
         best: highest average precision for faces of at least 8 px so far.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        step: TrainStep,
-        clock: Clock,
-        facts: dict[str, str],
-        *,
-        resumed: bool,
-        best: float,
+        self, options: RunOptions, step: TrainStep, clock: Clock, facts: dict[str, str], best: float
     ) -> None:
         self.best = best
-        self._folder, self._step, self._clock, self._facts = folder, step, clock, facts
+        self._options, self._step, self._clock, self._facts = options, step, clock, facts
         self._last_time, self._last_step = time.monotonic(), step.step
-        kept = _lines_up_to(step.step, folder / LOG_FILE) if resumed else []
-        atomic_write(folder / LOG_FILE, "".join(kept).encode())
+        log = options.output / LOG_FILE
+        atomic_write(log, "".join(_lines_up_to(step.step, log) if options.resume else []).encode())
 
     def leave_out(self, seconds: float) -> None:
         """Take seconds that were not spent on steps out of the rate."""
         self._last_time += seconds
 
-    def after_step(self, progress: float, seconds: float) -> None:
-        """Report if `log_seconds` have passed. seconds: since the start of the run."""
+    def after_step(self, progress: float) -> None:
+        """Report if `log_seconds` have passed."""
         if time.monotonic() - self._last_time >= self._step.config.log_seconds:
-            self.report(progress, seconds)
+            self.report(progress)
 
-    def report(self, progress: float, seconds: float) -> None:
+    def report(self, progress: float) -> None:
         """Report the steps since the last time. Raise TrainingError for a loss that is not finite."""
         step, config = self._step, self._step.config
         steps = step.step - self._last_step
@@ -84,6 +107,7 @@ class Reports:
         if not all(map(math.isfinite, means.values())):
             raise TrainingError(f"loss must be finite, got {means} at step {step.step}")
         done = max(progress - self._clock.start_progress, 1e-6)
+        seconds = self._options.seconds()
         left = (seconds - self._clock.start_seconds) * (1 - progress) / done
         taught = f" taught {means['distillation']:.4f}" if step.teachers else ""
         logger.info(
@@ -95,22 +119,22 @@ class Reports:
         values = {"images_per_second": rate, "learning_rate": learning_rate(progress, config), **means}
         self._append(progress, values)
 
-    def evaluated(self, figures: Figures, progress: float, seconds: float) -> None:
+    def evaluated(self, figures: Figures, progress: float) -> None:
         """Log the figures of an evaluation. Write `best.safetensors` if none was better at 8 px and above."""
         values = {f"AP {name}": value for name, value in figures.average_precision.items()}
         self._append(progress, values | {f"COCO {name}": x for name, x in (figures.coco or {}).items()})
         score = figures.average_precision["all>=8"]
         if score > self.best:  # without such faces it is not a number
             self.best = score
-            self._write_weights(BEST_FILE, figures, seconds)
+            self._write_weights(BEST_FILE, figures)
 
-    def deliver(self, figures: Figures | None, seconds: float) -> None:
-        """Write `weights.safetensors` and `figures.json`. seconds: duration of the run."""
-        summary = self._write_weights(LAST_FILE, figures, seconds)
+    def deliver(self, figures: Figures | None) -> None:
+        """Write `weights.safetensors` and `figures.json`."""
+        summary = self._write_weights(LAST_FILE, figures)
         whole = {**summary, "config": dataclasses.asdict(self._step.config), **self._facts}
-        atomic_write(self._folder / FIGURES_FILE, (json.dumps(whole, indent=2) + "\n").encode())
+        atomic_write(self._options.output / FIGURES_FILE, (json.dumps(whole, indent=2) + "\n").encode())
 
-    def _write_weights(self, name: str, figures: Figures | None, seconds: float) -> dict[str, Any]:
+    def _write_weights(self, name: str, figures: Figures | None) -> dict[str, Any]:
         """Write the weight average, with everything needed to repeat the run in the metadata."""
         step, config = self._step, self._step.config
         on_gpu = step.device.type == "cuda"
@@ -118,7 +142,7 @@ class Reports:
             **(figures.to_json() if figures is not None else {}),
             "steps": step.step,
             "views": step.step * config.batch_size,
-            "seconds": round(seconds, 1),
+            "seconds": round(self._options.seconds(), 1),
             "mode": step.mode,
             "torch": torch.__version__,
             "device": torch.cuda.get_device_name(step.device) if on_gpu else "cpu",
@@ -127,12 +151,12 @@ class Reports:
         # Lone surrogates, which paths that are no UTF-8 contain, must not stand in metadata.
         facts = {key: fact.encode(errors="backslashreplace").decode() for key, fact in self._facts.items()}
         metadata = {"recipe": config.to_json(), FIGURES_KEY: json.dumps(summary), **facts}
-        save_detector(step.average, self._folder / name, metadata)
+        save_detector(step.average, self._options.output / name, metadata)
         return summary
 
     def _append(self, progress: float, values: Mapping[str, float]) -> None:
         """Append a line of numbers. NaN becomes null in JSON, which has no NaN."""
         numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
         line = {"step": self._step.step, "time": time.time(), "progress": progress, **numbers}
-        with (self._folder / LOG_FILE).open("a", encoding="utf-8") as file:
+        with (self._options.output / LOG_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

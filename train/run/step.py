@@ -169,16 +169,13 @@ class TrainStep:
 
     def state(self) -> dict[str, Any]:
         """Return everything that the next step depends on."""
-        on_gpu = self.device.type == "cuda"
+        cuda = torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None
         return {
             "model": self.model.state_dict(),
             "average": self.average.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
-            "generators": {
-                "cpu": torch.get_rng_state(),
-                **({"cuda": torch.cuda.get_rng_state(self.device)} if on_gpu else {}),
-            },
+            "generators": (torch.get_rng_state(), cuda),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -187,9 +184,10 @@ class TrainStep:
         self.average.load_state_dict(state["average"])
         load_moments(self.optimizer, state["optimizer"], self._rate)
         self.step = int(state["step"])
-        torch.set_rng_state(state["generators"]["cpu"])
-        if self.device.type == "cuda" and "cuda" in state["generators"]:
-            torch.cuda.set_rng_state(state["generators"]["cuda"], self.device)
+        cpu, cuda = state["generators"]
+        torch.set_rng_state(cpu)
+        if self.device.type == "cuda" and cuda is not None:
+            torch.cuda.set_rng_state(cuda, self.device)
 
     def _placed(self, net: FaceDetector, device: torch.device) -> FaceDetector:
         """Move a net to the device, in the memory format of its images."""

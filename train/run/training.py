@@ -10,7 +10,6 @@ import io
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,43 +24,16 @@ from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.optimizer import Clock
-from lensbox.train.run.origin import Origin, check_same_origin
-from lensbox.train.run.reports import Reports
+from lensbox.train.run.origin import check_same_origin
+from lensbox.train.run.reports import FIGURES_FILE, Reports, RunOptions
 from lensbox.train.run.step import TrainingError, TrainStep
 from lensbox.train.settings import CONFIG_FILE, TrainConfig
 
 CHECKPOINT_FILE = "checkpoint.pt"
-FORMAT = 3  # of checkpoints
+FORMAT = 4  # of checkpoints
 STEPS_IN_FLIGHT = 3
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The inputs of a run besides photographs and configuration.
-
-    Attributes:
-        output: folder for the run's files.
-        device: where to train.
-        time_limit: seconds from `started` until the last step, or None for as many steps as configured.
-        started: `time.monotonic()` when the clock of the run began; reading data and compiling count.
-        resume: go on from the checkpoint in `output`, which must exist.
-        origin: initial weights, fold left out, teachers; a resumed run needs the same fold and teachers.
-        recipe: more facts for the metadata of the weights, such as the command line and data.
-    """
-
-    output: Path
-    device: torch.device
-    time_limit: float | None = None
-    started: float = field(default_factory=time.monotonic)
-    resume: bool = False
-    origin: Origin = field(default_factory=Origin)
-    recipe: dict[str, str] = field(default_factory=dict)
-
-    def seconds(self) -> float:
-        """Return the seconds since the clock of the run began."""
-        return time.monotonic() - self.started
 
 
 class TrainingRun:
@@ -108,18 +80,18 @@ class TrainingRun:
                 f"time limit must leave time to train: the first step could start after {seconds:.1f} s, "
                 f"got {options.time_limit:g} s"
             )
-        earlier = options.output / CHECKPOINT_FILE
-        if not options.resume and earlier.is_file():  # of another run, with which --resume must not go on
-            logger.warning("%s of an earlier run is now earlier_%s", earlier, earlier.name)
-            earlier.replace(earlier.with_name(f"earlier_{earlier.name}"))
+        for earlier in (options.output / CHECKPOINT_FILE, options.output / FIGURES_FILE):
+            if not options.resume and earlier.is_file():  # of another run, with which --resume must not go on
+                logger.warning("%s of an earlier run is now earlier_%s", earlier, earlier.name)
+                earlier.replace(earlier.with_name(f"earlier_{earlier.name}"))
         atomic_write(options.output / CONFIG_FILE, (config.to_json(indent=2) + "\n").encode())
         clock = Clock(config.steps, options.time_limit, options.seconds(), self.progress)
         start = "step: %s; %d views a step; training starts at %.1f s"
         logger.info(start, self.step.mode, config.batch_size, options.seconds())
         facts = {**options.recipe, **self.origin}
-        reports = Reports(options.output, self.step, clock, facts, resumed=options.resume, best=self.best)
+        reports = Reports(options, self.step, clock, facts, self.best)
         self._do_steps(clock, reports, validation)
-        reports.report(1.0, options.seconds())
+        reports.report(1.0)
         self._save(reports.best)
         return self._deliver(reports, validation)
 
@@ -144,7 +116,7 @@ class TrainingRun:
                 saved = time.monotonic()
             self.step.run(self.progress)
             _throttle(in_flight, self.options.device)
-            reports.after_step(self.progress, self.options.seconds())
+            reports.after_step(self.progress)
 
     def _evaluate_between(self, reports: Reports, validation: EvaluationSet) -> None:
         start = time.monotonic()
@@ -153,7 +125,7 @@ class TrainingRun:
             figures = score(self.step, validation)
             for line in figures.lines():
                 logger.info("%s", line)
-            reports.evaluated(figures, self.progress, self.options.seconds())
+            reports.evaluated(figures, self.progress)
         except (RuntimeError, InputError) as error:  # a run is worth more than its interim figures
             logger.warning("evaluation failed, training goes on: %s", error)
         reports.leave_out(time.monotonic() - start)
@@ -161,12 +133,12 @@ class TrainingRun:
     def _deliver(self, reports: Reports, validation: EvaluationSet | None) -> Figures | None:
         self.step.recalibrate()
         # The weights are safe before anything else can go wrong; the figures are added to them afterwards.
-        reports.deliver(None, self.options.seconds())
+        reports.deliver(None)
         if validation is None:
             return None
         figures = score(self.step, validation, coco=True)
-        reports.evaluated(figures, 1.0, self.options.seconds())
-        reports.deliver(figures, self.options.seconds())
+        reports.evaluated(figures, 1.0)
+        reports.deliver(figures)
         return figures
 
     def _save(self, best: float) -> None:

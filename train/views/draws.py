@@ -52,15 +52,8 @@ def view_counts(config: TrainConfig) -> ViewCounts:
 
 def plain_views(config: TrainConfig) -> TrainConfig:
     """Return the configuration with whole photographs for views, only mirrored and otherwise unchanged."""
-    return config.replace(
-        mosaic_share=0.0,
-        whole_share=1.0,
-        photometric=0.0,
-        soft_chance=0.0,
-        light_chance=0.0,
-        cover_chance=0.0,
-        rotate_chance=0.0,
-    )
+    chances = ("photometric", "soft_chance", "light_chance", "cover_chance", "rotate_chance")
+    return config.replace(whole_share=1.0, **dict.fromkeys(("mosaic_share", *chances), 0.0))
 
 
 def draw(

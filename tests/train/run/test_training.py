@@ -21,8 +21,9 @@ from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import training as trainer
+from lensbox.train.run.reports import RunOptions
 from lensbox.train.run.step import TrainingError, TrainStep
-from lensbox.train.run.training import RunOptions, TrainingRun, load_checkpoint, save_checkpoint
+from lensbox.train.run.training import TrainingRun, load_checkpoint, save_checkpoint
 
 ANY_DATA: Any = object()  # for runs whose scoring is replaced
 
