@@ -5,6 +5,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -122,6 +123,13 @@ def _option(name: str, field: dict[str, Any], required: bool, many: bool) -> Cal
         required=required,
         multiple=is_array or many,
     )
+
+
+def as_typed(message: str, names: Collection[str]) -> str:
+    """Return a message with the options of fields in place of their names."""
+    pattern = r"(?<![\w/.-])[a-z]+(_[a-z]+)+(?![\w/.-])|^[a-z]+"
+    options = {name: "--" + name.replace("_", "-") for name in names}
+    return re.sub(pattern, lambda name: options.get(name[0], name[0]), message)
 
 
 def _json(text: str) -> Any:

@@ -1,5 +1,6 @@
 """The types and bounds of fields that detectors, artifacts and settings share, checked by pydantic."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -85,11 +86,13 @@ def first_reason(error: ValidationError) -> str:
 def plain_errors(cls: _Class) -> _Class:
     """Make the constructor of a pydantic dataclass raise ValueError with the sentence of `first_reason`."""
     construct = cls.__init__  # type: ignore[misc]
+    names = [field.name for field in dataclasses.fields(cls)]
 
     @functools.wraps(construct)
     def checked(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            construct(self, *args, **kwargs)
+            # By name: pydantic would call a positional argument by its number.
+            construct(self, *args[len(names) :], **dict(zip(names, args, strict=False)), **kwargs)
         except ValidationError as error:
             raise ValueError(first_reason(error)) from None
 

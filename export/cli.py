@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 import os
 import signal
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any
 
 import click
 
-from lensbox.cli.command import FILE, OPS, Command, fraction
+from lensbox.cli.command import FILE, OPS, Command, as_typed, options_of
 from lensbox.common.files import atomic_write, require_writable_file
 from lensbox.export.options import FORMATS, ExportOptions, default_format, output_paths
 
@@ -42,13 +41,6 @@ def _batches(context: click.Context, parameter: click.Parameter, text: str | Non
     if not all(size.isdecimal() and 1 <= int(size) <= _LARGEST_BATCH for size in sizes):
         raise click.BadParameter(f"must be numbers from 1 to {_LARGEST_BATCH} with commas, got {text!r}")
     return tuple(sorted(set(map(int, sizes))))
-
-
-def _pixels(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < math.inf:  # written so that NaN fails
-        raise click.BadParameter(f"must be finite and at least 0, got {text}")
-    return value
 
 
 @click.command(cls=Command)
@@ -86,12 +78,6 @@ def _pixels(text: str) -> float:
     "in standard operators. Separate several formats with commas, or repeat the option (docs/formats.md).",
 )
 @click.option(
-    "--trace/--no-trace",
-    default=None,
-    help="Always or never trace detect for the TorchScript file. Default: trace if TorchScript cannot "
-    "compile detect.",
-)
-@click.option(
     "--batch",
     "batches",
     callback=_batches,
@@ -106,54 +92,8 @@ def _pixels(text: str) -> float:
     help="File to write. With several formats, each gets its suffix: .pt, .pt2, .onnx. Default: "
     "artifacts/detector with the suffix.",
 )
-@click.option(
-    "--score-threshold",
-    type=fraction,
-    metavar="0..1",
-    help="Default minimum score of a detection. Default: the threshold of the detector; for the face "
-    "detector, the recommendation of the weights, or 0.5.",
-)
-@click.option(
-    "--iou-threshold",
-    type=fraction,
-    metavar="0..1",
-    help="Default maximum overlap (IoU) of two detections. Default: the threshold of the detector.",
-)
+@options_of(ExportOptions)
 @OPS
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "tf32", "float16", "bfloat16"]),
-    default="float32",
-    help="Precision of convolutions and linear layers. The export measures the changes against float32.",
-)
-@click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="cpu",
-    help="Device for measuring --dtype, and for comparing a file in 16 bits; target of aoti. The other files "
-    "run on any device.",
-)
-@click.option(
-    "--pictures",
-    type=FILE,
-    multiple=True,
-    metavar="FILE",
-    help="Photographs for comparing the files, in addition to drawn pictures. May be repeated.",
-)
-@click.option(
-    "--carry-picture",
-    is_flag=True,
-    show_default=False,
-    help="Use the photograph of --pictures with the most detected classes for the self-test, not a drawn "
-    "picture.",
-)
-@click.option(
-    "--tolerance",
-    type=_pixels,
-    default="2",
-    metavar="PIXELS",
-    help="Maximum change of a box by --dtype, in pixels of the canvas; beyond it no artifact is written.",
-)
 @click.option(
     "--runner",
     type=FILE,
@@ -176,7 +116,10 @@ def export(
     Prints the path of each file to stdout, progress and errors to stderr. SIGTERM ends the process with exit
     code 143. Neither SIGTERM nor SIGINT leaves a partial file.
     """
-    options = ExportOptions(**others)
+    try:
+        options = ExportOptions(**others)
+    except ValueError as error:
+        raise click.UsageError(as_typed(str(error), others)) from error
     options.check(formats)
     if size is not None and (model is not None or weights is not None):
         raise click.UsageError(

@@ -1,12 +1,14 @@
 """The formats and the options of an export. No import of torch, so errors appear at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import click
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
+from lensbox.common.fields import Fraction, plain_errors
 from lensbox.common.machine import has_torchscript
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
@@ -39,32 +41,55 @@ def default_format() -> str:
     return "torchscript" if has_torchscript() else "program"
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """How a detector is exported.
+def _said(default: Any, description: str) -> Any:
+    """Return a field with its default and its description, the option's help."""
+    return Field(default, description=description)
 
-    score_threshold, iou_threshold: default thresholds of the files; None for the detector's.
-    dtype: precision of convolutions and linear layers: "float32", "tf32", "float16" or "bfloat16".
-    device: "cpu", "cuda" or "auto": where the change by `dtype` is measured, and the target of aoti.
-    tolerance: largest change of a box by `dtype`, in canvas pixels.
-    pictures: image files, compared in addition to drawn pictures.
-    carry_picture: whether the self-test uses one of `pictures`.
-    trace: whether to trace `detect` for the TorchScript file; None: only if TorchScript cannot compile it.
+
+@plain_errors
+@dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False, extra="forbid"))
+class ExportOptions:
+    """How a detector is exported: options of `lensbox export`. Raise ValueError that names a wrong field.
+
     batches: fixed batch sizes of the network, empty for any; only TorchScript takes more than one.
     runner: the program `lensbox_runner`, for a comparison in C++. ops: the detector's op libraries, for it.
     """
 
-    score_threshold: float | None = None
-    iou_threshold: float | None = None
-    dtype: str = "float32"
-    device: str = "cpu"
-    tolerance: float = 2.0
-    pictures: Sequence[Path] = ()
-    carry_picture: bool = False
-    trace: bool | None = None
-    batches: Sequence[int] = ()
+    score_threshold: Fraction | None = _said(
+        None,
+        "Default minimum score of a detection. Default: the threshold of the detector; for the face "
+        "detector, the recommendation of the weights, or 0.5.",
+    )
+    iou_threshold: Fraction | None = _said(
+        None, "Default maximum overlap (IoU) of two detections. Default: the threshold of the detector."
+    )
+    dtype: Literal["float32", "tf32", "float16", "bfloat16"] = _said(
+        "float32",
+        "Precision of convolutions and linear layers. The export measures the changes against float32.",
+    )
+    device: Literal["auto", "cpu", "cuda"] = _said(
+        "cpu", "Device for measuring --dtype and target of aoti. The other files run on any device."
+    )
+    tolerance: Annotated[float, Field(ge=0)] = _said(
+        2.0,
+        "Maximum change of a box by --dtype, in pixels of the canvas; beyond it no artifact is written.",
+    )
+    pictures: tuple[Path, ...] = _said(
+        (), "Photographs for comparing the files, in addition to drawn pictures."
+    )
+    carry_picture: bool = _said(
+        False,
+        "Use the photograph of --pictures with the most detected classes for the self-test, not a drawn "
+        "picture.",
+    )
+    trace: bool | None = _said(
+        None,
+        "Always or never trace detect for the TorchScript file. Default: trace if TorchScript cannot "
+        "compile detect.",
+    )
+    batches: tuple[int, ...] = ()
     runner: Path | None = None
-    ops: Sequence[Path] = ()
+    ops: tuple[Path, ...] = ()
 
     def check(self, names: Sequence[str]) -> None:
         """Raise click.UsageError for options that do not fit each other or the formats of these names."""

@@ -61,7 +61,7 @@ def save_artifact(
     only after it was loaded, passed its self-test and found the same as the detector. Raises ArtifactError if
     the detector breaks the protocol, the format cannot express the detector, or the file finds other things;
     InputError for weights that are not finite, OSError if the file cannot be written, and ValueError for
-    thresholds outside 0..1.
+    wrong options.
     """
     plan = ExportPlan(detector, ExportOptions(score_threshold, iou_threshold, **options))
     made = make_artifact(plan, kind, str(path))

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lensbox.common.detect_options import check_thresholds
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.detector.batches import FixedBatches
 from lensbox.export.detector.plain_copy import plain_copy
@@ -62,10 +61,8 @@ class ExportPlan:
         """Check and copy the detector.
 
         Raises ArtifactError for a detector that breaks the protocol, InputError for weights that are not
-        finite and pictures that cannot be read, DeviceError for a device that cannot be used, and ValueError
-        for thresholds outside 0..1.
+        finite and pictures that cannot be read, and DeviceError for a device that cannot be used.
         """
-        check_thresholds(score_threshold=options.score_threshold, iou_threshold=options.iou_threshold)
         if isinstance(detector, nn.Module) and (reason := non_finite_weights(detector)) is not None:
             raise InputError(f"the detector cannot be exported: {reason}")
         self.options, self.device = options, choose_device(str(options.device))

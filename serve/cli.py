@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import socket
 import ssl
 from dataclasses import replace
@@ -12,7 +11,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from lensbox.cli.command import Command, options_of
+from lensbox.cli.command import Command, as_typed, options_of
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
 from lensbox.common.fields import first_reason
 from lensbox.serve.errors import StartupError
@@ -23,14 +22,6 @@ from lensbox.serve.settings import Settings, options
 from lensbox.serve.shutdown import Shutdown, end_process
 
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
-
-_NAMES = {name: "--" + name.replace("_", "-") for name in options()}
-
-
-def as_typed(message: str) -> str:
-    """Return a message with the options of settings in place of their names."""
-    pattern = r"(?<![\w/.-])[a-z]+(_[a-z]+)+(?![\w/.-])|^[a-z]+"
-    return re.sub(pattern, lambda name: _NAMES.get(name[0], name[0]), message)
 
 
 def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> Exception | None:
@@ -75,7 +66,7 @@ def read_settings(values: dict[str, Any]) -> Settings:
     try:
         return Settings(**{**values, "artifact": files[0] if files else None})
     except ValidationError as error:
-        raise click.UsageError(as_typed(first_reason(error))) from error
+        raise click.UsageError(as_typed(first_reason(error), options())) from error
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -117,7 +108,7 @@ def serve(**values: Any) -> ExitCode:
     if failure is not None:
         log.flush()
         code = StartupError.exit_code
-        message = as_typed(str(failure)) or type(failure).__name__
+        message = as_typed(str(failure), options()) or type(failure).__name__
         click.echo(f"lensbox serve: cannot start: {message}", err=True)
     # A regular exit would wait for threads that are stuck in a decoder or in the model.
     return end_process(code)

@@ -21,7 +21,7 @@ def test_failed_export_leaves_the_old_artifact(
         torch.nn.init.constant_(parameter, torch.nan)
     with pytest.raises(InputError, match="cannot be exported: the weights must be finite"):
         save_artifact(blind, path)
-    with pytest.raises(ValueError, match="score_threshold must be between 0 and 1, got -1"):
+    with pytest.raises(ValueError, match="score_threshold must be greater than or equal to 0, got -1"):
         save_artifact(detector, path, score_threshold=-1)
     assert path.read_bytes() == artifact_path.read_bytes()
     assert [file.name for file in tmp_path.iterdir()] == ["detector.pt"]

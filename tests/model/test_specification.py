@@ -34,6 +34,8 @@ def test_extras_are_points_and_values() -> None:
 def test_names_the_wrong_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DetectorSpec(**{"height": 8, "width": 8, **fields})
+    with pytest.raises(ValueError, match=r"width must be .*, got 0"):
+        DetectorSpec(8, 0)
 
 
 def test_levels_are_normalised_by_channel_or_kept() -> None:
