@@ -48,4 +48,9 @@ if(LENSBOX_RUNTIME_PROGRAM)
     install(FILES ${LENSBOX_OPS_LIBRARY} DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME liblensbox_ops.so
       COMPONENT device EXCLUDE_FROM_ALL)
   endif()
+  if(LENSBOX_WITH_ONNX)  # opened by this name, where the library of the build is not there
+    file(REAL_PATH ${LENSBOX_ONNXRUNTIME_LIBRARY} onnxruntime)
+    install(FILES ${onnxruntime} DESTINATION ${CMAKE_INSTALL_LIBDIR} RENAME libonnxruntime.so.1
+      COMPONENT device EXCLUDE_FROM_ALL)
+  endif()
 endif()
