@@ -20,8 +20,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from built_runner import runner_onnxruntime
-from programs import missing_for_browser
+from programs import missing_for_browser, runner_onnxruntime
 from serve_process import running_service
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 LONGEST = (
     "tests/cpp_runtime/test_installed_library.py",
     "tests/packaging/",
-    "tests/test_quickstart.py",
+    "tests/test_pages.py",
     "tests/cli/test_detect.py",
     "tests/train/run/",
     "tests/export/",

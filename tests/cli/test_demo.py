@@ -6,8 +6,8 @@ from typing import Any
 
 import PIL.Image
 import pytest
-from built_runner import built_runner
 from damaged_files import put, rewritten, with_metadata
+from programs import built_runner
 
 from lensbox.cli import demo, samples
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import click
 import pytest
-from built_runner import REPOSITORY
 from PIL import Image
+from programs import REPOSITORY, run_python, unprivileged
 from programs import run as run_program
-from programs import run_python, unprivileged
 
 from lensbox.cli.command import Command
 from lensbox.cli.main import COMMANDS, LazyCommand, main

@@ -6,6 +6,7 @@ And unusual standard streams: a full disk, closed pipes, sockets, non-blocking p
 """
 
 import fcntl
+import functools
 import json
 import os
 import select
@@ -47,11 +48,14 @@ def finish(process: Process) -> tuple[int, list[Any], str]:
     return process.returncode, [json.loads(line) for line in (out or b"").splitlines()], errors.decode()
 
 
+loaded = functools.cache(load_artifact)
+
+
 def assert_found(line: Any, number: int, image: Frames, random_path: Path) -> None:
     """Assert that the line says what Python finds in the image, [h, w] or RGB [h, w, 3]."""
     assert (line["frame"], line["width"], line["height"]) == (number, WIDTH, HEIGHT)
     pixels = torch.from_numpy(image.reshape(HEIGHT, WIDTH, -1).copy()).permute(2, 0, 1)
-    expected = load_artifact(random_path).detect_image(pixels)
+    expected = loaded(random_path).detect_image(pixels)
     assert len(expected.scores) > 0
     boxes = torch.tensor([found["box"] for found in line["detections"]])
     scores = torch.tensor([found["score"] for found in line["detections"]])

@@ -10,10 +10,9 @@ import numpy as np
 import programs
 import pytest
 import torch
-from built_runner import REPOSITORY, built_runner, path_with_build_tools, runner_onnxruntime
 from page_blocks import read_blocks
 from picture_files import noise
-from programs import Ended
+from programs import REPOSITORY, Ended, built_runner, path_with_build_tools, runner_onnxruntime
 from runner_answers import answer, run
 
 from lensbox.ops import library_path

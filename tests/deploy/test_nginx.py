@@ -12,8 +12,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from deployed import DEPLOY
-from programs import run
+from programs import REPOSITORY, run
 from services import free_port, refuses
 from waiting import PATIENCE, wait_until
 
@@ -49,7 +48,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     upstream = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Upstream)
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
     plain, tls = free_port(), free_port()
-    text = (DEPLOY / "nginx" / "lensbox.conf").read_text(encoding="utf-8")
+    text = (REPOSITORY / "deploy" / "nginx" / "lensbox.conf").read_text(encoding="utf-8")
     temporary = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     for old, new in (
         ("listen 80", f"listen {ADDRESS}:{plain}"),

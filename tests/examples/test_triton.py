@@ -9,9 +9,9 @@ import pytest
 import torch
 from google.protobuf import text_format
 from programs import load_example
+from small_detectors import RedAndBlue
 from torch import Tensor
 from tritonclient.grpc import model_config_pb2 as triton
-from user_detectors import RedAndBlue
 
 from lensbox.export.verify.reference import comparison_canvases
 from lensbox.model import FaceDetector
@@ -63,7 +63,7 @@ def test_an_onnx_file_gets_constant_thresholds(
 def test_a_detector_is_compiled_with_constant_thresholds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ["--aoti", "cpu", "--model", "user_detectors:RedAndBlue"]
+    arguments = ["--aoti", "cpu", "--model", "small_detectors:RedAndBlue"]
     assert load_example(PROGRAM, monkeypatch, tmp_path, *arguments)["main"]() == 0
     folder = tmp_path / "red_and_blue_aoti"
     config, tensors = config_of(folder)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from user_detectors import RedAndBlue
+from small_detectors import RedAndBlue
 
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode

@@ -41,7 +41,7 @@ def test_full_disk_leaves_the_old_artifact(tmp_path: Path, capfd: pytest.Capture
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
     try:
-        arguments = ["--model", "user_detectors:Brightest", "--output", str(output)]
+        arguments = ["--model", "small_detectors:Brightest", "--output", str(output)]
         assert main(["export", *arguments]) == ExitCode.UNUSABLE
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

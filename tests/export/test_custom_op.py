@@ -11,7 +11,7 @@ import PIL.Image
 import programs
 import pytest
 import torch
-from built_runner import built_runner, path_with_build_tools
+from programs import built_runner, path_with_build_tools
 from serve_process import ServeProcess
 
 from lensbox.common.errors import ExitCode

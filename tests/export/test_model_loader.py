@@ -112,7 +112,7 @@ def test_command_of_the_documentation(folder: Path) -> None:
         (":broken", ExitCode.UNUSABLE, "mine.detectors:broken raised "),
         (":no_module", ExitCode.UNUSABLE, "must return a torch.nn.Module, got int"),
         (":no_object", ExitCode.UNUSABLE, "must return a torch.nn.Module, got a Bright (call it)"),
-        ("user_detectors:NeverAlone", ExitCode.UNUSABLE, "raised ValueError: images must be several ("),
+        ("small_detectors:NeverAlone", ExitCode.UNUSABLE, "raised ValueError: images must be several ("),
         (":Bright --weights none.pt", ExitCode.BAD_INPUT, "--weights must be a file, got none.pt"),
         (":Bright --weights mine/half.py", ExitCode.BAD_INPUT, "mine/half.py is neither a safetensors file"),
         (

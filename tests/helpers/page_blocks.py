@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from built_runner import REPOSITORY, built_runner, path_with_build_tools
-from programs import run
+from programs import REPOSITORY, built_runner, path_with_build_tools, run
 from serve_process import ServeProcess
 
 ADDRESS = "http://127.0.0.1:8000"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import programs
 import pytest
 import torch
-from built_runner import built_runner
+from programs import built_runner
 from torch import Tensor
 
 from lensbox.common.canvas import Canvas

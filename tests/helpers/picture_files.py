@@ -3,12 +3,15 @@
 import io
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import PIL.Image
 import torch
 from torch import Tensor
+
+from lensbox.model.config import CANVAS_SIZE
 
 
 def smooth_image(channels: int, height: int, width: int, seed: int = 0) -> Tensor:
@@ -38,6 +41,21 @@ def squares(scale: int = 1) -> Tensor:
     for x, y, color in ((10, 20, (250, 10, 10)), (120, 60, (10, 10, 240))):
         picture[:, y : y + 12, x : x + 12] = torch.tensor(color, dtype=torch.uint8)[:, None, None]
     return picture.repeat_interleave(scale, 1).repeat_interleave(scale, 2)
+
+
+def ellipse(box: Sequence[float], width: int = CANVAS_SIZE, height: int = CANVAS_SIZE) -> Tensor:
+    """Return a white ellipse that stands for a face and fills the box, float32 [height, width]."""
+    x, y = torch.arange(width) + 0.5, torch.arange(height) + 0.5
+    x1, y1, x2, y2 = box
+    across = ((x - (x1 + x2) / 2) / ((x2 - x1) / 2)) ** 2
+    down = ((y - (y1 + y2) / 2) / ((y2 - y1) / 2)) ** 2
+    return 255 * (across[None] + down[:, None] <= 1).float()
+
+
+def bounds(mask: Tensor) -> Tensor:
+    """Return the box around the pixels that are set, float32 [4]."""
+    rows, columns = mask.any(1).nonzero(), mask.any(0).nonzero()
+    return torch.cat([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]).float()
 
 
 def encoded(image: PIL.Image.Image, file_format: str = "JPEG", **options: Any) -> bytes:

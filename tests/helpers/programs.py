@@ -1,8 +1,9 @@
-"""Programs that tests run: to their end, without root's rights, in this process, or in a browser."""
+"""Programs that tests run: to their end, without root's rights, in this process; the runner; a browser."""
 
 import functools
 import importlib.util
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 needs_wrk = pytest.mark.skipif(
     shutil.which("wrk") is None and "LENSBOX_REQUIRE_WRK" not in os.environ,
@@ -59,7 +62,7 @@ def unprivileged(*command: str | Path) -> Sequence[str | Path]:
 def load_example(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: "str | Path") -> dict[str, Any]:
     """Return the names that `examples/NAME` defines, with the arguments that its `main` will read."""
     monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
-    return runpy.run_path(str(Path(__file__).parents[2] / "examples" / name))
+    return runpy.run_path(str(REPOSITORY / "examples" / name))
 
 
 _IMPORT_TORCHVISION = (
@@ -80,6 +83,30 @@ def _torchvision_fault() -> str:
         [sys.executable, "-c", _IMPORT_TORCHVISION], capture_output=True, text=True, check=False
     )
     return result.stderr.strip().splitlines()[-1] if result.returncode != 0 else ""
+
+
+# --- the built lensbox_runner, and what builds it ---
+
+
+def built_runner() -> Path:
+    """Return the runner in LENSBOX_RUNNER, or the runner of `make runner`. Fail the test if it is missing."""
+    path = Path(os.environ.get("LENSBOX_RUNNER", REPOSITORY / "build" / "runner" / "lensbox_runner"))
+    if not path.is_file():
+        pytest.fail(f"{path} is missing: build it with `make runner`, or set LENSBOX_RUNNER")
+    return path
+
+
+@functools.cache
+def runner_onnxruntime() -> str | None:
+    """Return the version of onnxruntime in the built runner; None if it has none."""
+    line = subprocess.run([built_runner(), "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r", onnxruntime (\S+)\)$", line)
+    return None if found is None else found[1]
+
+
+def path_with_build_tools() -> str:
+    """Return a PATH with the programs of this Python's environment before the machine's."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
 # --- Chromium, for tests of the page ---

@@ -9,7 +9,7 @@ from typing import Any
 
 import programs
 import torch
-from built_runner import built_runner
+from programs import built_runner
 from torch import Tensor
 
 from lensbox.ops import library_path

@@ -3,7 +3,6 @@
 import contextlib
 import re
 import signal
-import ssl
 import subprocess
 import sys
 import threading
@@ -65,15 +64,15 @@ class ServeProcess:
         """Return whether the log has the address and the line "ready"."""
         return self.url() is not None and "ready: " in self.log
 
-    def ready(self, verify: ssl.SSLContext | bool = True) -> str:
-        """Wait until all engines are ready and the log says so; return the address. verify: of httpx."""
+    def ready(self) -> str:
+        """Wait until all engines are ready and the log says so; return the address."""
 
         def is_ready() -> bool:
             # The log's line may come after the answer of /readyz.
             if not self.has_said_ready():
                 return False
             try:
-                response = httpx.get(f"{self.url()}/readyz", timeout=PATIENCE, verify=verify)
+                response = httpx.get(f"{self.url()}/readyz", timeout=PATIENCE)
             except httpx.TransportError:
                 return False
             return response.status_code == 200 and "missing" not in response.json()

@@ -1,20 +1,25 @@
-"""Services in a thread of the test's process, their error answers, and types of fixtures of `tests/serve`."""
+"""Services in a thread of the test's process, their error answers, jobs of engines, types of fixtures."""
 
 import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import httpx
+import torch
 import uvicorn
 from fastapi import FastAPI
 from waiting import PATIENCE, wait_until
 
-from lensbox.serve.cli import listen
+from lensbox.runtime.images.photo import Photo
+from lensbox.serve.cli import listen, read_settings, serve
+from lensbox.serve.engine.instance import Instance
+from lensbox.serve.engine.jobs import CanvasJob, DetectJob, Loss, LossJob
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.server import uvicorn_config
 from lensbox.serve.http.service import Service
@@ -123,3 +128,33 @@ def running(app: FastAPI, settings: Settings) -> Iterator[Running]:
         stop()
         thread.join(PATIENCE)
         assert not thread.is_alive()
+
+
+def settings_of(arguments: list[str]) -> Settings:
+    """Return the settings that `lensbox serve` reads from arguments. Raises click's errors."""
+    parameters: dict[str, Any] = dict(serve.make_context("serve", list(arguments)).params)
+    return read_settings(parameters)
+
+
+# --- engines over a fake artifact ---
+
+Make = Callable[..., Instance]
+Begin = Callable[..., "Future[Any]"]
+
+LOSS = LossJob(torch.zeros(2, 4), torch.zeros(2, 4), False)
+ANSWER = Loss(0.25, None)
+
+
+def photo_job(*shape: int) -> DetectJob:
+    """Return a job with a black photograph."""
+    return DetectJob(Photo.of(torch.zeros(shape or (1, 2, 3), dtype=torch.uint8)), None, None)
+
+
+def large_job(value: int = 0) -> CanvasJob:
+    """Return a job that takes five calls of an instance with `max_batch=2`."""
+    return CanvasJob(torch.full([10, 1, 2, 2], value, dtype=torch.uint8))
+
+
+def results(*futures: "Future[Any]") -> list[Any]:
+    """Wait for the results of futures."""
+    return [future.result(PATIENCE) for future in futures]

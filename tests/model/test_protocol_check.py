@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from small_detectors import Brightest, Landmarks, RedAndBlue
 from torch import Tensor, nn
-from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.model import DetectorSpec, missing
 from lensbox.model.protocol import check_threshold, dtype_name

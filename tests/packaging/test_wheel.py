@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from built_runner import REPOSITORY, path_with_build_tools
+from programs import REPOSITORY, path_with_build_tools
 
 pytest.importorskip("scikit_build_core", reason="the wheel's build backend is not installed")
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from user_detectors import RedAndBlue
+from small_detectors import RedAndBlue
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import Artifact, load_artifact

@@ -13,11 +13,11 @@ import onnx.external_data_helper
 import PIL.Image
 import pytest
 import torch
-from built_runner import runner_onnxruntime
 from damaged_files import Change, compiled_for, rewritten, without
+from programs import runner_onnxruntime
 from runner_answers import LOW, answer, assert_same, numbers, refusal
 from services import client_of
-from user_detectors import LosingItsOwnWay
+from small_detectors import LosingItsOwnWay
 
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.export.pipeline import save_artifact

@@ -14,8 +14,8 @@ import PIL.Image
 import pytest
 from damaged_files import Values, put, rewritten, with_metadata
 from runner_answers import answer, run
+from small_detectors import Landmarks, RedAndBlue
 from torch import nn
-from user_detectors import Landmarks, RedAndBlue
 
 from lensbox.cli.samples import save_photos
 from lensbox.common.detect_options import TileSpec

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-from built_runner import built_runner
 from damaged_files import mutated
 from photo_pixels import compared, cpp_photos
 from picture_files import (
@@ -28,6 +27,7 @@ from picture_files import (
     png_header,
     png_with_exif,
 )
+from programs import built_runner
 
 from lensbox.common.canvas import Canvas
 from lensbox.ops import library_path

@@ -14,9 +14,8 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from engine_jobs import LOSS, Begin, Make
-from services import Encode, Running, Start, client_of, running
-from user_detectors import Landmarks, RedAndBlue
+from services import LOSS, Begin, Encode, Make, Running, Start, client_of, running
+from small_detectors import Landmarks, RedAndBlue
 from waiting import PATIENCE, wait_until
 
 from lensbox.common.fields import Orientation
@@ -69,9 +68,8 @@ def own_detector(
     """A detector with labels, and one with further outputs: the artifact, and a client of a service of it."""
     path = tmp_path_factory.mktemp("own") / "detector.pt"
     save_artifact(request.param(), path)
-    artifact, settings = load_artifact(path), Settings(artifact=path)
-    with running(create_app(settings, load=lambda: artifact), settings) as service:
-        yield artifact, service.ready().client
+    with client_of(path) as client:
+        yield load_artifact(path), client
 
 
 class FakeArtifact:

@@ -1,18 +1,15 @@
-"""`lensbox serve` as a process: answers, shutdown, and start-up errors."""
+"""Options of `lensbox serve`, and errors at its start."""
 
-import os
 import re
-import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import torch
-from deployed import settings_of
 from serve_process import ServeProcess
+from services import settings_of
 from waiting import PATIENCE
 
 from lensbox.cli.main import main
@@ -20,23 +17,6 @@ from lensbox.common.errors import ExitCode
 from lensbox.serve.cli import listen
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import options
-
-
-def test_sigterm_ends_the_process_in_order(artifact_path: Path) -> None:
-    with (
-        ServeProcess(artifact_path) as process,
-        httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client,
-    ):
-        assert client.get("/healthz").status_code == 200  # an idle connection must not delay the shutdown
-        assert process.end(signal.SIGTERM) == 0
-    assert "ready: " in process.log
-    assert "Traceback" not in process.log
-    for line in process.lines:
-        assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+: ", line), line
-
-
-_without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-_ONE_FRONT_END = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
 
 @pytest.fixture
@@ -58,33 +38,32 @@ def places(artifact_path: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
         # Refused before the service listens, which would fail, too.
         ("--artifact {tmp}/saved.pt --port {port}", "{tmp}/saved.pt must be a TorchScript file"),
         ("--artifact {good} --port {port}", "cannot listen on 127.0.0.1 port {port}: "),
+        (
+            "--artifact {good} --port 0 --api-keys-file {tmp}/nothing",
+            "--api-keys-file {tmp}/nothing cannot be read: No such file or directory",
+        ),
+        (
+            "--artifact {good} --port 0 --tls-certificate {tmp}/noise.pt --tls-key {tmp}/noise.pt",
+            "--tls-certificate and --tls-key cannot be used: [SSL",
+        ),
     ],
 )
 def test_refuses_what_it_sees_at_once(
     options: str, message: str, places: dict[str, Any], monkeypatch: Any, capsys: Any
 ) -> None:
     monkeypatch.setattr(LogStyle, "start", lambda _: None)  # would take pytest's handlers away
+    monkeypatch.setattr("lensbox.serve.cli.Shutdown", lambda _: None)  # and signals
+    monkeypatch.setattr("lensbox.serve.cli.end_process", ExitCode)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
     assert main(["serve", *options.format_map(places).split()]) == ExitCode.UNUSABLE
     assert f"cannot start: {message.format_map(places)}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--api-keys-file {tmp}/nothing", "{tmp}/nothing cannot be read: No such file or directory"),
-        ("--tls-certificate {tmp}/noise.pt --tls-key {tmp}/noise.pt", "--tls-key cannot be used: [SSL"),
-        pytest.param("--device cuda:1", "got 'cuda:1' with torch", marks=_without_gpu),
-        pytest.param("--frontends 1 --artifact {tmp}/cut.pt", "{tmp}/cut.pt", marks=_ONE_FRONT_END),
-        ("--artifact {tmp}/cut.pt", "{tmp}/cut.pt"),
-    ],
-)
-def test_refuses_to_start_with_one_message(
-    artifact_path: Path, places: dict[str, Any], options: str, message: str
-) -> None:
-    given = options.format_map(places).split()
-    artifact = None if "--artifact" in given else artifact_path
-    with ServeProcess(artifact, "--log-level", "critical", *given) as process:
-        assert message.format_map(places) in process.refusal()
+def test_refuses_a_damaged_file_with_one_message(places: dict[str, Any]) -> None:
+    """`tests/export/test_custom_op.py` has engines in processes of their own."""
+    damaged = places["tmp"] / "cut.pt"
+    with ServeProcess(damaged, "--log-level", "critical", "--frontends", "0") as process:
+        assert str(damaged) in process.refusal()
     assert len(process.lines) == 1
 
 
@@ -106,11 +85,8 @@ def test_variables_stand_for_options(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "message"),
     [
         ("--answer-timeout nan", "--answer-timeout must be less than or equal to 86400, got NaN"),
-        ("--max-body-mb inf", "--max-body-mb must be less than or equal to 1048576, got Infinity"),
-        ("--device tpu", "--device must be auto, cpu, cuda or cuda:N"),
         ("--tls-key a.pem", "--tls-key must be given together, got only --tls-key"),
         ("--artifact a.pt --artifact b.pt", "--models DIR serves several models"),
-        ("--artifact a.pt --models b", "--artifact or models must be given, got both"),
     ],
 )
 def test_wrong_options_are_usage_errors(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from ellipses import ellipse
+from picture_files import ellipse
 from PIL import Image
 from small_detectors import TINY
 

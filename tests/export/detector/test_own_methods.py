@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from user_detectors import Brightest, Deciding, FittingItsOwnWay, LosingItsOwnWay
+from small_detectors import Brightest, Deciding, FittingItsOwnWay, LosingItsOwnWay
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
 
-NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*user_detectors\.py:\d+\)"
+NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*small_detectors\.py:\d+\)"
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from small_detectors import Brightest
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
-from user_detectors import Brightest
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.plain_copy import plain_copy

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 from picture_files import squares
+from small_detectors import Brightest, Landmarks, RedAndBlue
 from torch import Tensor, nn
-from user_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.common.canvas import Canvas
 from lensbox.export.pipeline import save_artifact

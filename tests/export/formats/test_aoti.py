@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_detectors import Brightest
 from torch import Tensor
-from user_detectors import Brightest
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.formats import aoti

@@ -5,8 +5,8 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
+from small_detectors import Brightest
 from torch import Tensor
-from user_detectors import Brightest
 
 from lensbox.cli.main import main
 from lensbox.common.errors import ArtifactError
@@ -85,7 +85,7 @@ def test_needs_no_torchscript(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_writes_no_file_if_one_format_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = ["--model", "user_detectors:FittingItsOwnWay", "--output", str(tmp_path / "detector.pt")]
+    model = ["--model", "small_detectors:FittingItsOwnWay", "--output", str(tmp_path / "detector.pt")]
     assert main(["export", *model, "--format", "torchscript,onnx"]) == 3
     assert "own preprocess cannot be exported: an ONNX file holds only detect" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

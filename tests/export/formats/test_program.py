@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_detectors import Brightest, LosingItsOwnWay
 from torch import Tensor
-from user_detectors import Brightest, LosingItsOwnWay
 
 from lensbox.export.options import output_paths
 from lensbox.export.pipeline import save_artifact

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_detectors import Brightest
 from torch import Tensor, nn
-from user_detectors import Brightest
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.common.errors import ArtifactError

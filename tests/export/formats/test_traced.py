@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from built_runner import built_runner, runner_onnxruntime
+from programs import built_runner, runner_onnxruntime
+from small_detectors import RedAndBlue
 from torch import Tensor
-from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from small_detectors import RedAndBlue
 from torch import Tensor
-from user_detectors import RedAndBlue
 
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.tolerances import tolerance_of

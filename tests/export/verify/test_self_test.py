@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import torch
+from small_detectors import RedAndBlue
 from torch import Tensor
-from user_detectors import RedAndBlue
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.wrapper import DetectorWrapper

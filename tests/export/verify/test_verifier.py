@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from built_runner import built_runner
+from programs import built_runner
+from small_detectors import AsManySlotsAsNeeded, FittingItsOwnWay, Landmarks, RedAndBlue
 from torch import Tensor
-from user_detectors import AsManySlotsAsNeeded, FittingItsOwnWay, Landmarks, RedAndBlue
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions

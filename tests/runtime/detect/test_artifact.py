@@ -11,8 +11,8 @@ import pytest
 import torch
 from box_reference import loss_reference, random_boxes
 from picture_files import smooth_image
+from small_detectors import Brightest
 from torch import Tensor
-from user_detectors import Brightest
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from small_detectors import TINY
+from small_detectors import TINY, RedAndBlue
 from torch import Tensor, nn
-from user_detectors import RedAndBlue
 
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.self_test import build_self_test

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from built_runner import REPOSITORY
 from damaged_files import with_bit_flipped
 from onnx import TensorProto, helper, numpy_helper
 from photo_pixels import cpp_artifacts
+from programs import REPOSITORY
 
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.file.archive import open_file

@@ -23,7 +23,7 @@ from jpeg_files import (
     with_flipped_bit,
 )
 from picture_files import exif, jpeg_with_exif
-from user_detectors import RedAndBlue
+from small_detectors import RedAndBlue
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
 from lensbox.common.canvas import Canvas

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from engine_jobs import ANSWER, LOSS, Begin, Make, large_job, photo_job, results
+from services import ANSWER, LOSS, Begin, Make, large_job, photo_job, results
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_jobs import ANSWER, LOSS, Begin, Make, large_job, photo_job, results
-from services import Start, problem_of
+from services import ANSWER, LOSS, Begin, Make, Start, large_job, photo_job, problem_of, results
 from waiting import PATIENCE, wait_until
 
 from lensbox.serve.engine.instance import Instance

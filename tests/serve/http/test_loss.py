@@ -8,7 +8,7 @@ import httpx
 import pytest
 import torch
 from services import Start, problem_of
-from user_detectors import Brightest
+from small_detectors import Brightest
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.detect.artifact import Artifact

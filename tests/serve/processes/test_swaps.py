@@ -14,7 +14,7 @@ import httpx
 import pytest
 import torch
 import tritonclient.http as triton
-from damaged_files import rewritten, with_metadata
+from damaged_files import with_bit_flipped
 from serve_process import ServeProcess
 from small_detectors import SHALLOW
 from tritonclient.utils import InferenceServerException
@@ -27,37 +27,24 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs L
 
 KEY = "admin-0123456789abcdef"
 _ADMIN = {"Authorization": f"Bearer {KEY}"}
-_FILES: dict[int, bytes] = {}
-# The disk is full while there is a file "full" beside the models.
-_FULL_DISK = """
-import errno, os, pathlib, sys, tempfile
-made, folder = tempfile.mkdtemp, pathlib.Path(sys.argv[sys.argv.index("--models") + 1])
-def mkdtemp(*arguments, **options):
-    if (folder / "full").exists():
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return made(*arguments, **options)
-tempfile.mkdtemp = mkdtemp
-"""
 
 
 @pytest.fixture(scope="module")
 def versions(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
     """The files of two versions whose scores differ."""
-    path = tmp_path_factory.mktemp("versions") / "a.pt"
+    path, files = tmp_path_factory.mktemp("versions") / "a.pt", {}
     for seed in (1, 2):
         torch.manual_seed(seed)
         save_artifact(FaceDetector(SHALLOW).eval(), path, score_threshold=0.0109)
-        _FILES[seed] = path.read_bytes()
-    return _FILES
+        files[seed] = path.read_bytes()
+    return files
 
 
 class Swapping:
     """A service over a folder with version 1 of the model `faces`, and the scores of both versions."""
 
     def __init__(self, folder: Path, process: ServeProcess, file: bytes) -> None:
-        self.folder = folder / "faces"
-        self.process = process
-        self.file = file
+        self.folder, self.process, self.file = folder, process, file
         self.client = httpx.Client(base_url=process.ready(), timeout=PATIENCE, headers=_ADMIN)
         self.scores = {"1": self.detect().scores}
 
@@ -86,18 +73,15 @@ class Answer:
 def swapping(
     versions: dict[int, bytes], tmp_path_factory: pytest.TempPathFactory, png: bytes
 ) -> Iterator[Swapping]:
-    folder = tmp_path_factory.mktemp("models")
-    (folder / "faces").mkdir()
-    for version in versions:
-        (folder / f"faces/{version}.pt").write_bytes(versions[version])
-    options = "--models", str(folder), "--frontends", "2"
+    folder = tmp_path_factory.mktemp("models") / "faces"
+    folder.mkdir()
+    (folder / "1.pt").write_bytes(versions[1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LENSBOX_ADMIN_KEY", KEY)
-        (folder / "faces/2.pt").rename(folder / "2.pt")
-        process = ServeProcess(None, *options, before=_FULL_DISK)
+        process = ServeProcess(None, "--models", str(folder.parent), "--frontends", "2")
     with process:
         swapping = Swapping(folder, process, png)
-        (folder / "2.pt").rename(folder / "faces/2.pt")
+        (folder / "2.pt").write_bytes(versions[2])
         assert swapping.load().json() == {"model_name": "faces", "model_version": "2"}
         swapping.scores["2"] = swapping.detect().scores
         assert swapping.scores["1"] != swapping.scores["2"]
@@ -137,47 +121,24 @@ def test_only_the_admin_key_may_load(swapping: Swapping) -> None:
         assert swapping.client.post(path, json=body).status_code == 400
 
 
-def _another_torch(content: bytes) -> bytes:
-    """Return a package that was compiled for another torch."""
-    compiled: dict[str, Any] = {"device": "cpu", "torch_version": "1.0.0", "platform": "linux-x86_64"}
-    compiled |= {"cpu_features": [], "gpu_architecture": ""}
-
-    def change(entries: dict[str, bytes]) -> None:
-        folder = next(iter(entries)).partition("/")[0]
-        entries[f"{folder}/archive_format"] = b"pt2"
-        with_metadata(lambda values: values.update(compiled=compiled))(entries)
-
-    return rewritten(content, change)
-
-
 @pytest.mark.parametrize(
-    ("case", "message"),
-    [
-        ("corrupt", "does not match its seal"),
-        ("other torch", "was compiled for torch 1.0.0"),
-        ("full disk", "No space left on device"),
-        ("killed", "ended with SIGKILL while it loaded"),
-    ],
+    ("is_killed", "message"),
+    [(False, "does not match its seal"), (True, "ended with SIGKILL while it loaded")],
 )
 def test_a_failed_load_leaves_the_old_version(
-    swapping: Swapping, versions: dict[int, bytes], case: str, message: str
+    swapping: Swapping, versions: dict[int, bytes], is_killed: bool, message: str
 ) -> None:
-    before, name = swapping.detect().version, "3.pt2" if case == "other torch" else "3.pt"
-    content, engines = bytearray(versions[1]), swapping.engines()
-    content[1000] ^= case == "corrupt"
-    file, full = swapping.folder / name, swapping.folder.parent / "full"
-    file.write_bytes(_another_torch(bytes(content)) if case == "other torch" else content)
-    if case == "full disk":
-        full.touch()
+    """`test_repository.py` has a full disk, `tests/runtimes` other files that cannot be loaded."""
+    before, engines, file = swapping.detect().version, swapping.engines(), swapping.folder / "3.pt"
+    file.write_bytes(versions[1] if is_killed else with_bit_flipped(versions[1], 1000))
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(swapping.load)
-        if case == "killed":
+        if is_killed:
             wait_until(lambda: len(swapping.engines()) > len(engines))
             (new,) = swapping.engines() - engines
             os.kill(new, signal.SIGKILL)
         response = loading.result()
     file.unlink()
-    full.unlink(missing_ok=True)
     assert response.status_code == 409
     assert message in response.json()["error"]
     wait_until(lambda: message in swapping.process.log)

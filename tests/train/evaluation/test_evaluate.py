@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from small_detectors import RedAndBlue
 from torch import Tensor, nn
-from user_detectors import RedAndBlue
 
 from lensbox.common.errors import InputError
 from lensbox.export.pipeline import save_artifact

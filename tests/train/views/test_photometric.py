@@ -1,5 +1,5 @@
 import torch
-from ellipses import bounds
+from picture_files import bounds
 from torch import Tensor
 
 from lensbox.train.views.photometric import COVER_DRAWS, COVERS, light_from_a_side, paint_covers, photometric

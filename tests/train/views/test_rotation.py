@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from ellipses import bounds, ellipse
+from picture_files import bounds, ellipse
 
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.train.data.image_store import SIDE, StoreTensors, store_tensors

@@ -1,14 +1,56 @@
-"""Build settings of CMake and torch; the build is configured, not compiled."""
+"""make checks Python, torch and the compiler before it starts; build options of CMake, without compiling."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from built_runner import REPOSITORY, path_with_build_tools
-from programs import run
+from programs import REPOSITORY, path_with_build_tools, run
 
-pytestmark = pytest.mark.exhaustive
+
+def make(*arguments: str, code: int = 0) -> str:
+    return run("make", "--no-print-directory", *arguments, cwd=REPOSITORY, code=code).stdout
+
+
+def python_of(folder: Path, fits: bool) -> str:
+    """Write an interpreter that only reports whether its version fits."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\ncase $1 in -c) exit {int(not fits)};; --version) echo Python 3.9.2;; esac\n")
+    path.chmod(0o755)
+    return f"PYTHON={path}"
+
+
+def test_names_an_unsupported_python_and_a_missing_compiler(tmp_path: Path) -> None:
+    place = f"VENV={tmp_path / 'venv'}"
+    assert "Python 3.9.2" in make("demo", place, python_of(tmp_path, fits=False), code=2)
+    printed = make("demo", place, python_of(tmp_path, fits=True), "CXX=no-such-compiler", code=2)
+    assert "no-such-compiler" in printed
+    assert list(tmp_path.iterdir()) == [tmp_path / "python"]
+
+
+def test_reinstalls_another_torch(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    stamp = tmp_path / "bin" / ".torch"
+    stamp.write_text("torch==2.12.0\n")
+    for versions, reinstalls in ((), False), (("torch==2.12.0",), False), (("torch==2.13.0",), True):
+        plan = make("--dry-run", "ops", f"VENV={tmp_path}", *(f"TORCH={version}" for version in versions))
+        assert ("Installing torch==2.13.0" in plan) == reinstalls
+        # The recipe writes what the next run compares.
+        assert (f"echo 'torch==2.13.0' > {stamp}" in plan) == reinstalls
+
+
+def test_python_3_14_makes_a_program(tmp_path: Path) -> None:
+    newer = tmp_path / "newer"
+    newer.write_text("#!/bin/sh\ncase $2 in *'>= (3, 14)'*) echo 2;; esac\n")
+    newer.chmod(0o755)
+    for python, name in (
+        (f"PYTHON={newer}", "detector.pt2"),
+        (python_of(tmp_path, fits=True), "detector.pt"),
+    ):
+        assert f"--output artifacts/{name}\n" in make("--dry-run", "artifact", f"VENV={tmp_path}", python)
+
+
+# --- CMake ---
 
 needs_nvcc = pytest.mark.skipif(
     shutil.which("nvcc") is None and not Path("/usr/local/cuda/bin/nvcc").exists(), reason="needs nvcc"
@@ -25,17 +67,20 @@ def configure(build: Path, *options: str, succeeds: bool = True, **variables: st
 
 
 @needs_nvcc
+@pytest.mark.exhaustive
 def test_architectures_of_torch(tmp_path: Path) -> None:
     commands = configure(tmp_path, *_KERNELS, TORCH_CUDA_ARCH_LIST="8.0 9.0a;12.0+PTX")
     assert "CUDA kernels: ON, for 80-real;90a-real;120" in commands
     assert [name in commands for name in ("sm_75", "sm_80", "sm_90a")] == [False, True, True]
 
 
+@pytest.mark.exhaustive
 def test_rejects_an_unknown_architecture(tmp_path: Path) -> None:
     message = configure(tmp_path, "-DLENSBOX_KERNELS=alone", succeeds=False, TORCH_CUDA_ARCH_LIST="Hopper")
     assert 'got "Hopper"' in " ".join(message.split())
 
 
+@pytest.mark.exhaustive
 def test_a_plain_build_sets_no_run_path(tmp_path: Path) -> None:
     """CMake's run path for a build folder would end with an empty entry, which means the current folder."""
     torch_folder = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
@@ -44,6 +89,7 @@ def test_a_plain_build_sets_no_run_path(tmp_path: Path) -> None:
     assert "rpath" not in commands
 
 
+@pytest.mark.exhaustive
 def test_run_path_of_shared_kernels(tmp_path: Path) -> None:
     options = ("-DLENSBOX_KERNELS=shared", "-DLENSBOX_CUDA=OFF", "-DCMAKE_INSTALL_RPATH=/opt/somewhere")
     commands = configure(tmp_path, *options)

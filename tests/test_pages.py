@@ -1,0 +1,154 @@
+"""The blocks of pages, run as a reader does: README, quick start, docs/clients.md and docs/deploy.md."""
+
+import contextlib
+import json
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import PIL.Image
+import pytest
+import torch
+from page_blocks import Shell, assert_prints, commands, read_blocks
+from programs import REPOSITORY, run
+from serve_process import running_service
+from services import client_of
+
+from lensbox.cli.samples import save_photos
+from lensbox.cli.source import shipped_artifact
+from lensbox.ops import library_path
+
+README = read_blocks("README.md", section="Use")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """Return a shell in an empty folder."""
+    with contextlib.closing(Shell(tmp_path)) as shell:
+        yield shell
+
+
+@pytest.fixture
+def readme(shell: Shell, shipped_path: Path) -> Shell:
+    """Return a shell in a folder with the shipped detector, a photograph and the op library."""
+    output = shell.folder / "artifacts" / "detector.pt"
+    output.parent.mkdir()
+    shutil.copy(shipped_path, output)
+    shutil.copy(output, shell.folder)
+    shutil.copy(library_path(), shell.folder)
+    photo, _ = save_photos(output.parent / "photos")
+    shutil.copy(photo, shell.folder / "photo.jpg")
+    return shell
+
+
+def test_python_of_the_readme(
+    readme: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(readme.folder)
+    target = torch.tensor([[[0.0, 0.0, 8.0, 8.0], [0.0, 0.0, 0.0, 0.0]]])
+    names: dict[str, Any] = {
+        "pred": target + 1,
+        "target": target,
+        "boxes": torch.tensor([[[0.0, 0.0, 8.0, 8.0], [0.0, 0.0, 8.0, 7.0], [9.0, 9.0, 12.0, 12.0]]]),
+        "scores": torch.tensor([[0.9, 0.8, 0.7]]),
+        "paths": ["photo.jpg", "missing.jpg"],
+    }
+    ops, *blocks = (block.text for block in README if block.language == "python")
+    exec(compile(ops, "README.md", "exec"), names)
+    assert names["loss"].item() == pytest.approx(1 - (49 / 79 - 2 / 81))  # by hand
+    assert names["counts"].tolist() == [2]
+    for text in blocks:
+        if not torch.cuda.is_available():
+            text = text.replace('device="cuda"', 'device="cpu"')
+        exec(compile(text, "README.md", "exec"), names)
+    found = [line.split(" ")[:2] for line in capsys.readouterr().out.splitlines()]
+    assert [name for name, _ in found] == names["paths"]
+
+
+def test_commands_of_the_readme(readme: Shell) -> None:
+    shipped_artifact()  # the first command without an artifact exports it, and says so
+    (console,) = (block.text for block in README if block.language == "console")
+    for command, shown in commands(console):
+        assert readme.run(f"{command} --format table") == shown
+    for block in README:
+        for command in block.text.splitlines() if block.language == "sh" else ():
+            printed = readme.run(command.replace("curl ", "curl -s "))
+            if not command.startswith("lensbox serve"):
+                document = json.loads(printed)
+                (image,) = document.get("images", [document])
+                assert len(image["detections"]) == 1
+
+
+def test_quick_start_prints_the_output_of_the_page(shell: Shell) -> None:
+    """Run all steps in one test, as each step needs the one before. The folder has the clone's examples."""
+    ignored = shutil.ignore_patterns("build")
+    shutil.copytree(REPOSITORY / "examples", shell.folder / "examples", ignore=ignored)
+    _, *steps = read_blocks("docs/quickstart.md")
+    ran = 0
+    for block, following in zip(steps, [*steps[1:], None], strict=True):
+        if block.language == "python":
+            (shell.folder / "block.py").write_text(block.text)
+            assert following is not None
+            assert_prints(shell.run("python block.py"), following.text)
+        for command, shown in commands(block.text):
+            # Two steps show what twenty do.
+            command = command.replace("curl ", "curl -s ").replace("train.py ", "train.py --steps 2 ")
+            command = command.replace("call_service.py", f"call_service.py --url {shell.url}")
+            assert_prints(shell.run(command), shown)
+            ran += 1
+    assert ran >= 10
+
+
+def test_clients_call_a_service(shell: Shell, random_path: Path) -> None:
+    """Compare answers without numbers of detections: the detector has random weights."""
+    blocks = read_blocks("docs/clients.md")
+    save_photos(shell.folder)
+    (shell.folder / "artifacts").mkdir()
+    shutil.copy(random_path, shell.folder / "artifacts" / "detector.pt")
+    with client_of(random_path) as client:
+        shell.url = str(client.base_url).rstrip("/")
+        for command, shown in (pair for kind, text in blocks if kind == "console" for pair in commands(text)):
+            if not command.startswith("lensbox serve"):
+                printed = shell.run(command)
+                if shown.startswith("{") and "/v2/" not in command:
+                    assert printed == shown.rstrip("\n"), command
+                elif "/v1/detect" in command:
+                    assert '"detections":[' in printed, command
+        assert (shell.folder / "drawn" / "grace_hopper.jpg.png").is_file()
+        for code in (text for kind, text in blocks if kind == "python"):
+            local = code.replace("[0.5]", "[0.0]").replace("127.0.0.1:8000", shell.url[7:])
+            (shell.folder / "block.py").write_text(local)
+            assert shell.run("python block.py")
+
+
+def test_production_takes_the_key_and_speaks_https(tmp_path: Path, random_path: Path) -> None:
+    blocks = [block.text for block in read_blocks("docs/deploy.md")]
+
+    def block_with(text: str) -> str:
+        (found,) = (block for block in blocks if text in block)
+        return found
+
+    def run_script(script: str, lensbox: str = 'python -m lensbox.cli "$@"', **variables: str) -> str:
+        """Run a script with shell functions in place of `lensbox` and `python`; return its stdout."""
+        functions = f'lensbox() {{ {lensbox}; }}\npython() {{ {sys.executable} "$@"; }}\n'
+        return run("bash", "-ec", functions + script, cwd=tmp_path, env=variables).stdout
+
+    export = f'test "$1" = export && mkdir artifacts && cp {random_path} "$3"'
+    block = block_with("openssl req").replace("\\\n", " ")
+    prepare, serve, _ = re.split(r"^lensbox serve(?P<options>.*)\n", block, flags=re.MULTILINE)
+    key = run_script(f'{prepare}\necho "$KEY"', export).split()[-1]
+    PIL.Image.new("L", (64, 48), 128).save(tmp_path / "photo.jpg")
+    assert "--host 0.0.0.0 --port 8000" in serve
+    local = serve.replace("--host 0.0.0.0 --port 8000", "")
+    for name in ("artifacts/detector.pt", "keys", "certificate.pem", "key.pem"):
+        local = local.replace(f" {name}", f" {tmp_path / name}")
+    artifact, *options = shlex.split(local)[1:]
+    with running_service(Path(artifact), *options) as url:
+        local = url.replace("127.0.0.1", "localhost")
+        asking = block_with("curl --cacert").replace("https://localhost:8000", local)
+        answers = run_script(asking.replace("curl ", "curl -sf "), KEY=key)
+    assert answers.count('"detections":') == 2
