@@ -7,13 +7,15 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from lensbox.common.errors import ExitCode
+
+Inputs = TypeVar("Inputs")
 
 # readable=False: click would report a file without permission as wrong usage; the command reports it better.
 FILE = click.Path(path_type=Path, readable=False)
@@ -66,27 +68,6 @@ def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
         raise click.UsageError(f"{' and '.join(given)} must not be given together")
 
 
-def checked(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Return an option's `type`: text for which `check` raises no ValueError, which begins with its name."""
-
-    def convert(text: str) -> str:
-        try:
-            check(text)
-        except ValueError as error:
-            raise click.BadParameter(str(error).partition(" ")[2]) from error
-        return text
-
-    return convert
-
-
-def fraction(text: str) -> float:
-    """Return a number between 0 and 1, for an option's `type`; NaN fails."""
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise click.BadParameter(f"must be between 0 and 1, got {text}")
-    return value
-
-
 def options_of(inputs: type, repeatable: Collection[str] = ()) -> Callable[[Any], Any]:
     """Return a decorator that gives a command an option for each field of a pydantic dataclass.
 
@@ -125,7 +106,20 @@ def _option(name: str, field: dict[str, Any], required: bool, many: bool) -> Cal
     )
 
 
-def as_typed(message: str, names: Collection[str]) -> str:
+def read_options(inputs: Callable[..., Inputs], values: Mapping[str, Any]) -> Inputs:
+    """Return a pydantic dataclass of a command's options. Raise UsageError, which names the wrong option."""
+    from pydantic import ValidationError
+
+    from lensbox.common.fields import first_reason
+
+    try:
+        return inputs(**values)
+    except ValueError as error:
+        sentence = first_reason(error) if isinstance(error, ValidationError) else str(error)
+        raise click.UsageError(as_typed(sentence, values)) from error
+
+
+def as_typed(message: str, names: Iterable[str]) -> str:
     """Return a message with the options of fields in place of their names."""
     pattern = r"(?<![\w/.-])[a-z]+(_[a-z]+)+(?![\w/.-])|^[a-z]+"
     options = {name: "--" + name.replace("_", "-") for name in names}

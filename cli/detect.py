@@ -6,23 +6,26 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
 from lensbox.cli.annotate import annotate_file
-from lensbox.cli.command import FILE, OPS, Command, checked, fraction
-from lensbox.cli.output import FORMATS, CocoResults, DetectionTable, echo, json_line
+from lensbox.cli.command import FILE, OPS, Command, options_of, read_options
+from lensbox.cli.output import CocoResults, DetectionTable, echo, json_line
 from lensbox.cli.source import Answer, Answers, DetectionSource, artifact_source, service_source
 from lensbox.client import Client, ServiceError
 from lensbox.common.detect_options import check_device, tile_spec
 from lensbox.common.errors import ExitCode, InputError, LensboxError, system_reason
+from lensbox.common.fields import Fraction, Orientation, described
 
-_COUNT = click.IntRange(1, 4096)
-# Options of an artifact in this process, and options of a service.
+# Options of an artifact in this process, of a service, and of both.
 _IN_PROCESS = ("artifact", "device", "batch", "ops", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 _QUESTION = ("score_threshold", "iou_threshold", "orientation", "tiles")
+
 ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 
 
@@ -34,105 +37,90 @@ class ListedFile(NamedTuple):
     fault: InputError | None = None
 
 
+@dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False))
+class DetectOptions:
+    """The options of `lensbox detect`, besides `--ops` and the key of a service."""
+
+    recursive: bool = described(False, "Also look into folders in folders.")
+    format: Literal["table", "jsonl", "coco"] | None = described(
+        None, "Output format. Default: table on a terminal, else jsonl."
+    )
+    coco_file: Path | None = described(None, "For --format coco: COCO JSON with the ids of the images.")
+    annotate: Path | None = described(None, "Write each picture with its boxes to this folder.")
+    score_threshold: Fraction | None = described(None, "0 to 1. Default: the artifact's.")
+    iou_threshold: Fraction | None = described(None, "0 to 1. Default: the artifact's.")
+    orientation: Orientation | None = described(
+        None, "exif: turn photographs upright; stored: leave them. Default: the artifact's."
+    )
+    tiles: str | None = described(
+        None,
+        "auto, SIZE or SIZE,OVERLAP: detect small objects in overlapping tiles of large photographs; auto: "
+        "tiles of the canvas's size.",
+    )
+    artifact: Path | None = described(
+        None, "The artifact to run in this process. Default: the shipped face detector."
+    )
+    device: str = described("auto", "cpu, cuda, cuda:N; auto: cuda where torch sees a GPU.")
+    batch: int | None = described(None, "Images per batch. Default: 8, and 64 on a GPU.", ge=1, le=4096)
+    public_key: Path | None = described(None, "Accept only artifacts signed with this key, a PEM file.")
+    url: str | None = described(None, "Use a running service, such as http://127.0.0.1:8000.")
+    timeout: float = described(30.0, "Seconds for an answer of the service.", ge=0.001, le=86_400)
+    connections: int = described(8, "Concurrent requests to the service.", ge=1, le=1000)
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        if self.tiles is not None:
+            tile_spec(self.tiles)
+        if (self.format == "coco") != (self.coco_file is not None):
+            raise ValueError("--format coco and --coco-file must be given together")
+        if self.annotate is not None and self.annotate.exists() and not self.annotate.is_dir():
+            raise ValueError(f"annotate must be a folder, got {self.annotate}")
+
+
 @click.command(cls=Command)
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@click.option("--recursive", is_flag=True, help="Also look into folders in folders.")
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice(FORMATS),
-    show_default="table on a terminal, else jsonl",
-    help="Output format.",
-)
-@click.option(
-    "--coco-file", type=FILE, metavar="FILE", help="For --format coco: COCO JSON with the ids of the images."
-)
-@click.option(
-    "--annotate",
-    type=click.Path(path_type=Path, readable=False, file_okay=False),
-    metavar="DIR",
-    help="Write each picture with its boxes to this folder.",
-)
-@click.option("--score-threshold", type=fraction, metavar="0..1", help="Default: the artifact's.")
-@click.option("--iou-threshold", type=fraction, metavar="0..1", help="Default: the artifact's.")
-@click.option(
-    "--orientation",
-    type=click.Choice(["exif", "stored"]),
-    help="exif: turn photographs upright; stored: leave them. Default: the artifact's.",
-)
-@click.option(
-    "--tiles",
-    type=checked(tile_spec),
-    metavar="auto|SIZE[,OVERLAP]",
-    help="Detect small objects in overlapping tiles of large photographs; auto: tiles of the canvas's size.",
-)
-@click.option(
-    "--artifact",
-    type=FILE,
-    show_default="the shipped face detector",
-    help="The artifact to run in this process.",
-)
-@click.option(
-    "--device",
-    type=checked(check_device),
-    default="auto",
-    metavar="NAME",
-    help="cpu, cuda, cuda:N; auto: cuda where torch sees a GPU.",
-)
-@click.option("--batch", type=_COUNT, show_default="8, and 64 on a GPU", help="Images per batch.")
+@options_of(DetectOptions)
 @OPS
-@click.option("--public-key", type=FILE, help="Accept only artifacts signed with this key, a PEM file.")
-@click.option("--url", help="Use a running service, such as http://127.0.0.1:8000.")
 @click.option("--api-key", envvar="LENSBOX_API_KEY", show_envvar=True, help="Key of the service.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.001, 86_400),
-    default=30.0,
-    help="Seconds for an answer of the service.",
-)
-@click.option("--connections", type=_COUNT, default=8, help="Concurrent requests to the service.")
 @click.pass_context
 def detect(
     context: click.Context,
     /,
     files: tuple[Path, ...],
-    recursive: bool,
-    format_name: str | None,
-    coco_file: Path | None,
-    annotate: Path | None,
-    **options: Any,
+    ops: tuple[Path, ...],
+    api_key: str | None,
+    **values: Any,
 ) -> ExitCode:
     """Detect objects in image files and folders; print labels, scores, and boxes in pixels.
 
     Run an artifact in this process, or use a running service (--url) with the same results. A file that
     cannot be read is reported on stderr, and the exit code is 4; all other files are processed.
     """
-    _check_options(context, options)
-    if (format_name == "coco") != (coco_file is not None):
-        raise click.UsageError("--format coco and --coco-file must be given together")
-    listed = list_files(files, recursive)
-    if annotate is not None:
-        _check_drawings(annotate, files, recursive, listed)
+    options = read_options(DetectOptions, values)
+    _check_sources(context, options)
+    listed = list_files(files, options.recursive)
+    if options.annotate is not None:
+        _check_drawings(options.annotate, files, options.recursive, listed)
     readable = [file.path for file in listed if file.fault is None]
     code = ExitCode.GOOD
     is_shown = len(listed) > 1 and sys.stderr.isatty() and not sys.stdout.isatty()
     with (
-        _open(options, readable) as source,
+        _open(options, api_key, ops, readable) as source,
         contextlib.closing(source.detect(readable)) as results,
         click.progressbar(
             length=len(listed), file=sys.stderr, show_pos=True, label="detecting", hidden=not is_shown
         ) as bar,
     ):
         paths, classes = [file.path for file in listed], source.metadata.get("classes", ())
-        name = format_name or ("table" if sys.stdout.isatty() else "jsonl")
-        coco = coco_file and CocoResults(coco_file, paths, classes)
+        name = options.format or ("table" if sys.stdout.isatty() else "jsonl")
+        coco = options.coco_file and CocoResults(options.coco_file, paths, classes)
         form = coco or (json_line if name == "jsonl" else DetectionTable(paths, classes))
         for file in listed:
             result = file.fault or next(results)
-            if annotate is not None and not isinstance(result, LensboxError):
-                drawing, orientation = annotate / f"{file.name}.png", options["orientation"]
+            if options.annotate is not None and not isinstance(result, LensboxError):
+                drawing = options.annotate / f"{file.name}.png"
                 try:
-                    annotate_file(file.path, result, source.metadata, orientation, drawing)
+                    annotate_file(file.path, result, source.metadata, options.orientation, drawing)
                 except InputError as error:
                     result = error
             shown: Answer | str
@@ -187,10 +175,10 @@ def _of_folder(folder: Path, recursive: bool) -> list[ListedFile]:
     return [ListedFile(folder / name, str(name)) for name in found] or [ListedFile(folder, "", fault)]
 
 
-def _check_options(context: click.Context, options: dict[str, Any]) -> None:
+def _check_sources(context: click.Context, options: DetectOptions) -> None:
     """Raise UsageError for options of a service without --url, and for options of an artifact with --url."""
     useless, reason = (
-        (_OF_SERVICE, "must come with --url") if options["url"] is None else (_IN_PROCESS, "is not for --url")
+        (_OF_SERVICE, "must come with --url") if options.url is None else (_IN_PROCESS, "is not for --url")
     )
     for name in useless:
         if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
@@ -213,18 +201,19 @@ def _check_drawings(
 
 
 @contextlib.contextmanager
-def _open(options: dict[str, Any], readable: Sequence[Path]) -> Iterator[DetectionSource]:
+def _open(
+    options: DetectOptions, api_key: str | None, ops: Sequence[Path], readable: Sequence[Path]
+) -> Iterator[DetectionSource]:
     """Yield the source of detections; without files to read, one that loads nothing."""
-    question = {name: options[name] for name in _QUESTION}
+    question = {name: getattr(options, name) for name in _QUESTION}
     if not readable:
         yield DetectionSource(_nothing, {})
-    elif options["url"] is None:
-        others = {name: options[name] for name in _IN_PROCESS if name != "artifact"}
-        yield artifact_source(options["artifact"], question, **others)
+    elif options.url is None:
+        others = {name: getattr(options, name) for name in ("device", "batch", "public_key")}
+        yield artifact_source(options.artifact, question, ops=ops, **others)
     else:
-        url, key, timeout = options["url"], options["api_key"] or None, options["timeout"]
         try:
-            client = Client(url, key, timeout, connections=options["connections"])
+            client = Client(options.url, api_key or None, options.timeout, connections=options.connections)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
         with client:

@@ -11,8 +11,6 @@ import click
 from lensbox.cli.source import Answer
 from lensbox.common.errors import InputError, system_reason
 
-FORMATS = ("table", "jsonl", "coco")
-
 
 def json_line(file: Path, result: Answer | str) -> str:
     """Return a line as the C++ runner's `--json-lines` does. result: an answer, or an error message."""

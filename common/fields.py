@@ -28,6 +28,11 @@ GrayLevel = Annotated[int, Field(ge=0, le=255)]
 Oversampling = Annotated[int, Field(ge=0, le=1000)]
 
 
+def described(default: Any, description: str, **bounds: Any) -> Any:
+    """Return a field with its default and its description, the help of an option."""
+    return Field(default, description=description, **bounds)
+
+
 def _gray_or_rgb(channels: int) -> int:
     if channels not in (1, 3):
         raise ValueError("must be 1 or 3")

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from lensbox.cli.command import FILE, OPS, Command, as_typed, options_of
+from lensbox.cli.command import FILE, OPS, Command, options_of, read_options
 from lensbox.common.files import atomic_write, require_writable_file
 from lensbox.export.options import FORMATS, ExportOptions, default_format, output_paths
 
@@ -116,10 +116,7 @@ def export(
     Prints the path of each file to stdout, progress and errors to stderr. SIGTERM ends the process with exit
     code 143. Neither SIGTERM nor SIGINT leaves a partial file.
     """
-    try:
-        options = ExportOptions(**others)
-    except ValueError as error:
-        raise click.UsageError(as_typed(str(error), others)) from error
+    options = read_options(ExportOptions, others)
     options.check(formats)
     if size is not None and (model is not None or weights is not None):
         raise click.UsageError(

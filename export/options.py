@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import click
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from lensbox.common.fields import Fraction, plain_errors
+from lensbox.common.fields import Fraction, described, plain_errors
 from lensbox.common.machine import has_torchscript
 
 DEFAULT_OUTPUT = Path("artifacts") / "detector"  # and the suffix of the format
@@ -41,11 +41,6 @@ def default_format() -> str:
     return "torchscript" if has_torchscript() else "program"
 
 
-def _said(default: Any, description: str) -> Any:
-    """Return a field with its default and its description, the option's help."""
-    return Field(default, description=description)
-
-
 @plain_errors
 @dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False, extra="forbid"))
 class ExportOptions:
@@ -55,34 +50,34 @@ class ExportOptions:
     runner: the program `lensbox_runner`, for a comparison in C++. ops: the detector's op libraries, for it.
     """
 
-    score_threshold: Fraction | None = _said(
+    score_threshold: Fraction | None = described(
         None,
         "Default minimum score of a detection. Default: the threshold of the detector; for the face "
         "detector, the recommendation of the weights, or 0.5.",
     )
-    iou_threshold: Fraction | None = _said(
+    iou_threshold: Fraction | None = described(
         None, "Default maximum overlap (IoU) of two detections. Default: the threshold of the detector."
     )
-    dtype: Literal["float32", "tf32", "float16", "bfloat16"] = _said(
+    dtype: Literal["float32", "tf32", "float16", "bfloat16"] = described(
         "float32",
         "Precision of convolutions and linear layers. The export measures the changes against float32.",
     )
-    device: Literal["auto", "cpu", "cuda"] = _said(
+    device: Literal["auto", "cpu", "cuda"] = described(
         "cpu", "Device for measuring --dtype and target of aoti. The other files run on any device."
     )
-    tolerance: Annotated[float, Field(ge=0)] = _said(
+    tolerance: Annotated[float, Field(ge=0)] = described(
         2.0,
         "Maximum change of a box by --dtype, in pixels of the canvas; beyond it no artifact is written.",
     )
-    pictures: tuple[Path, ...] = _said(
+    pictures: tuple[Path, ...] = described(
         (), "Photographs for comparing the files, in addition to drawn pictures."
     )
-    carry_picture: bool = _said(
+    carry_picture: bool = described(
         False,
         "Use the photograph of --pictures with the most detected classes for the self-test, not a drawn "
         "picture.",
     )
-    trace: bool | None = _said(
+    trace: bool | None = described(
         None,
         "Always or never trace detect for the TorchScript file. Default: trace if TorchScript cannot "
         "compile detect.",

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from pydantic import ValidationError
 
-from lensbox.cli.command import Command, as_typed, options_of
+from lensbox.cli.command import Command, as_typed, options_of, read_options
 from lensbox.common.errors import DeviceError, ExitCode, LensboxError
-from lensbox.common.fields import first_reason
 from lensbox.serve.errors import StartupError
 from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.models.files import Catalogue
@@ -63,10 +61,7 @@ def read_settings(values: dict[str, Any]) -> Settings:
         raise click.UsageError(f"{rule}; --models DIR serves several models")
     if not files and values["models"] is None:
         files = (DEFAULT_ARTIFACT,)
-    try:
-        return Settings(**{**values, "artifact": files[0] if files else None})
-    except ValidationError as error:
-        raise click.UsageError(as_typed(first_reason(error), options())) from error
+    return read_options(Settings, {**values, "artifact": files[0] if files else None})
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
 from lensbox.common.detect_options import check_device
+from lensbox.common.fields import described
 
 MEBIBYTE = 1 << 20
 # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
@@ -28,11 +29,6 @@ Count = Annotated[int, Field(ge=1, le=1 << 20)]
 Seconds = Annotated[float, Field(gt=0, le=_DAY)]
 
 
-def _option(default: Any, summary: str, **more: Any) -> Any:
-    """Return the field of an option. more: of pydantic's `Field`."""
-    return Field(default=default, description=summary, **more)
-
-
 @dataclass(frozen=True)
 class Settings:
     """A field for each option of `lensbox serve`, and for each limit that is fixed but for tests.
@@ -43,42 +39,44 @@ class Settings:
     Raises pydantic's ValidationError, of which `first_reason` makes a sentence.
     """
 
-    artifact: Path | None = _option(None, "one model: the file that `lensbox export` wrote")
-    models: Path | None = _option(
+    artifact: Path | None = described(None, "one model: the file that `lensbox export` wrote")
+    models: Path | None = described(
         None, "several models: a folder with NAME/VERSION.pt, .pt2, .onnx; the first is the default"
     )
-    watch: bool = _option(False, "load newer and changed files without being asked")
-    swap: Literal["beside", "in-place"] = _option("beside", "in-place: end the old version before a new one")
-    public_key: Path | None = _option(None, "accept only artifacts signed with this key: a PEM file")
-    ops: tuple[Path, ...] = _option(
+    watch: bool = described(False, "load newer and changed files without being asked")
+    swap: Literal["beside", "in-place"] = described(
+        "beside", "in-place: end the old version before a new one"
+    )
+    public_key: Path | None = described(None, "accept only artifacts signed with this key: a PEM file")
+    ops: tuple[Path, ...] = described(
         (), "shared library with operators of the detector; its code runs with all your rights"
     )
-    device: str = _option("auto", "auto: cuda if there is a GPU, else cpu; several: cuda:0,cuda:1, or all")
-    threads: int | None = _option(None, "CPU threads of one inference; default: torch's", ge=1, le=1024)
-    host: str = _option("127.0.0.1", "address to listen on; 0.0.0.0 or :: for all networks")
-    port: int = _option(8000, "0 takes a free port and logs it", ge=0, le=65_535)
-    tls_certificate: Path | None = _option(None, "serve HTTPS with this certificate: a PEM file")
-    tls_key: Path | None = _option(None, "the key of --tls-certificate: a PEM file")
-    api_keys_file: Path | None = _option(None, "require one of the API keys in this file, one a line")
-    admin_key_file: Path | None = _option(
+    device: str = described("auto", "auto: cuda if there is a GPU, else cpu; several: cuda:0,cuda:1, or all")
+    threads: int | None = described(None, "CPU threads of one inference; default: torch's", ge=1, le=1024)
+    host: str = described("127.0.0.1", "address to listen on; 0.0.0.0 or :: for all networks")
+    port: int = described(8000, "0 takes a free port and logs it", ge=0, le=65_535)
+    tls_certificate: Path | None = described(None, "serve HTTPS with this certificate: a PEM file")
+    tls_key: Path | None = described(None, "the key of --tls-certificate: a PEM file")
+    api_keys_file: Path | None = described(None, "require one of the API keys in this file, one a line")
+    admin_key_file: Path | None = described(
         None, "let the holder of the key in this file load and unload models"
     )
-    cors_origins: str = _option("", "origins whose web pages may call the service (CORS), or *")
-    max_batch: int | None = _option(
+    cors_origins: str = described("", "origins whose web pages may call the service (CORS), or *")
+    max_batch: int | None = described(
         None, "most images of one inference; default: 8 on CPUs, 64 on GPUs", ge=1, le=4096
     )
-    max_requests: Count = _option(64, "requests in progress at a time, in each front end")
-    max_body_mb: float = _option(16.0, "largest image request, in MiB", gt=0, le=1 << 20)
-    max_pixels: int = _option(50_400_000, "most pixels of an image", ge=1, le=PILLOW_MAX_PIXELS)
-    frontends: int | None = _option(
+    max_requests: Count = described(64, "requests in progress at a time, in each front end")
+    max_body_mb: float = described(16.0, "largest image request, in MiB", gt=0, le=1 << 20)
+    max_pixels: int = described(50_400_000, "most pixels of an image", ge=1, le=PILLOW_MAX_PIXELS)
+    frontends: int | None = described(
         None, "processes that speak HTTP; default: 3 for every 4 CPUs beside a GPU, else 0 or 1", ge=0, le=256
     )
-    answer_timeout: Seconds = _option(30.0, "seconds from the end of a body to its answer")
-    shutdown_timeout: int = _option(30, "seconds from SIGTERM until the process is killed", ge=1, le=_DAY)
-    log_level: Literal["critical", "error", "warning", "info", "debug"] = _option(
+    answer_timeout: Seconds = described(30.0, "seconds from the end of a body to its answer")
+    shutdown_timeout: int = described(30, "seconds from SIGTERM until the process is killed", ge=1, le=_DAY)
+    log_level: Literal["critical", "error", "warning", "info", "debug"] = described(
         "info", "info: each request"
     )
-    log_format: Literal["text", "json"] = _option("text", "json: one object per line")
+    log_format: Literal["text", "json"] = described("text", "json: one object per line")
 
     # No options: no operator would miss them.
     busy_poll: float = 0.0  # seconds for which an idle process busy-polls before it sleeps

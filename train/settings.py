@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, Validat
 from pydantic.dataclasses import dataclass
 
 from lensbox.common.errors import ExitCode, LensboxError, system_reason
-from lensbox.common.fields import Orientation, first_reason
+from lensbox.common.fields import Orientation, described, first_reason
 
 CONFIG_FILE = "config.json"  # in the folder of a run
 
@@ -46,82 +46,81 @@ Seed = Annotated[int, Field(ge=-(2**42), le=2**42)]
 Trim = Annotated[tuple[float, float, float, float], AfterValidator(_leaves_something)]
 
 
-def _said(default: Any, description: str) -> Any:
-    """Return a field with its default and its description."""
-    return Field(default, description=description)
-
-
 @dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False))
 class TrainConfig:
     """Everything that decides a run besides data, device and time limit."""
 
-    model: Literal["small", "base", "large"] = _said(
+    model: Literal["small", "base", "large"] = described(
         "base", "Size of the detector. large is for GPUs and for teaching; it also sees each canvas mirrored."
     )
-    seed: Seed = _said(0, "Seed of the first weights and of the views.")
+    seed: Seed = described(0, "Seed of the first weights and of the views.")
 
-    steps: Count = _said(15_000, "Optimiser steps of the run; not needed with --time-limit.")
-    batch_size: Annotated[int, Field(ge=1, le=65_536)] = _said(
+    steps: Count = described(15_000, "Optimiser steps of the run; not needed with --time-limit.")
+    batch_size: Annotated[int, Field(ge=1, le=65_536)] = described(
         256, "Views per step. The default suits a GPU, 16 to 64 a CPU."
     )
-    learning_rate: Positive = _said(
+    learning_rate: Positive = described(
         4e-3, "Maximum, for batches of 256. Smaller batches need less: 2e-3 for 16 to 64."
     )
-    final_learning_rate: NotNegative = _said(2e-5, "End of the cosine schedule.")
-    weight_decay: NotNegative = _said(0.05, "Of AdamW, only for weights with more than one dimension.")
-    warmup_progress: ShareBelowOne = _said(
+    final_learning_rate: NotNegative = described(2e-5, "End of the cosine schedule.")
+    weight_decay: NotNegative = described(0.05, "Of AdamW, only for weights with more than one dimension.")
+    warmup_progress: ShareBelowOne = described(
         0.02, "Share of the run in which the learning rate rises: Adam's first estimates are poor."
     )
-    gradient_clip: NotNegative = _said(
+    gradient_clip: NotNegative = described(
         10.0, "Maximum L2 norm of the gradient: a batch with wrong labels then does little harm. 0: off."
     )
 
-    ema_decay: ShareBelowOne = _said(
+    ema_decay: ShareBelowOne = described(
         0.9998, "Longest memory of the weight average (EMA), which the run delivers: 1 / (1 - decay) steps."
     )
-    ema_warmup: Annotated[float, Field(ge=1)] = _said(
+    ema_warmup: Annotated[float, Field(ge=1)] = described(
         10.0,
         "The decay at step n is min(ema_decay, (1 + n) / (ema_warmup + n)): the average covers about the "
         "last n / (ema_warmup - 1) steps and forgets the start even in a short run.",
     )
-    recalibration_views: CountOrNone = _said(
+    recalibration_views: CountOrNone = described(
         2048,
         "Whole photographs on which the average's batch-norm statistics are measured before it is scored or "
         "saved. 0 averages the statistics of training, which do not fit the averaged weights.",
     )
 
-    mosaic_share: Share = _said(0.2, "Share of views that are mosaics, with more and smaller faces.")
-    whole_share: Share = _said(0.4, "Share of the other views that are whole photographs, as at inference.")
-    plain_progress: Share = _said(
+    mosaic_share: Share = described(0.2, "Share of views that are mosaics, with more and smaller faces.")
+    whole_share: Share = described(
+        0.4, "Share of the other views that are whole photographs, as at inference."
+    )
+    plain_progress: Share = described(
         0.15, "Last share of the run without mosaics: training ends on inputs as at inference."
     )
 
-    photometric: Share = _said(0.3, "Probability of each change: focus, gamma, contrast, brightness, noise.")
-    soft_chance: Share = _said(
+    photometric: Share = described(
+        0.3, "Probability of each change: focus, gamma, contrast, brightness, noise."
+    )
+    soft_chance: Share = described(
         0.0, "Probability of a blurred photograph, drawn with a filter 1 to 3 times as wide. Costs no time."
     )
-    light_chance: Share = _said(
+    light_chance: Share = described(
         0.0, "Probability of light from one side: up to e^0.8 = 2.2 times as bright there, as dark opposite."
     )
-    cover_chance: Share = _said(
+    cover_chance: Share = described(
         0.0, "Probability of a view with up to 4 gray rectangles over parts of faces, which stay targets."
     )
-    rotate_chance: Share = _said(
+    rotate_chance: Share = described(
         0.0, "Probability of a view rotated about its centre by up to 15 degrees either way."
     )
 
-    keep_visible: ShareBelowOne = _said(
+    keep_visible: ShareBelowOne = described(
         0.5, "A box with at least this share in view is a target, clipped to the view."
     )
-    ignore_visible: ShareBelowOne = _said(
+    ignore_visible: ShareBelowOne = described(
         0.15, "A box with at least this share in view is ignored; with less it is background."
     )
-    max_targets: Count = _said(
+    max_targets: Count = described(
         160,
         "Target slots per view: fixed shapes can be compiled. The smallest faces of a crowd are ignored.",
     )
-    max_ignored: Count = _said(256, "Slots for ignored boxes per view.")
-    min_target_height: NotNegative = _said(4.5, "Boxes below this height are ignored.")
+    max_ignored: Count = described(256, "Slots for ignored boxes per view.")
+    min_target_height: NotNegative = described(4.5, "Boxes below this height are ignored.")
 
     source_weights: Mapping[str, NotNegative] = Field(
         default_factory=dict,
@@ -133,25 +132,27 @@ class TrainConfig:
         description="Shares to cut off from a source's boxes at left, top, right, bottom, for boxes that "
         "include hair.",
     )
-    workers: Annotated[int, Field(ge=0, le=1024)] = _said(8, "Threads that decode photographs.")
+    workers: Annotated[int, Field(ge=0, le=1024)] = described(8, "Threads that decode photographs.")
 
-    label_weight: NotNegative = _said(1.0, "With teachers: weight of the loss against labels.")
-    distill_weight: NotNegative = _said(1.0, "With teachers: weight of the loss against their predictions.")
+    label_weight: NotNegative = described(1.0, "With teachers: weight of the loss against labels.")
+    distill_weight: NotNegative = described(
+        1.0, "With teachers: weight of the loss against their predictions."
+    )
 
-    compile: bool = _said(
+    compile: bool = described(
         True, "Compile views, network and loss. Switch it off for short runs, as compiling takes time."
     )
-    cuda_graph: bool = _said(
+    cuda_graph: bool = described(
         True, "Capture the step as a CUDA graph: kernel launches dominate in a small network."
     )
-    bf16: bool = _said(True, "bfloat16 autocast of the network; loss and boxes stay float32.")
-    channels_last: bool = _said(False, "Memory layout of the network.")
+    bf16: bool = described(True, "bfloat16 autocast of the network; loss and boxes stay float32.")
+    channels_last: bool = described(False, "Memory layout of the network.")
 
-    log_seconds: Positive = _said(5.0, "Seconds between reports; each report waits for the device.")
-    checkpoint_seconds: Positive = _said(
+    log_seconds: Positive = described(5.0, "Seconds between reports; each report waits for the device.")
+    checkpoint_seconds: Positive = described(
         120.0, "Seconds between checkpoints, the maximum loss after an interruption."
     )
-    evaluations: CountOrNone = _said(1, "Evaluations before the final one, evenly spaced.")
+    evaluations: CountOrNone = described(1, "Evaluations before the final one, evenly spaced.")
 
     @field_validator("ignore_visible")
     @classmethod
@@ -207,45 +208,47 @@ class DataInputs:
     """The options of both commands."""
 
     data: tuple[Path, ...] = Field(description="Photographs: folders, tar shards, COCO or YOLO.")
-    orientation: Orientation | None = _said(
+    orientation: Orientation | None = described(
         None,
         "exif: labels are of upright photographs; stored: of their pixels as stored. Default: the "
         "orientation of an --artifact, else exif.",
     )
-    strict: bool = _said(False, "Stop at the first problem in the data.")
-    device: str = _said("auto", "cpu, cuda, cuda:N or auto, which prefers a GPU.")
+    strict: bool = described(False, "Stop at the first problem in the data.")
+    device: str = described("auto", "cpu, cuda, cuda:N or auto, which prefers a GPU.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainInputs(DataInputs):
     """The options of `lensbox train` besides the settings."""
 
-    val: tuple[Path, ...] = _said((), "Photographs to evaluate on, as --data.")
-    output: Path = _said(Path("runs/train"), "Folder of the run.")
-    config: tuple[Path, ...] = _said(
+    val: tuple[Path, ...] = described((), "Photographs to evaluate on, as --data.")
+    output: Path = described(Path("runs/train"), "Folder of the run.")
+    config: tuple[Path, ...] = described(
         (), "YAML files with settings; later ones override. Options override files."
     )
-    time_limit: float | None = _said(None, "Fit the schedule to this many seconds.")
-    resume: bool = _said(False, "Go on from the checkpoint in --output.")
-    weights: Path | None = _said(None, "Start from this safetensors file, to fine-tune it.")
-    teacher: tuple[Path, ...] = _said((), "Weights of larger detectors, whose predictions are learned too.")
-    leave_out: str | None = _said(
+    time_limit: float | None = described(None, "Fit the schedule to this many seconds.")
+    resume: bool = described(False, "Go on from the checkpoint in --output.")
+    weights: Path | None = described(None, "Start from this safetensors file, to fine-tune it.")
+    teacher: tuple[Path, ...] = described(
+        (), "Weights of larger detectors, whose predictions are learned too."
+    )
+    leave_out: str | None = described(
         None, "K/N: train without fold K of N of the photographs, to be their teacher."
     )
-    print_config: bool = _said(False, "Print the settings and stop.")
+    print_config: bool = described(False, "Print the settings and stop.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateInputs(DataInputs):
     """The options of `lensbox evaluate`."""
 
-    weights: Path | None = _said(None, "safetensors file. Default: the shipped weights.")
-    artifact: Path | None = _said(None, "Exported artifact of any detector.")
-    public_key: Path | None = _said(None, "PEM file. --artifact must be signed with its key.")
-    ops: tuple[Path, ...] = _said(
+    weights: Path | None = described(None, "safetensors file. Default: the shipped weights.")
+    artifact: Path | None = described(None, "Exported artifact of any detector.")
+    public_key: Path | None = described(None, "PEM file. --artifact must be signed with its key.")
+    ops: tuple[Path, ...] = described(
         (),
         "Libraries with operators of the detector, loaded before it. Their code runs with all your rights.",
     )
-    detections: Path | None = _said(None, "Score COCO results (JSON), no detector.")
-    coco: bool = _said(False, "COCO's average precision too (pycocotools).")
-    json: Path | None = _said(None, "Also write the figures to this file.")
+    detections: Path | None = described(None, "Score COCO results (JSON), no detector.")
+    coco: bool = described(False, "COCO's average precision too (pycocotools).")
+    json: Path | None = described(None, "Also write the figures to this file.")

@@ -133,16 +133,16 @@ def test_drawings_are_upright_at_full_size_and_mirror_the_folder(
     ("arguments", "message"),
     [
         ("", "Missing argument 'FILES...'"),
-        ("b.jpg --score-threshold 2", "must be between 0 and 1, got 2"),
+        ("b.jpg --score-threshold 2", "--score-threshold must be less than or equal to 1, got 2"),
         ("b.jpg --api-key k", "--api-key must come with --url"),
-        ("b.jpg --device cuda:x", "must be auto, cpu, cuda or cuda:N, got 'cuda:x'"),
+        ("b.jpg --device cuda:x", "--device must be auto, cpu, cuda or cuda:N, got 'cuda:x'"),
         ("b.jpg --url http://a", "--artifact is not for --url"),
-        ("b.jpg --batch 0", "0 is not in the range"),
+        ("b.jpg --batch 0", "--batch must be greater than or equal to 1, got 0"),
         ("https://example.com/photo.jpg", "got the URL https:/example.com/photo.jpg: download it first"),
         ("b.jpg b.jpg --annotate {tmp}/x", "b.jpg.png twice"),
         (". --annotate ../{folder}", "--annotate must not be a folder of the images"),
         (". --recursive --annotate below", "--annotate must not be a folder of the images"),
-        ("b.jpg --annotate a.PNG", "'--annotate': Directory 'a.PNG' is a file"),
+        ("b.jpg --annotate a.PNG", "--annotate must be a folder, got a.PNG"),
     ],
 )
 def test_wrong_usage(run: Run, photos: Path, tmp_path: Path, arguments: str, message: str) -> None:
