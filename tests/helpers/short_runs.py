@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lensbox.train.run.training import TrainingRun
 from lensbox.train.settings import TrainConfig
 
 CPU = torch.device("cpu")
+Lensbox = Callable[..., tuple[str, str]]  # runs a command, see `lensbox` in tests/train/conftest.py
 
 SHORT_RUN = TrainConfig().replace(
     model="small",

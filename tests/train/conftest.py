@@ -1,13 +1,13 @@
 """Synthetic photographs of faces in the WIDER FACE layout, and the commands of training."""
 
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from picture_files import ellipse
 from PIL import Image
+from short_runs import Lensbox
 from small_detectors import TINY
 
 from lensbox.cli.main import main
@@ -60,9 +60,6 @@ def _few_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train networks of a few layers where the size `small` is asked for."""
     named = DetectorConfig.named
     monkeypatch.setattr(DetectorConfig, "named", lambda name: TINY if name == "small" else named(name))
-
-
-Lensbox = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture

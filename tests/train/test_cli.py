@@ -4,19 +4,18 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from programs import run
+from short_runs import Lensbox
 
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
 from lensbox.train.cli import train
 from lensbox.train.settings import TrainConfig, read_config
 from lensbox.train.train import NO_STEP_LIMIT
 
-Lensbox = Callable[..., tuple[str, str]]
 RECIPES = Path(__file__).parents[2] / "train" / "recipes"
 
 # A program in place of `lensbox`: it notes its arguments, and writes what a run leaves.

@@ -1,16 +1,13 @@
 """The command `lensbox train`."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from short_runs import TINY
+from short_runs import TINY, Lensbox
 
 from lensbox.train.data.labels import fold_index
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES
-
-Lensbox = Callable[..., tuple[str, str]]
 
 
 def strict_json(path: Path) -> Any:

@@ -118,3 +118,40 @@ def test_photographs_with_the_same_name_and_boxes_are_shared(tmp_path: Path) -> 
     assert shared_photographs(images, images) == ["a.png"]
     (tmp_path / "x_bbx_gt.txt").write_text("a.png\n1\n10 20 30 41\n")
     assert shared_photographs(read_labels([tmp_path])[0], images) == []
+
+
+NAMES = "names: {0: cat, 1: dog}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("absent", None, "labels that exist, got"),
+        ("text.tar", "not a tar file", "uncompressed tar"),
+        ("empty.tar", "\0" * 10240, "must hold"),
+        ("x.json", '{"images": [],\n "annotations": [}', ":2: expected JSON"),
+        ("x.json", "[]", "must hold lists of objects: images, categories, annotations"),
+        (
+            "x.json",
+            '{"images": [{"id": 1}, {"id": 1}], "annotations": [], "categories": []}',
+            "must have an int",
+        ),
+        (
+            "x.json",
+            '{"images": [], "annotations": [], "categories": [{"id": [1]}]}',
+            "categories must have an",
+        ),
+        ("data.yaml", "train: [", "must be YAML"),
+        ("data.yaml", "train: images", "names must list the classes, got None"),
+        ("data.yaml", NAMES, "train must name a folder of images, got None"),
+        ("data.yaml", f"train: absent\n{NAMES}", "train must name a folder that exists, got 'absent'"),
+        ("data.yaml", f"train: images\n{NAMES}kpt_shape: 5", "kpt_shape must be"),
+    ],
+)
+def test_files_that_hold_no_labels_are_refused(
+    tmp_path: Path, name: str, content: str | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=words):
+        read_labels([tmp_path / name])

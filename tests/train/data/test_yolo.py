@@ -122,19 +122,3 @@ def test_shares_are_of_the_upright_photograph_unless_said(
     np.testing.assert_allclose(image.boxes, [box], atol=1e-4)
     assert image.orientation == orientation
     assert problem.origin.endswith("bad.jpg")
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("train: [", "must be YAML"),
-        ("train: train/images", "names must list the classes, got None"),
-        (NAMES, "train must name a folder of images, got None"),
-        (f"train: absent\n{NAMES}", "train must name a folder that exists, got 'absent'"),
-        (f"train: train/images\n{NAMES}kpt_shape: 5", "kpt_shape must be"),
-    ],
-)
-def test_other_descriptions_are_refused(folder: Path, text: str, words: str) -> None:
-    (folder / "data.yaml").write_text(text)
-    with pytest.raises(DataError, match=words):
-        read_labels([folder])

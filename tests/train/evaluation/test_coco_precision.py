@@ -1,7 +1,7 @@
 """COCO's figures, in canvas pixels and in the pixels of a COCO file."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,12 @@ from PIL import Image
 from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
 from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 from scored_boxes import found, labels
+from short_runs import Lensbox
 
 from lensbox.common.errors import ExitCode
 from lensbox.model import FaceDetector
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES, coco_precision
 
-Lensbox = Callable[..., tuple[str, str]]
 SMALL, MEDIUM = (0, 0, 20, 20), (100, 100, 140, 140)
 
 

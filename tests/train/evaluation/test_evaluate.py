@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from short_runs import Lensbox
 from small_detectors import RedAndBlue
 from torch import Tensor, nn
 
@@ -20,8 +21,6 @@ from lensbox.model import DetectorSpec, FaceDetector
 from lensbox.train.data.labels import LabelledImage, read_labels
 from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
-
-Lensbox = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture

@@ -36,20 +36,14 @@ def test_equals_the_formulas() -> None:
     slots, _ = (pairs.quality[0] > 0).nonzero().T
     cells, weights = (values[0][pairs.quality[0] > 0] for values in (pairs.cells, pairs.quality))
     quality = torch.zeros(logits.shape[1]).index_put((cells,), weights)
-    a, b = boxes[0, cells], target[0, slots]
-    inter = (torch.minimum(a[:, 2:], b[:, 2:]) - torch.maximum(a[:, :2], b[:, :2])).clamp(min=0).prod(1)
-    hull = (torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])).prod(1)
-    union = (a[:, 2:] - a[:, :2]).prod(1) + (b[:, 2:] - b[:, :2]).prod(1) - inter
-    box = (weights * (1 - (inter / union - (hull - union) / hull))).sum() / max(float(weights.sum()), 1.0)
+    positives = pairs.cells[pairs.positive].unique()
     p = logits[0].sigmoid()
-    positives = set(pairs.cells[pairs.positive].tolist())
-    is_positive = torch.tensor([cell in positives for cell in range(len(p))])
+    weight = (0.75 * p**2).index_put((positives,), quality[positives])
     entropy = -(quality * p.log() + (1 - quality) * (1 - p).log())
-    weight = torch.where(is_positive, quality, 0.75 * p**2)
-    expected = float((weight * entropy).sum() / max(float(quality.sum()), 1.0))
-    assert losses.classification.item() == pytest.approx(expected, rel=1e-4)
-    assert losses.box.item() == pytest.approx(float(box), rel=1e-4)
-    assert losses.loss.item() == pytest.approx(expected + 2 * losses.box.item(), rel=1e-4)
+    classification = float((weight * entropy).sum() / max(float(quality.sum()), 1.0))
+    assert losses.classification.item() == pytest.approx(classification, rel=1e-4)
+    torch.testing.assert_close(losses.box, masked_giou_loss(boxes[0, cells], target[0, slots], weights))
+    assert losses.loss.item() == pytest.approx(classification + 2 * losses.box.item(), rel=1e-4)
     assert losses.positives.item() == len(positives)
 
 

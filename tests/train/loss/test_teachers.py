@@ -1,11 +1,10 @@
 """Teachers, the folds that they leave out, and what a student learns from them."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from short_runs import SHORT_RUN, TINY, small_detector
+from short_runs import SHORT_RUN, TINY, Lensbox, small_detector
 from torch import Tensor
 
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
@@ -21,8 +20,6 @@ from lensbox.train.loss.teachers import (
     without_fold,
 )
 from lensbox.train.settings import ConfigError
-
-Lensbox = Callable[..., tuple[str, str]]
 
 
 def test_reads_and_writes_folds() -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import logging
 import os
 import time
 from pathlib import Path
@@ -17,7 +16,6 @@ from lensbox.common.errors import InputError
 from lensbox.model import load_detector, read_metadata
 from lensbox.train.data.image_store import ImageStore
 from lensbox.train.data.labels import read_labels
-from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import training as trainer
@@ -29,25 +27,13 @@ ANY_DATA: Any = object()  # for runs whose scoring is replaced
 
 
 @pytest.mark.exhaustive
-def test_overfits_a_handful_of_photographs(
-    store: ImageStore, faces_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_overfits_a_handful_of_photographs(store: ImageStore, faces_folder: Path, tmp_path: Path) -> None:
     views = {"mosaic_share": 0.0, "whole_share": 1.0, "photometric": 0.0}
-    config = CONFIG.replace(steps=60, evaluations=1, batch_size=4, learning_rate=8e-3, **views)
+    config = CONFIG.replace(steps=60, batch_size=4, learning_rate=8e-3, **views)
     validation = load_evaluation_set(read_labels([faces_folder])[0], workers=2)
-    caplog.set_level(logging.INFO, "lensbox")
     figures = train(store, config, run_options(tmp_path), validation)
     assert figures is not None
-    assert (score := figures.average_precision["all>=8"]) > 0.6
-    assert any("average precision" in line for line in caplog.messages)
-
-    # The weights on disk are the ones that were scored, and say how they came about.
-    again = evaluate(load_detector(tmp_path / "weights.safetensors"), validation)
-    written = json.loads((tmp_path / "figures.json").read_text())
-    assert again.average_precision["all>=8"] == written["average_precision"]["all>=8"] == score
-    assert (written["config"]["batch_size"], written["steps"]) == (4, 60)
-    last = (tmp_path / "log.jsonl").read_text().splitlines()[-1]
-    assert json.loads(last)["AP all>=8"] == score
+    assert figures.average_precision["all>=8"] > 0.6
 
 
 class Scores:
@@ -160,7 +146,10 @@ def test_a_time_limit_ends_the_run_and_its_schedule(
 
 @pytest.mark.parametrize(
     ("more", "message"),
-    [({}, "must be finite"), ({"log_seconds": 1e6, "checkpoint_seconds": 1e-9}, "weights must be finite")],
+    [
+        ({"log_seconds": 1e-9}, "loss must be finite"),
+        ({"log_seconds": 1e6, "checkpoint_seconds": 1e-9}, "weights must be finite"),
+    ],
 )
 def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(
     store: ImageStore, tmp_path: Path, more: dict[str, float], message: str
@@ -168,7 +157,7 @@ def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(
     config = CONFIG.replace(learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40, **more)
     with pytest.raises(TrainingError, match=message):
         train(store, config, run_options(tmp_path))
-    if more:
+    if "checkpoint_seconds" in more:
         kept = load_checkpoint(tmp_path / "checkpoint.pt")["step"]
         assert all(bool(value.isfinite().all()) for value in kept["model"].values())
 

@@ -61,10 +61,5 @@ def test_light_rises_along_its_direction() -> None:
     assert bool((lit(90.0)[60:200, 5].diff() > 0).all())  # 90 degrees: downwards
     corners = lit(225.0)
     assert corners[60, 0] > corners[60, 255] > corners[199, 255]
-
-
-def test_light_keeps_the_range_and_views_it_does_not_strike() -> None:
-    bright = torch.full((2, 8, 8), 250.0)
-    light = light_from_a_side(bright, torch.tensor([[0.0, 1.0, 0.3], [0.5, 1.0, 0.3]]), 0.5)
-    assert light[0].max() == 255
-    assert torch.equal(light[1], bright[1])
+    bright = light_from_a_side(torch.full((1, 8, 8), 250.0), torch.tensor([[0.0, 1.0, 0.3]]), 0.5)
+    assert bright.max() == 255
