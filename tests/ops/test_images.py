@@ -4,6 +4,7 @@
 all ops.
 """
 
+import itertools
 import math
 import random
 from collections.abc import Iterator
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from letterbox_cases import LAYOUTS, PILLOW_VERSION, interleaved, pillow_fit, random_image, scaled_size
-from torch import Tensor
 
 from lensbox.ops import fit, resize
 
@@ -80,16 +80,17 @@ def test_one_call_of_pillow_13(filter_name: Any) -> None:
 @every_fit
 @every_filter
 def test_any_layout_beside_others(device: torch.device, fit_name: Any, filter_name: Any) -> None:
-    sizes = [(1, 1), (37, 70), (150, 67), (64, 64), (260, 31), (35, 700)] * 2
-    images = [
-        layout(random_image(3 if index % 4 else 1, *size).to(device))
-        for index, (layout, size) in enumerate(zip(LAYOUTS, sizes, strict=True))
-    ]
-    for order in ORDERS:
+    sizes = [(1, 1), (37, 70), (150, 67), (64, 64), (260, 31), (35, 700), (1, 90), (90, 1), (3, 2)]
+    for components, order in itertools.product((1, 3, 4), ORDERS):
+        images = [
+            layout(random_image(components, *size).to(device))
+            for layout, size in zip(LAYOUTS, itertools.cycle(sizes), strict=False)
+        ]
         found = fit(images, 33, 47, fit_name, filter_name, order)
-        for canvas, image in zip(found.canvases, images, strict=True):
+        for canvas, geometry, image in zip(*found, images, strict=True):
             expected = pillow_fit(image.cpu(), 33, 47, fit_name, filter_name, order)
             assert torch.equal(canvas.cpu(), expected), (image.shape, image.stride(), order)
+            assert torch.equal(geometry, fit([image], 33, 47, fit_name).geometry[0])
 
 
 @pytest.mark.parametrize(
@@ -162,15 +163,13 @@ def test_a_mean_alone_gives_float32(device: torch.device) -> None:
         ),
         ({"mean": [0, 0, 0], "dtype": torch.uint8}, ValueError, "dtype must be floating-point"),
         ({"fill": -1}, ValueError, "fill must be between 0 and 255, got -1"),
-        ({"images": []}, ValueError, "images must hold at least one image, got none"),
     ],
 )
 def test_errors_name_argument_rule_and_value(
     arguments: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    images: list[Tensor] = arguments.pop("images", [torch.zeros(1, 2, 2, dtype=torch.uint8)])
     with pytest.raises(error, match=f"lensbox::fit: {message}"):
-        fit(images, 8, 8, **arguments)
+        fit([torch.zeros(1, 2, 2, dtype=torch.uint8)], 8, 8, **arguments)
 
 
 def test_refuses_a_crop_of_too_many_columns(device: torch.device) -> None:

@@ -3,7 +3,6 @@
 What it owes as every op does is in test_every_op.py.
 """
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -94,30 +93,6 @@ def test_gray_levels_of_all_colours(device: torch.device) -> None:
     for memory in (image.contiguous(), interleaved(image), colours_of_rgba(image)):
         canvas = letterbox([memory.to(device)], height, width).canvases[0]
         assert torch.equal(canvas.cpu(), pillow_letterbox(image, height, width))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
-def test_any_strides(device: torch.device, layout: Callable[[Tensor], Tensor]) -> None:
-    sizes = [(1, 1), (1, 90), (90, 1), (3, 2), (37, 70), (150, 67), (64, 64), (260, 31), (35, 900)]
-    for components, channels, size in itertools.product([1, 3, 4], [1, 3], sizes):
-        image = layout(random_image(components, *size).to(device))
-        canvas = (33, 47, channels, 9)
-        expected = pillow_letterbox(image.cpu().contiguous(), *canvas)
-        found = letterbox([image], *canvas).canvases[0]
-        assert torch.equal(found.cpu(), expected), (components, channels, size)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_images_of_a_batch_do_not_mix(device: torch.device, channels: int) -> None:
-    cases = list(random_cases(60, seed=7))
-    images = [layout(case.image()) for case, layout in zip(cases, LAYOUTS * 5, strict=True)]
-    batch = letterbox([image.to(device) for image in images], 50, 70, channels, 3)
-    assert batch.canvases.shape == (60, channels, 50, 70)
-    assert batch.geometry.shape == (60, 6)
-    for index, image in enumerate(images):
-        alone = letterbox([image.to(device)], 50, 70, channels, 3)
-        assert torch.equal(batch.canvases[index], alone.canvases[0])
-        assert torch.equal(batch.geometry[index], alone.geometry[0])
 
 
 @pytest.mark.parametrize(
