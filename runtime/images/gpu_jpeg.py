@@ -5,6 +5,7 @@ Other kinds of files, damaged files and other machines are left to the CPU.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -101,20 +102,17 @@ def decoded_photos(pixels: Sequence[Tensor], photos: Sequence[CodedPhoto]) -> li
     ]
 
 
+@dataclass(frozen=True)
 class GpuJpegDecoder:
-    """Decodes JPEG files on a GPU. May be used by several threads at once.
+    """Decodes JPEG files on a GPU. May be used by several threads at once. device: of the photographs."""
 
-    device: of the photographs.
-    """
-
-    def __init__(self, device: torch.device, canvas: Canvas, reading: Reading) -> None:
-        self.device = device
-        self._canvas = canvas
-        self._reading = reading
+    device: torch.device
+    canvas: Canvas
+    reading: Reading
 
     def read(self, sources: Sequence[str | Path | bytes]) -> list[CodedPhoto | None]:
         """Read several files in two calls without the GIL; None for each file that the CPU must decode."""
-        jpeg, canvas, reading = torch.ops.lensbox_jpeg, self._canvas, self._reading
+        jpeg = torch.ops.lensbox_jpeg
         # torch takes no lone surrogates. No file has an empty path.
         paths = ["" if isinstance(one, bytes) or not str(one).isprintable() else str(one) for one in sources]
         files = [
@@ -126,12 +124,14 @@ class GpuJpegDecoder:
             width, height, begin, end = header
             exif = bytes(file[begin:end].numpy()) if end else b""
             size = width, height
-            coded.append(_if_at_full_size(source, file, size, exif, canvas, reading) if width else None)
+            coded.append(
+                _if_at_full_size(source, file, size, exif, self.canvas, self.reading) if width else None
+            )
         return coded
 
     def decode(self, photos: Sequence[CodedPhoto]) -> list[Photo | None]:
         """Decode a batch; None for each file that is damaged, or that the hardware refuses."""
-        return decoded_photos(decoded_pixels(photos, self.device, self._canvas), photos)
+        return decoded_photos(decoded_pixels(photos, self.device, self.canvas), photos)
 
 
 def gpu_jpeg_decoder(
