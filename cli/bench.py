@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.cli.command import FILE, OPS, Command
+from lensbox.cli.command import FILE, OPS, Command, batch_sizes
 from lensbox.common.errors import ArtifactError
 from lensbox.common.machine import keep_freed_memory
 
@@ -23,14 +23,6 @@ _ROW = (
 )
 
 
-def _batch_sizes(context: click.Context, parameter: click.Parameter, text: str) -> tuple[int, ...]:
-    """Parse batch sizes such as "1,8,32". Raise BadParameter."""
-    sizes = text.split(",")
-    if not all(size.isdecimal() and 1 <= int(size) <= 4096 for size in sizes):
-        raise click.BadParameter(f"must be whole numbers from 1 to 4096, such as 1,8,32, got {text!r}")
-    return tuple(map(int, sizes))
-
-
 @click.command(cls=Command)
 @click.argument("files", type=FILE, nargs=-1, metavar="FILE...")
 @click.option("--artifact", "more_files", type=FILE, multiple=True, help="The same as FILE.")
@@ -38,7 +30,7 @@ def _batch_sizes(context: click.Context, parameter: click.Parameter, text: str) 
     "--batch",
     "batches",
     default="1,8,32",
-    callback=_batch_sizes,
+    type=batch_sizes(4096),
     metavar="N,N...",
     help="Canvases or images per call.",
 )

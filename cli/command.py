@@ -68,6 +68,18 @@ def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
         raise click.UsageError(f"{' and '.join(given)} must not be given together")
 
 
+def batch_sizes(most: int) -> Callable[[str], tuple[int, ...]]:
+    """Return an option's `type`: sizes with commas, such as 1,8,32, as ascending numbers up to `most`."""
+
+    def convert(text: str) -> tuple[int, ...]:
+        sizes = text.split(",") if text else []
+        if not all(size.isdecimal() and 1 <= int(size) <= most for size in sizes):
+            raise click.BadParameter(f"must be whole numbers from 1 to {most}, such as 1,8,32, got {text!r}")
+        return tuple(sorted(set(map(int, sizes))))
+
+    return convert
+
+
 def options_of(inputs: type, repeatable: Collection[str] = ()) -> Callable[[Any], Any]:
     """Return a decorator that gives a command an option for each field of a pydantic dataclass.
 

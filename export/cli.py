@@ -12,13 +12,11 @@ from typing import Any
 
 import click
 
-from lensbox.cli.command import FILE, OPS, Command, options_of, read_options
+from lensbox.cli.command import FILE, OPS, Command, batch_sizes, options_of, read_options
 from lensbox.common.files import atomic_write, require_writable_file
 from lensbox.export.options import FORMATS, ExportOptions, default_format, output_paths
 
 _logger = logging.getLogger(__name__)
-
-_LARGEST_BATCH = 256
 
 
 def _file(text: str) -> Path:
@@ -34,13 +32,6 @@ def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[st
     if unknown := sorted(names - FORMATS.keys()):
         raise click.BadParameter(f"must be of {', '.join(FORMATS)}, got {', '.join(map(repr, unknown))}")
     return tuple(name for name in FORMATS if name in names)
-
-
-def _batches(context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...]:
-    sizes = text.split(",") if text else []
-    if not all(size.isdecimal() and 1 <= int(size) <= _LARGEST_BATCH for size in sizes):
-        raise click.BadParameter(f"must be numbers from 1 to {_LARGEST_BATCH} with commas, got {text!r}")
-    return tuple(sorted(set(map(int, sizes))))
 
 
 @click.command(cls=Command)
@@ -80,7 +71,9 @@ def _batches(context: click.Context, parameter: click.Parameter, text: str | Non
 @click.option(
     "--batch",
     "batches",
-    callback=_batches,
+    type=batch_sizes(256),
+    default="",
+    show_default=False,
     metavar="SIZES",
     help="Fixed batch size of the network; for torchscript one or several, such as 1,8. Runtimes cut and "
     "fill batches to fit. Default: any size.",
