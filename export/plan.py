@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError, InputError
-from lensbox.export.detector.batches import FixedBatches
 from lensbox.export.detector.plain_copy import plain_copy
+from lensbox.export.detector.wrapper import FixedBatches
 from lensbox.export.options import ExportOptions
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.self_test import build_self_test

@@ -1,5 +1,6 @@
-"""Wrap any detector as a module with all methods of an artifact."""
+"""Wrap any detector as a module with all methods of an artifact, or for batches of any size."""
 
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 import torch
@@ -8,7 +9,8 @@ from torch import Tensor, nn
 from lensbox.model import Detector
 from lensbox.model.numbers import Numbers
 from lensbox.model.protocol import check_threshold, dtype_name
-from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
+from lensbox.model.protocol_check import named
+from lensbox.ops.canvas import cut_into_batches, fit_to_canvases, restore_boxes, restore_points
 
 
 def _returns_dict(detector: Detector) -> bool:
@@ -112,3 +114,21 @@ class DetectorWrapper(nn.Module):
             )
         check_threshold("score_threshold", score_threshold)
         check_threshold("iou_threshold", iou_threshold)
+
+
+class FixedBatches(nn.Module):
+    """A detector for any batch, around a network with fixed batch sizes."""
+
+    def __init__(self, detector: Detector, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.specification = detector.specification
+        self.detector = cast(Any, detector)
+        self.sizes = sorted(sizes, reverse=True)
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        """See `Detector.detect`."""
+        parts = [
+            named(self.detector.detect(part, score_threshold, iou_threshold))
+            for part in cut_into_batches(images, self.sizes)
+        ]
+        return {name: torch.cat([part[name] for part in parts])[: len(images)] for name in parts[0]}
