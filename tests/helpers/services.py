@@ -4,7 +4,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -30,13 +30,12 @@ Encode = Callable[..., bytes]
 
 @dataclass
 class Running:
-    """A service, its client, and the answers to `send` so far. stop: starts the shutdown without waiting."""
+    """A service, its client, and what `send` has sent."""
 
     client: httpx.Client
     service: Service
-    stop: Callable[[], None]
-    responses: list[httpx.Response] = field(default_factory=list)
-    _threads: list[threading.Thread] = field(default_factory=list)
+    _sent: list["Future[httpx.Response]"] = field(default_factory=list)
+    _pool: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
 
     def ready(self) -> "Running":
         """Wait until the model is ready."""
@@ -45,15 +44,11 @@ class Running:
 
     def send(self, path: str, **request: Any) -> None:
         """Send a POST request from a thread; do not wait for its answer."""
-        thread = threading.Thread(target=lambda: self.responses.append(self.client.post(path, **request)))
-        self._threads.append(thread)
-        thread.start()
+        self._sent.append(self._pool.submit(self.client.post, path, **request))
 
     def statuses(self) -> list[int]:
         """Wait for the answers to all requests; return their statuses, sorted."""
-        for thread in self._threads:
-            thread.join(PATIENCE)
-        return sorted(response.status_code for response in self.responses)
+        return sorted(response.status_code for response in results(*self._sent))
 
 
 Start = Callable[..., Running]
@@ -92,12 +87,6 @@ def problem_of(response: httpx.Response) -> dict[str, str]:
     return {"code": document["code"], "message": document["detail"]}
 
 
-def raw(request: httpx.Request, path: str) -> bytes:
-    """Return the bytes of a POST request."""
-    fields = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items())
-    return f"POST {path} HTTP/1.1\r\n{fields}\r\n".encode() + request.read()
-
-
 @contextlib.contextmanager
 def client_of(artifact: Path) -> Iterator[httpx.Client]:
     """Run a service over an artifact with small limits; yield a client of it."""
@@ -116,16 +105,13 @@ def running(app: FastAPI, settings: Settings) -> Iterator[Running]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
 
-    def stop() -> None:
-        server.should_exit = True
-
     try:
         with httpx.Client(base_url=url, timeout=PATIENCE) as client:
             client.get("/healthz")  # an answer means that the app runs
             listener.listen(1024)  # as `server.run`: uvicorn has set the length of the kernel's queue to 2
-            yield Running(client, app.state.service, stop)
+            yield Running(client, app.state.service)
     finally:
-        stop()
+        server.should_exit = True
         thread.join(PATIENCE)
         assert not thread.is_alive()
 

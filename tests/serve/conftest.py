@@ -1,7 +1,6 @@
 """Services on the loopback interface, with a real artifact or with a fake that a test controls."""
 
 import contextlib
-import io
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -14,6 +13,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from picture_files import encoded
 from services import LOSS, Begin, Encode, Make, Running, Start, client_of, running
 from small_detectors import Landmarks, RedAndBlue
 from waiting import PATIENCE, wait_until
@@ -192,16 +192,11 @@ def begin(fake: Any) -> Begin:
 
 
 @pytest.fixture(scope="session")
-def photograph() -> np.ndarray[Any, Any]:
-    """A made-up color picture, uint8 [120, 200, 3], smooth enough for JPEG."""
+def encode() -> Encode:
+    """Encode a made-up picture of 200 x 120: encode("PNG"), encode("PNG", "L", orientation=6)."""
     y, x = np.mgrid[0:120, 0:200]
     channels = [127 + 120 * np.sin(x / 17 + phase) * np.cos(y / 23 - phase) for phase in (0, 1, 2)]
-    return np.stack(channels, -1).astype(np.uint8)
-
-
-@pytest.fixture(scope="session")
-def encode(photograph: np.ndarray[Any, Any]) -> Encode:
-    """Encode the picture as a file: encode("PNG"), encode("PNG", "L", orientation=6)."""
+    photograph = PIL.Image.fromarray(np.stack(channels, -1).astype(np.uint8))
 
     def encode(
         format_name: str,
@@ -213,10 +208,7 @@ def encode(photograph: np.ndarray[Any, Any]) -> Encode:
         if orientation is not None:
             options["exif"] = exif = PIL.Image.Exif()
             exif[0x0112] = orientation
-        buffer = io.BytesIO()
-        picture = PIL.Image.fromarray(photograph).resize(size).convert(mode)
-        picture.save(buffer, format_name, **options)
-        return buffer.getvalue()
+        return encoded(photograph.resize(size).convert(mode), format_name, **options)
 
     return encode
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from lensbox.common.fields import first_reason
 from lensbox.serve.cli import serve
-from lensbox.serve.settings import PILLOW_MAX_PIXELS, Settings, options
+from lensbox.serve.settings import PILLOW_MAX_PIXELS, Settings
 
 _ORIGINS = "cors_origins must be *, or a comma-separated list of origins such as https://shop.example, got"
 _TOGETHER = "tls_certificate and tls_key must be given together, got only"
@@ -57,11 +57,6 @@ def test_rejects(name: str, values: list[Any], message: str) -> None:
         with pytest.raises(ValidationError) as caught:
             Settings(Path("a"), **{name: value})
         assert first_reason(caught.value).startswith(message)
-
-
-def test_has_a_summary_for_each_option() -> None:
-    assert all(option.default.description for option in options().values())  # type: ignore[union-attr]
-    assert "max_boxes" not in options()
 
 
 def test_pixels_stay_below_pillows_own_limit() -> None:

@@ -93,8 +93,9 @@ def test_tritonclient_loads_and_unloads(swapping: Swapping) -> None:
     url = swapping.client.base_url
     policy = {"version_policy": {"specific": {"versions": [1]}}}
     with triton.InferenceServerClient(f"{url.host}:{url.port}") as client:
-        with pytest.raises(InferenceServerException, match="send the admin key"):
-            client.load_model("faces")
+        for headers in ({}, {"Authorization": "Bearer other-0123456789abcdef"}):
+            with pytest.raises(InferenceServerException, match="send the admin key"):
+                client.load_model("faces", headers=headers)
         client.load_model("faces", headers=_ADMIN, config=json.dumps(policy))
         assert client.is_model_ready("faces", "1")
         assert not client.is_model_ready("faces", "2")
@@ -112,10 +113,8 @@ def test_tritonclient_loads_and_unloads(swapping: Swapping) -> None:
         assert client.is_model_ready("faces", "2")
 
 
-def test_only_the_admin_key_may_load(swapping: Swapping) -> None:
+def test_loads_only_what_the_body_names_rightly(swapping: Swapping) -> None:
     path = "/v2/repository/models/faces/load"
-    for headers in ({"Authorization": ""}, {"Authorization": "Bearer other-0123456789abcdef"}):
-        assert swapping.client.post(path, headers=headers).status_code == 401
     bodies: list[Any] = [[], *({"parameters": wrong} for wrong in (1, {"version": "x"}, {"file:1.pt": ""}))]
     for body in bodies:
         assert swapping.client.post(path, json=body).status_code == 400

@@ -38,7 +38,6 @@ def _boxes(predictions: Any, targets: Any, **more: Any) -> dict[str, Any]:
 
 
 _QUERIES = [
-    ("score_threshold=-0.1", "score_threshold must be between 0 and 1, got -0.1"),
     ("iou_threshold=nan", "iou_threshold must be between 0 and 1, got nan"),
     ("score_threshold=high", "'score_threshold': 'high'.*: Expected `float . null`"),
     ("orientation=up", "Invalid enum value 'up' - at `..orientation"),
@@ -54,19 +53,11 @@ _DETECT = [
     (_raw(b"x", Content_Encoding="gzip"), 415, "unsupported_encoding", "must be identity, got 'gzip'"),
     (_raw(bytes(_MOST + 1)), 413, "body_too_large", f"at most {_MOST} bytes, got a Content-Length of"),
     ({"content": iter([bytes(_MOST + 1)])}, 413, "body_too_large", f"at most {_MOST} bytes, got at least"),
-    (
-        _form(_PART.replace(b"image", b"photo"), b"--b--"),
-        422,
-        "invalid_form",
-        "'image' .* a further field b'photo'",
-    ),
     (_form(_PART, _PART, b"--b--"), 422, "invalid_form", "a further field b'image'"),
     (_form(b"--b--\r\n"), 422, "invalid_form", "got none"),
     (_form(_PART), 400, "malformed_form", "must end with its boundary, got 56 bytes"),
     (_raw(_PART, "multipart/form-data"), 400, "malformed_form", "Content-Type must name a boundary"),
     (_text(b"not json"), 422, "invalid_json", "the body must be JSON: "),
-    (_text(b'{"image": "\xff"}'), 422, "invalid_json", "the body must be JSON: 'utf-8'"),
-    ({"json": []}, 422, "invalid_body", "the body: Expected `object`, got `array`"),
     (_json(tiles="auto"), 422, "invalid_body", "missing required field `image`"),
     (_json(image=_FILE, score_treshold=1), 422, "invalid_body", "`score_treshold` .known: score_threshold"),
     (_json(image=_FILE, iou_threshold=1.5), 422, "invalid_body", "iou_threshold must be .* got 1.5"),
@@ -75,9 +66,7 @@ _DETECT = [
 _LOSS = [
     (_json(predictions=[]), 422, "invalid_boxes", "missing required field `targets`"),
     (_boxes([], [], weights=[]), 422, "invalid_boxes", "`weights` .known: predictions, targets, gradient"),
-    (_boxes([], [], gradient=1), 422, "invalid_boxes", "Expected `bool`, got `int` - at `..gradient"),
     (_boxes([_BOX, [1, 2, 3]], []), 422, "invalid_boxes", "box of predictions has 4 numbers, got 3: .1"),
-    (_boxes([[_BOX]], [[[]]]), 422, "invalid_boxes", "box of targets has 4 numbers, got 0"),
     (_boxes([[1, 2, 3, True]], []), 422, "invalid_boxes", r"got `bool` - at `..predictions\[0\]\[3\]"),
     (_raw(b'{"predictions": [[NaN, 0, 1, 1]], "targets": []}'), 422, "invalid_json", "the body must be JSON"),
     (_raw(b'{"predictions": [[9e999,0,1,1]],"targets":[]}'), 422, "invalid_boxes", "Number out of range"),
@@ -99,23 +88,18 @@ def _check(response: httpx.Response, status: int, code: str, words: str) -> None
     assert len(error["message"]) < 300
 
 
-@pytest.mark.parametrize(("query", "words"), _QUERIES)
-def test_rejects_parameters_of_detect(client: httpx.Client, png: bytes, query: str, words: str) -> None:
-    _check(client.post(f"/v1/detect?{query}", content=png), 422, "invalid_parameter", words)
-
-
-@pytest.mark.parametrize(("request_", "status", "code", "words"), _DETECT)
-def test_rejects_bodies_of_detect(
-    client: httpx.Client, request_: dict[str, Any], status: int, code: str, words: str
+@pytest.mark.parametrize(
+    ("path", "request_", "status", "code", "words"),
+    [
+        *((f"/v1/detect?{query}", _raw(b"x"), 422, "invalid_parameter", words) for query, words in _QUERIES),
+        *(("/v1/detect", *row) for row in _DETECT),
+        *(("/v1/loss", *row) for row in _LOSS),
+    ],
+)
+def test_rejects(
+    client: httpx.Client, path: str, request_: dict[str, Any], status: int, code: str, words: str
 ) -> None:
-    _check(client.post("/v1/detect", **request_), status, code, words)
-
-
-@pytest.mark.parametrize(("request_", "status", "code", "words"), _LOSS)
-def test_rejects_bodies_of_loss(
-    client: httpx.Client, request_: dict[str, Any], status: int, code: str, words: str
-) -> None:
-    _check(client.post("/v1/loss", **request_), status, code, words)
+    _check(client.post(path, **request_), status, code, words)
 
 
 # --- protocol v2: 400, and the words in `error` ---
@@ -143,7 +127,6 @@ _NAN = struct.pack("<f", float("nan"))
 _INFER: list[tuple[Any, str]] = [
     (b"{", "the body must be JSON: "),
     (b'{"x":' + b"[" * 100_000, "the body must be JSON: maximum recursion depth"),
-    ({}, "missing required field `inputs`"),
     ({"inputs": [{**_BINARY, "name": "x"}]}, "an input must be named one of images, .* got 'x'"),
     ({"inputs": [_BINARY] * 2}, "the input 'images' must be given once"),
     ({"inputs": [_images([256, *_ZEROS[1:]])]}, "data of 'images': Expected `int` <= 255"),
@@ -167,7 +150,6 @@ _INFER: list[tuple[Any, str]] = [
         {"inputs": [_BINARY], "outputs": [{"name": "boxes", "parameters": {"classification": 3}}]},
         "'boxes' cannot be returned as a classification",
     ),
-    ({"inputs": [_BINARY], "parameters": {"timeout": -1}}, "Expected `int` >= 0 - at `..parameters.timeout"),
     ({"inputs": [_BINARY], "length": "9" * 5000}, "Content-Length must be a number of bytes .* got '999"),
 ]
 
