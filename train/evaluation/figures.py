@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isnan, nan
-from typing import Any, NamedTuple
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from lensbox.train.evaluation.average_precision import (
     BANDS,
@@ -16,22 +20,25 @@ from lensbox.train.evaluation.average_precision import (
 from lensbox.train.evaluation.coco_precision import coco_precision
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
+_NUMBERS = ConfigDict(ser_json_inf_nan="null")  # JSON has no NaN
 
-class ClassFigures(NamedTuple):
+
+@dataclass(frozen=True, config=_NUMBERS)
+class ClassFigures:
     """Figures of a class: average precision by band name, and labelled boxes of at least 8 px."""
 
     average_precision: dict[str, float]
     boxes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=_NUMBERS)
 class Figures:
     """The figures of an evaluation.
 
     Attributes:
         average_precision: by band name, see `BANDS`; with classes the mean over those that have boxes in it.
         images, boxes: photographs, and boxes to find of at least 8 px.
-        threshold, f1: score with the best F1 at 8 px and above, over all classes, and that F1.
+        recommended_threshold, best_f1: score with the best F1 at 8 px and above, of all classes; that F1.
         coco: by the names of `COCO_FIGURES`; None if not computed.
         classes: by name; empty for a detector without classes.
     """
@@ -39,26 +46,15 @@ class Figures:
     average_precision: dict[str, float]
     images: int
     boxes: int
-    threshold: float
-    f1: float
+    recommended_threshold: float
+    best_f1: float
     coco: dict[str, float] | None = None
-    classes: Mapping[str, ClassFigures] = field(default_factory=dict)
+    classes: dict[str, ClassFigures] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures for JSON, with null for bands without boxes."""
-        classes = {
-            name: {"average_precision": _without_nan(precision), "boxes": boxes}
-            for name, (precision, boxes) in self.classes.items()
-        }
-        return {
-            "average_precision": _without_nan(self.average_precision),
-            "images": self.images,
-            "boxes": self.boxes,
-            "best_f1": self.f1,
-            "recommended_threshold": None if isnan(self.threshold) else self.threshold,
-            "coco": None if self.coco is None else _without_nan(self.coco),
-            **({"classes": classes} if classes else {}),
-        }
+        figures: dict[str, Any] = json.loads(TypeAdapter(Figures).dump_json(self))
+        return figures
 
     def lines(self) -> list[str]:
         """Return the lines of a small table."""
@@ -70,9 +66,9 @@ class Figures:
             head += "      boxes"
             rows = [f"{_row(self.average_precision)}  {self.boxes:9}  mean of {len(self.classes)} classes"]
             rows += [
-                f"{_row(precision)}  {boxes:9}  {name}" for name, (precision, boxes) in self.classes.items()
+                f"{_row(one.average_precision)}  {one.boxes:9}  {name}" for name, one in self.classes.items()
             ]
-        lines = [title, head, *rows, f"best F1 {self.f1:.3f} at score {self.threshold:.3f}"]
+        lines = [title, head, *rows, f"best F1 {self.best_f1:.3f} at score {self.recommended_threshold:.3f}"]
         if self.coco is not None:
             lines.append("COCO, the 100 best detections an image, areas in canvas pixels")
             lines += ["  ".join(f"{name:>9}" for name in self.coco), _row(self.coco)]
@@ -81,10 +77,6 @@ class Figures:
 
 def _row(values: Mapping[str, float]) -> str:
     return "  ".join(f"{value:9.4f}" for value in values.values())
-
-
-def _without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: None if isnan(value) else value for name, value in values.items()}
 
 
 def score(detections: Sequence[ImageDetections], data: EvaluationSet, coco: bool = False) -> Figures:
@@ -100,8 +92,8 @@ def score(detections: Sequence[ImageDetections], data: EvaluationSet, coco: bool
         average_precision=mean_precision(classes) if classes else matched.table(),
         images=len(data.files),
         boxes=curve.total,
-        threshold=threshold,
-        f1=f1,
+        recommended_threshold=threshold,
+        best_f1=f1,
         coco=coco_precision(data.labels, detections, len(classes) or 1) if coco else None,
         classes=classes,
     )
