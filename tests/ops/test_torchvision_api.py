@@ -1,29 +1,21 @@
-"""The torchvision-named functions, against recorded values and torchvision itself."""
+"""The torchvision-named functions, against torchvision's formulas, and torchvision where it is installed."""
 
-import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from box_reference import BOX_DTYPES, random_boxes
+from box_reference import BOX_DTYPES, nms_reference, random_boxes
+from programs import require_torchvision
 from torch import Tensor
 
 from lensbox.ops import batched_nms, box_iou, generalized_box_iou, generalized_box_iou_loss, nms
 from lensbox.runtime.torchscript import quiet_torchscript
 
-# Written by tests/ops/record_torchvision_values.py, which says from which version.
-RECORDED = json.loads((Path(__file__).parent / "torchvision_values.json").read_text())
 
-
-def recorded(name: str, device: torch.device) -> torch.Tensor:
-    return torch.tensor(RECORDED[name], device=device)
-
-
-@pytest.mark.parametrize("function", [box_iou, generalized_box_iou])
-def test_pairs_of_boxes(device: torch.device, function: Callable[[Tensor, Tensor], Tensor]) -> None:
-    out = function(recorded("boxes1", device), recorded("boxes2", device))
-    torch.testing.assert_close(out, recorded(function.__name__, device), rtol=1e-5, atol=1e-6)
+def drawn(count: int, size: float) -> Tensor:
+    """Return boxes with sides of 1 to 1 + 0.3 * size."""
+    low = torch.rand(count, 2) * size * 0.7
+    return torch.cat([low, low + 1 + torch.rand(count, 2) * size * 0.3], 1)
 
 
 @pytest.mark.parametrize("dtype", BOX_DTYPES)
@@ -37,33 +29,31 @@ def test_box_iou_of_worked_boxes(device: torch.device, dtype: torch.dtype) -> No
     assert out.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
 
 
-def torchvision_ious(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor]:
-    """Return IoU and GIoU of every pair by torchvision's formulas, which have no eps, in float64."""
-    rows, columns = boxes1.double()[:, None], boxes2.double()[None]
+def torchvision_areas(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return intersection, union and enclosing area by torchvision's formulas, in float64."""
+    (low1, high1), (low2, high2) = (boxes.double().split(2, -1) for boxes in (boxes1, boxes2))
 
     def area(low: Tensor, high: Tensor) -> Tensor:
         return (high - low).clamp(min=0).prod(-1)
 
-    low, high = torch.maximum(rows[..., :2], columns[..., :2]), torch.minimum(rows[..., 2:], columns[..., 2:])
-    intersection = area(low, high)
-    union = area(rows[..., :2], rows[..., 2:]) + area(columns[..., :2], columns[..., 2:]) - intersection
-    low, high = torch.minimum(rows[..., :2], columns[..., :2]), torch.maximum(rows[..., 2:], columns[..., 2:])
-    hull = area(low, high)
-    return intersection / union, intersection / union - (hull - union) / hull
+    intersection = area(torch.maximum(low1, low2), torch.minimum(high1, high2))
+    union = area(low1, high1) + area(low2, high2) - intersection
+    return intersection, union, area(torch.minimum(low1, low2), torch.maximum(high1, high2))
 
 
-# The recorded boxes have sides of 1 to 31 in 0..100.
+# Of boxes with sides of 1 to 31 in 0..100.
 SCALES = {torch.float64: [1e-30, 1e-9, 1, 1e30], torch.float16: [1e-2, 1, 1e2]}
 SCALES |= {dtype: [1e-15, 1e-9, 1e-4, 1, 1e4, 1e15] for dtype in (torch.float32, torch.bfloat16)}
 
 
 @pytest.mark.parametrize(("dtype", "scale"), [(d, scale) for d in BOX_DTYPES for scale in SCALES.get(d, [1])])
 def test_values_do_not_depend_on_the_scale(device: torch.device, dtype: torch.dtype, scale: float) -> None:
-    boxes1, boxes2 = (recorded(name, device).double() * scale for name in ("boxes1", "boxes2"))
+    boxes1, boxes2 = (drawn(24, 100.0).to(device).double() * scale for _ in range(2))
     if not dtype.is_floating_point:
         boxes1, boxes2 = boxes1.round(), boxes2.round()
     boxes1, boxes2 = boxes1.to(dtype), boxes2.to(dtype)
-    iou, giou = torchvision_ious(boxes1, boxes2)
+    intersection, union, hull = torchvision_areas(boxes1[:, None], boxes2)
+    iou, giou = intersection / union, intersection / union - (hull - union) / hull
     assert iou.max() > 0.1
     error = 1e-12 if dtype == torch.float64 else 1e-5
     for function, expected in ((box_iou, iou), (generalized_box_iou, giou)):
@@ -96,11 +86,14 @@ def test_box_iou_of_many_images_and_its_gradient(device: torch.device) -> None:
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_generalized_box_iou_loss(device: torch.device, reduction: str) -> None:
-    boxes1 = recorded("boxes1", device).requires_grad_()
-    loss = generalized_box_iou_loss(boxes1, recorded("boxes2", device), reduction=reduction)
-    torch.testing.assert_close(loss, recorded(f"loss_{reduction}", device), rtol=1e-5, atol=1e-6)
-    loss.sum().backward()
-    torch.testing.assert_close(boxes1.grad, recorded(f"loss_{reduction}_grad", device), rtol=1e-4, atol=1e-7)
+    boxes1, boxes2 = drawn(24, 100.0).to(device).requires_grad_(), drawn(24, 100.0).to(device)
+    loss = generalized_box_iou_loss(boxes1, boxes2, reduction=reduction)
+    intersection, union, hull = torchvision_areas(boxes1, boxes2)
+    exact = 1 - intersection / (union + 1e-7) + (hull - union) / (hull + 1e-7)
+    expected = exact if reduction == "none" else getattr(exact, reduction)()
+    torch.testing.assert_close(loss, expected.float(), rtol=1e-5, atol=1e-6)
+    (grad,), (wanted,) = (torch.autograd.grad(value.sum(), boxes1) for value in (loss, expected))
+    torch.testing.assert_close(grad, wanted, rtol=1e-4, atol=1e-7)
     empty = torch.zeros(0, 4, dtype=torch.float16, device=device, requires_grad=True)
     loss = generalized_box_iou_loss(empty, empty.detach(), reduction=reduction)
     loss.sum().backward()
@@ -109,11 +102,26 @@ def test_generalized_box_iou_loss(device: torch.device, reduction: str) -> None:
 
 
 def test_nms_and_batched_nms(device: torch.device) -> None:
-    boxes, scores = recorded("nms_boxes", device), recorded("nms_scores", device)
-    assert torch.equal(nms(boxes, scores, 0.5), recorded("nms", device))
-    kept = batched_nms(boxes, scores, recorded("nms_categories", device), 0.5)
-    assert torch.equal(kept, recorded("batched_nms", device))
-    assert nms(boxes[:0], scores[:0], 0.5).tolist() == []
+    boxes, scores, kinds = drawn(60, 40.0), torch.rand(60), torch.randint(0, 3, (60,))
+    moved = boxes.to(device), scores.to(device)
+    assert nms(*moved, 0.5).tolist() == nms_reference(boxes, scores, 0.5, -1.0, 60, 60)
+    kept = batched_nms(*moved, kinds.to(device), 0.5).tolist()
+    assert kept == nms_reference(boxes, scores, 0.5, -1.0, 60, 60, kinds)
+    assert nms(moved[0][:0], moved[1][:0], 0.5).tolist() == []
+
+
+@pytest.mark.exhaustive
+def test_values_are_those_of_torchvision() -> None:
+    require_torchvision()
+    from torchvision import ops
+
+    boxes, others, scores, kinds = drawn(60, 40.0), drawn(60, 40.0), torch.rand(60), torch.arange(60) % 3
+    for function in (box_iou, generalized_box_iou, generalized_box_iou_loss):
+        theirs = getattr(ops, function.__name__)(boxes, others)
+        torch.testing.assert_close(function(boxes, others), theirs, rtol=1e-5, atol=1e-6)
+    assert torch.equal(nms(boxes, scores, 0.5), ops.nms(boxes, scores, 0.5))
+    theirs = ops.batched_nms(boxes, scores, kinds, 0.5)
+    assert torch.equal(batched_nms(boxes, scores, kinds, 0.5), theirs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
