@@ -59,20 +59,15 @@ def test_two_classes_on_a_wide_canvas(saved: Saved) -> None:
     assert metadata.self_test.expected.labels is not None
     assert artifact.self_test().passed
 
-    canvases, geometry = artifact.module.preprocess([squares()])
-    assert canvases.shape == (1, 3, 192, 320)
-    found = artifact.module.detect_named(canvases, 0.4, 0.1)
-    assert int(found["counts"][0]) == 2
-    boxes = artifact.module.restore(found["boxes"], geometry)[0]
-    by_label = {int(label): box.tolist() for label, box in zip(found["labels"][0, :2], boxes, strict=False)}
+    found = artifact.detect_image(squares(), 0.4, 0.1)
+    assert found.labels is not None
+    by_label = dict(zip(found.labels.tolist(), found.boxes.tolist(), strict=True))
     assert by_label[0] == pytest.approx([10, 20, 22, 32], abs=1)
     assert by_label[1] == pytest.approx([120, 60, 132, 72], abs=1)
-    result = artifact.detect_image(squares(), 0.4, 0.1)
-    assert result.labels is not None
-    assert result.labels.tolist() == found["labels"][0, :2].tolist()
-    assert torch.equal(result.boxes, boxes[:2])
+    canvases, _ = artifact.module.preprocess([squares()])
+    named_outputs = artifact.module.detect_named(canvases, 0.4, 0.1)
     for single, named in zip(artifact.detect(canvases, 0.4, 0.1), ("boxes", "scores", "counts"), strict=True):
-        assert torch.equal(single, found[named])
+        assert torch.equal(single, named_outputs[named])
 
 
 def test_points_and_values_keep_their_names(saved: Saved) -> None:

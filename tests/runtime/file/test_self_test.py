@@ -9,16 +9,7 @@ from pydantic import TypeAdapter
 from pydantic_core import PydanticCustomError
 
 from lensbox.runtime.file.metadata import Extra
-from lensbox.runtime.file.self_test import (
-    TOLERANCES,
-    Expected,
-    ExpectedLoss,
-    SelfTest,
-    Tolerance,
-    Tolerances,
-    fitted,
-    max_error,
-)
+from lensbox.runtime.file.self_test import Expected, ExpectedLoss, SelfTest, Tolerance, Tolerances, fitted
 
 BOXES = torch.tensor([[0.0, 1, 2, 3.5], [4, 5, 6, 7]])
 EXTRAS = {"cell": torch.tensor([1.0, 2]).double(), "eyes": torch.arange(8.0).view(2, 2, 2).double()}
@@ -51,9 +42,3 @@ def test_outputs_that_the_detector_lacks_are_left_out() -> None:
     assert kept.extras.keys() == {"cell"}
     with pytest.raises(PydanticCustomError, match=r"tolerance\.cpu\.extras\.age|expected\.extras\.age"):
         fitted(self_test(), (), {"age": SHAPES["cell"]})
-
-
-def test_the_largest_error() -> None:
-    assert max_error(BOXES, BOXES + 0.5) == 0.5
-    assert max_error(BOXES[:0], BOXES[:0]) == 0
-    assert TOLERANCES.cpu.boxes < TOLERANCES.cuda.boxes
