@@ -54,15 +54,7 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
     require_writable_folder("--output", inputs.output)
     origin = load_origin(inputs, config)
     images, problems = _labelled(inputs, config, origin)
-    store = load_images(
-        images,
-        device,
-        weights=config.source_weights,
-        trims=config.source_trims,
-        capacity=max(config.max_targets, config.max_ignored),
-        workers=config.workers,
-        folds=origin.teachers.folds,
-    )
+    store = load_images(images, device, config, origin.teachers.folds)
     report_problems(problems + store.problems, inputs.strict)
     logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
     validation = None

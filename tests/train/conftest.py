@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from picture_files import ellipse
 from PIL import Image
-from short_runs import Lensbox
+from short_runs import SHORT_RUN, Lensbox
 from small_detectors import TINY
 
 from lensbox.cli.main import main
@@ -52,7 +52,7 @@ def faces_shard(faces_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="session")
 def store(faces_folder: Path) -> ImageStore:
     """The same photographs, ready for drawing views on the CPU."""
-    return load_images(read_labels([faces_folder])[0], "cpu", capacity=8, workers=2)
+    return load_images(read_labels([faces_folder])[0], "cpu", SHORT_RUN)
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from lensbox.common.errors import InputError
 from lensbox.common.pictures import converted
 from lensbox.runtime.images.orientation import orientation_of, upright_array
 from lensbox.train.data.labels import LabelledImage, Problem, fold_index, none_readable
+from lensbox.train.settings import TrainConfig
 
 SIDE = 416
 
@@ -178,22 +179,11 @@ def trim_boxes(boxes: npt.NDArray[np.float32], trim: Sequence[float]) -> npt.NDA
 
 
 def load_images(
-    images: Sequence[LabelledImage],
-    device: torch.device | str,
-    *,
-    weights: Mapping[str, float] | None = None,
-    trims: Mapping[str, Sequence[float]] | None = None,
-    capacity: int = 256,
-    workers: int = 8,
-    folds: int = 1,
+    images: Sequence[LabelledImage], device: torch.device | str, config: TrainConfig, folds: int = 1
 ) -> ImageStore:
     """Decode all images in threads (decoding releases the interpreter lock) and move them to `device`.
 
-    Args:
-        weights: drawing weights by source, 1 for those not named; see `of_source`.
-        trims: shares of boxes to cut off by source; see `trim_boxes`.
-        capacity: least number of box slots per image; the most crowded image may raise it.
-        folds: number of folds; photographs of a fold are kept together, see `StoreTensors.folds`.
+    folds: number of folds; photographs of a fold are kept together, see `StoreTensors.folds`.
 
     Raises:
         InputError: no image can be read, or all weights are 0, or all weights of a fold.
@@ -206,20 +196,20 @@ def load_images(
     rows = pixels.numpy()
     boxes, ignore, sizes = [], [], []
 
-    for image, decoded in decode_all(images, lambda _, decoded: decoded, workers, problems):
+    for image, decoded in decode_all(images, lambda _, decoded: decoded, config.workers, problems):
         height, width = decoded.pixels.shape
         rows[len(kept), :height, :width] = decoded.pixels
         kept.append(image)
-        trim = of_source(image, trims or {}, (0.0, 0.0, 0.0, 0.0))
+        trim = of_source(image, config.source_trims, (0.0, 0.0, 0.0, 0.0))
         boxes.append(torch.from_numpy(trim_boxes(decoded.boxes, trim)))
         ignore.append(torch.from_numpy(decoded.ignore))
         sizes.append((width, height))
     names = [image.name for image in kept]
-    chances = torch.tensor([float(of_source(image, weights or {}, 1.0)) for image in kept])
+    chances = torch.tensor([float(of_source(image, config.source_weights, 1.0)) for image in kept])
     if float(chances.sum()) <= 0:
-        raise InputError("weights must leave a source to draw from: every source has weight 0")
+        raise InputError("source_weights must leave a source to draw from: every source has weight 0")
     bounds = _fold_bounds(names, chances, folds)
-    shapes = torch.tensor(sizes)
+    shapes, capacity = torch.tensor(sizes), max(config.max_targets, config.max_ignored)
     tensors = store_tensors(pixels[: len(kept)], shapes, boxes, ignore, chances, capacity, bounds)
     return ImageStore(StoreTensors(*(tensor.to(device) for tensor in tensors)), names, problems)
 

@@ -3,7 +3,6 @@
 import struct
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +21,8 @@ from lensbox.train.data.labels import LabelledImage, fold_index, read_labels
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.draws import draw, view_counts
 from lensbox.train.views.tiles import place_tiles
+
+CONFIG = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
 
 
 def one_photograph(
@@ -66,7 +67,7 @@ def test_photographs_are_turned_as_the_runtime_turns_them(
     np.testing.assert_array_equal(stored.pixels, pixels)
     assert decoded.turned == stored.turned == (orientation != 1)
     caplog.set_level("INFO", "lensbox")
-    width, height = load_images([image], "cpu").tensors.sizes[0].tolist()
+    width, height = load_images([image], "cpu", CONFIG).tensors.sizes[0].tolist()
     assert (width, height) == ((30, 40) if orientation > 4 else (40, 30))
     said = "1 of 1 photographs have an EXIF orientation; their boxes are boxes of the upright"
     assert (said in caplog.text) == (orientation != 1)
@@ -80,7 +81,7 @@ def test_a_decoder_may_fail_in_any_way(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Image, "open", broken)
     problem = r"x:1: image a\.png cannot be read: unpack requires a buffer of 4 bytes"
     with pytest.raises(ValueError, match=f"at least one readable image .*{problem}"):
-        load_images([image], "cpu")
+        load_images([image], "cpu", CONFIG)
 
 
 def test_trim_cuts_shares_of_the_side() -> None:
@@ -88,13 +89,10 @@ def test_trim_cuts_shares_of_the_side() -> None:
     np.testing.assert_allclose(trim_boxes(boxes, (0.1, 0.25, 0.2, -0.5)), [[12, 30, 26, 80]])
 
 
-CONFIG = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
-
-
 @pytest.mark.parametrize("mosaic", [True, False])
 def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosaic: bool) -> None:
     images, _ = read_labels([faces_folder])
-    store = load_images(images, "cpu", weights={"other": 0.3}, capacity=8, workers=2, folds=3)
+    store = load_images(images, "cpu", CONFIG.replace(source_weights={"other": 0.3}), folds=3)
     counts = view_counts(CONFIG)
     torch.manual_seed(1)
     views = torch.cat([torch.arange(counts.mosaic).repeat_interleave(4), torch.arange(counts.mosaic, 30)])
@@ -108,19 +106,22 @@ def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosa
 
 def test_source_weights_decide_what_is_drawn(faces_folder: Path) -> None:
     images, _ = read_labels([faces_folder])
-    store = load_images(images, "cpu", weights={"wider": 0.0, "other": 2.0}, capacity=8, folds=2)
+    config = CONFIG.replace(source_weights={"wider": 0.0, "other": 2.0})
+    store = load_images(images, "cpu", config, folds=2)
     counts = view_counts(CONFIG)
     tiles = place_tiles(store.tensors, draw(counts, torch.ones(()), "cpu"), counts, CONFIG)
     assert {store.names[index].split("/")[0] for index in tiles.image.tolist()} == {"other"}
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("weights", "folds", "words"),
     [
-        ({"weights": {"wider": 0.0, "other": 0.0}}, "every source has weight 0"),
-        ({"folds": 50}, "photographs to draw of each of 50 folds"),
+        ({"wider": 0.0, "other": 0.0}, 1, "every source has weight 0"),
+        ({}, 50, "photographs to draw of each of 50 folds"),
     ],
 )
-def test_photographs_that_cannot_be_drawn_are_refused(faces_folder: Path, options: Any, words: str) -> None:
+def test_photographs_that_cannot_be_drawn_are_refused(
+    faces_folder: Path, weights: dict[str, float], folds: int, words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
-        load_images(read_labels([faces_folder])[0], "cpu", **options)
+        load_images(read_labels([faces_folder])[0], "cpu", CONFIG.replace(source_weights=weights), folds)

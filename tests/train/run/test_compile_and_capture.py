@@ -110,7 +110,7 @@ def step_on_gpu(faces_folder: Path, config: TrainConfig, taught: bool = False) -
     whole, *fold = (small_detector(seed).requires_grad_(False) for seed in (1, 2, 3))
     teachers = Teachers((whole,), (tuple(fold),)) if taught else Teachers()
     images = read_labels([faces_folder])[0]
-    store = load_images(images, device, capacity=8, workers=2, folds=teachers.folds)
+    store = load_images(images, device, config, teachers.folds)
     return TrainStep(small_detector(0), store.tensors, config, device, teachers)
 
 
