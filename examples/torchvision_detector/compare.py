@@ -4,22 +4,19 @@
 """
 
 import argparse
-import statistics
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import torchvision
 from ssdlite import CATEGORIES, make_network
 from torch import Tensor
+from torch.utils.benchmark import Timer
 
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.detect.detection_sets import Difference, Found, Limits, found_in
 
-PICTURES, CALLS = 32, 20
+PICTURES = 32
 THRESHOLD = 0.5
 LIMITS = Limits(boxes=0.1, scores=1e-3, iou=1e-3, extras={})  # of two float32 computations
 
@@ -47,7 +44,11 @@ def main() -> int:
     print(f"torch {torch.__version__}, torchvision {torchvision.__version__}, {where}")
     same = report_differences(ours(canvases), theirs(canvases), list(artifact.classes), network.nms_thresh)
     for batch in (canvases[:1], canvases):
-        times = [milliseconds(call, batch) for call in (theirs, ours)]
+        timers = (
+            Timer("call(batch)", globals={"call": call, "batch": batch}, num_threads=torch.get_num_threads())
+            for call in (theirs, ours)
+        )
+        times = [1000 * timer.blocked_autorange(min_run_time=1).median for timer in timers]
         print(f"batch {len(batch):2}: torchvision {times[0]:.2f} ms, artifact {times[1]:.2f} ms")
     return 0 if same else 1
 
@@ -79,18 +80,6 @@ def report_differences(
         f"{max(difference.boxes, default=0.0):.2g} px, scores by up to {difference.scores:.2g}"
     )
     return bool(difference.boxes) and not difference.unexplained
-
-
-def milliseconds(call: Callable[[Tensor], Any], batch: Tensor) -> float:
-    """Return the median time of CALLS calls, after two calls of warm-up."""
-    times = []
-    for _ in range(CALLS + 2):
-        start = time.perf_counter()
-        call(batch)
-        if batch.is_cuda:
-            torch.cuda.synchronize()
-        times.append(1000 * (time.perf_counter() - start))
-    return statistics.median(times[2:])
 
 
 if __name__ == "__main__":
