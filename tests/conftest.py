@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from lensbox.model import FaceDetector
 
 REQUIRE_GPU = os.environ.get("LENSBOX_REQUIRE_GPU") == "1"
-REQUIRE_BROWSER = os.environ.get("LENSBOX_REQUIRE_BROWSER") == "1"
-REQUIRE_ONNX_RUNNER = os.environ.get("LENSBOX_REQUIRE_ONNX_RUNNER") == "1"
-
 
 # torch's compiler logs itself in hundreds of lines, which pytest would show with every failure.
 logging.getLogger("torch.__trace").addFilter(lambda record: False)
@@ -76,18 +73,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") is not None and not _gpu_is_usable():
         pytest.fail("LENSBOX_REQUIRE_GPU=1, but there is no NVIDIA GPU, or no op library built with CUDA")
-    if item.get_closest_marker("browser") is not None and (missing := missing_for_browser()):
-        _leave_out(f"needs {missing}", "LENSBOX_REQUIRE_BROWSER", REQUIRE_BROWSER)
-    if item.get_closest_marker("onnx_runner") is not None and runner_onnxruntime() is None:
-        _leave_out(
-            "needs a lensbox_runner with onnxruntime", "LENSBOX_REQUIRE_ONNX_RUNNER", REQUIRE_ONNX_RUNNER
-        )
+    for marker, missing_for in (("browser", missing_for_browser), ("onnx_runner", _missing_for_onnx_runner)):
+        if item.get_closest_marker(marker) is not None and (missing := missing_for()):
+            variable = f"LENSBOX_REQUIRE_{marker.upper()}"
+            if os.environ.get(variable) == "1":
+                pytest.fail(f"{variable}=1, but this test needs {missing}")
+            pytest.skip(f"needs {missing}")
 
 
-def _leave_out(reason: str, variable: str, is_required: bool) -> None:
-    if is_required:
-        pytest.fail(f"{variable}=1, but this test {reason}")
-    pytest.skip(reason)
+def _missing_for_onnx_runner() -> str:
+    return "" if runner_onnxruntime() else "a lensbox_runner with onnxruntime"
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -149,21 +144,18 @@ def _export(detector: "FaceDetector", path: Path, kind: str) -> None:
     save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind=kind)
 
 
-@pytest.fixture(scope="session")
-def artifact_path(detector: "FaceDetector", made_once: Make) -> Path:
-    return made_once("detector.pt", lambda path: _export(detector, path, "torchscript"))
+def _exported(name: str, kind: str) -> Callable[..., Path]:
+    """Return a fixture that exports the detector."""
+
+    def path(detector: "FaceDetector", made_once: Make) -> Path:
+        return made_once(name, lambda path: _export(detector, path, kind))
+
+    return pytest.fixture(path, scope="session")
 
 
-@pytest.fixture(scope="session")
-def onnx_path(detector: "FaceDetector", made_once: Make) -> Path:
-    """Export the same detector with the same thresholds to ONNX."""
-    return made_once("detector.onnx", lambda path: _export(detector, path, "onnx"))
-
-
-@pytest.fixture(scope="session")
-def program_path(detector: "FaceDetector", made_once: Make) -> Path:
-    """Export the same detector as a program."""
-    return made_once("program.pt2", lambda path: _export(detector, path, "program"))
+artifact_path = _exported("detector.pt", "torchscript")
+onnx_path = _exported("detector.onnx", "onnx")
+program_path = _exported("program.pt2", "program")
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -112,18 +113,11 @@ def path_with_build_tools() -> str:
 # --- Chromium, for tests of the page ---
 
 # No connections to other hosts, and a fake camera.
-CHROMIUM_OPTIONS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--use-fake-device-for-media-stream",
-    "--use-fake-ui-for-media-stream",
-]
+CHROMIUM_OPTIONS = shlex.split(
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync "
+    "--disable-background-networking --disable-component-update --use-fake-device-for-media-stream "
+    "--use-fake-ui-for-media-stream"
+)
 
 
 def chromium_path() -> str | None:
