@@ -1,6 +1,5 @@
 """The detections of an image, as tensors and as JSON."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -114,12 +113,9 @@ def detections_to_json(found: Detections | DetectionArrays, classes: Sequence[st
 def numbers_to_json(values: Tensor | NDArray[Any]) -> list[Any]:
     """Return lists nested by shape; numbers that are not finite become null."""
     array = values.numpy() if isinstance(values, Tensor) else values
+    is_finite = np.isfinite(array)
+    if 0 in is_finite.tobytes():  # numpy's own `all` takes longer for a few numbers
+        array = array.astype(object)
+        array[~is_finite] = None
     numbers: list[Any] = array.tolist()
-    is_finite = 0 not in np.isfinite(array).tobytes()  # numpy's own `all` takes longer for a few numbers
-    return numbers if is_finite else [_without_nan(number) for number in numbers]
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
-    return value if math.isfinite(value) else None
+    return numbers

@@ -44,19 +44,19 @@ def without_metadata(file: bytes, max_segments: int | None = None) -> tuple[byte
     Decoders keep comments, EXIF, ICC profiles and thumbnails, and parse some of them; many small segments
     take ten times their size in memory. Raise InputError after `max_segments` segments.
     """
-    view, kept, begin, exif = memoryview(file), bytearray(), 0, None
-    for segment in _segments(file, max_segments):
-        if segment.marker == START_OF_SCAN:
+    view, kept, kept_to, exif = memoryview(file), bytearray(), 0, None
+    for marker, begin, end in _segments(file, max_segments):
+        if marker == START_OF_SCAN:
             break
-        if segment.marker in METADATA:
-            kept += view[begin : segment.begin]
-            begin = segment.end
-            content = view[segment.begin + 4 : begin]
-            if exif is None and segment.marker == APP1 and content[: len(EXIF_HEADER)] == EXIF_HEADER:
+        if marker in METADATA:
+            kept += view[kept_to:begin]
+            kept_to = end
+            content = view[begin + 4 : end]
+            if exif is None and marker == APP1 and content[: len(EXIF_HEADER)] == EXIF_HEADER:
                 exif = bytes(content[len(EXIF_HEADER) :])
-    if begin == 0:
+    if kept_to == 0:
         return file, b""
-    kept += view[begin:]
+    kept += view[kept_to:]
     return bytes(kept), exif or b""
 
 
@@ -117,14 +117,8 @@ def _add_scan(missing_bits: dict[int, list[int]], scan: bytes, is_progressive: b
         missing[first : last + 1] = [bits & 15] * len(before)
 
 
-class _Segment(NamedTuple):
-    marker: int
-    begin: int
-    end: int
-
-
-def _segments(file: bytes | bytearray, max_segments: int | None) -> Iterator[_Segment]:
-    """Yield the marker segments up to the end of the image, found as libjpeg finds them."""
+def _segments(file: bytes | bytearray, max_segments: int | None) -> Iterator[tuple[int, int, int]]:
+    """Yield marker, begin and end of the segments up to the end of the image, found as libjpeg finds them."""
     at = count = 0
     while found := _MARKER.search(file, at):
         begin = found.start()
@@ -137,7 +131,7 @@ def _segments(file: bytes | bytearray, max_segments: int | None) -> Iterator[_Se
             raise InputError(f"a JPEG file must have at most {max_segments} segments")
         # Coded data after a start-of-scan segment have no length, but contain no such marker.
         at = begin + 2 + max(length, 2)
-        yield _Segment(marker, begin, at)
+        yield marker, begin, at
 
 
 _TABLES = {0xC4, 0xDB, 0xDD}  # Huffman and quantization tables, restart interval

@@ -4,7 +4,6 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 from lensbox.common.errors import InputError
 
@@ -35,39 +34,38 @@ def without_metadata(file: bytes, max_chunks: int | None = None) -> tuple[bytes,
     truncated file, critical chunks that are unknown, repeated, out of order or malformed, as libpng does, and
     after `max_chunks` chunks.
     """
-    view, kept, begin, order, exif = memoryview(file), bytearray(), 0, "", None
-    for chunk in _chunks(file, max_chunks):
-        if zlib.crc32(view[chunk.begin + 4 : chunk.end - 4]) != _number(view[chunk.end - 4 : chunk.end]):
-            raise InputError(f"broken PNG file (bad checksum in chunk {chunk.name!r})")
-        if chunk.name in _CRITICAL:
-            order += "IPDE"[_CRITICAL.index(chunk.name)]
-            _check_critical(chunk, file)
-        elif chunk.name[0] & _ANCILLARY and chunk.name.isalpha():
-            if chunk.name == b"eXIf" and exif is None and "D" not in order:
-                exif = bytes(view[chunk.begin + 8 : chunk.end - 4])
+    view, kept, kept_to, order, exif = memoryview(file), bytearray(), 0, "", None
+    for name, begin, end in _chunks(file, max_chunks):
+        if zlib.crc32(view[begin + 4 : end - 4]) != _number(view[end - 4 : end]):
+            raise InputError(f"broken PNG file (bad checksum in chunk {name!r})")
+        if name in _CRITICAL:
+            order += "IPDE"[_CRITICAL.index(name)]
+            _check_critical(file, name, begin, end - begin - 12)
+        elif name[0] & _ANCILLARY and name.isalpha():
+            if name == b"eXIf" and exif is None and "D" not in order:
+                exif = bytes(view[begin + 8 : end - 4])
             order += "x"
-            kept += view[begin : chunk.begin]
-            begin = chunk.end
+            kept += view[kept_to:begin]
+            kept_to = end
         else:
-            raise InputError(f"broken PNG file (unknown chunk {chunk.name!r})")
+            raise InputError(f"broken PNG file (unknown chunk {name!r})")
     if not _ORDER.fullmatch(order):
         raise InputError("broken PNG file (a chunk is missing, repeated or out of order)")
-    if begin == 0:
+    if kept_to == 0:
         return file, b""
-    kept += view[begin:]
+    kept += view[kept_to:]
     return bytes(kept), exif or b""
 
 
-def _check_critical(chunk: "_Chunk", file: bytes) -> None:
-    length = chunk.end - chunk.begin - 12
+def _check_critical(file: bytes, name: bytes, begin: int, length: int) -> None:
     is_gray = file[len(_SIGNATURE) + 17 : len(_SIGNATURE) + 18] in (b"\0", b"\4")
     good = {
-        b"IHDR": length == _HEADER.size and file[chunk.begin + 18 : chunk.begin + 20] == b"\0\0",
+        b"IHDR": length == _HEADER.size and file[begin + 18 : begin + 20] == b"\0\0",
         b"PLTE": length % 3 == 0 and 0 < length <= 3 * 256 and not is_gray,
         b"IEND": length == 0,
     }
-    if not good.get(chunk.name, True):
-        raise InputError(f"broken PNG file (malformed chunk {chunk.name!r})")
+    if not good.get(name, True):
+        raise InputError(f"broken PNG file (malformed chunk {name!r})")
 
 
 def check_pixels(file: bytes, before_each_part: Callable[[], None]) -> None:
@@ -99,20 +97,14 @@ def check_pixels(file: bytes, before_each_part: Callable[[], None]) -> None:
 
 
 def _compressed_pixels(file: bytes) -> Iterator[bytes]:
-    for chunk in _chunks(file, None):
-        if chunk.name == b"IDAT":
-            for begin in range(chunk.begin + 8, chunk.end - 4, _READ_AT_ONCE):
-                yield file[begin : min(begin + _READ_AT_ONCE, chunk.end - 4)]
+    for name, begin, end in _chunks(file, None):
+        if name == b"IDAT":
+            for at in range(begin + 8, end - 4, _READ_AT_ONCE):
+                yield file[at : min(at + _READ_AT_ONCE, end - 4)]
 
 
-class _Chunk(NamedTuple):
-    name: bytes
-    begin: int
-    end: int
-
-
-def _chunks(file: bytes, max_chunks: int | None) -> Iterator[_Chunk]:
-    """Yield the chunks of a PNG file up to its end."""
+def _chunks(file: bytes, max_chunks: int | None) -> Iterator[tuple[bytes, int, int]]:
+    """Yield name, begin and end of the chunks of a PNG file up to its end."""
     at, count, name = len(_SIGNATURE), 0, b""
     while name != b"IEND":
         end = at + 12 + _number(file[at : at + 4])
@@ -122,7 +114,7 @@ def _chunks(file: bytes, max_chunks: int | None) -> Iterator[_Chunk]:
         count += name != b"IEND"
         if max_chunks is not None and count > max_chunks:
             raise InputError(f"a PNG file must have at most {max_chunks} chunks")
-        yield _Chunk(name, at, end)
+        yield name, at, end
         at = end
 
 
