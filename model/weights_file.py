@@ -11,9 +11,11 @@ from zipfile import is_zipfile
 import safetensors
 import safetensors.torch
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from lensbox.common.errors import InputError, system_reason
+from lensbox.common.fields import Fraction
 from lensbox.common.files import atomic_write
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
@@ -116,13 +118,10 @@ def recommended_threshold(path: str | Path | None = None) -> float:
     path: a weights file; None for the shipped weights. Return 0.5 if the metadata lack the threshold.
     """
     try:
-        figures = json.loads(read_metadata(path).get(FIGURES_KEY, ""))
-    except json.JSONDecodeError:
+        found = json.loads(read_metadata(path)[FIGURES_KEY])["recommended_threshold"]
+        return round(TypeAdapter(Fraction).validate_python(found), 2)
+    except (KeyError, TypeError, ValueError):
         return DEFAULT_THRESHOLD
-    found = figures.get("recommended_threshold") if isinstance(figures, dict) else None
-    if isinstance(found, (int, float)) and 0 <= found <= 1:
-        return round(float(found), 2)
-    return DEFAULT_THRESHOLD
 
 
 def weights_sha256(detector: nn.Module) -> str:

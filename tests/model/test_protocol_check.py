@@ -1,6 +1,5 @@
 """`missing`: faults of detectors, with the line to add."""
 
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,6 @@ from small_detectors import Brightest, Landmarks, RedAndBlue
 from torch import Tensor, nn
 
 from lensbox.model import DetectorSpec, missing
-from lensbox.model.protocol import check_threshold, dtype_name
 
 Change = Callable[[dict[str, Tensor]], Any]
 LABELLED = DetectorSpec(8, 8, classes=("cat", "dog"), points={"tail": (2,)}, values={"weight": ()})
@@ -150,16 +148,3 @@ def test_checks_the_detector_s_own_methods() -> None:
         "restore must return values float32 [2, 1, 4], got float32 [1, 4]",
         "loss must return a scalar float32 [], got float32 [1]",
     ]
-
-
-def test_names_dtypes() -> None:
-    for name in ("float32", "bfloat16", "int64", "bool"):
-        assert dtype_name(torch.zeros(1, dtype=getattr(torch, name))) == name
-
-
-def test_thresholds_lie_between_0_and_1() -> None:
-    for value in (0.0, 1.0):
-        check_threshold("score_threshold", value)
-    for value in (-0.1, 1.1, math.nan):
-        with pytest.raises(ValueError, match=f"score_threshold must be between 0 and 1, got {value}"):
-            check_threshold("score_threshold", value)
