@@ -122,7 +122,7 @@ def _torchvision_answers(network: Any) -> Any:
 
 
 def _ultralytics(name: str) -> Example:
-    from ultralytics.utils.nms import non_max_suppression  # type: ignore[import-not-found]
+    from ultralytics.utils.nms import non_max_suppression
     from yolo11 import yolo11  # type: ignore[import-not-found]
 
     detector = yolo11(size=SIZE, variant=f"{name}n.yaml")
@@ -139,7 +139,7 @@ def _ultralytics(name: str) -> Example:
 
 def _transformers(name: str) -> Example:
     import detr  # type: ignore[import-not-found]
-    from transformers import RTDetrImageProcessor, YolosImageProcessor  # type: ignore[import-not-found]
+    from transformers import RTDetrImageProcessor, YolosImageProcessor
 
     detector = getattr(detr, name)(size=SIZE, classes=CLASSES)
     processor = YolosImageProcessor() if name == "yolos" else RTDetrImageProcessor()
