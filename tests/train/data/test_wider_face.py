@@ -66,16 +66,6 @@ def test_rows_without_four_numbers_are_skipped(
     assert rule in problem.message
 
 
-def test_folder_and_shard_hold_the_same(faces_folder: Path, faces_shard: Path) -> None:
-    (from_folder, problems), (from_shard, others) = map(read_labels, ([faces_folder], [faces_shard]))
-    assert problems == others == []
-    assert len(from_folder) == 12
-    for one, other in zip(from_folder, from_shard, strict=True):
-        assert one.name == other.name
-        assert one.read_bytes() == other.read_bytes()
-        np.testing.assert_array_equal(one.boxes, other.boxes)
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_files_of_windows_and_macos_and_shards_of_the_current_folder_are_read(
     tmp_path: Path, packed: bool
