@@ -26,7 +26,6 @@ from waiting import PATIENCE
 from lensbox.runtime.loading import load_artifact
 
 WIDTH, HEIGHT = 90, 70
-RAW = ("--raw", "90x70", "gray8")
 FRAME = bytes(WIDTH * HEIGHT)
 Frames = npt.NDArray[np.uint8]
 
@@ -123,7 +122,7 @@ def test_waits_for_the_reader_of_a_non_blocking_stdout(random_path: Path, tmp_pa
     frames.write_bytes(os.urandom(30 * len(FRAME)))
     with (
         frames.open("rb") as stdin,
-        started("detect", "--artifact", random_path, *RAW, stdin=stdin, stdout=writer) as process,
+        frames_program(random_path, stdin=stdin, stdout=writer) as process,
     ):
         os.close(writer)
         # Read once the pipe is full or the program has ended.
@@ -138,9 +137,8 @@ def test_waits_for_the_reader_of_a_non_blocking_stdout(random_path: Path, tmp_pa
 
 def test_a_closed_socket_for_stdout_ends_the_program(random_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    with started("detect", "--artifact", random_path, *RAW, stdout=theirs) as process:
+    with frames_program(random_path, stdout=theirs) as process:
         theirs.close()
-        assert process.stdin is not None
         process.stdin.write(FRAME)
         process.stdin.flush()
         with ours.makefile("rb") as lines:
@@ -151,13 +149,10 @@ def test_a_closed_socket_for_stdout_ends_the_program(random_path: Path) -> None:
 
 
 def test_closed_descriptors(random_path: Path) -> None:
-    arguments = ("detect", "--artifact", random_path, *RAW)
-    with started(*arguments, preexec_fn=lambda: os.close(0)) as process:
+    with frames_program(random_path, preexec_fn=lambda: os.close(0)) as process:
         assert finish(process) == (1, [], "lensbox_runner: cannot read frames: Bad file descriptor\n")
-    with started(*arguments, preexec_fn=lambda: os.close(1)) as process:
-        assert process.stdin is not None
+    with frames_program(random_path, preexec_fn=lambda: os.close(1)) as process:
         process.stdin.write(FRAME)
         process.stdin.flush()  # and stays open
         assert process.wait(PATIENCE) == 1
-        assert process.stderr is not None
         assert process.stderr.read() == b"lensbox_runner: cannot write to stdout: Bad file descriptor\n"

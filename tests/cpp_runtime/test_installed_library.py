@@ -28,6 +28,15 @@ def ended(*command: object, **options: Any) -> Ended:
     return programs.run(*command, env=path, **options)
 
 
+def project_of(section: str, folder: Path) -> list[str]:
+    """Write the program and the CMakeLists.txt of a section of docs/cpp.md; return its commands."""
+    blocks = read_blocks("docs/cpp.md", section)
+    texts = {block.language: block.text for block in blocks}
+    (folder / "main.cpp").write_text(texts["cpp"])
+    (folder / "CMakeLists.txt").write_text(texts["cmake"])
+    return [block.text for block in blocks if block.language == "sh"]
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the library from the runner's build folder, with the op library; return the prefix."""
@@ -103,11 +112,7 @@ def test_the_quick_start_of_the_page_builds_and_runs(
     installed: Path, random_path: Path, tmp_path: Path
 ) -> None:
     """From the page: the program, its CMakeLists.txt, and the paths that the commands look up."""
-    blocks = read_blocks("docs/cpp.md", "Quick start")
-    texts = {block.language: block.text for block in blocks}
-    (tmp_path / "main.cpp").write_text(texts["cpp"])
-    (tmp_path / "CMakeLists.txt").write_text(texts["cmake"])
-    install, build, *_ = (block.text for block in blocks if block.language == "sh")
+    install, build, *_ = project_of("Quick start", tmp_path)
     for lookup in re.findall(r"\$\((python .*?\))'\)", install):
         assert Path(output("sh", "-c", f"{lookup}'").strip()).exists()
     build = build.replace("/opt/lensbox", str(installed)).replace("detector.pt", str(random_path))
@@ -148,11 +153,8 @@ def test_a_program_of_ones_own_loads_an_artifact_with_the_ops_alone(
     random_path: Path, tmp_path: Path
 ) -> None:
     """The program of the page names no symbol of the op library, which the linker must keep."""
-    blocks = read_blocks("docs/cpp.md", "The ops alone")
-    texts = {block.language: block.text for block in blocks}
-    (tmp_path / "main.cpp").write_text(texts["cpp"])
-    (tmp_path / "CMakeLists.txt").write_text(texts["cmake"])
-    output("sh", "-ec", texts["sh"].replace("detector.pt", str(random_path)), cwd=tmp_path)
+    (build,) = project_of("The ops alone", tmp_path)
+    output("sh", "-ec", build.replace("detector.pt", str(random_path)), cwd=tmp_path)
     needed = output("readelf", "--dynamic", tmp_path / "build" / "plain_program")
     assert "[liblensbox_ops.so]" in needed
 

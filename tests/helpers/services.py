@@ -69,6 +69,26 @@ def refuses(url: httpx.URL | str) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def asking(ask: Callable[[], str], connections: int = 4) -> Iterator[list[str]]:
+    """Call `ask` from threads until the block ends; yield the list of its results so far."""
+    found: list[str] = []
+    stopped = threading.Event()
+
+    def repeat() -> None:
+        while not stopped.is_set():
+            found.append(ask())
+
+    with ThreadPoolExecutor(connections) as pool:
+        threads = [pool.submit(repeat) for _ in range(connections)]
+        try:
+            wait_until(lambda: len(found) > 10)
+            yield found
+        finally:
+            stopped.set()
+    results(*threads)
+
+
 def free_port() -> int:
     """Return a TCP port of 127.0.0.1 that was free a moment ago, for a server that cannot choose one."""
     with socket.socket() as listener:

@@ -1,6 +1,7 @@
 """Services on the loopback interface, with a real artifact or with a fake that a test controls."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -29,6 +30,9 @@ from lensbox.runtime.loading import load_artifact
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.http.app import create_app
 from lensbox.serve.settings import Settings
+
+# Engines and front ends in processes of their own need Linux' shared memory.
+collect_ignore_glob = [] if hasattr(os, "memfd_create") else ["processes/*"]
 
 
 @pytest.fixture(scope="session")

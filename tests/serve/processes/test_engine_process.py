@@ -1,14 +1,10 @@
 """The process of an engine: the end of a stuck model. `test_remote_engine.py` has its front ends."""
 
-import os
 from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
-
-if hasattr(os, "memfd_create"):
-    from lensbox.serve.processes.engine_process import until_given_up
+from lensbox.serve.processes.engine_process import until_given_up
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,12 @@
 """One child process: starts, restarts with back-off, and silence."""
 
 import multiprocessing
-import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
-
-if hasattr(os, "memfd_create"):
-    from lensbox.serve.processes import lifecycle
+from lensbox.serve.processes import lifecycle
 
 
 def test_retries_a_failed_start_with_back_off(

@@ -134,7 +134,6 @@ def test_poll_busy_polls_after_a_short_wait_only(
     assert calls == polls
 
 
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 def test_blocks_never_overlap() -> None:
     arena = Arena(1 << 16)
     blocks: dict[int, int] = {}

@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from multiprocessing.connection import Client, Listener
+from multiprocessing.reduction import send_handle
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,18 +20,10 @@ from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.jobs import DetectJob, Job
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import EngineAddress, new_address
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
-
-if hasattr(os, "memfd_create"):
-    from multiprocessing.connection import Client, Listener
-    from multiprocessing.reduction import send_handle
-
-    from lensbox.serve.processes.engine_process import FrontEnds, Reply, accept
-    from lensbox.serve.processes.link import Arena, Link
-    from lensbox.serve.processes.messages import Told
-    from lensbox.serve.processes.remote_engine import RemoteEngine
-
+from lensbox.serve.processes.engine_process import FrontEnds, Reply, accept
+from lensbox.serve.processes.link import Arena, Link
+from lensbox.serve.processes.messages import Told
+from lensbox.serve.processes.remote_engine import RemoteEngine
 
 PLAIN = DetectJob(Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8)), None, None)
 

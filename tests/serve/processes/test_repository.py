@@ -11,14 +11,10 @@ import pytest
 from waiting import wait_until
 
 from lensbox.common.errors import ArtifactError
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
-
-if hasattr(os, "memfd_create"):
-    from lensbox.serve.models.control import Order, Report
-    from lensbox.serve.models.files import Catalogue
-    from lensbox.serve.processes import repository
-    from lensbox.serve.processes.repository import Repository
+from lensbox.serve.models.control import Order, Report
+from lensbox.serve.models.files import Catalogue
+from lensbox.serve.processes import repository
+from lensbox.serve.processes.repository import Repository
 
 
 class FakeGroup:

@@ -2,7 +2,6 @@
 
 import asyncio
 import multiprocessing
-import os
 from typing import Any
 
 import pytest
@@ -10,12 +9,8 @@ from waiting import PATIENCE
 
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import Report, Table
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
-
-if hasattr(os, "memfd_create"):
-    from lensbox.serve.processes.follower import Follower
-    from lensbox.serve.processes.state import Followers
+from lensbox.serve.processes.follower import Follower
+from lensbox.serve.processes.state import Followers
 
 _NONE = frozenset[int]()
 

@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,12 +12,10 @@ from typing import Any
 import httpx
 import pytest
 from serve_process import ServeProcess, read_process, with_limits
-from services import Encode, connect, refuses
+from services import Encode, asking, connect, refuses
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.detect.artifact import Artifact
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
 
 KEY = "alice-0123456789abcdef"
 
@@ -58,27 +55,12 @@ def _all_ended(pids: list[int]) -> bool:
     return all(_state(pid) in "ZX" for pid in pids)
 
 
-@contextlib.contextmanager
-def asking(url: str, file: bytes) -> Iterator[list[str]]:
-    """Send requests from four threads; yield the list of statuses."""
-    statuses: list[str] = []
-    stopped = threading.Event()
-
-    def send() -> None:
-        while not stopped.is_set():
-            try:
-                statuses.append(str(ask(f"{url}/v1/detect", "POST", content=file).status_code))
-            except httpx.TransportError:
-                statuses.append("broken")
-
-    with ThreadPoolExecutor(4) as pool:
-        for _ in range(4):
-            pool.submit(send)
-        try:
-            wait_until(lambda: len(statuses) > 10)
-            yield statuses
-        finally:
-            stopped.set()
+def _detect(url: str, file: bytes) -> str:
+    """Return the status of an answer, or "broken" for a lost connection."""
+    try:
+        return str(ask(f"{url}/v1/detect", "POST", content=file).status_code)
+    except httpx.TransportError:
+        return "broken"
 
 
 def _value(url: str, name: str) -> float:
@@ -120,7 +102,7 @@ def test_processes_return_the_artifacts_results(
 @pytest.mark.parametrize("kind", ["engines", "frontends", "fork server"])
 def test_a_killed_process_is_replaced(kind: str, process: ServeProcess, url: str, png: bytes) -> None:
     wait_until(lambda: _all_run(process))
-    with asking(url, png) as statuses:
+    with asking(lambda: _detect(url, png)) as statuses:
         killed, restarts = process.workers()[kind], _value(url, "lensbox_restarts_total")
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
@@ -141,7 +123,7 @@ def test_sigterm_refuses_connections_and_answers_accepted_requests(
     wait_until(lambda: _all_run(process))
     running = [pid for pids in process.workers().values() for pid in pids]
     head = f"POST /v1/detect HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(png)}\r\n"
-    with asking(url, png) as statuses, connect(url) as client:
+    with asking(lambda: _detect(url, png)) as statuses, connect(url) as client:
         client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
         go_on = b"HTTP/1.1 100 Continue\r\n\r\n"  # the request is admitted
         assert client.recv(len(go_on), socket.MSG_WAITALL) == go_on
