@@ -1,5 +1,6 @@
-"""The protocol of detectors, and the face detector with its weights files."""
+"""The protocol of detectors, the face detector and its weights files, and the article's network."""
 
+from lensbox.model.article_net import ArticleNet
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
 from lensbox.model.protocol import Detector, MoreOfADetector
@@ -14,6 +15,7 @@ from lensbox.model.weights_file import (
 )
 
 __all__ = [
+    "ArticleNet",
     "Detector",
     "DetectorConfig",
     "DetectorSpec",

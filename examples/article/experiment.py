@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 from approaches import APPROACHES, Approach, Loss, move, pad, pin
-from article_net import ArticleNet
 from fake_data import SLOTS, FakeDataset
 from torch.profiler import profile, record_function, tensorboard_trace_handler
 
 from lensbox.bench.measure import UnavailableError, WrongAnswerError, markdown, number
 from lensbox.bench.ops.loss import loss_reference, require_close
+from lensbox.model import ArticleNet
 from lensbox.runtime.device import choose_device
 
 PHASES = ("copy data", "forward", "calc loss", "backward", "optimizer")

@@ -7,11 +7,11 @@ GIoU, the other one 1 - GIoU, which `lensbox.ops` computes. The net is small, fo
 import argparse
 
 import torch
-from article_net import ArticleNet
 from fake_data import FakeDataset
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from lensbox.model import ArticleNet
 from lensbox.ops import PackedTargets, collate_packed, jagged_giou_loss
 
 HELD_OUT = 64
