@@ -129,33 +129,8 @@ def noise_like(image: Tensor, *shape: int) -> Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8, device=image.device)
 
 
-def planar(image: Tensor) -> Tensor:
-    return image.contiguous()
-
-
 def interleaved(image: Tensor) -> Tensor:
     return image.permute(1, 2, 0).contiguous().permute(2, 0, 1)
-
-
-def transposed(image: Tensor) -> Tensor:
-    return image.mT.contiguous().mT
-
-
-def interleaved_transposed(image: Tensor) -> Tensor:
-    return image.permute(2, 1, 0).contiguous().permute(2, 1, 0)
-
-
-def crop(image: Tensor) -> Tensor:
-    """Return a part of a larger picture, whose rows begin at odd addresses."""
-    around = noise_like(image, image.shape[0], image.shape[1] + 3, image.shape[2] + 6)
-    view = around[:, 1:-2, 5:-1]
-    return view.copy_(image)
-
-
-def interleaved_crop(image: Tensor) -> Tensor:
-    around = noise_like(image, image.shape[1] + 3, image.shape[2] + 6, image.shape[0])
-    view = around.permute(2, 0, 1)[:, 1:-2, 5:-1]
-    return view.copy_(image)
 
 
 def colours_of_rgba(image: Tensor) -> Tensor:
@@ -165,12 +140,6 @@ def colours_of_rgba(image: Tensor) -> Tensor:
     return around.as_strided(image.shape, (1, 4 * width, 4)).copy_(image)
 
 
-def every_other_column(image: Tensor) -> Tensor:
-    around = noise_like(image, image.shape[0], image.shape[1], 2 * image.shape[2])
-    view = around[:, :, ::2]
-    return view.copy_(image)
-
-
 def channels_of_rows(image: Tensor) -> Tensor:
     """Return rows that hold their channels one after another, behind five other bytes."""
     rows = noise_like(image, image.shape[1], 5 + image.shape[0] * image.shape[2])
@@ -178,30 +147,27 @@ def channels_of_rows(image: Tensor) -> Tensor:
     return view.copy_(image)
 
 
-def expanded_channels(image: Tensor) -> Tensor:
-    """Repeat the first channel; the values differ from the image."""
-    return image[:1].contiguous().expand(image.shape)
+# Each returns an image in another layout. Rows of crops begin at odd addresses; the expanded images repeat
+# their first channel, row or column.
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "planar": Tensor.contiguous,
+    "interleaved": interleaved,
+    "transposed": lambda image: image.mT.contiguous().mT,
+    "interleaved transposed": lambda image: image.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+    "crop": lambda image: _inside(_around(image)).copy_(image),
+    "interleaved crop": lambda image: _inside(interleaved(_around(image))).copy_(image),
+    "colours of rgba": colours_of_rgba,
+    "every other column": lambda image: noise_like(image, *image.shape, 2)[..., 0].copy_(image),
+    "channels of rows": channels_of_rows,
+    "expanded channels": lambda image: image[:1].contiguous().expand(image.shape),
+    "expanded rows": lambda image: image[:, :1].contiguous().expand(image.shape),
+    "expanded columns": lambda image: image[:, :, :1].contiguous().expand(image.shape),
+}
 
 
-def expanded_rows(image: Tensor) -> Tensor:
-    return image[:, :1].contiguous().expand(image.shape)
+def _around(image: Tensor) -> Tensor:
+    return noise_like(image, image.shape[0], image.shape[1] + 3, image.shape[2] + 6)
 
 
-def expanded_columns(image: Tensor) -> Tensor:
-    return image[:, :, :1].contiguous().expand(image.shape)
-
-
-LAYOUTS: list[Callable[[Tensor], Tensor]] = [
-    planar,
-    interleaved,
-    transposed,
-    interleaved_transposed,
-    crop,
-    interleaved_crop,
-    colours_of_rgba,
-    every_other_column,
-    channels_of_rows,
-    expanded_channels,
-    expanded_rows,
-    expanded_columns,
-]
+def _inside(larger: Tensor) -> Tensor:
+    return larger[:, 1:-2, 5:-1]

@@ -84,7 +84,7 @@ def test_any_layout_beside_others(device: torch.device, fit_name: Any, filter_na
     for components, order in itertools.product((1, 3, 4), ORDERS):
         images = [
             layout(random_image(components, *size).to(device))
-            for layout, size in zip(LAYOUTS, itertools.cycle(sizes), strict=False)
+            for layout, size in zip(LAYOUTS.values(), itertools.cycle(sizes), strict=False)
         ]
         found = fit(images, 33, 47, fit_name, filter_name, order)
         for canvas, geometry, image in zip(*found, images, strict=True):

@@ -46,7 +46,7 @@ def make_boxes() -> list[tuple[Tensor, Tensor]]:
 def make_images() -> list[Tensor]:
     """Return images of every memory layout, in sizes that are no multiple of a vector."""
     cases = [*random_cases(60, seed=12), Case(3, 1080, 1920, 1, 1), Case(4, 900, 311, 1, 1)]
-    layouts = (LAYOUTS * 6)[: len(cases)]
+    layouts = ([*LAYOUTS.values()] * 6)[: len(cases)]
     return [layout(case.image()) for case, layout in zip(cases, layouts, strict=True)]
 
 
