@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ from lensbox.common.fields import Orientation
 from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many, require_rgb
 from lensbox.runtime.detect.captured_detect import Thresholds
 from lensbox.runtime.detect.detection import DetectionArrays, Detections
-from lensbox.runtime.detect.pipeline import Pipeline
+from lensbox.runtime.detect.pipeline import Pipeline, Watcher
 from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
@@ -50,16 +51,14 @@ class Artifact:
         self._pipeline = Pipeline(module, metadata, device)
 
     def watch(
-        self,
-        on_letterbox: Callable[[DeviceTimer], None] | None = None,
-        while_computing: Callable[[], None] | None = None,
+        self, on_letterbox: Callable[[DeviceTimer], None], while_computing: Callable[[], None] = lambda: None
     ) -> None:
-        """Call functions for each batch of photographs, in the thread that detects.
+        """Call functions for each batch of photographs that the thread which calls `watch` detects in.
 
         on_letterbox: gets the timer of the pre-processing; the seconds may be read later, when no request
         waits. while_computing: called once the device has the batch: a GPU computes while the function runs.
         """
-        self._pipeline.on_letterbox, self._pipeline.while_computing = on_letterbox, while_computing
+        self._pipeline.watchers[threading.get_ident()] = Watcher(on_letterbox, while_computing)
 
     @property
     def classes(self) -> tuple[str, ...]:

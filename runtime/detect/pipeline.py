@@ -2,8 +2,9 @@
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,15 +21,18 @@ from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.torchscript import torchscript_call
 
 
+class Watcher(NamedTuple):
+    """What to call for each batch of a thread: see `Artifact.watch`."""
+
+    on_letterbox: Callable[[DeviceTimer], None]
+    while_computing: Callable[[], None]
+
+
 class Pipeline:
     """The calls of a detector's module on its device. Thread-safe.
 
-    module: has the methods of an artifact. on_letterbox: if set, called for each batch with the timer of its
-    pre-processing. while_computing: if set, called for each batch of photographs once it is launched.
+    module: has the methods of an artifact. watchers: by thread.
     """
-
-    on_letterbox: Callable[[DeviceTimer], None] | None = None
-    while_computing: Callable[[], None] | None = None
 
     def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
         self.module = module
@@ -39,6 +43,7 @@ class Pipeline:
         self._further = self.outputs[3:]
         self._points = metadata.points
         self._process = os.getpid()
+        self.watchers: dict[int, Watcher] = {}
 
     def calls(self) -> contextlib.AbstractContextManager[None]:
         """Return the context for calls of the module: no gradients, autocast or compilation.
@@ -80,8 +85,8 @@ class Pipeline:
             images = to_device(tensors, self._device)
             windows = images.pop() if has_windows else None
             launched = self._launch(images, windows, thresholds)
-            if self.while_computing is not None:
-                self.while_computing()
+            if (watcher := self.watchers.get(threading.get_ident())) is not None:
+                watcher.while_computing()
             fetched = self._fetch(launched)
         return by_image(fetched, [(photo.width, photo.height) for photo in photos])
 
@@ -115,11 +120,12 @@ class Pipeline:
 
     def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> Outputs:
         """Start `_of_photos` for images on the device, without waiting for a GPU."""
-        timer = None if self.on_letterbox is None else DeviceTimer(self._device)
+        watcher = self.watchers.get(threading.get_ident())
+        timer = None if watcher is None else DeviceTimer(self._device)
         canvases, geometry = self.module.preprocess(images, windows)
-        if timer is not None and self.on_letterbox is not None:
+        if timer is not None and watcher is not None:
             timer.stop()
-            self.on_letterbox(timer)
+            watcher.on_letterbox(timer)
         outputs = None if self._captured is None else self._captured(canvases, thresholds, geometry)
         if outputs is None:
             outputs = self._of_photos(self._uncaptured(canvases, *thresholds), geometry)

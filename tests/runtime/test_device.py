@@ -1,6 +1,7 @@
 """The choice of a device, the precision of float32 on GPUs, and the timer of the device's work."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ def test_an_artifact_reports_the_time_of_its_letterbox(artifact_path: Path) -> N
     calls: list[int] = []
     artifact.watch(timers.append, lambda: calls.append(len(timers)))
     artifact.detect_images([image, image])
+    with ThreadPoolExecutor(1) as other:  # its batches are not watched
+        other.submit(artifact.detect_image, image).result()
     artifact.detect(torch.zeros(1, 1, 256, 256, dtype=torch.uint8))
     assert len(timers) == 1
     assert calls == [1]
