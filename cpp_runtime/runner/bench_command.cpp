@@ -1,5 +1,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/quantile.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <future>
 
@@ -87,15 +87,6 @@ double calls_per_second(const BenchWay& way, c10::Device device, double seconds,
   return static_cast<double>(calls) / seconds_since(start);
 }
 
-// Return the value below which `share` (0..1) of the samples lie, interpolated linearly between neighbours.
-double percentile(std::vector<double> samples, double share) {
-  std::ranges::sort(samples);
-  const double position = share * static_cast<double>(samples.size() - 1);
-  const auto low = static_cast<size_t>(position);
-  const size_t high = std::min(low + 1, samples.size() - 1);
-  return std::lerp(samples[low], samples[high], position - static_cast<double>(low));
-}
-
 // --- the command ---
 
 // Return the self-test's picture, repeated or cropped to the size of the canvas: uint8 [c, h, w].
@@ -131,11 +122,6 @@ constexpr int kWarmUpCalls = 5;               // cuDNN chooses kernels in the fi
 constexpr double kSecondsBetweenWaits = 0.1;  // else a GPU's queue would hold seconds of work
 constexpr int kRounds = 5;                    // in which the ways take turns
 
-double rounded(double value, int digits) {
-  const double scale = std::pow(10, digits);
-  return std::round(value * scale) / scale;
-}
-
 void warm_up(const BenchWay& way, c10::Device device) {
   sample_latencies(std::vector<BenchWay>(kWarmUpCalls, way), device, 0);
   sample_latencies({way}, device, kWarmUpSeconds);
@@ -148,14 +134,17 @@ Json bench_batch(const lensbox::Detector& detector, const BenchOptions& options,
     warm_up(way, device);
   }
   const auto latencies = sample_latencies(ways, device, options.seconds);
+  std::vector<at::Tensor> percentiles;
+  for (const std::vector<double>& milliseconds : latencies) {
+    percentiles.push_back(at::quantile(at::tensor(milliseconds), at::tensor({0.5, 0.9, 0.99}, at::kDouble)));
+  }
   std::vector<double> images_per_second(ways.size());
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < ways.size(); ++i) {
-      const double median = percentile(latencies[i], 0.5);
-      const double calls = std::clamp(kSecondsBetweenWaits * 1e3 / median, 1.0, 100.0);
+      const double calls = kSecondsBetweenWaits * 1e3 / percentiles[i][0].item<double>();
       images_per_second[i] += static_cast<double>(batch) / kRounds *
                               calls_per_second(ways[i], device, options.seconds / kRounds, options.callers,
-                                               static_cast<size_t>(calls));
+                                               static_cast<size_t>(std::clamp(calls, 1.0, 100.0)));
     }
   }
 
@@ -163,10 +152,10 @@ Json bench_batch(const lensbox::Detector& detector, const BenchOptions& options,
   for (size_t i = 0; i < ways.size(); ++i) {
     result[ways[i].name] = {
         {"calls", latencies[i].size()},
-        {"p50_ms", rounded(percentile(latencies[i], 0.5), 4)},
-        {"p90_ms", rounded(percentile(latencies[i], 0.9), 4)},
-        {"p99_ms", rounded(percentile(latencies[i], 0.99), 4)},
-        {"images_per_s", rounded(images_per_second[i], 1)},
+        {"p50_ms", percentiles[i][0].item<double>()},
+        {"p90_ms", percentiles[i][1].item<double>()},
+        {"p99_ms", percentiles[i][2].item<double>()},
+        {"images_per_s", images_per_second[i]},
     };
   }
   return result;

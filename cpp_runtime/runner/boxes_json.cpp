@@ -1,13 +1,14 @@
 #include "boxes_json.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/pad_sequence.h>
 #include <ATen/ops/tensor.h>
 #include <lensbox/error.h>
 
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <span>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -19,10 +20,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 using lensbox::JsonField;
 
-void append_box(const JsonField& box, std::vector<double>& values) {
-  const std::vector<double> edges = box.numbers(-lensbox::kMaxFloat32, lensbox::kMaxFloat32);
-  if (edges.size() != 4) box.fail("must be a box, four numbers [x1, y1, x2, y2]");
-  values.insert(values.end(), edges.begin(), edges.end());
+// The boxes of one image, four numbers each.
+std::vector<double> numbers_of(const std::vector<JsonField>& boxes) {
+  std::vector<double> values;
+  for (const JsonField& box : boxes) {
+    const std::vector<double> edges = box.numbers(-lensbox::kMaxFloat32, lensbox::kMaxFloat32);
+    if (edges.size() != 4) box.fail("must be a box, four numbers [x1, y1, x2, y2]");
+    values.insert(values.end(), edges.begin(), edges.end());
+  }
+  return values;
 }
 
 at::Tensor make_tensor(const std::vector<double>& values, at::IntArrayRef shape) {
@@ -33,77 +39,48 @@ at::Tensor make_tensor(const std::vector<double>& values, at::IntArrayRef shape)
 at::Tensor parse_nested_arrays(const JsonField& boxes, const Json& json) {
   const std::vector<JsonField> outer = boxes.list();
   const auto size = static_cast<int64_t>(outer.size());
-  std::vector<double> values;
   // The first element tells boxes [N][4] from a batch [B][N][4].
   const bool is_batch = size > 0 && json[0].is_array() && (json[0].empty() || json[0][0].is_array());
-  if (!is_batch) {
-    for (const JsonField& box : outer) {
-      append_box(box, values);
-    }
-    return make_tensor(values, {size, 4});
-  }
+  if (!is_batch) return make_tensor(numbers_of(outer), {size, 4});
   const auto slots = static_cast<int64_t>(json[0].size());
+  std::vector<double> values;
   for (const JsonField& image : outer) {
-    const std::vector<JsonField> of_image = image.list();
-    if (static_cast<int64_t>(of_image.size()) != slots) {
+    const std::vector<double> of_image = numbers_of(image.list());
+    if (std::ssize(of_image) != 4 * slots) {
       image.fail("must have as many boxes as the first image of the batch (" + std::to_string(slots) +
                  ", pad with zeros)");
     }
-    for (const JsonField& box : of_image) {
-      append_box(box, values);
-    }
+    values.insert(values.end(), of_image.begin(), of_image.end());
   }
   return make_tensor(values, {size, slots, 4});
 }
 
 at::Tensor parse_detect_output(const JsonField& images) {
-  std::vector<std::vector<double>> images_values;
-  size_t most = 0;
+  std::vector<at::Tensor> boxes;
   for (const JsonField& image : images.list()) {
-    std::vector<double>& values = images_values.emplace_back();
+    std::vector<JsonField> of_image;
     for (const JsonField& detection : image["detections"].list()) {
-      append_box(detection["box"], values);
+      of_image.push_back(detection["box"]);
     }
-    most = std::max(most, values.size());
+    boxes.push_back(make_tensor(numbers_of(of_image), {std::ssize(of_image), 4}));
   }
-
-  std::vector<double> padded;
-  for (std::vector<double>& values : images_values) {
-    values.resize(most);
-    padded.insert(padded.end(), values.begin(), values.end());
-  }
-  const auto batch = static_cast<int64_t>(images_values.size());
-  const auto slots = static_cast<int64_t>(most / 4);
-  if (batch == 1) return make_tensor(padded, {slots, 4});
-  return make_tensor(padded, {batch, slots, 4});
-}
-
-Json number(int64_t value) {
-  return value;
-}
-
-Json number(float value) {
-  return shortest_decimal(value);
+  if (boxes.empty()) return at::empty({0, 0, 4}, at::kDouble);
+  return boxes.size() == 1 ? boxes[0] : at::pad_sequence(boxes, /*batch_first=*/true);
 }
 
 // Nest numbers, taken row by row from `next` on, in arrays of the remaining shape.
-template <class Iterator>
-Json nested(Iterator& next, std::span<const int64_t> shape) {
-  if (shape.empty()) return number(*next++);
+template <class Number>
+Json nested(const Number*& next, at::IntArrayRef shape) {
+  if (shape.empty()) {
+    const Number number = *next++;
+    if constexpr (std::is_same_v<Number, float>) return shortest_decimal(number);
+    return number;
+  }
   Json rows = Json::array();
   for (int64_t i = 0; i < shape[0]; ++i) {
-    rows.push_back(nested(next, shape.subspan(1)));
+    rows.push_back(nested(next, shape.slice(1)));
   }
   return rows;
-}
-
-Json nested(const lensbox::ExtraValues& values, const std::vector<int64_t>& shape) {
-  return std::visit(
-      [&](const auto& numbers) {
-        auto next = numbers.begin();
-        return nested(next, std::span(shape));
-      },
-      values);
 }
 
 }  // namespace
@@ -126,11 +103,22 @@ Json to_json(const std::vector<lensbox::Detection>& detections, const lensbox::M
     }
     if (!classes.empty()) entry["label"] = classes.at(detection.label);
     for (size_t i = 0; i < extras.size(); ++i) {
-      entry["extras"][extras[i].name] = nested(detection.extras.at(i), extras[i].shape);
+      entry["extras"][extras[i].name] = std::visit(
+          [&](const auto& numbers) {
+            const auto* next = numbers.data();
+            return nested(next, extras[i].shape);
+          },
+          detection.extras.at(i));
     }
     list.push_back(std::move(entry));
   }
   return list;
+}
+
+Json to_json(const at::Tensor& numbers) {
+  const at::Tensor rows = numbers.contiguous();
+  const auto* next = rows.const_data_ptr<double>();
+  return nested(next, rows.sizes());
 }
 
 double shortest_decimal(float value) {

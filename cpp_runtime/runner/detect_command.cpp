@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <exception>
 #include <iostream>
 #include <string_view>
 #include <system_error>
@@ -126,30 +125,17 @@ ExitCode detect_images(const ModelOptions& model, const DetectOptions& options) 
   return code;
 }
 
-// Read frames until the batch is full or the stream ends. Return why a frame cannot be read; the frames
-// before it are processed first.
-std::exception_ptr fill(std::vector<lensbox::Photo>& batch, size_t size, RawFrames& frames) {
-  batch.clear();
-  try {
-    while (batch.size() < size) {
-      auto frame = frames.read();
-      if (!frame) break;
-      batch.push_back(std::move(*frame));
-    }
-  } catch (const ClosedOutput&) {
-    throw;  // stdout is closed
-  } catch (...) {
-    return std::current_exception();
-  }
-  return nullptr;
-}
-
 // Detect in frame after frame, and print a line for each.
 ExitCode detect_stream(const lensbox::Detector& detector, RawFrames& frames, const DetectOptions& options) {
   int64_t reported = 0;
   std::vector<lensbox::Photo> batch;
   do {
-    const std::exception_ptr failure = fill(batch, options.files.batch_size, frames);
+    batch.clear();
+    while (batch.size() < options.files.batch_size) {
+      auto frame = frames.read();
+      if (!frame) break;
+      batch.push_back(std::move(*frame));
+    }
     const auto found = detect_photos(detector, batch, options.files.thresholds);
     for (size_t i = 0; i < batch.size(); ++i) {
       print_line({{"frame", reported++},
@@ -157,7 +143,6 @@ ExitCode detect_stream(const lensbox::Detector& detector, RawFrames& frames, con
                   {"height", batch[i].height},
                   {"detections", to_json(found[i], detector.metadata())}});
     }
-    if (failure) std::rethrow_exception(failure);
   } while (batch.size() == options.files.batch_size);
   frames.check_end();
   return ExitCode::kGood;

@@ -87,17 +87,17 @@ std::optional<lensbox::Photo> RawFrames::read() {
     const ssize_t received = ::read(input_, frame_.data() + size, frame_.size() - size);
     if (received > 0) {
       size += static_cast<size_t>(received);
-    } else if (received == 0) {
+    } else if (received == 0 || (errno != EINTR && errno != EAGAIN)) {
+      error_ = received == 0 ? 0 : errno;
       begun_ = size;
       return std::nullopt;
-    } else if (errno != EINTR && errno != EAGAIN) {
-      throw std::system_error(errno, std::generic_category(), "cannot read frames");
     }
   }
   return lensbox::to_photo(format_.view(frame_.data()), reading_);
 }
 
 void RawFrames::check_end() const {
+  if (error_ != 0) throw std::system_error(error_, std::generic_category(), "cannot read frames");
   if (begun_ == 0) return;
   throw lensbox::InputError("the last frame is truncated: got " + std::to_string(begun_) +
                             " bytes, a frame of " + format_.text + " has " +

@@ -33,11 +33,12 @@ class RawFrames {
   // throws ClosedOutput. stop: a descriptor that is readable once the end is requested.
   RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading, int stop);
 
-  // Return the next frame; nothing at the end, or once the end was requested. Throws InputError,
-  // std::system_error.
+  // Return the next frame; nothing at the end, once the end was requested, or if the stream cannot be read.
+  // Throws std::system_error.
   std::optional<lensbox::Photo> read();
 
-  // After the last frame: throws InputError if the stream ended within a frame.
+  // After the last frame: throws InputError if the stream ended within a frame, std::system_error if it
+  // cannot be read.
   void check_end() const;
 
  private:
@@ -50,4 +51,5 @@ class RawFrames {
   int stop_;
   std::vector<uint8_t> frame_;
   size_t begun_ = 0;  // bytes of a last frame that is not whole
+  int error_ = 0;     // of the last call of read()
 };

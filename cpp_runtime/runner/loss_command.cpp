@@ -32,23 +32,6 @@ Json read_json(const std::string& file, const std::string& argument) {
   }
 }
 
-// Return nested arrays of the tensor's shape.
-Json nested_arrays(const at::Tensor& numbers) {
-  if (numbers.dim() == 0) return numbers.item<double>();
-  Json array = Json::array();
-  for (int64_t i = 0; i < numbers.size(0); ++i) {
-    array.push_back(nested_arrays(numbers[i]));
-  }
-  return array;
-}
-
-void write_json(const std::string& file, const Json& document) {
-  std::ofstream stream(file);
-  stream << document.dump() << '\n';
-  stream.close();
-  if (!stream) throw lensbox::InputError("gradient: cannot write the file " + file);
-}
-
 void refuse_to_overwrite(const std::string& option, const std::string& boxes, const std::string& gradient) {
   std::error_code error;  // one of them is not there
   if (boxes == "-" || gradient == "-" || !std::filesystem::equivalent(boxes, gradient, error)) return;
@@ -75,9 +58,11 @@ ExitCode run_loss(const ModelOptions& model, const LossOptions& options) {
   const auto [loss, gradient] = loss_and_gradient(detector, predictions, targets);
   Json document = {{"loss", loss.value}, {"slots", loss.slots}};
   if (options.gradient == "-") {
-    document["gradient"] = nested_arrays(gradient);
+    document["gradient"] = to_json(gradient);
   } else {
-    write_json(options.gradient, nested_arrays(gradient));
+    std::ofstream stream(options.gradient);
+    stream << to_json(gradient).dump() << std::endl;
+    if (!stream) throw lensbox::InputError("gradient: cannot write the file " + options.gradient);
   }
   print_line(document);
   return ExitCode::kGood;
