@@ -18,18 +18,14 @@ using lensbox::PixelFormat;
 // An image of one color, RGB.
 class Frame {
  public:
-  Frame(int64_t width, int64_t height, std::array<uint8_t, 3> pixel) : width_(width), height_(height) {
-    for (int64_t i = 0; i < width * height; ++i) {
-      bytes_.insert(bytes_.end(), pixel.begin(), pixel.end());
-    }
-  }
+  Frame(int64_t width, int64_t height, std::array<uint8_t, 3> pixel)
+      : width_(width), height_(height), pixels_(width * height, pixel) {}
 
-  ImageView view() const { return {bytes_.data(), width_, height_, 3 * width_, PixelFormat::kRgb8}; }
+  ImageView view() const { return {pixels_[0].data(), width_, height_, 3 * width_, PixelFormat::kRgb8}; }
 
  private:
-  int64_t width_;
-  int64_t height_;
-  std::vector<uint8_t> bytes_;
+  int64_t width_, height_;
+  std::vector<std::array<uint8_t, 3>> pixels_;
 };
 
 // Expect the detection of the small artifact in an image of one color.
@@ -57,15 +53,17 @@ class DetectorOfMeans : public TemporaryFolder {
 };
 
 TEST_F(DetectorOfMeans, FindsTheSameInABatch) {
-  const Frame small(30, 20, {40, 80, 120});
-  const Frame dark(7, 9, {40, 80, 1});
-  const Frame large(640, 480, {255, 1, 99});
+  const Frame small(30, 20, {40, 80, 120}), dark(7, 9, {40, 80, 1}), large(640, 480, {255, 1, 99});
   const auto found = detector_->detect(std::vector{small.view(), dark.view(), large.view()});
   ASSERT_EQ(found.size(), 3);
   expect_found(found[0], 30, 20, {40, 80, 120});
   EXPECT_TRUE(found[1].empty());
   expect_found(found[2], 640, 480, {255, 1, 99});
   EXPECT_TRUE(detector_->detect(std::span<const ImageView>()).empty());
+  ImageView bad = small.view();
+  bad.stride = 89;
+  expect_error<lensbox::InputError>([&] { detector_->detect(std::vector{small.view(), bad}); },
+                                    {"images[1]: the stride of data must be from 90", "got 89"});
 }
 
 TEST_F(DetectorOfMeans, ReadsFiles) {
@@ -105,20 +103,16 @@ TEST_F(DetectorOfMeans, ReadsManyFiles) {
   detector_->detect_files({}, {}, ignore);
   const auto raise = [](size_t, const lensbox::FileOutcome&) { throw std::out_of_range("of the caller"); };
   EXPECT_THROW(detector_->detect_files(files, {}, raise), std::out_of_range);
-  expect_error<lensbox::InputError>([&] { detector_->detect_files(files, {.decode_threads = 0}, ignore); },
-                                    {"options.decode_threads must be at least 1, got 0"});
-  expect_error<lensbox::InputError>(
-      [&] { detector_->detect_files(files, {.batch_size = 0, .decode_threads = 0}, ignore); },
-      {"options.batch_size must be at least 1, got 0"});
-  expect_error<lensbox::InputError>(
-      [&] { detector_->detect_files(files, {.tiles = lensbox::TileSpec{.overlap = 1}}, ignore); },
-      {"tiles must have an overlap of at least 0 and less than 1, got 1"});
-  expect_error<lensbox::InputError>(
-      [&] { detector_->detect_files(files, {.tiles = lensbox::TileSpec{.size = 0}}, ignore); },
-      {"tiles must have a size of at least 1 pixel, got 0"});
-  expect_error<lensbox::InputError>(
-      [&] { detector_->detect_files(files, {.thresholds = {.iou = 2}}, ignore); },
-      {"thresholds.iou must be a number from 0 to 1"});
+  const std::pair<lensbox::FilesOptions, const char*> refused[] = {
+      {{.decode_threads = 0}, "options.decode_threads must be at least 1, got 0"},
+      {{.batch_size = 0, .decode_threads = 0}, "options.batch_size must be at least 1, got 0"},
+      {{.tiles = lensbox::TileSpec{.overlap = 1}}, "an overlap of at least 0 and less than 1, got 1"},
+      {{.tiles = lensbox::TileSpec{.size = 0}}, "tiles must have a size of at least 1 pixel, got 0"},
+      {{.thresholds = {.iou = 2}}, "thresholds.iou must be a number from 0 to 1"},
+  };
+  for (const auto& [options, reason] : refused) {
+    expect_error<lensbox::InputError>([&] { detector_->detect_files(files, options, ignore); }, {reason});
+  }
 }
 
 TEST_F(DetectorOfMeans, ThresholdsDefaultToTheArtifact) {
@@ -132,14 +126,6 @@ TEST_F(DetectorOfMeans, ThresholdsDefaultToTheArtifact) {
     expect_error<lensbox::InputError>([&] { detector_->detect(frame.view(), {.iou = value}); },
                                       {"thresholds.iou must be"});
   }
-}
-
-TEST_F(DetectorOfMeans, NamesTheImageThatCannotBeRead) {
-  const Frame good(4, 4, {1, 1, 51});
-  ImageView bad = good.view();
-  bad.stride = 11;
-  expect_error<lensbox::InputError>([&] { detector_->detect(std::vector{good.view(), bad}); },
-                                    {"images[1]: the stride of data must be from 12", "got 11"});
 }
 
 constexpr lensbox::Thresholds kHalf{.score = 0.5, .iou = 0.5};
@@ -174,18 +160,15 @@ TEST_F(DetectorOfMeans, IsThreadSafe) {
   {
     std::vector<std::jthread> threads;
     for (uint8_t thread = 0; thread < 8; ++thread) {
-      threads.emplace_back([&, thread] {
-        for (uint8_t call = 0; call < 25; ++call) {
-          const auto red = static_cast<uint8_t>(10 * thread + 1);
-          const Frame frame(255, 255, {red, call, 200});
-          const Frame other(255, 255, {1, 2, 201});
+      threads.emplace_back([&, red = static_cast<uint8_t>(10 * thread + 1)] {
+        for (uint8_t green = 0; green < 25; ++green) {
+          const Frame frame(255, 255, {red, green, 200}), other(255, 255, {1, 2, 201});
           const auto found = detector_->detect(std::vector{frame.view(), other.view()});
-          const bool right = found[0].size() == 1 && std::abs(found[0][0].box[2] - red) < 1e-3F &&
-                             std::abs(found[0][0].box[3] - call) < 1e-3F &&
-                             std::abs(found[1][0].box[2] - 1) < 1e-3F;
+          const auto is_close = [](float a, float b) { return std::abs(a - b) < 1e-3F; };
           const lensbox::Box box{0, 0, static_cast<float>(red), 0};
-          const bool right_loss = detector_->loss({&box, 1}, std::vector<lensbox::Box>(1)).value == red / 4.0;
-          wrong += !(right && right_loss && detector_->metadata().reading.canvas.width == 8);
+          wrong += !(is_close(found[0].at(0).box[2], red) && is_close(found[0][0].box[3], green) &&
+                     is_close(found[1].at(0).box[2], 1) &&
+                     detector_->loss({&box, 1}, std::vector<lensbox::Box>(1)).value == red / 4.0);
         }
         wrong += !detector_->self_test().passed();
       });

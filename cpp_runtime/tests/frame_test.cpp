@@ -99,30 +99,26 @@ TEST(ToPhoto, CopiesTheFrame) {
 
 TEST(ToPhoto, RefusesViewsThatCannotBeRead) {
   const std::vector<uint8_t> bytes(100);
-  const ImageView good{bytes.data(), 4, 3, 12, PixelFormat::kRgb8, bytes.data(), 4};
-  const auto refused = [&](auto change, std::initializer_list<const char*> parts) {
-    ImageView view = good;
-    change(view);
-    expect_error<lensbox::InputError>([&] { lensbox::to_photo(view, for_canvas(3)); }, parts);
+  const uint8_t* const data = bytes.data();
+  constexpr auto kRgb = PixelFormat::kRgb8, kNv12 = PixelFormat::kNv12;
+  const std::pair<ImageView, const char*> cases[] = {
+      {{nullptr, 4, 3, 12, kRgb}, "image: data must not be null"},
+      {{data, 0, 3, 12, kRgb}, "image: width and height must be at least 1, got 0 x 3"},
+      {{data, 4, -1, 12, kRgb}, "at least 1, got 4 x -1"},
+      {{data, INT64_MAX, INT64_MAX, 12, kRgb}, "image: at most 67108864 pixels"},
+      {{data, 4, 3, 11, kRgb}, "stride of data must be from 12, the bytes of a row, to 2147483647, got 11"},
+      {{data, 4, 3, -12, kRgb}, "got -12"},
+      {{data, 4, 3, INT64_MAX, kRgb}, "got 9223372036854775807"},
+      {{data, 4, 3, 12, PixelFormat{9}}, "format must be one of PixelFormat, got 9"},
+      {{data, 4, 3, 12, kNv12, nullptr, 4}, "chroma must not be null"},
+      {{data, 4, 3, 12, kNv12, data, 3},
+       "stride of chroma must be from 4, the bytes of a row, to 2147483647, got 3"},
+      {{data, 5, 3, 12, kNv12, data, 4}, "stride of chroma must be from 6"},
   };
-  refused([](ImageView& view) { view.data = nullptr; }, {"image: data must not be null"});
-  refused([](ImageView& view) { view.width = 0; }, {"width and height must be at least 1, got 0 x 3"});
-  refused([](ImageView& view) { view.height = -1; }, {"at least 1, got 4 x -1"});
-  refused([](ImageView& view) { view.width = view.height = INT64_MAX; }, {"image: at most 67108864 pixels"});
-  refused([](ImageView& view) { view.stride = 11; }, {"stride of data must be from 12", "got 11"});
-  refused([](ImageView& view) { view.stride = -12; }, {"got -12"});
-  refused([](ImageView& view) { view.stride = INT64_MAX; }, {"to 2147483647, got 9223372036854775807"});
-  refused([](ImageView& view) { view.format = PixelFormat{9}; }, {"format must be", "got 9"});
-  const auto nv12_refused = [&](auto change, std::initializer_list<const char*> parts) {
-    const auto change_both = [&](ImageView& view) {
-      view.format = PixelFormat::kNv12;
-      change(view);
-    };
-    refused(change_both, parts);
-  };
-  nv12_refused([](ImageView& view) { view.chroma = nullptr; }, {"chroma must not be null"});
-  nv12_refused([](ImageView& view) { view.chroma_stride = 3; }, {"stride of chroma must be from 4", "got 3"});
-  nv12_refused([](ImageView& view) { view.width = 5; }, {"stride of chroma must be from 6", "got 4"});
+  for (const auto& [view, reason] : cases) {
+    expect_error<lensbox::InputError>([&, &view = view] { lensbox::to_photo(view, for_canvas(3)); },
+                                      {reason});
+  }
 }
 
 // --- the formats of frames on stdin ---

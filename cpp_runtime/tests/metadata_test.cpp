@@ -47,17 +47,13 @@ TEST(ParseMetadata, ReadsTheFields) {
   EXPECT_EQ(metadata.methods, std::vector<std::string>{"detect"});
   EXPECT_EQ(metadata.score_threshold, 0.5);
   EXPECT_EQ(metadata.iou_threshold, 1.0);
-  EXPECT_EQ(metadata.reading.canvas.height, 24);
-  EXPECT_EQ(metadata.reading.canvas.width, 32);
-  EXPECT_EQ(metadata.reading.canvas.channels, 3);
-  EXPECT_EQ(metadata.reading.canvas.fill, 7);
-  EXPECT_EQ(metadata.reading.canvas.fit, "crop");
-  EXPECT_EQ(metadata.reading.canvas.filter, "bicubic");
-  EXPECT_EQ(metadata.reading.canvas.order, "bgr");
-  EXPECT_EQ(metadata.reading.canvas.mean, (std::vector<double>{0.5, 0, -1}));
-  EXPECT_EQ(metadata.reading.canvas.std, (std::vector<double>{1, 0.25, 2}));
-  EXPECT_EQ(metadata.reading.orientation, lensbox::Orientation::kStored);
-  EXPECT_EQ(metadata.reading.jpeg_oversampling, 3);
+  const auto& [canvas, orientation, jpeg_oversampling] = metadata.reading;
+  EXPECT_EQ(std::tuple(canvas.height, canvas.width, canvas.channels, canvas.fill), std::tuple(24, 32, 3, 7));
+  EXPECT_EQ(canvas.fit + canvas.filter + canvas.order, "cropbicubicbgr");
+  EXPECT_EQ(canvas.mean, (std::vector<double>{0.5, 0, -1}));
+  EXPECT_EQ(canvas.std, (std::vector<double>{1, 0.25, 2}));
+  EXPECT_EQ(orientation, lensbox::Orientation::kStored);
+  EXPECT_EQ(jpeg_oversampling, 3);
   EXPECT_NE(metadata.json.find(R"("more":{"of":"this"})"), std::string::npos);
 }
 

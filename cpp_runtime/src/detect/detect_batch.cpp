@@ -46,15 +46,12 @@ at::Tensor windows_of(const std::vector<Photo>& photos) {
 }
 
 // A slot is one of the B * K places of a batch for detections. values: [B, K, ...], contiguous, on the CPU.
-template <class Number>
-std::vector<Number> numbers_of(const at::Tensor& values, int64_t slot, int64_t size) {
-  const Number* const first = values.const_data_ptr<Number>() + slot * size;
-  return {first, first + size};
-}
-
 ExtraValues extra_of(const at::Tensor& values, int64_t slot, int64_t size) {
-  if (values.scalar_type() == at::kLong) return numbers_of<int64_t>(values, slot, size);
-  return numbers_of<float>(values, slot, size);
+  const auto numbers = [&](const auto* first) {
+    return std::vector(first + slot * size, first + (slot + 1) * size);
+  };
+  if (values.scalar_type() == at::kLong) return numbers(values.const_data_ptr<int64_t>());
+  return numbers(values.const_data_ptr<float>());
 }
 
 int64_t largest_count(const DetectorModule& module, const at::Tensor& counts, int64_t slots) {
@@ -74,15 +71,6 @@ int64_t checked_label(const DetectorModule& module, int64_t label) {
                 ", as there are " + std::to_string(classes) + " classes, got " + std::to_string(label));
   }
   return label;
-}
-
-// Copy the extras to the CPU, but only the slots that some image uses: embeddings may be large.
-std::vector<at::Tensor> extras_on_cpu(const Found& found, int64_t slots) {
-  std::vector<at::Tensor> used;
-  for (const at::Tensor& extra : found.extras) {
-    used.push_back(extra.narrow(1, 0, slots));
-  }
-  return copy_to_cpu(used);
 }
 
 }  // namespace
@@ -125,7 +113,10 @@ std::vector<std::vector<Detection>> collect(const DetectorModule& module, const 
 
   const int64_t most = largest_count(module, moved[2], slots);
   std::vector<at::Tensor> extras;
-  if (most > 0) extras = extras_on_cpu(found, most);
+  for (const at::Tensor& extra : found.extras) {
+    extras.push_back(extra.narrow(1, 0, most));  // embeddings may be large: only the slots that are used
+  }
+  if (most > 0) extras = copy_to_cpu(extras);
 
   std::vector<std::vector<Detection>> detections(batch);
   for (int64_t b = 0; b < batch; ++b) {

@@ -1,17 +1,15 @@
+#include <c10/core/thread_pool.h>
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <future>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "detect/gpu_jpeg.h"
@@ -56,11 +54,13 @@ class ReadAhead {
   // least two batches, that may be read, or being read, beside those that were taken.
   ReadAhead(size_t files, size_t batch, size_t group, size_t ahead, size_t threads,
             std::function<Outcomes(size_t first, size_t count)> read)
-      : files_(files), batch_(batch), group_(group), ahead_(ahead), read_(std::move(read)) {
+      : files_(files),
+        batch_(batch),
+        group_(group),
+        ahead_(ahead),
+        read_(std::move(read)),
+        threads_(static_cast<int>(threads)) {
     fill();
-    for (size_t i = 0; i < threads; ++i) {
-      threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
-    }
   }
 
   // The number of files in the next batch; 0 after the last one.
@@ -87,25 +87,14 @@ class ReadAhead {
   }
 
  private:
-  // Queue the groups that may be read.
+  // Let the threads read the groups that may be read.
   void fill() {
-    const std::lock_guard lock(mutex_);
     for (size_t count = 0; queued_ < files_ && reading_.size() < ahead_; queued_ += count) {
       count = std::min({group_, batch_ - queued_ % batch_, files_ - queued_});
-      queue_.emplace_back([this, first = queued_, count] { return read_(first, count); });
-      reading_.push_back(queue_.back().get_future());
-    }
-    filled_.notify_all();
-  }
-
-  void run(const std::stop_token& stop) {
-    std::unique_lock lock(mutex_);
-    while (filled_.wait(lock, stop, [this] { return !queue_.empty(); }) && !stop.stop_requested()) {
-      std::packaged_task<Outcomes()> task = std::move(queue_.front());
-      queue_.pop_front();
-      lock.unlock();
-      task();
-      lock.lock();
+      const auto task = std::make_shared<std::packaged_task<Outcomes()>>(
+          [this, first = queued_, count] { return read_(first, count); });
+      reading_.push_back(task->get_future());
+      threads_.run([task] { (*task)(); });
     }
   }
 
@@ -113,10 +102,7 @@ class ReadAhead {
   const std::function<Outcomes(size_t, size_t)> read_;
   size_t queued_ = 0, taken_ = 0;              // files
   std::deque<std::future<Outcomes>> reading_;  // the groups behind those that were taken
-  std::mutex mutex_;
-  std::condition_variable_any filled_;
-  std::deque<std::packaged_task<Outcomes()>> queue_;  // the groups that no thread has begun to read
-  std::vector<std::jthread> threads_;                 // last: the destructor stops and joins them first
+  c10::ThreadPool threads_;  // last: its destructor drops the groups that no thread has begun to read
 };
 
 // A batch of files whose detections are being computed.

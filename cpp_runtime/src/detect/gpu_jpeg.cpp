@@ -36,7 +36,7 @@ GpuJpegDecoder::GpuJpegDecoder(c10::Device device, const Reading& reading, std::
       reading_(reading),
       ops_(std::move(ops)) {}
 
-std::vector<GpuJpegDecoder::Coded> GpuJpegDecoder::coded(std::span<const fs::path> paths) const {
+std::vector<std::optional<Photo>> GpuJpegDecoder::read(std::span<const fs::path> paths) const {
   std::vector<std::string> names;
   for (const fs::path& path : paths) {
     names.push_back(path.string());
@@ -45,7 +45,8 @@ std::vector<GpuJpegDecoder::Coded> GpuJpegDecoder::coded(std::span<const fs::pat
   // int64 [F, 4]: width, height, begin and end of the EXIF data; zeros for a file that the CPU must decode
   const at::Tensor headers = call_op(ops_ + "::headers", files).toTensor();
   const int64_t* header = headers.const_data_ptr<int64_t>();
-  std::vector<Coded> coded;
+  std::vector<at::Tensor> accepted;
+  std::vector<std::pair<size_t, int>> places;  // of the accepted files in `paths`, and their orientations
   for (size_t i = 0; i < paths.size(); ++i, header += 4) {
     const int64_t width = header[0];
     const int64_t height = header[1];
@@ -54,27 +55,21 @@ std::vector<GpuJpegDecoder::Coded> GpuJpegDecoder::coded(std::span<const fs::pat
     const int orientation = exif_orientation({bytes + header[2], bytes + header[3]});
     const bool swap = reading_.orientation == Orientation::kExif && swaps_sides(orientation);
     if (jpeg_reduction(swap ? height : width, swap ? width : height, reading_) != 1) continue;
-    coded.push_back({i, files[i], orientation});
+    accepted.push_back(files[i]);
+    places.emplace_back(i, orientation);
   }
-  return coded;
-}
 
-std::vector<std::optional<Photo>> GpuJpegDecoder::read(std::span<const fs::path> paths) const {
   std::vector<std::optional<Photo>> photos(paths.size());
-  const std::vector<Coded> accepted = coded(paths);
   if (accepted.empty()) return photos;
   const c10::StreamGuard guard(stream_);
-  std::vector<at::Tensor> files;
-  for (const Coded& photo : accepted) {
-    files.push_back(photo.file);
-  }
   const char* const decode = reading_.canvas.channels == 1 ? "::decode_luma" : "::decode_rgb";
-  const auto found = call_op(ops_ + decode, files, device_).toTensorVector();
+  const auto found = call_op(ops_ + decode, accepted, device_).toTensorVector();
   for (size_t i = 0; i < accepted.size(); ++i) {
     if (found.at(i).numel() == 0) continue;
+    const auto [place, orientation] = places[i];
     const at::Tensor pixels = found[i].permute({1, 2, 0});
-    photos[accepted[i].position] = turn_upright(
-        {pixels, pixels.size(1), pixels.size(0), 1, accepted[i].orientation}, reading_.orientation);
+    photos[place] =
+        turn_upright({pixels, pixels.size(1), pixels.size(0), 1, orientation}, reading_.orientation);
   }
   return photos;
 }

@@ -27,14 +27,6 @@ class GpuJpegDecoder {
   std::vector<std::optional<Photo>> read(std::span<const std::filesystem::path> paths) const;
 
  private:
-  // A file that the GPU may decode.
-  struct Coded {
-    size_t position;  // in the list of paths
-    at::Tensor file;  // uint8 [N], on the CPU
-    int orientation;  // EXIF's, 1..8
-  };
-  std::vector<Coded> coded(std::span<const std::filesystem::path> paths) const;
-
   c10::Device device_;
   c10::Stream stream_;
   Reading reading_;

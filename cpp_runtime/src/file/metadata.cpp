@@ -3,6 +3,7 @@
 #include <lensbox/error.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -45,23 +46,18 @@ bool is_parsable(std::string_view schema) {
   return true;
 }
 
-std::vector<std::string> read_ops(const JsonField& field) {
-  std::vector<std::string> ops;
-  for (const JsonField& item : field.list(kMostOps, "ops")) {
-    ops.push_back(item.text());
-    if (!is_parsable(ops.back())) {
-      item.fail("must be an op schema with brackets at most " + std::to_string(kMaxSchemaDepth) + " deep");
-    }
-  }
-  return ops;
+// Read the texts of a list, one by one.
+template <class Read>
+std::vector<std::string> read_texts(const std::vector<JsonField>& items, Read read) {
+  std::vector<std::string> texts;
+  std::ranges::transform(items, std::back_inserter(texts), read);
+  return texts;
 }
 
-std::vector<std::string> read_methods(const JsonField& field) {
-  std::vector<std::string> methods;
-  for (const JsonField& item : field.list()) {
-    methods.push_back(item.matching(kIdentifier));
-  }
-  return methods;
+std::string read_op(const JsonField& field) {
+  const std::string schema = field.text();
+  if (is_parsable(schema)) return schema;
+  field.fail("must be an op schema with brackets at most " + std::to_string(kMaxSchemaDepth) + " deep");
 }
 
 // Count the characters of UTF-8: each but the first byte of a character begins with the bits 10.
@@ -102,16 +98,16 @@ Extra read_extra(const std::string& name, const JsonField& field) {
   return extra;
 }
 
+std::string read_class(const JsonField& field) {
+  const std::string name = field.text();
+  const size_t length = characters(name);
+  if (length >= 1 && length <= kMostCharacters) return name;
+  field.fail("must be a name of 1 to " + std::to_string(kMostCharacters) + " characters");
+}
+
 std::vector<std::string> read_classes(const JsonField& root) {
   if (!root.has("classes")) return {};
-  std::vector<std::string> names;
-  for (const JsonField& item : root["classes"].list(kMostClasses, "names")) {
-    names.push_back(item.text());
-    const size_t length = characters(names.back());
-    if (length < 1 || length > kMostCharacters) {
-      item.fail("must be a name of 1 to " + std::to_string(kMostCharacters) + " characters");
-    }
-  }
+  std::vector<std::string> names = read_texts(root["classes"].list(kMostClasses, "names"), read_class);
   if (std::set(names.begin(), names.end()).size() < names.size()) {
     root["classes"].fail("must be different names");
   }
@@ -178,14 +174,13 @@ Precision read_precision(const JsonField& root) {
 std::optional<Compiled> read_compiled(const JsonField& root) {
   if (!root.has("compiled")) return std::nullopt;
   const JsonField field = root["compiled"];
-  Compiled compiled{.device = field["device"].matching("cpu|cuda"),
-                    .torch_version = field["torch_version"].text(),
-                    .platform = field["platform"].text(),
-                    .cpu_features = {},
-                    .gpu_architecture = field["gpu_architecture"].matching(kEmptyOrName)};
-  for (const JsonField& item : field["cpu_features"].list(kMostCpuFeatures, "names")) {
-    compiled.cpu_features.push_back(item.matching("[a-z0-9_.]{1,40}"));
-  }
+  Compiled compiled{
+      .device = field["device"].matching("cpu|cuda"),
+      .torch_version = field["torch_version"].text(),
+      .platform = field["platform"].text(),
+      .cpu_features = read_texts(field["cpu_features"].list(kMostCpuFeatures, "names"),
+                                 [](const JsonField& item) { return item.matching("[a-z0-9_.]{1,40}"); }),
+      .gpu_architecture = field["gpu_architecture"].matching(kEmptyOrName)};
   if (compiled.gpu_architecture.empty() != (compiled.device == "cpu")) {
     field["gpu_architecture"].fail("must be \"\" for a CPU, else a name such as \"sm_90\"");
   }
@@ -209,8 +204,9 @@ Metadata read_fields(const Json& document, const fs::path& artifact) {
   metadata.compiled = read_compiled(root);
   if (root.has("batch")) metadata.batch = root["batch"].integer(1, INT32_MAX);
   metadata.torch_version = root["torch_version"].text();
-  metadata.ops = read_ops(root["ops"]);
-  metadata.methods = read_methods(root["methods"]);
+  metadata.ops = read_texts(root["ops"].list(kMostOps, "ops"), read_op);
+  metadata.methods =
+      read_texts(root["methods"].list(), [](const JsonField& item) { return item.matching(kIdentifier); });
   metadata.score_threshold = root["defaults"]["score_threshold"].number(0, 1);
   metadata.iou_threshold = root["defaults"]["iou_threshold"].number(0, 1);
   metadata.self_test = read_self_test(root["self_test"], metadata.classes.size(), metadata.extras);

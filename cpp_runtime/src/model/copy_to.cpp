@@ -61,9 +61,12 @@ std::vector<at::Tensor> unpack(const at::Tensor& buffer, const std::vector<at::T
 
 std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return {};
-  std::vector<at::Tensor> bytes;
+  const at::Tensor gap = at::empty({kAlignment}, tensors[0].options().dtype(at::kByte));
+  std::vector<at::Tensor> rows, bytes;
   for (const at::Tensor& tensor : tensors) {
-    bytes.push_back(tensor.contiguous().flatten().view(at::kByte));
+    rows.push_back(tensor.contiguous());
+    bytes.push_back(rows.back().flatten().view(at::kByte));
+    bytes.push_back(gap.narrow(0, 0, aligned(bytes.back().numel()) - bytes.back().numel()));
   }
   at::Tensor all = at::cat(bytes);
   if (const c10::Device device = all.device(); !device.is_cpu()) {
@@ -71,18 +74,7 @@ std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors) {
     all = all.to(at::kCPU, /*non_blocking=*/true);
     c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
   }
-
-  std::vector<at::Tensor> there;
-  int64_t begin = 0;
-  for (const at::Tensor& tensor : tensors) {
-    const auto size = static_cast<int64_t>(tensor.nbytes());
-    at::Tensor own = all.narrow(0, begin, size);
-    // torch can view bytes as numbers only at an aligned address.
-    if (begin % static_cast<int64_t>(tensor.element_size()) != 0) own = own.clone();
-    there.push_back(own.view(tensor.scalar_type()).view(tensor.sizes()));
-    begin += size;
-  }
-  return there;
+  return unpack(all, rows);
 }
 
 }  // namespace lensbox

@@ -1,6 +1,7 @@
 #include "model/machine.h"
 
 #include <ATen/Context.h>
+#include <c10/util/StringUtil.h>
 #include <dlfcn.h>
 #include <lensbox/error.h>
 #include <sys/utsname.h>
@@ -30,18 +31,6 @@ std::string read_cpuinfo() {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// Return the words of the first line that begins with `name` and a colon.
-std::set<std::string> words_of_line(std::string_view text, const std::string& name) {
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
-    const size_t colon = line.find(':');
-    if (!line.starts_with(name) || colon == std::string::npos) continue;
-    std::istringstream words(line.substr(colon + 1));
-    return {std::istream_iterator<std::string>(words), {}};
-  }
-  return {};
-}
-
 // cuda.h: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
 constexpr int kMajor = 75;
 constexpr int kMinor = 76;
@@ -55,11 +44,7 @@ Function* find(void* library, const char* name) {
 std::string this_platform() {
   utsname names{};
   uname(&names);
-  std::string platform = std::string(names.sysname) + "-" + names.machine;
-  for (char& c : platform) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return platform;
+  return std::string("linux-") + names.machine;
 }
 
 c10::Device cuda_device(const std::string& name, int index) {
@@ -87,12 +72,16 @@ c10::Device parse_device(const std::string& name) {
 }
 
 std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::string_view cpuinfo) {
-  std::set<std::string> present = words_of_line(cpuinfo, "flags");    // x86-64
-  if (present.empty()) present = words_of_line(cpuinfo, "Features");  // ARM
-  std::vector<std::string> lacking;
-  for (const std::string& feature : needed) {
-    if (!present.contains(feature)) lacking.push_back(feature);
+  std::istringstream lines{std::string(cpuinfo)};
+  std::set<std::string> present;
+  for (std::string line; present.empty() && std::getline(lines, line);) {
+    if (!line.starts_with("flags") && !line.starts_with("Features")) continue;  // of x86-64 and of ARM
+    std::istringstream words(line.substr(std::min(line.find(':'), line.size() - 1) + 1));
+    present = {std::istream_iterator<std::string>(words), {}};
   }
+  std::vector<std::string> lacking;
+  std::ranges::copy_if(needed, std::back_inserter(lacking),
+                       [&](const std::string& feature) { return !present.contains(feature); });
   return lacking;
 }
 
@@ -110,7 +99,8 @@ void require_machine(const fs::path& artifact, const Compiled& compiled, c10::De
     throw ArtifactError(made + compiled.platform + "; this machine is " + this_platform() + kAgain);
   }
   if (const auto lacking = lacking_features(compiled.cpu_features, read_cpuinfo()); !lacking.empty()) {
-    throw ArtifactError(made + "a processor with " + joined(lacking) + ", which this one lacks" + kAgain);
+    throw ArtifactError(made + "a processor with " + c10::Join(", ", lacking) + ", which this one lacks" +
+                        kAgain);
   }
   if (device.is_cuda() && gpu_architecture(device) != compiled.gpu_architecture) {
     throw ArtifactError(made + "a GPU of architecture " + compiled.gpu_architecture + "; " + device.str() +
