@@ -5,19 +5,20 @@
 
 #include "detect/steps.h"
 #include "helpers.h"
+#include "model/methods.h"
 
 namespace {
 
-using lensbox::DetectorModule;
 using lensbox::Photo;
+using lensbox::ScriptModule;
 
-DetectorModule echo() {
+ScriptModule echo() {
   torch::jit::Module module("Detector");
   module.define(
       "def preprocess(self, images: List[Tensor], windows: Optional[Tensor]):\n"
       "  assert windows is not None\n"
       "  return images[0].new_zeros([len(images), 1, 2, 2]), windows\n");
-  return {"model.pt", std::make_shared<lensbox::ScriptMethods>(module)};
+  return {"model.pt", module};
 }
 
 Photo good_photo() {
@@ -80,7 +81,7 @@ TEST(Collect, RefusesInvalidCounts) {
 
 TEST(Collect, RefusesLabelsWithoutAClass) {
   torch::jit::Module module("Detector");
-  const DetectorModule two_classes{"model.pt", std::make_shared<lensbox::ScriptMethods>(module), {2, {}}};
+  const ScriptModule two_classes{"model.pt", module, {2, {}}};
   for (const int64_t label : {int64_t{-1}, int64_t{2}, int64_t{1} << 32}) {
     const at::Tensor labels = at::tensor({int64_t{7}, int64_t{1}, label}, at::kLong).view({1, 3}).flip({1});
     expect_error<lensbox::ArtifactError>(

@@ -1,5 +1,3 @@
-#include "model/detector_module.h"
-
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
 #include <torch/csrc/jit/frontend/resolver.h>
@@ -7,10 +5,11 @@
 #include <torch/library.h>
 
 #include "helpers.h"
+#include "model/methods.h"
 
 namespace {
 
-using lensbox::DetectorModule;
+using lensbox::ScriptModule;
 
 // Return 1 if TorchScript's executor may profile and compile.
 at::Tensor optimizes(const at::Tensor& like) {
@@ -31,24 +30,22 @@ struct TestOps : torch::jit::NativeResolver {
   }
 };
 
-DetectorModule with_method(const std::string& code) {
+ScriptModule with_methods(const std::string& code, const lensbox::Outputs& outputs = {}) {
   torch::jit::Module module("Detector");
   module.define(code, std::make_shared<TestOps>());
-  return {"model.pt", std::make_shared<lensbox::ScriptMethods>(module)};
+  return {"model.pt", module, outputs};
 }
 
 TEST(DetectorModuleCalls, DoNotProfileOrCompile) {
-  const DetectorModule detector = with_method("def loss(self, a, b):\n  return lensbox_test.optimizes(a)\n");
+  const ScriptModule detector = with_methods(
+      "def restore(self, a, b):\n  return lensbox_test.optimizes(a)\n"
+      "def loss(self, a, b):\n  return a + b\n");
   ASSERT_TRUE(torch::jit::getGraphExecutorOptimize());
   // A profiling executor would compile in the second call, and again for another size.
   for (const int64_t size : {1, 1, 2, 3}) {
-    EXPECT_EQ(detector.loss(at::ones({size}), at::ones({size})).sum().item<int>(), 0);
+    EXPECT_EQ(detector.restore(at::ones({size}), at::ones({size})).sum().item<int>(), 0);
   }
   EXPECT_TRUE(torch::jit::getGraphExecutorOptimize());
-}
-
-TEST(DetectorModuleCalls, RestoreTheSwitchAfterAFailure) {
-  const DetectorModule detector = with_method("def loss(self, a, b):\n  return a + b\n");
   expect_error<lensbox::ArtifactError>([&] { detector.loss(at::ones({2}), at::ones({3})); },
                                        {"model.pt", "method loss failed", "must match the size"});
   EXPECT_TRUE(torch::jit::getGraphExecutorOptimize());
@@ -57,7 +54,7 @@ TEST(DetectorModuleCalls, RestoreTheSwitchAfterAFailure) {
 TEST(DetectorModuleCalls, RefuseWrongResults) {
   const at::Tensor boxes = at::zeros({2, 5, 4});
   const at::Tensor geometry = at::ones({2, 6});
-  const DetectorModule detector = with_method(
+  const ScriptModule detector = with_methods(
       "def preprocess(self, images: List[Tensor], windows: Optional[Tensor]):\n"
       "  return images[0], images[0]\n"
       "def detect(self, canvases, score: float, iou: float):\n"
@@ -77,60 +74,52 @@ TEST(DetectorModuleCalls, RefuseWrongResults) {
   expect_error<lensbox::ArtifactError>([&] { detector.loss(boxes, boxes); }, {"has no method loss"});
 }
 
-// Two canvases of 30 numbers each, which hold the results, with three slots.
-DetectorModule with_names(const std::string& labels, const std::string& eyes, const std::string& age) {
-  torch::jit::Module module("Detector");
-  module.define("def detect_named(self, canvases, score: float, iou: float):\n  x = canvases\n  return {" +
-                labels + eyes + age +
-                "'boxes': x[:, :12].view([2, 3, 4]), 'scores': x[:, :3], 'counts': x[:, 0]}\n");
-  return {"model.pt",
-          std::make_shared<lensbox::ScriptMethods>(module),
-          {2, {{"eyes", {2, 2}, lensbox::ExtraKind::kPoints}, {"age", {}, lensbox::ExtraKind::kValues}}}};
-}
-
-constexpr const char* kLabels = "'labels': torch._cast_Long(x[:, 3:6]), ";
-constexpr const char* kEyes = "'eyes': x[:, 6:18].reshape([2, 3, 2, 2]), ";
-constexpr const char* kAge = "'age': torch._cast_Long(x[:, 18:21]), ";
-
 TEST(DetectNamed, RefusesWrongResults) {
-  const auto refused = [](const DetectorModule& detector, std::initializer_list<const char*> parts) {
-    expect_error<lensbox::ArtifactError>([&] { detector.detect(at::zeros({2, 30}), 0.5, 0.5); }, parts);
+  const lensbox::Outputs outputs{
+      2, {{"eyes", {2, 2}, lensbox::ExtraKind::kPoints}, {"age", {}, lensbox::ExtraKind::kValues}}};
+  // From two canvases of 30 numbers each, results with three slots.
+  const std::string start =
+      "return {'boxes': x[:, :12].view([2, 3, 4]), 'scores': x[:, :3], 'counts': x[:, 0]";
+  const std::string labels = ", 'labels': torch._cast_Long(x[:, 3:6])";
+  const std::string eyes = ", 'eyes': x[:, 6:18].reshape([2, 3, 2, 2])";
+  const std::string age = ", 'age': torch._cast_Long(x[:, 18:21])";
+  const std::pair<std::string, const char*> cases[] = {
+      {start + eyes + age + "}", "must return the tensor labels, got none"},
+      {start + labels + age + "}", "must return the tensor eyes, got none"},
+      {start + ", 'labels': x[:, 3:6]" + eyes + age + "}", "labels as Long [2, 3], got Float [2, 3]"},
+      {start + ", 'labels': torch._cast_Long(x[:, :2])" + eyes + age + "}", "got Long [2, 2]"},
+      {start + labels + ", 'eyes': x[:, 6:18]" + age + "}", "eyes as Float [2, 3, 2, 2], got Float [2, 12]"},
+      {start + labels + ", 'eyes': torch._cast_Long(x[:, 6:18]).view([2, 3, 2, 2])" + age + "}",
+       "eyes as Float [2, 3, 2, 2], got Long"},
+      {start + labels + eyes + ", 'age': torch._cast_Int(x[:, :3])}",
+       "age as Float or Long [2, 3], got Int [2, 3]"},
+      {"return x, x, x", "must return tensors by name, got Tuple"},
+      {"return {'boxes': 1, 'scores': 1, 'counts': 1, 'labels': 1, 'eyes': 1, 'age': 1}",
+       "must return tensors, got Int"},
   };
-  refused(with_names("", kEyes, kAge), {"model.pt", "detect_named must return the tensor labels, got none"});
-  refused(with_names(kLabels, "", kAge), {"must return the tensor eyes, got none"});
-  refused(with_names("'labels': x[:, 3:6], ", kEyes, kAge), {"labels as Long [2, 3], got Float [2, 3]"});
-  refused(with_names("'labels': torch._cast_Long(x[:, :2]), ", kEyes, kAge), {"labels", "got Long [2, 2]"});
-  refused(with_names(kLabels, "'eyes': x[:, 6:18], ", kAge),
-          {"eyes as Float [2, 3, 2, 2], got Float [2, 12]"});
-  refused(with_names(kLabels, "'eyes': torch._cast_Long(x[:, 6:18]).view([2, 3, 2, 2]), ", kAge),
-          {"eyes as Float [2, 3, 2, 2], got Long"});
-  refused(with_names(kLabels, kEyes, "'age': torch._cast_Int(x[:, :3]), "),
-          {"age as Float or Long [2, 3], got Int [2, 3]"});
-
-  const auto with_code = [](const std::string& code) {
-    torch::jit::Module module("Detector");
-    module.define(code);
-    return DetectorModule("model.pt", std::make_shared<lensbox::ScriptMethods>(module), {1, {}});
-  };
-  refused(with_code("def detect(self, x, score: float, iou: float):\n  return x, x, x\n"),
-          {"has no method detect_named"});
-  refused(with_code("def detect_named(self, x, score: float, iou: float):\n  return x, x, x\n"),
-          {"detect_named must return tensors by name, got Tuple"});
-  refused(with_code("def detect_named(self, x, score: float, iou: float):\n  return {'boxes': 1}\n"),
-          {"must return the tensor boxes, got Int"});
+  for (const auto& [code, reason] : cases) {
+    const ScriptModule detector =
+        with_methods("def detect_named(self, x, score: float, iou: float):\n  " + code + "\n", outputs);
+    expect_error<lensbox::ArtifactError>([&] { detector.detect(at::zeros({2, 30}), 0.5, 0.5); },
+                                         {"model.pt", "method detect_named", reason});
+  }
+  const ScriptModule unnamed =
+      with_methods("def detect(self, x, score: float, iou: float):\n  return x, x, x\n", outputs);
+  expect_error<lensbox::ArtifactError>([&] { unnamed.detect(at::zeros({2, 30}), 0.5, 0.5); },
+                                       {"has no method detect_named"});
 }
 
 TEST(LossValue, MustBeOneNumber) {
-  const DetectorModule detector = with_method("def loss(self, a, b):\n  return a + b\n");
-  const auto value = [&](at::IntArrayRef shape) {
-    return detector.value_of(detector.loss(at::ones(shape), at::ones(shape)));
+  const ScriptModule detector = with_methods("def loss(self, a, b):\n  return (a + b).detach()\n");
+  const auto loss = [&](at::IntArrayRef shape, bool with_gradient = false) {
+    return detector.loss(at::ones(shape).requires_grad_(with_gradient), at::ones(shape)).first;
   };
-  EXPECT_EQ(value({}), 2);
-  EXPECT_EQ(value({1, 1}), 2);
-  expect_error<lensbox::ArtifactError>([&] { value({3}); },
+  EXPECT_EQ(loss({}), 2);
+  EXPECT_EQ(loss({1, 1}), 2);
+  expect_error<lensbox::ArtifactError>([&] { loss({3}); },
                                        {"model.pt", "method loss must return one number, got Float [3]"});
-  expect_error<lensbox::ArtifactError>([&] { value({0}); }, {"got Float [0]"});
-  expect_error<lensbox::ArtifactError>([&] { detector.gradient(at::ones({}), at::ones({1, 4})); },
+  expect_error<lensbox::ArtifactError>([&] { loss({0}); }, {"got Float [0]"});
+  expect_error<lensbox::ArtifactError>([&] { loss({1, 1}, true); },
                                        {"method loss must return one number that has a gradient"});
 }
 

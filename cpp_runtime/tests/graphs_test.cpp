@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "helpers.h"
+#include "model/methods.h"
 
 namespace {
 
@@ -18,7 +19,7 @@ using lensbox::Found;
 #if LENSBOX_CUDA_GRAPHS
 
 // A detector whose result depends on every pixel of a canvas and on nothing else.
-lensbox::DetectorModule pixel_detector() {
+lensbox::ScriptModule pixel_detector() {
   torch::jit::Module module("Detector");
   module.define(
       "def detect_named(self, canvases, score: float, iou: float):\n"
@@ -27,9 +28,8 @@ lensbox::DetectorModule pixel_detector() {
       "  return {'boxes': sums[:, :8].reshape([-1, 2, 4]) + score, 'scores': sums[:, -2:] * iou,\n"
       "          'counts': torch._cast_Int(sums[:, -1]), 'labels': torch._cast_Long(sums[:, 1:3]),\n"
       "          'eyes': sums[:, 3:7].reshape([-1, 2, 1, 2])}\n");
-  return {"model.pt",
-          std::make_shared<lensbox::ScriptMethods>(module),
-          {2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}}}};
+  const lensbox::Outputs outputs{2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}}};
+  return {"model.pt", module, outputs};
 }
 
 class GraphsOnAGpu : public testing::Test {
@@ -50,7 +50,7 @@ class GraphsOnAGpu : public testing::Test {
     for (int call = 0; call < calls; ++call) {
       const int64_t batch = 1 + call % 4;
       const at::Tensor images = canvases(batch);
-      const Found found = graphs_->run(images, 0.5, 0.25).value();
+      const Found found = graphs_(images, 0.5, 0.25).value();
       const Found expected = detector_.detect(images, 0.5, 0.25);
       count += !(at::equal(found.boxes, expected.boxes) && at::equal(found.scores, expected.scores) &&
                  at::equal(found.counts, expected.counts) && at::equal(found.labels, expected.labels) &&
@@ -59,8 +59,8 @@ class GraphsOnAGpu : public testing::Test {
     return count;
   }
 
-  lensbox::DetectorModule detector_ = pixel_detector();
-  std::unique_ptr<lensbox::DetectGraphs> graphs_;
+  lensbox::ScriptModule detector_ = pixel_detector();
+  lensbox::DetectGraphs graphs_;
 };
 
 TEST_F(GraphsOnAGpu, FindTheSameAsPlainCalls) {
@@ -68,12 +68,12 @@ TEST_F(GraphsOnAGpu, FindTheSameAsPlainCalls) {
 }
 
 TEST_F(GraphsOnAGpu, RunOnlyTheBatchesThatWereRecorded) {
-  EXPECT_FALSE(graphs_->run(canvases(5), 0.5, 0.25));
-  EXPECT_FALSE(graphs_->run(canvases(1), 0.4, 0.25));
-  EXPECT_FALSE(graphs_->run(canvases(1), 0.5, 0.3));
-  EXPECT_FALSE(graphs_->run(canvases(1).narrow(2, 0, 3), 0.5, 0.25));
-  EXPECT_FALSE(graphs_->run(canvases(1).to(at::kFloat), 0.5, 0.25));
-  EXPECT_FALSE(graphs_->run(canvases(1).cpu(), 0.5, 0.25));
+  EXPECT_FALSE(graphs_(canvases(5), 0.5, 0.25));
+  EXPECT_FALSE(graphs_(canvases(1), 0.4, 0.25));
+  EXPECT_FALSE(graphs_(canvases(1), 0.5, 0.3));
+  EXPECT_FALSE(graphs_(canvases(1).narrow(2, 0, 3), 0.5, 0.25));
+  EXPECT_FALSE(graphs_(canvases(1).to(at::kFloat), 0.5, 0.25));
+  EXPECT_FALSE(graphs_(canvases(1).cpu(), 0.5, 0.25));
 }
 
 TEST_F(GraphsOnAGpu, AreThreadSafeOnSeveralStreams) {
@@ -97,8 +97,7 @@ TEST(GraphsWithoutCuda, NameTheOption) {
   torch::jit::Module module("Detector");
   expect_error<lensbox::DeviceError>(
       [&] {
-        lensbox::record_graphs({"model.pt", std::make_shared<lensbox::ScriptMethods>(module)}, at::zeros({1}),
-                               {1}, 0.5, 0.25);
+        lensbox::record_graphs(lensbox::ScriptModule("model.pt", module), at::zeros({1}), {1}, 0.5, 0.25);
       },
       {"not built into this program", "LENSBOX_CUDA_INCLUDE_DIR"});
 }

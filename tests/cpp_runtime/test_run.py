@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,19 @@ def computed(
     return arrays
 
 
+def assert_computes(network: nn.Module, calls: list[Any], tmp_path: Path, free: Any = None) -> None:
+    """Assert that the runner computes what Python does. free: sizes of the only input."""
+    program = tmp_path / "program.pt2"
+    with torch.no_grad():
+        exported = torch.export.export(network, calls[0], dynamic_shapes=free and (free,))
+        torch.export.save(exported, program)
+        for inputs in calls:
+            expected = network(*inputs)
+            outputs = computed(program, list(inputs), len(expected), tmp_path)
+            for found, wanted in zip(outputs, expected, strict=True):
+                torch.testing.assert_close(torch.from_numpy(found), wanted)
+
+
 def test_a_program_of_a_cpu_computes_on_every_device(device: torch.device, tmp_path: Path) -> None:
     """`program_test.cpp` has the programs of every torch."""
     x = torch.rand(3, 3, 8, 9)
@@ -50,12 +64,21 @@ class Kinds(nn.Module):
 
 
 def test_arguments_of_many_kinds(tmp_path: Path) -> None:
-    inputs = torch.rand(2, 4, 5), torch.tensor([3, 0])
-    program = tmp_path / "kinds.pt2"
-    torch.export.save(torch.export.export(Kinds(), inputs), program)
-    expected = Kinds()(*inputs)
-    for found, wanted in zip(computed(program, list(inputs), 6, tmp_path), expected, strict=True):
-        torch.testing.assert_close(torch.from_numpy(found), wanted)
+    assert_computes(Kinds(), [(torch.rand(2, 4, 5), torch.tensor([3, 0]))], tmp_path)
+
+
+class Sizes(nn.Module):
+    """Sizes that depend on comparisons of sizes."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        rows = x.shape[0]
+        count = torch.sym_ite(torch.sym_not(rows * 2 >= 10), rows * 3, rows // 2 + 1)
+        return x.new_zeros(count), x * count
+
+
+def test_sizes_that_are_compared(tmp_path: Path) -> None:
+    calls = [(torch.rand(rows, 2),) for rows in (3, 8)]
+    assert_computes(Sizes(), calls, tmp_path, {0: torch.export.Dim("rows", min=2, max=64)})
 
 
 class Activations(nn.Module):
@@ -81,15 +104,8 @@ def test_convolutions_with_activations(tmp_path: Path) -> None:
     torch.manual_seed(1)
     network = Activations().eval()
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # (torch's stub lacks this form)
-    sizes = {0: torch.export.Dim("batch")}
-    program = tmp_path / "activations.pt2"
-    with torch.no_grad():
-        example = (torch.rand(2, 4, 9, 8),)
-        torch.export.save(torch.export.export(network, example, dynamic_shapes=(sizes,)), program)
-        for batch in (1, 3):
-            x = torch.rand(batch, 4, 9, 8)
-            for found, wanted in zip(computed(program, [x], 3, tmp_path), network(x), strict=True):
-                torch.testing.assert_close(torch.from_numpy(found), wanted)
+    calls = [(torch.rand(batch, 4, 9, 8),) for batch in (2, 1, 3)]
+    assert_computes(network, calls, tmp_path, {0: torch.export.Dim("batch")})
 
 
 class Counter(nn.Module):
@@ -100,10 +116,10 @@ class Counter(nn.Module):
         self.part = part
         self.register_buffer("count", torch.zeros(2, 3))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor]:
         count = self.get_buffer("count")
         changed = {"buffer": count, "view": count.t()[1:], "input": x[0], "result": count + x}[self.part]
-        return x * changed.add_(1).sum()
+        return (x * changed.add_(1).sum(),)
 
 
 def test_a_program_that_changes_what_other_runs_see_is_refused(tmp_path: Path) -> None:
@@ -113,9 +129,7 @@ def test_a_program_that_changes_what_other_runs_see_is_refused(tmp_path: Path) -
         assert "aten.add_.Tensor: the graph must not change inputs or weights" in refusal(
             3, "run", "--program", program
         )
-    torch.export.save(torch.export.export(Counter("result"), (x,)), program)
-    (found,) = computed(program, [x], 1, tmp_path)
-    torch.testing.assert_close(torch.from_numpy(found), Counter("result")(x))
+    assert_computes(Counter("result"), [(x,)], tmp_path)
 
 
 def test_errors_name_what_is_wrong(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@
 namespace lensbox {
 
 struct Detector::Parts : LoadedModule {
-  std::unique_ptr<DetectGraphs> graphs = nullptr;  // none unless asked for
+  DetectGraphs graphs = {};  // none unless asked for
 };
 
 namespace {
@@ -30,20 +30,17 @@ double checked(const char* name, const std::optional<double>& given, double by_d
                    std::to_string(value));
 }
 
-double score_of(const Thresholds& thresholds, const Metadata& metadata) {
-  return checked("score", thresholds.score, metadata.score_threshold);
-}
-
-double iou_of(const Thresholds& thresholds, const Metadata& metadata) {
-  return checked("iou", thresholds.iou, metadata.iou_threshold);
+// Return the thresholds of score and IoU.
+std::pair<double, double> checked(const Thresholds& thresholds, const Metadata& metadata) {
+  return {checked("score", thresholds.score, metadata.score_threshold),
+          checked("iou", thresholds.iou, metadata.iou_threshold)};
 }
 
 // Detect in canvases on the device, with a graph if one was recorded for such a batch.
 Found find(const Detector::Parts& parts, const at::Tensor& canvases, const Thresholds& thresholds) {
-  const double score = score_of(thresholds, parts.metadata);
-  const double iou = iou_of(thresholds, parts.metadata);
+  const auto [score, iou] = checked(thresholds, parts.metadata);
   if (parts.graphs) {
-    if (auto found = parts.graphs->run(canvases, score, iou)) return *std::move(found);
+    if (auto found = parts.graphs(canvases, score, iou)) return *std::move(found);
   }
   return parts.module->detect(canvases, score, iou);
 }
@@ -68,9 +65,16 @@ void check_boxes(const at::Tensor& predictions, const at::Tensor& targets) {
   }
 }
 
-// Count the target slots that are not padding.
-int64_t slots(const at::Tensor& targets) {
-  return targets.select(-1, 3).count_nonzero().item<int64_t>();
+LossAndGradient loss_of(const Detector& detector, const at::Tensor& predictions, const at::Tensor& targets,
+                        bool with_gradient) {
+  check_boxes(predictions, targets);
+  const auto& [device, metadata, module] = static_cast<const LoadedModule&>(detector.parts());
+  // Copies, as tensors of inference mode have no gradient.
+  const at::Tensor leaf = predictions.to(device, /*non_blocking=*/false, /*copy=*/true);
+  const auto [value, gradient] =
+      module->loss(leaf.requires_grad_(with_gradient), targets.to(device, false, /*copy=*/true));
+  const auto slots = targets.select(-1, 3).count_nonzero().item<int64_t>();  // that are not padding
+  return {{value, slots}, with_gradient ? gradient.cpu() : at::Tensor()};
 }
 
 // Return float32 [N, 4], a copy.
@@ -137,27 +141,20 @@ std::vector<Detection> detect_views(const Detector& detector, const std::vector<
     const auto end = begin + static_cast<int64_t>(std::min(together, views.size() - first));
     std::ranges::move(detect_photos(detector, {begin, end}, thresholds), std::back_inserter(found));
   }
-  return merge_tiles(std::move(found), views, iou_of(thresholds, parts.metadata));
+  return merge_tiles(std::move(found), views, checked(thresholds, parts.metadata).second);
 }
 
 Loss compute_loss(const Detector& detector, const at::Tensor& predictions, const at::Tensor& targets) {
-  check_boxes(predictions, targets);
-  const Detector::Parts& parts = detector.parts();
   const c10::InferenceMode inference_mode;
-  const at::Tensor value = parts.module->loss(predictions.to(parts.device), targets.to(parts.device));
-  return {parts.module->value_of(value), slots(targets)};
+  return loss_of(detector, predictions, targets, false).loss;
 }
 
 LossAndGradient loss_and_gradient(const Detector& detector, const at::Tensor& predictions,
                                   const at::Tensor& targets) {
-  check_boxes(predictions, targets);
-  const auto& [device, metadata, module] = static_cast<const LoadedModule&>(detector.parts());
   // Leave inference mode, if the caller is in it: its tensors have no gradient.
   const c10::InferenceMode no_inference_mode(false);
   const at::AutoGradMode with_gradient(true);
-  const at::Tensor leaf = predictions.to(device, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
-  const at::Tensor value = module->loss(leaf, targets.to(device).clone());
-  return {{module->value_of(value), slots(targets)}, module->gradient(value, leaf).cpu()};
+  return loss_of(detector, predictions, targets, true);
 }
 
 // --- Detector ---
@@ -215,8 +212,7 @@ SelfTestReport Detector::self_test() const {
 void Detector::capture(std::span<const int64_t> batch_sizes, const Thresholds& thresholds) {
   guarded([&] {
     const std::vector<int64_t> sizes(batch_sizes.begin(), batch_sizes.end());
-    const double score = score_of(thresholds, parts_->metadata);
-    const double iou = iou_of(thresholds, parts_->metadata);
+    const auto [score, iou] = checked(thresholds, parts_->metadata);
     if (sizes.empty() || std::ranges::min(sizes) < 1) {
       throw InputError("batch_sizes must be at least one size, and none below 1, got " + c10::str(sizes));
     }

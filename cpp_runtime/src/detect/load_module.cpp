@@ -19,7 +19,7 @@ namespace {
 torch::jit::Module load_script(const std::filesystem::path& path, const ArtifactFile& file,
                                c10::Device device) {
   try {
-    torch::jit::Module module = torch::jit::load(reader_of(*file.bytes, file.bytes), device);
+    torch::jit::Module module = torch::jit::load(reader_of(*file.bytes), device);
     module.eval();
     return module;
   } catch (const std::exception& error) {
@@ -29,26 +29,31 @@ torch::jit::Module load_script(const std::filesystem::path& path, const Artifact
   }
 }
 
-std::shared_ptr<const Methods> load_methods(const std::filesystem::path& path, const ArtifactFile& file,
-                                            c10::Device device) {
+std::shared_ptr<const DetectorModule> load_methods(const std::filesystem::path& path,
+                                                   const ArtifactFile& file, c10::Device device) {
   const Metadata& metadata = file.metadata;
-  if (metadata.file_kind == FileKind::kTorchScript) {
-    return std::make_shared<ScriptMethods>(load_script(path, file, device));
+  const Outputs outputs{static_cast<int64_t>(metadata.classes.size()), metadata.extras};
+  Code detect, loss;
+  switch (metadata.file_kind) {
+    case FileKind::kTorchScript:
+      return std::make_shared<ScriptModule>(path.string(), load_script(path, file, device), outputs);
+    case FileKind::kProgram:
+      detect = load_graph(path, file.bytes, "detect", device);
+      if (has_loss(metadata)) loss = load_graph(path, file.bytes, "loss", device);
+      break;
+    case FileKind::kPackage:
+      detect = load_package(path, *file.bytes, device);
+      break;
+    case FileKind::kOnnx:
+      detect = open_onnx_session(path, *file.bytes, outputs, at::get_num_threads());
   }
-  if (metadata.file_kind == FileKind::kProgram) {
-    LossCode loss = has_loss(metadata) ? load_loss_graph(path, file.bytes, device) : LossCode();
-    return std::make_shared<DetectOnlyMethods>(load_detect_graph(path, file.bytes, device), metadata, device,
-                                               std::move(loss));
-  }
-  DetectCode detect = metadata.file_kind == FileKind::kOnnx
-                          ? open_onnx_session(path, *file.bytes, metadata, at::get_num_threads())
-                          : load_package(path, *file.bytes, device);
-  return std::make_shared<DetectOnlyMethods>(std::move(detect), metadata, device);
+  return std::make_shared<DetectOnlyModule>(path.string(), std::move(detect), metadata, outputs,
+                                            std::move(loss));
 }
 
 // ONNX files do not list the ops that Lensbox calls around them.
 std::vector<std::string> ops_of(const Metadata& metadata) {
-  return metadata.file_kind == FileKind::kOnnx ? DetectOnlyMethods::ops(metadata) : metadata.ops;
+  return metadata.file_kind == FileKind::kOnnx ? DetectOnlyModule::ops(metadata) : metadata.ops;
 }
 
 }  // namespace
@@ -62,8 +67,7 @@ LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& o
   }
   require_ops(ops_of(file.metadata), device, open_op_libraries(options.op_libraries));
   if (device.is_cuda()) set_gpu_float32(path.string(), file.metadata.precision == Precision::kTf32);
-  const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
-  auto module = std::make_shared<DetectorModule>(path.string(), load_methods(path, file, device), outputs);
+  auto module = load_methods(path, file, device);
   return {device, std::move(file.metadata), std::move(module)};
 }
 

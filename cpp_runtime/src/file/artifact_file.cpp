@@ -32,8 +32,7 @@ constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
 
 class BytesReader : public caffe2::serialize::ReadAdapterInterface {
  public:
-  BytesReader(std::string_view bytes, std::shared_ptr<const void> owner)
-      : bytes_(bytes), owner_(std::move(owner)) {}
+  explicit BytesReader(std::string_view bytes) : bytes_(bytes) {}
 
   size_t size() const override { return bytes_.size(); }
 
@@ -46,7 +45,6 @@ class BytesReader : public caffe2::serialize::ReadAdapterInterface {
 
  private:
   std::string_view bytes_;
-  std::shared_ptr<const void> owner_;
 };
 
 // Say what a file is that is neither an archive nor an ONNX model, for files that people confuse with
@@ -101,7 +99,7 @@ FileKind kind_of(const fs::path& path, const std::set<std::string>& names) {
 
 void read_archive(const fs::path& path, ArtifactFile& file) {
   try {
-    Archive archive(reader_of(*file.bytes, file.bytes));
+    Archive archive(reader_of(*file.bytes));
     const std::set<std::string> names = names_in(path, archive, *file.bytes);
     const FileKind kind = kind_of(path, names);
     if (!names.contains(kMetadata)) fail_artifact(path, kNoMetadata);
@@ -136,23 +134,15 @@ void read_onnx(const fs::path& path, ArtifactFile& file) {
   file.metadata.file_kind = FileKind::kOnnx;
 }
 
-std::string read_bytes(const fs::path& path) {
-  try {
-    return read_file(path, kMostBytes);
-  } catch (const FileError& error) {
-    fail_artifact(path, error.what());
-  }
-}
-
 }  // namespace
 
-std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::string_view bytes,
-                                                                   std::shared_ptr<const void> owner) {
-  return std::make_shared<BytesReader>(bytes, std::move(owner));
+std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::string_view bytes) {
+  return std::make_shared<BytesReader>(bytes);
 }
 
 ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::path>& public_key) {
-  ArtifactFile file{.bytes = std::make_shared<const std::string>(read_bytes(path)), .metadata = {}};
+  ArtifactFile file{.bytes = std::make_shared<const std::string>(read_needed("artifact", path, kMostBytes)),
+                    .metadata = {}};
   const std::string_view bytes = *file.bytes;
   if (public_key) require_signature(bytes, path, *public_key);
   const bool is_onnx = bytes.starts_with(kOnnxFirstField);

@@ -12,14 +12,6 @@ std::string minor_version(const std::string& version) {
   return version.substr(0, version.find('.', version.find('.') + 1));
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
-}
-
 std::string torch_message(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   std::string indented = "  ";

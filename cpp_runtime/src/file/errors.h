@@ -6,7 +6,6 @@
 #include <exception>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 namespace lensbox {
 
@@ -18,9 +17,6 @@ inline constexpr const char* kTorchDescription = "torch " TORCH_VERSION;
 
 // Return "2.13" for "2.13.0+cpu". C++ interfaces of torch change between minor versions, not within them.
 std::string minor_version(const std::string& version);
-
-// Return the names with commas between them.
-std::string joined(const std::vector<std::string>& names);
 
 // Return the message of an error thrown by torch, without its C++ stack trace, on lines indented by two
 // spaces.

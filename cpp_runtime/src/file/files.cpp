@@ -1,9 +1,6 @@
 #include "file/files.h"
 
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <system_error>
@@ -44,15 +41,12 @@ std::string read_file(const fs::path& path, uint64_t most, bool also_pipes) {
   return bytes;
 }
 
-PrivateFolder::PrivateFolder() {
-  std::string name = (fs::temp_directory_path() / "lensbox-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr) throw std::system_error(errno, std::generic_category(), name);
-  path_ = name;
-}
-
-PrivateFolder::~PrivateFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
+std::string read_needed(const std::string& what, const fs::path& path, uint64_t most, bool also_pipes) {
+  try {
+    return read_file(path, most, also_pipes);
+  } catch (const FileError& error) {
+    throw ArtifactError(what + " " + path.string() + ": " + error.what());
+  }
 }
 
 }  // namespace lensbox

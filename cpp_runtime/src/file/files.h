@@ -18,20 +18,8 @@ struct FileError : InputError {
 // Pipes are refused unless `also_pipes`: opening one may block for ever.
 std::string read_file(const std::filesystem::path& path, uint64_t most, bool also_pipes = false);
 
-// A new folder for temporary files, with an unguessable name, open to this user alone; removed with its
-// content. Throws std::system_error.
-class PrivateFolder {
- public:
-  PrivateFolder();
-  ~PrivateFolder();
-
-  PrivateFolder(const PrivateFolder&) = delete;
-  PrivateFolder& operator=(const PrivateFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
+// The same, but throws ArtifactError, which names the file after `what`, such as "signature".
+std::string read_needed(const std::string& what, const std::filesystem::path& path, uint64_t most,
+                        bool also_pipes = false);
 
 }  // namespace lensbox

@@ -27,14 +27,6 @@ constexpr size_t kMostKeyBytes = 1 << 16;
 
 using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
 
-std::string read(const fs::path& path, size_t most, const std::string& what) {
-  try {
-    return read_file(path, most, /*also_pipes=*/true);
-  } catch (const FileError& error) {
-    throw ArtifactError(what + " " + path.string() + ": " + error.what());
-  }
-}
-
 // Refuse keys that need a password: OpenSSL's default callback would wait at the terminal.
 int no_password(char* /*buffer*/, int /*size*/, int /*is_written*/, void* /*argument*/) {
   return -1;
@@ -42,7 +34,7 @@ int no_password(char* /*buffer*/, int /*size*/, int /*is_written*/, void* /*argu
 
 Key read_public_key(const fs::path& path) {
   const std::string what = "public key " + path.string();
-  const std::string text = read(path, kMostKeyBytes, "public key");
+  const std::string text = read_needed("public key", path, kMostKeyBytes, /*also_pipes=*/true);
   const std::unique_ptr<BIO, decltype(&BIO_free)> stream(
       BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
   if (!stream) throw std::bad_alloc();
@@ -63,7 +55,7 @@ std::string read_signature(const fs::path& artifact, const fs::path& path) {
     throw ArtifactError("artifact " + artifact.string() + ": is not signed: there is no file " +
                         path.string());
   }
-  const std::string bytes = read(path, kMostKeyBytes, "signature");
+  const std::string bytes = read_needed("signature", path, kMostKeyBytes);
   if (bytes.size() != kSignatureSize) {
     throw ArtifactError("signature " + path.string() + ": must have " + std::to_string(kSignatureSize) +
                         " bytes, has " + std::to_string(bytes.size()));

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/util/tempfile.h>
 #include <dlfcn.h>
 #include <link.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
@@ -14,7 +15,6 @@
 #include <vector>
 
 #include "file/errors.h"
-#include "file/files.h"
 #include "model/methods.h"
 
 namespace lensbox {
@@ -46,15 +46,14 @@ std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c
   open_libtorch();
   try {
     // The loader reads only files, and needs the file only while it loads.
-    const PrivateFolder folder;
-    const fs::path file = folder.path() / "detector.pt2";
-    std::ofstream stream(file, std::ios::binary);
+    const auto file = c10::try_make_tempfile("lensbox-");
+    std::ofstream stream(file ? file->name : "", std::ios::binary);
     stream << bytes;
     stream.close();
-    if (!stream) throw std::system_error(errno, std::generic_category(), file.string());
+    if (!stream) throw std::system_error(errno, std::generic_category());
     const bool single = device.is_cuda();
-    return std::make_unique<Loader>(file.string(), kModel, single,
-                                    single ? 1 : std::min(kMostCalls, processors), device.index());
+    return std::make_unique<Loader>(file->name, kModel, single, single ? 1 : std::min(kMostCalls, processors),
+                                    device.index());
   } catch (const std::system_error& error) {
     fail_artifact(artifact, std::string("cannot be written to a temporary file (TMPDIR): ") + error.what());
   } catch (const std::exception& error) {
@@ -74,13 +73,10 @@ struct Package {
 
 }  // namespace
 
-DetectCode load_package(const fs::path& artifact, std::string_view bytes, c10::Device device) {
+Code load_package(const fs::path& artifact, std::string_view bytes, c10::Device device) {
   const auto package = std::make_shared<Package>();
   package->loader = load(artifact, bytes, device);
-  return [package, device](const at::Tensor& canvases, double score_threshold, double iou_threshold) {
-    // Always on the CPU: the code reads the thresholds there without waiting for the device.
-    const auto number = [](double value) { return at::scalar_tensor(value, at::dtype(at::kDouble)); };
-    const std::vector<at::Tensor> inputs{canvases, number(score_threshold), number(iou_threshold)};
+  return [package, device](const Tensors& inputs) {
     const c10::DeviceGuard on_device(device);
     std::unique_lock<std::mutex> turn(package->turn, std::defer_lock);
     if (device.is_cuda()) turn.lock();

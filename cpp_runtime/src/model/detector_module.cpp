@@ -21,12 +21,18 @@ std::string described(const at::Tensor& tensor) {
 
 }  // namespace
 
-DetectorModule::DetectorModule(std::string path, std::shared_ptr<const Methods> methods, Outputs outputs)
-    : path_(std::move(path)), methods_(std::move(methods)), outputs_(std::move(outputs)) {}
+std::vector<std::string> Outputs::names() const {
+  std::vector<std::string> names{"boxes", "scores", "counts"};
+  if (classes > 0) names.emplace_back("labels");
+  for (const Extra& extra : extras) {
+    names.push_back(extra.name);
+  }
+  return names;
+}
 
 Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
                                     const std::optional<at::Tensor>& windows) const {
-  const auto prepared = call_for_tensors("preprocess", {c10::List<at::Tensor>(images), windows}, 2);
+  const auto prepared = results("preprocess", {c10::List<at::Tensor>(images), windows}, 2);
   const auto batch = static_cast<int64_t>(images.size());
   if (prepared[0].dim() != 4 || prepared[0].size(0) != batch ||
       prepared[1].sizes() != at::IntArrayRef{batch, 6}) {
@@ -37,20 +43,18 @@ Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
 }
 
 Found DetectorModule::detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {
-  const bool is_named = outputs_.classes > 0 || !outputs_.extras.empty();
-  Found found;
-  if (is_named) {
-    found = call_detect_named(canvases, score_threshold, iou_threshold);
-  } else {
-    const auto outputs = call_for_tensors("detect", {canvases, score_threshold, iou_threshold}, 3);
-    found = {outputs[0], outputs[1], outputs[2]};
-  }
+  const size_t count = outputs_.names().size();
+  const std::string method = count > 3 ? "detect_named" : "detect";
+  const Tensors outputs = results(method, {canvases, score_threshold, iou_threshold}, count);
+  Found found{outputs[0], outputs[1], outputs[2]};
+  if (outputs_.classes > 0) found.labels = outputs[3];
+  found.extras.assign(outputs.end() - std::ssize(outputs_.extras), outputs.end());
   const int64_t batch = canvases.size(0);
   const int64_t slots = found.boxes.dim() == 3 ? found.boxes.size(1) : -1;
   if (found.boxes.sizes() != at::IntArrayRef{batch, slots, 4} ||
       found.scores.sizes() != at::IntArrayRef{batch, slots} ||
       found.counts.sizes() != at::IntArrayRef{batch}) {
-    fail(std::string("method ") + (is_named ? "detect_named" : "detect") +
+    fail("method " + method +
          " must return boxes [B, K, 4], scores [B, K] and counts [B] for B canvases, got " +
          shape(found.boxes) + ", " + shape(found.scores) + " and " + shape(found.counts) + " for " +
          std::to_string(batch));
@@ -60,7 +64,7 @@ Found DetectorModule::detect(const at::Tensor& canvases, double score_threshold,
 }
 
 at::Tensor DetectorModule::restore(const at::Tensor& boxes, const at::Tensor& geometry) const {
-  at::Tensor restored = call_for_tensors("restore", {boxes, geometry}, 1)[0];
+  at::Tensor restored = results("restore", {boxes, geometry}, 1)[0];
   if (restored.sizes() != boxes.sizes()) {
     fail("method restore must keep the shape " + shape(boxes) + ", got " + shape(restored));
   }
@@ -68,22 +72,27 @@ at::Tensor DetectorModule::restore(const at::Tensor& boxes, const at::Tensor& ge
 }
 
 at::Tensor DetectorModule::restore_points(const at::Tensor& points, const at::Tensor& geometry) const {
-  at::Tensor restored = call_for_tensors("restore_points", {points, geometry}, 1)[0];
+  at::Tensor restored = results("restore_points", {points, geometry}, 1)[0];
   if (restored.sizes() != points.sizes() || restored.scalar_type() != at::kFloat) {
     fail("method restore_points must return float32 " + shape(points) + ", got " + described(restored));
   }
   return restored;
 }
 
-at::Tensor DetectorModule::loss(const at::Tensor& predictions, const at::Tensor& targets) const {
-  return call_for_tensors("loss", {predictions, targets}, 1)[0];
-}
-
-double DetectorModule::value_of(const at::Tensor& loss) const {
-  if (loss.numel() != 1 || loss.is_complex()) {
-    fail("method loss must return one number, got " + described(loss));
+std::pair<double, at::Tensor> DetectorModule::loss(const at::Tensor& predictions,
+                                                   const at::Tensor& targets) const {
+  const Tensors values = results("loss", {predictions, targets}, 1, /*or_more=*/true);
+  const at::Tensor& value = values[0];
+  if (value.numel() != 1 || value.is_complex()) {
+    fail("method loss must return one number, got " + described(value));
   }
-  return loss.item<double>();
+  at::Tensor of_predictions;
+  if (predictions.requires_grad()) {
+    of_predictions = values.size() == 1
+                         ? gradient(value, predictions)
+                         : values[1].to(predictions.scalar_type()).reshape(predictions.sizes()).clone();
+  }
+  return {value.item<double>(), of_predictions};
 }
 
 at::Tensor DetectorModule::gradient(const at::Tensor& loss, const at::Tensor& predictions) const {
@@ -102,54 +111,17 @@ void DetectorModule::fail(const std::string& reason) const {
   fail_artifact(path_, reason);
 }
 
-c10::IValue DetectorModule::call(const char* method, std::vector<c10::IValue> arguments) const {
-  if (!methods_->has(method)) fail(std::string("has no method ") + method);
+Tensors DetectorModule::results(const std::string& method, std::vector<c10::IValue> arguments, size_t count,
+                                bool or_more) const {
+  if (!has(method)) fail("has no method " + method);
+  Tensors tensors;
   try {
-    return methods_->call(method, std::move(arguments));
+    tensors = call(method, std::move(arguments));
   } catch (const std::exception& error) {
-    fail(std::string("method ") + method + " failed:\n" + torch_message(error));
+    fail("method " + method + " failed:\n" + torch_message(error));
   }
-}
-
-// Return a method's result, which must be one tensor or a tuple of `count` tensors.
-std::vector<at::Tensor> DetectorModule::call_for_tensors(const char* method,
-                                                         std::vector<c10::IValue> arguments,
-                                                         size_t count) const {
-  const c10::IValue result = call(method, std::move(arguments));
-  std::vector<c10::IValue> values{result};
-  if (result.isTuple()) values = result.toTupleRef().elements().vec();
-  if (values.size() != count || !std::ranges::all_of(values, &c10::IValue::isTensor)) {
-    fail(std::string("method ") + method + " must return " + std::to_string(count) + " tensor(s), got " +
-         result.tagKind());
-  }
-  std::vector<at::Tensor> tensors;
-  for (const c10::IValue& value : values) {
-    tensors.push_back(value.toTensor());
-  }
-  return tensors;
-}
-
-Found DetectorModule::call_detect_named(const at::Tensor& canvases, double score_threshold,
-                                        double iou_threshold) const {
-  const c10::IValue result = call("detect_named", {canvases, score_threshold, iou_threshold});
-  if (!result.isGenericDict()) {
-    fail("method detect_named must return tensors by name, got " + result.tagKind());
-  }
-  const auto dict = result.toGenericDict();
-  const auto tensor = [&](const std::string& name) {
-    const auto found = dict.find(name);
-    if (found == dict.end() || !found->value().isTensor()) {
-      fail("method detect_named must return the tensor " + name + ", got " +
-           (found == dict.end() ? "none" : found->value().tagKind()));
-    }
-    return found->value().toTensor();
-  };
-  Found found{tensor("boxes"), tensor("scores"), tensor("counts")};
-  if (outputs_.classes > 0) found.labels = tensor("labels");
-  for (const Extra& extra : outputs_.extras) {
-    found.extras.push_back(tensor(extra.name));
-  }
-  return found;
+  if (tensors.size() == count || (or_more && tensors.size() > count)) return tensors;
+  fail(c10::str("method ", method, " must return ", count, " tensor(s), got ", tensors.size()));
 }
 
 // Check types and shapes, with boxes [B, K, 4]. The numbers are checked once they are on the CPU.

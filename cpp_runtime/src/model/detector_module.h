@@ -1,16 +1,13 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <lensbox/detection.h>
 #include <lensbox/torch/tensors.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "model/methods.h"
 
 namespace lensbox {
 
@@ -23,20 +20,27 @@ struct Prepared {
 struct Outputs {
   int64_t classes = 0;
   std::vector<Extra> extras = {};
+
+  // Return the names of the outputs of detect: boxes, scores, counts, labels if there are classes, extras.
+  std::vector<std::string> names() const;
 };
 
-// The typed methods of an artifact, with checked results. docs/artifact.md has the methods.
+using Tensors = std::vector<at::Tensor>;
+
+// The typed methods of an artifact, whatever the kind of its file, with checked results: docs/artifact.md has
+// the methods. Thread-safe.
 //
 // Every method throws ArtifactError with the path if the artifact has no such method, or the method fails or
 // returns a wrong result.
 class DetectorModule {
  public:
-  DetectorModule(std::string path, std::shared_ptr<const Methods> methods, Outputs outputs = {});
+  DetectorModule(std::string path, Outputs outputs) : path_(std::move(path)), outputs_(std::move(outputs)) {}
+  virtual ~DetectorModule() = default;
 
   const Outputs& outputs() const { return outputs_; }
 
   // windows: float32 [B, 6]; none if all images are whole photographs.
-  Prepared preprocess(const std::vector<at::Tensor>& images, const std::optional<at::Tensor>& windows) const;
+  Prepared preprocess(const Tensors& images, const std::optional<at::Tensor>& windows) const;
 
   // The method detect, or detect_named of a detector with labels or extras.
   Found detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
@@ -47,24 +51,25 @@ class DetectorModule {
   // points [B, K, ..., 2], geometry [B, 6].
   at::Tensor restore_points(const at::Tensor& points, const at::Tensor& geometry) const;
 
-  at::Tensor loss(const at::Tensor& predictions, const at::Tensor& targets) const;
-
-  // Return the value of a result of loss.
-  double value_of(const at::Tensor& loss) const;
-  // Return its gradient with respect to the predictions.
-  at::Tensor gradient(const at::Tensor& loss, const at::Tensor& predictions) const;
+  // Return the loss and, if the predictions require a gradient, its gradient with respect to them.
+  std::pair<double, at::Tensor> loss(const at::Tensor& predictions, const at::Tensor& targets) const;
 
   [[noreturn]] void fail(const std::string& reason) const;
 
  private:
-  c10::IValue call(const char* method, std::vector<c10::IValue> arguments) const;
-  std::vector<at::Tensor> call_for_tensors(const char* method, std::vector<c10::IValue> arguments,
-                                           size_t count) const;
-  Found call_detect_named(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
+  virtual bool has(const std::string& method) const = 0;
+
+  // Call an existing method, and return its tensors; of detect_named in the order of Outputs::names, of loss
+  // also the gradient, if the file computes it. Exceptions of the method pass through.
+  virtual Tensors call(const std::string& method, std::vector<c10::IValue> arguments) const = 0;
+
+  // Call a method that returns `count` tensors, or more if `or_more`.
+  Tensors results(const std::string& method, std::vector<c10::IValue> arguments, size_t count,
+                  bool or_more = false) const;
+  at::Tensor gradient(const at::Tensor& loss, const at::Tensor& predictions) const;
   void check_further_outputs(const Found& found) const;
 
   std::string path_;
-  std::shared_ptr<const Methods> methods_;
   Outputs outputs_;
 };
 

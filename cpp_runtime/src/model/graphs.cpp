@@ -49,7 +49,7 @@ void record(at::cuda::CUDAGraph& graph, Pool pool, const std::function<void()>& 
   graph.capture_end();
 }
 
-class RecordedGraphs final : public DetectGraphs {
+class RecordedGraphs {
  public:
   RecordedGraphs(const DetectorModule& module, const at::Tensor& canvas,
                  const std::vector<int64_t>& batch_sizes, double score_threshold, double iou_threshold)
@@ -82,8 +82,7 @@ class RecordedGraphs final : public DetectGraphs {
     stream.synchronize();
   }
 
-  std::optional<Found> run(const at::Tensor& canvases, double score_threshold,
-                           double iou_threshold) override {
+  std::optional<Found> run(const at::Tensor& canvases, double score_threshold, double iou_threshold) {
     const int64_t count = canvases.size(0);
     const auto next = graphs_.lower_bound(count);
     const bool is_alike = canvases.sizes().slice(1) == canvas_.sizes().slice(1) &&
@@ -140,17 +139,19 @@ class RecordedGraphs final : public DetectGraphs {
 
 }  // namespace
 
-std::unique_ptr<DetectGraphs> record_graphs(const DetectorModule& module, const at::Tensor& canvas,
-                                            const std::vector<int64_t>& batch_sizes, double score_threshold,
-                                            double iou_threshold) {
-  return std::make_unique<RecordedGraphs>(module, canvas, batch_sizes, score_threshold, iou_threshold);
+DetectGraphs record_graphs(const DetectorModule& module, const at::Tensor& canvas,
+                           const std::vector<int64_t>& batch_sizes, double score_threshold,
+                           double iou_threshold) {
+  const auto graphs =
+      std::make_shared<RecordedGraphs>(module, canvas, batch_sizes, score_threshold, iou_threshold);
+  return [graphs](const auto&... arguments) { return graphs->run(arguments...); };
 }
 
 #else
 
-std::unique_ptr<DetectGraphs> record_graphs(const DetectorModule& /*module*/, const at::Tensor& /*canvas*/,
-                                            const std::vector<int64_t>& /*batch_sizes*/,
-                                            double /*score_threshold*/, double /*iou_threshold*/) {
+DetectGraphs record_graphs(const DetectorModule& /*module*/, const at::Tensor& /*canvas*/,
+                           const std::vector<int64_t>& /*batch_sizes*/, double /*score_threshold*/,
+                           double /*iou_threshold*/) {
   throw DeviceError(
       "CUDA graphs are not built into this program: build it where " + std::string(kTorchDescription) +
       " is one with CUDA and the CUDA toolkit's headers are found (-DLENSBOX_CUDA_INCLUDE_DIR=)");

@@ -1,7 +1,6 @@
 #include "model/methods.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/Dict.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
@@ -27,17 +26,38 @@ at::Tensor filled(const at::Tensor& canvases, int64_t size) {
   return at::cat({canvases, at::zeros(missing, canvases.options())});
 }
 
+// Return boxes as the graph of a loss takes them: float64 [B, N, 4].
+at::Tensor as_batch(const at::Tensor& boxes) {
+  return boxes.detach().to(at::kDouble).reshape({-1, boxes.size(-2), boxes.size(-1)});
+}
+
 }  // namespace
 
-ScriptMethods::ScriptMethods(torch::jit::Module module) : module_(std::move(module)) {}
-
-bool ScriptMethods::has(const std::string& name) const {
+bool ScriptModule::has(const std::string& name) const {
   return module_.find_method(name).has_value();
 }
 
-c10::IValue ScriptMethods::call(const std::string& name, std::vector<c10::IValue> arguments) const {
+Tensors ScriptModule::call(const std::string& name, std::vector<c10::IValue> arguments) const {
   const torch::jit::GraphOptimizerEnabledGuard without_profiling(false);
-  return module_.get_method(name)(std::move(arguments));
+  const c10::IValue result = module_.get_method(name)(std::move(arguments));
+  std::vector<c10::IValue> values{result};
+  if (result.isTuple()) values = result.toTupleRef().elements().vec();
+  if (name == "detect_named") {
+    TORCH_CHECK(result.isGenericDict(), "it must return tensors by name, got ", result.tagKind());
+    const auto named = result.toGenericDict();
+    values.clear();
+    for (const std::string& output : outputs().names()) {
+      const auto found = named.find(output);
+      TORCH_CHECK(found != named.end(), "it must return the tensor ", output, ", got none");
+      values.push_back(found->value());
+    }
+  }
+  Tensors tensors;
+  for (const c10::IValue& value : values) {
+    TORCH_CHECK(value.isTensor(), "it must return tensors, got ", value.tagKind());
+    tensors.push_back(value.toTensor());
+  }
+  return tensors;
 }
 
 bool has_loss(const Metadata& metadata) {
@@ -45,36 +65,26 @@ bool has_loss(const Metadata& metadata) {
          std::ranges::find(metadata.methods, "loss") != metadata.methods.end();
 }
 
-std::vector<std::string> output_names(const Metadata& metadata) {
-  std::vector<std::string> names{"boxes", "scores", "counts"};
-  if (!metadata.classes.empty()) names.emplace_back("labels");
-  for (const Extra& extra : metadata.extras) {
-    names.push_back(extra.name);
-  }
-  return names;
-}
-
-DetectOnlyMethods::DetectOnlyMethods(DetectCode run, const Metadata& metadata, c10::Device device,
-                                     LossCode loss)
-    : run_(std::move(run)),
+DetectOnlyModule::DetectOnlyModule(std::string path, Code detect, const Metadata& metadata, Outputs outputs,
+                                   Code loss)
+    : DetectorModule(std::move(path), std::move(outputs)),
+      detect_(std::move(detect)),
       loss_(std::move(loss)),
-      device_(device),
       canvas_(metadata.reading.canvas),
       batch_(metadata.batch),
-      methods_(metadata.methods),
-      outputs_(output_names(metadata)) {}
+      methods_(metadata.methods) {}
 
-bool DetectOnlyMethods::has(const std::string& name) const {
+bool DetectOnlyModule::has(const std::string& name) const {
   return std::ranges::find(methods_, name) != methods_.end();
 }
 
-std::vector<std::string> DetectOnlyMethods::ops(const Metadata& metadata) {
+std::vector<std::string> DetectOnlyModule::ops(const Metadata& metadata) {
   std::vector<std::string> schemas{kFit};
   if (has_loss(metadata)) schemas.emplace_back(kGiouLoss);
   return schemas;
 }
 
-c10::IValue DetectOnlyMethods::call(const std::string& name, std::vector<c10::IValue> arguments) const {
+Tensors DetectOnlyModule::call(const std::string& name, std::vector<c10::IValue> arguments) const {
   const auto tensor = [&](size_t index) { return arguments.at(index).toTensor(); };
   if (name == "preprocess") {
     const c10::IValue none;
@@ -84,43 +94,37 @@ c10::IValue DetectOnlyMethods::call(const std::string& name, std::vector<c10::IV
     if (const auto windows = arguments.at(1); !windows.isNone()) {
       fitted[1] = call_op("lensbox::geometry_of_windows", fitted[1], windows);
     }
-    return c10::ivalue::Tuple::create(fitted[0], fitted[1]);
+    return {fitted[0].toTensor(), fitted[1].toTensor()};
   }
-  if (name == "restore") return call_op("lensbox::restore_boxes", tensor(0), tensor(1));
-  if (name == "restore_points") return call_op("lensbox::restore_points", tensor(0), tensor(1));
-  if (name == "loss" && loss_) return loss_(tensor(0), tensor(1));
-  if (name == "loss") return call_op("lensbox::masked_giou_loss", tensor(0), tensor(1), c10::IValue(), 1e-7);
-  const auto found = detect(tensor(0), arguments.at(1).toDouble(), arguments.at(2).toDouble());
-  if (name == "detect_named") return detect_named(found);
-  return c10::ivalue::Tuple::create(found[0], found[1], found[2]);
+  if (name == "restore") return {call_op("lensbox::restore_boxes", tensor(0), tensor(1)).toTensor()};
+  if (name == "restore_points") return {call_op("lensbox::restore_points", tensor(0), tensor(1)).toTensor()};
+  if (name == "loss" && loss_) return loss_({as_batch(tensor(0)), as_batch(tensor(1))});
+  if (name == "loss") {
+    return {call_op("lensbox::masked_giou_loss", tensor(0), tensor(1), c10::IValue(), 1e-7).toTensor()};
+  }
+  const auto number = [&](size_t index) {
+    return at::scalar_tensor(arguments.at(index).toDouble(), at::dtype(at::kDouble));
+  };
+  return detect_in_batches({tensor(0), number(1), number(2)});
 }
 
-std::vector<at::Tensor> DetectOnlyMethods::detect(const at::Tensor& canvases, double score_threshold,
-                                                  double iou_threshold) const {
+Tensors DetectOnlyModule::detect_in_batches(const Tensors& inputs) const {
+  const at::Tensor& canvases = inputs[0];
   const int64_t step = batch_ == 0 ? canvases.size(0) : batch_;
-  std::vector<std::vector<at::Tensor>> outputs(outputs_.size());
+  std::vector<Tensors> outputs;
   for (int64_t first = 0; first < canvases.size(0); first += step) {
     const at::Tensor part = canvases.slice(0, first, first + step);
-    const auto found = run_(filled(part, step).contiguous(), score_threshold, iou_threshold);
-    TORCH_CHECK(found.size() == outputs_.size(), "it must give ", outputs_.size(), " tensors, got ",
-                found.size());
+    const Tensors found = detect_({filled(part, step).contiguous(), inputs[1], inputs[2]});
+    outputs.resize(found.size());
     for (size_t i = 0; i < found.size(); ++i) {
       outputs[i].push_back(found[i].slice(0, 0, part.size(0)));
     }
   }
-  std::vector<at::Tensor> joined;
-  for (const std::vector<at::Tensor>& parts : outputs) {
+  Tensors joined;
+  for (const Tensors& parts : outputs) {
     joined.push_back(parts.size() == 1 ? parts[0] : at::cat(parts));
   }
   return joined;
-}
-
-c10::IValue DetectOnlyMethods::detect_named(const std::vector<at::Tensor>& found) const {
-  c10::Dict<std::string, at::Tensor> named;
-  for (size_t i = 0; i < found.size(); ++i) {
-    named.insert(outputs_[i], found[i]);
-  }
-  return named;
 }
 
 }  // namespace lensbox

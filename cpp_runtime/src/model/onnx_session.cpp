@@ -76,14 +76,11 @@ at::ScalarType scalar_type(ONNXTensorElementDataType type) {
   }
 }
 
-// Return a tensor in the memory of the value, which belongs to the session and must not outlive it.
-at::Tensor to_tensor(std::shared_ptr<const void> session, Ort::Value value) {
+// Return a copy, as the value's memory belongs to the session.
+at::Tensor to_tensor(Ort::Value& value) {
   const auto info = value.GetTensorTypeAndShapeInfo();
-  const auto kept = std::make_shared<std::pair<std::shared_ptr<const void>, Ort::Value>>(std::move(session),
-                                                                                         std::move(value));
-  return at::from_blob(
-      kept->second.GetTensorMutableRawData(), info.GetShape(), [kept](void*) {},
-      scalar_type(info.GetElementType()));
+  return at::from_blob(value.GetTensorMutableRawData(), info.GetShape(), scalar_type(info.GetElementType()))
+      .clone();
 }
 
 Ort::SessionOptions session_options(int threads) {
@@ -97,7 +94,7 @@ Ort::SessionOptions session_options(int threads) {
   return options;
 }
 
-class Session : public std::enable_shared_from_this<Session> {
+class Session {
  public:
   Session(std::string_view model, std::vector<std::string> outputs, int threads)
       : environment_(ORT_LOGGING_LEVEL_FATAL),
@@ -105,11 +102,11 @@ class Session : public std::enable_shared_from_this<Session> {
         memory_(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeCPU)),
         outputs_(std::move(outputs)) {}
 
-  // canvases: uint8 [B, c, h, w], contiguous, on the CPU. onnxruntime refuses other names, types and sizes
-  // than the model's.
-  std::vector<at::Tensor> run(const at::Tensor& canvases, double score_threshold, double iou_threshold) {
+  // images: uint8 [B, c, h, w] on the CPU. onnxruntime refuses other names, types and sizes than the model's.
+  Tensors run(const Tensors& images_and_thresholds) {
     constexpr std::array kInputs{"images", "score_threshold", "iou_threshold"};
-    std::array thresholds{static_cast<float>(score_threshold), static_cast<float>(iou_threshold)};
+    const at::Tensor& canvases = images_and_thresholds[0];
+    std::array thresholds{images_and_thresholds[1].item<float>(), images_and_thresholds[2].item<float>()};
     // onnxruntime takes a pointer to non-const data, and does not write to it.
     auto* const pixels = const_cast<uint8_t*>(canvases.const_data_ptr<uint8_t>());
     const at::IntArrayRef shape = canvases.sizes();
@@ -125,9 +122,9 @@ class Session : public std::enable_shared_from_this<Session> {
     }
     std::vector<Ort::Value> found = session_.Run(Ort::RunOptions(nullptr), kInputs.data(), inputs.data(),
                                                  inputs.size(), names.data(), names.size());
-    std::vector<at::Tensor> tensors;
+    Tensors tensors;
     for (Ort::Value& value : found) {
-      tensors.push_back(to_tensor(shared_from_this(), std::move(value)));
+      tensors.push_back(to_tensor(value));
     }
     return tensors;
   }
@@ -141,8 +138,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
 }  // namespace
 
-DetectCode open_onnx_session(const fs::path& artifact, std::string_view model, const Metadata& metadata,
-                             int threads) {
+Code open_onnx_session(const fs::path& artifact, std::string_view model, const Outputs& outputs,
+                       int threads) {
   std::string version;
   try {
     version = onnxruntime().GetVersionString();
@@ -150,8 +147,8 @@ DetectCode open_onnx_session(const fs::path& artifact, std::string_view model, c
     fail_artifact(artifact, std::string("an ONNX file, which needs onnxruntime: ") + error.what());
   }
   try {
-    const auto session = std::make_shared<Session>(model, output_names(metadata), threads);
-    return [session](auto&&... arguments) { return session->run(arguments...); };
+    const auto session = std::make_shared<Session>(model, outputs.names(), threads);
+    return [session](const Tensors& inputs) { return session->run(inputs); };
   } catch (const std::exception& error) {
     fail_artifact(artifact, "cannot be loaded by onnxruntime " + version + ":\n  " + error.what());
   }
@@ -171,8 +168,8 @@ std::optional<std::string> onnxruntime_version() {
 
 namespace lensbox {
 
-DetectCode open_onnx_session(const std::filesystem::path& artifact, std::string_view /*model*/,
-                             const Metadata& /*metadata*/, int /*threads*/) {
+Code open_onnx_session(const std::filesystem::path& artifact, std::string_view /*model*/,
+                       const Outputs& /*outputs*/, int /*threads*/) {
   fail_artifact(artifact,
                 "an ONNX file, which needs onnxruntime, and this program was built without it: build it with "
                 "-DLENSBOX_ONNX=ON -DONNXRUNTIME_ROOT=<a folder that has onnxruntime's headers and library>");

@@ -1,6 +1,7 @@
 #include "model/op_library.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/StringUtil.h>
 #include <dlfcn.h>
 #include <lensbox/error.h>
 #include <locale.h>
@@ -117,13 +118,7 @@ std::string open_fault(const fs::path& library, bool is_of_lensbox) {
 // Open a library. Returns whether it is an op library of Lensbox. Throws ArtifactError.
 bool open_op_library(const fs::path& library) {
   const std::string where = "op library " + library.string() + ": ";
-  std::string content;
-  try {
-    content = read_file(library, UINT32_MAX);
-  } catch (const FileError& error) {
-    throw ArtifactError(where + error.what());
-  }
-  const std::string record = op_build_record(content);
+  const std::string record = op_build_record(read_needed("op library", library, UINT32_MAX));
   const bool is_of_lensbox = !record.empty();
   const std::string this_torch = " torch=" + minor_version(TORCH_VERSION) + ".";
   const bool fits = !is_of_lensbox || record.find(this_torch) != std::string::npos;
@@ -154,8 +149,9 @@ void require_ops(const std::vector<std::string>& schemas, c10::Device device,
                  const std::vector<fs::path>& libraries) {
   const std::string advice =
       "load its library with --ops FILE (LoadOptions::op_libraries), or Lensbox's with " +
-      std::string(kOpsVariable) +
-      "; open: " + (libraries.empty() ? "none" : joined({libraries.begin(), libraries.end()}));
+      std::string(kOpsVariable) + "; open: " +
+      (libraries.empty() ? "none"
+                         : c10::Join(", ", std::vector<std::string>(libraries.begin(), libraries.end())));
   const c10::DispatchKey key = device.is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
   for (const std::string& text : schemas) {
     const c10::FunctionSchema wanted = parse_schema(text);

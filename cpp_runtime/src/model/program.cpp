@@ -4,6 +4,7 @@
 #include <ATen/ScalarOps.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/StringUtil.h>
 #include <lensbox/error.h>
 
 #include <algorithm>
@@ -12,23 +13,13 @@
 
 #include "file/errors.h"
 #include "model/machine.h"
+#include "model/methods.h"
 #include "model/op_library.h"
 
 namespace lensbox {
 namespace {
 
 using GraphValues = std::vector<c10::IValue>;
-
-// Return a value as the op takes it: a number as a tensor, or an integer as a float.
-c10::IValue as_type(const c10::Type& type, const GraphItem& item, const GraphValues& values) {
-  const c10::IValue& value = item.is_constant() ? item.constant : values[item.value];
-  if (!value.isScalar()) return value;
-  if (type.kind() == c10::TypeKind::FloatType) return value.toScalar().toDouble();
-  if (type.kind() != c10::TypeKind::TensorType) return value;
-  at::Tensor tensor = c10::scalar_to_tensor(value.toScalar());
-  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);  // whose dtype gives way to other tensors' dtypes
-  return tensor;
-}
 
 void call_node(const GraphNode& node, GraphValues& values) {
   GraphValues stack = node.arguments;
@@ -38,11 +29,11 @@ void call_node(const GraphNode& node, GraphValues& values) {
   if (node.op) {
     node.op->callBoxed(stack);
   } else {
-    stack = {(*node.number_op)(stack.front(), stack.back())};
+    stack = {(*node.number_op)(stack)};
   }
   for (size_t i = 0; i < node.results.size(); ++i) {
-    const auto& places = node.results[i];
-    if (!node.is_list[i]) {
+    const auto& [is_list, places] = node.results[i];
+    if (!is_list) {
       values[places[0]] = std::move(stack.at(i));
       continue;
     }
@@ -57,19 +48,31 @@ void call_node(const GraphNode& node, GraphValues& values) {
 
 }  // namespace
 
-c10::TypePtr without_optional(const c10::TypePtr& type) {
-  const auto optional = type->cast<c10::OptionalType>();
-  return optional ? optional->getElementType() : type;
+std::vector<int> GraphNode::taken() const {
+  std::vector<int> values;
+  for (const GraphArgument& argument : filled) {
+    for (const GraphItem& item : argument.items) {
+      if (!item.is_constant()) values.push_back(item.value);
+    }
+  }
+  return values;
+}
+
+c10::IValue as_type(const c10::Type& type, const GraphItem& item, const GraphValues& values) {
+  const c10::IValue& value = item.is_constant() ? item.constant : values[item.value];
+  if (!value.isScalar()) return value;
+  if (type.kind() == c10::TypeKind::FloatType) return value.toScalar().toDouble();
+  if (type.kind() != c10::TypeKind::TensorType) return value;
+  at::Tensor tensor = c10::scalar_to_tensor(value.toScalar());
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);  // whose dtype gives way to other tensors' dtypes
+  return tensor;
 }
 
 c10::IValue filled_argument(const GraphArgument& argument, const GraphValues& values) {
-  const c10::TypePtr type = without_optional(argument.type);
-  const auto list_type = type->cast<c10::ListType>();
-  if (!list_type) return as_type(*type, argument.items[0], values);
-  c10::impl::GenericList list(list_type->getElementType());
-  const c10::TypePtr element = without_optional(list_type->getElementType());
+  if (!argument.is_list) return as_type(*argument.type, argument.items[0], values);
+  c10::impl::GenericList list(argument.type);
   for (const GraphItem& item : argument.items) {
-    list.push_back(as_type(*element, item, values));
+    list.push_back(as_type(*argument.type, item, values));
   }
   return list;
 }
@@ -122,9 +125,21 @@ void Program::Graph::check(const std::vector<at::Tensor>& given) const {
       wanted.push_back(size >= 0 ? std::to_string(size) : free_sizes[-1 - size].name);
     }
     throw InputError(c10::str(
-        "inputs[", i, "] (", name, ") must be ", c10::toString(dtype), " [", joined(wanted), "], got ",
+        "inputs[", i, "] (", name, ") must be ", c10::toString(dtype), " [", c10::Join(", ", wanted),
+        "], got ",
         tensor.defined() ? c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes()) : "none"));
   }
+}
+
+Code load_graph(const std::filesystem::path& artifact, std::shared_ptr<const std::string> bytes,
+                const std::string& name, c10::Device device) {
+  // Weights on the CPU stay in these bytes. Nothing writes to them: a graph that changes a buffer is refused.
+  char* const data = const_cast<char*>(bytes->data());
+  const auto size = static_cast<int64_t>(bytes->size());
+  const at::Tensor file = at::from_blob(data, {size}, [bytes](void*) {}, at::dtype(at::kByte));
+  return [program = read_program(artifact, file, name, device, /*has_seal=*/true)](const Tensors& inputs) {
+    return program.run(inputs);
+  };
 }
 
 Program Program::load(const std::filesystem::path& file, const ProgramOptions& options) {
@@ -141,7 +156,7 @@ Program Program::load(const std::filesystem::path& file, const ProgramOptions& o
   } catch (const c10::Error& reason) {
     fail_artifact(file, "cannot be read:\n" + torch_message(reason));
   }
-  return read_program(file, bytes, options.graph, device);
+  return read_program(file, bytes, options.graph, device, /*has_seal=*/false);
 }
 
 }  // namespace lensbox

@@ -26,11 +26,16 @@ struct GraphItem {
   bool is_constant() const { return value < 0; }
 };
 
-// An argument that needs values of the run.
 struct GraphArgument {
   size_t position;
-  c10::TypePtr type;  // as the op declares it
+  c10::TypePtr type;  // of the items, as the op declares it
+  bool is_list;       // else there is one item
   std::vector<GraphItem> items;
+};
+
+struct GraphResult {
+  bool is_list;             // of tensors
+  std::vector<int> values;  // one for each item
 };
 
 // A call of an operator, or a calculation with sizes.
@@ -39,10 +44,12 @@ struct GraphNode {
   std::optional<c10::OperatorHandle> op;
   const NumberOp* number_op = nullptr;
   std::vector<c10::IValue> arguments;  // with gaps for `filled`
-  std::vector<GraphArgument> filled;
-  std::vector<std::vector<int>> results;  // values of each result: one, or those of a list
-  std::vector<bool> is_list;              // of each result
-  std::vector<int> dropped;               // values that no later node needs
+  std::vector<GraphArgument> filled;   // the arguments that need values of the run
+  std::vector<GraphResult> results;
+  std::vector<int> dropped;  // values that no later node needs
+
+  // Return the values that the node takes, some perhaps twice.
+  std::vector<int> taken() const;
 };
 
 struct GraphInput {
@@ -72,10 +79,10 @@ class Program::Graph {
   void check(const std::vector<at::Tensor>& given) const;
 };
 
-// Return a type without optional.
-c10::TypePtr without_optional(const c10::TypePtr& type);
+// Return an item for an op that takes this type: numbers become tensors and floats where the op wants them.
+c10::IValue as_type(const c10::Type& type, const GraphItem& item, const std::vector<c10::IValue>& values);
 
-// Return an argument from the values of a run: numbers become tensors and floats where the op wants them.
+// Return an argument from the values of a run.
 c10::IValue filled_argument(const GraphArgument& argument, const std::vector<c10::IValue>& values);
 
 // On a CPU, let oneDNN compute convolutions in float32 with the activations after them, with packed weights.
@@ -83,8 +90,9 @@ c10::IValue filled_argument(const GraphArgument& argument, const std::vector<c10
 void fuse_convolutions(Program::Graph& graph, const std::vector<bool>& is_channels_last);
 
 // Load a graph from an archive in memory, whose operators are registered already. bytes: uint8 [n] on the
-// CPU, which the weights share. Throws ArtifactError, naming the file.
+// CPU, which the weights share. has_seal: whether a seal was checked, so that check sums tell nothing new.
+// Throws ArtifactError, naming the file.
 Program read_program(const std::filesystem::path& file, const at::Tensor& bytes, const std::string& graph,
-                     c10::Device device);
+                     c10::Device device, bool has_seal);
 
 }  // namespace lensbox

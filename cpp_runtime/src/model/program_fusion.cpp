@@ -88,22 +88,19 @@ void fuse_convolutions(Program::Graph& graph, const std::vector<bool>& is_channe
       !dispatcher.findSchema({kFused, ""}) || !dispatcher.findSchema({kPack, ""}))
     return;
   std::vector<int> uses(graph.value_count);
-  const auto count = [&](const std::vector<GraphItem>& items) {
-    for (const GraphItem& item : items) {
-      if (!item.is_constant()) ++uses[item.value];
-    }
-  };
-  count(graph.outputs);
+  for (const GraphItem& output : graph.outputs) {
+    if (!output.is_constant()) ++uses[output.value];
+  }
   for (const GraphNode& node : graph.nodes) {
-    for (const GraphArgument& argument : node.filled) {
-      count(argument.items);
+    for (const int value : node.taken()) {
+      ++uses[value];
     }
   }
   std::vector<GraphNode> nodes;
   bool is_open = false;  // whether the last node can take an activation
   for (GraphNode& node : graph.nodes) {
     const char* const activation = fused_name(node);
-    if (is_open && activation != nullptr && only_input(node) == nodes.back().results[0][0] &&
+    if (is_open && activation != nullptr && only_input(node) == nodes.back().results[0].values[0] &&
         uses[only_input(node)] == 1) {
       set_activation(nodes.back(), activation, node.arguments);
       nodes.back().results = node.results;
@@ -111,7 +108,7 @@ void fuse_convolutions(Program::Graph& graph, const std::vector<bool>& is_channe
       continue;
     }
     // Packed weights give channels-last results. If the traced result was not, views of it could fail.
-    is_open = is_convolution(node) && is_channels_last[node.results[0][0]];
+    is_open = is_convolution(node) && is_channels_last[node.results[0].values[0]];
     if (is_open) use_onednn(node);
     nodes.push_back(std::move(node));
   }

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/StringUtil.h>
 #include <caffe2/serialize/inline_container.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 
@@ -84,28 +85,9 @@ at::MemoryFormat memory_format_of(const GraphJson& value) {
       {{1, Contiguous}, {2, ChannelsLast}, {3, ChannelsLast3d}, {4, Preserve}}, "memory format", value);
 }
 
-// Return whether an op takes a constant, or a value of a run, as this type. The op itself checks values.
-bool takes(const c10::TypePtr& type, const GraphItem& item) {
-  const c10::IValue& value = item.constant;
-  if (item.is_constant() && value.isNone()) return type->cast<c10::OptionalType>() != nullptr;
-  switch (without_optional(type)->kind()) {
-    case c10::TypeKind::TensorType:
-      return !item.is_constant() || value.isTensor() || value.isScalar();
-    case c10::TypeKind::NumberType:
-      return !item.is_constant() || value.isScalar();
-    case c10::TypeKind::FloatType:
-      return !item.is_constant() || value.isDouble() || value.isInt();
-    case c10::TypeKind::IntType:
-      return !item.is_constant() || value.isInt();
-    case c10::TypeKind::BoolType:
-      return !item.is_constant() || value.isBool();
-    case c10::TypeKind::StringType:
-      return value.isString();
-    case c10::TypeKind::DeviceObjType:
-      return value.isDevice();
-    default:
-      return false;
-  }
+// Return whether an op takes a value as this type. The op itself checks what the value is.
+bool takes(const c10::TypePtr& type, const c10::IValue& value) {
+  return (type->kind() == c10::TypeKind::NumberType && value.isScalar()) || value.type()->isSubtypeOf(*type);
 }
 
 std::string_view view_of(const at::Tensor& bytes) {
@@ -115,18 +97,17 @@ std::string_view view_of(const at::Tensor& bytes) {
 class GraphReader {
  public:
   GraphReader(const at::Tensor& bytes, std::string graph, c10::Device device)
-      : bytes_(bytes),
-        archive_(reader_of(view_of(bytes), std::make_shared<at::Tensor>(bytes))),
-        name_(std::move(graph)) {
+      : bytes_(bytes), archive_(reader_of(view_of(bytes))), name_(std::move(graph)) {
     graph_->device = device;
   }
 
-  std::shared_ptr<const Program::Graph> read() {
+  std::shared_ptr<const Program::Graph> read(bool has_seal) {
+    if (!has_seal) check_sums(archive_, view_of(bytes_));
     choose_graph();
     const GraphJson program = json("models/" + name_ + ".json");
     const GraphJson& version = program.at("schema_version").at("major");
     require(as_integer(version) == kSchemaMajor, "the version of torch.export's schema must be 8", version);
-    const bool is_little = !archive_.hasRecord("byteorder") || view_of(record("byteorder")) == "little";
+    const bool is_little = !archive_.hasRecord("byteorder") || record("byteorder") == "little";
     if (!is_little) throw GraphError("its numbers must be little-endian");
     read_weights("data/weights/", "weights");
     read_weights("data/constants/", "constants");
@@ -146,7 +127,9 @@ class GraphReader {
       const auto [kind, value] = entry_of(output);
       if (kind == "as_none") continue;
       graph_->outputs.push_back(item_of(kind, value));
-      require(takes(c10::TensorType::get(), graph_->outputs.back()), "an output must be a tensor", output);
+      const c10::TypePtr type = c10::TensorType::get();
+      require(takes(type, as_type(*type, graph_->outputs.back(), samples_)), "an output must be a tensor",
+              output);
     }
     fuse_convolutions(*graph_, is_channels_last_);
     drop_early();
@@ -156,27 +139,14 @@ class GraphReader {
  private:
   // --- the archive ---
 
-  // Return the bytes of a record, which torch stores uncompressed.
-  at::Tensor record(const std::string& name) {
-    if (!archive_.hasRecord(name)) throw GraphError("it holds no " + name);
-    const size_t begin = archive_.getRecordOffset(name), size = archive_.getRecordSize(name);
-    const auto all = static_cast<size_t>(bytes_.numel());
-    if (begin > all || size > all - begin)
-      throw GraphError("the record " + name + " must lie within the file");
-    constexpr size_t kMethod = 8;  // in the header before the record; 0: stored as it is
-    const size_t header = archive_.getRecordHeaderOffset(name) + kMethod;
-    if (header + 2 > all || view_of(bytes_).substr(header, 2) != std::string_view("\0\0", 2)) {
-      throw GraphError("the record " + name + " must be stored without compression");
-    }
-    return bytes_.narrow(0, static_cast<int64_t>(begin), static_cast<int64_t>(size));
-  }
+  std::string_view record(const std::string& name) { return stored_record(archive_, view_of(bytes_), name); }
 
   GraphJson json(const std::string& name) {
     const auto is_flat = [](int depth, GraphJson::parse_event_t /*event*/, GraphJson& /*parsed*/) {
       if (depth > kDeepest) throw GraphError("its JSON is nested too deeply");
       return true;
     };
-    return GraphJson::parse(view_of(record(name)), is_flat);
+    return GraphJson::parse(record(name), is_flat);
   }
 
   void choose_graph() {
@@ -188,7 +158,7 @@ class GraphReader {
     if (names.empty()) throw GraphError("it is no program of torch.export: it holds no models/NAME.json");
     if (name_.empty()) name_ = names.size() == 1 ? names[0] : "model";
     if (std::ranges::find(names, name_) == names.end()) {
-      throw GraphError("the graph must be one of " + joined(names) + ", got " + name_);
+      throw GraphError("the graph must be one of " + c10::Join(", ", names) + ", got " + name_);
     }
   }
 
@@ -219,7 +189,9 @@ class GraphReader {
     require(sizes.size() == strides.size() && offset >= 0, "sizes and strides must fit", meta);
     if (std::ranges::find(sizes, 0) != sizes.end())
       return at::empty(sizes, at::dtype(dtype).device(graph_->device));
-    at::Tensor bytes = record(folder + payload.at("path_name").get<std::string>());
+    const std::string_view numbers = record(folder + payload.at("path_name").get<std::string>());
+    const auto begin = static_cast<int64_t>(numbers.data() - view_of(bytes_).data());
+    at::Tensor bytes = bytes_.narrow(0, begin, static_cast<int64_t>(numbers.size()));
     const size_t needed = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype), offset);
     require(needed <= static_cast<size_t>(bytes.numel()),
             "a weight must have " + std::to_string(needed) + " bytes", bytes.numel());
@@ -246,7 +218,7 @@ class GraphReader {
                                                       : free_size(size.at("as_expr"), constraints));
       }
       graph_->inputs.push_back(std::move(input));
-      is_given_[new_value(name)] = true;
+      is_given_[new_value(name, at::empty({0}))] = true;
       return;
     }
     require(kind == "parameter" || kind == "buffer" || kind == "tensor_constant", "an input must be a tensor",
@@ -277,7 +249,9 @@ class GraphReader {
 
   // --- nodes ---
 
-  int new_value(const std::string& name) {
+  // sample: a value of its type.
+  int new_value(const std::string& name, c10::IValue sample) {
+    samples_.push_back(std::move(sample));
     const int value = static_cast<int>(graph_->value_count++);
     if (!items_.try_emplace(name, GraphItem{value, {}}).second)
       throw GraphError("two values have the name " + name);
@@ -322,11 +296,13 @@ class GraphReader {
 
   void read_node(const GraphJson& json) {
     const auto target = json.at("target").get<std::string>();
-    // These state what the trace assumed, such as its device, or compare sizes for such a statement.
+    // These state what the trace assumed, such as its device, or are true or false for such a statement
+    // alone.
     const GraphJson& outputs = json.at("outputs");
     if (target.starts_with("torch.ops.aten._assert_") ||
         target.find(".sym_constrain_range") != std::string::npos ||
-        (outputs.size() == 1 && entry_of(outputs[0]).first == "as_sym_bool"))
+        (outputs.size() == 1 && entry_of(outputs[0]).first == "as_sym_bool" &&
+         !target.starts_with("torch.ops.") && find_number_op(target) == nullptr))
       return;
     try {
       GraphNode node;
@@ -338,7 +314,7 @@ class GraphReader {
       }
       graph_->nodes.push_back(std::move(node));
     } catch (const std::exception& error) {
-      throw GraphError("it has a node of " + target.substr(0, 200) + ": " + error.what());
+      throw GraphError("it has a node of " + target.substr(0, 200) + ": " + torch_message(error).substr(2));
     }
   }
 
@@ -346,14 +322,13 @@ class GraphReader {
     node.number_op = find_number_op(target);
     if (node.number_op == nullptr) throw GraphError("this library has no such function");
     const GraphJson& inputs = json.at("inputs");
-    require(inputs.size() == 1 || inputs.size() == 2, "it must have one or two arguments", inputs);
+    require(inputs.size() == node.number_op->count && json.at("outputs").size() == 1,
+            "it must have as many arguments as the function, and one result", json);
     for (const GraphJson& input : inputs) {
-      const auto [kind, value] = entry_of(input.at("arg"));
-      node.filled.push_back({node.arguments.size(), c10::NumberType::get(), {item_of(kind, value)}});
-      node.arguments.emplace_back();
+      node.filled.push_back(argument_of({"a", c10::NumberType::get()}, node.filled.size(), input.at("arg")));
     }
-    node.results = {{new_value(entry_of(json.at("outputs").at(0)).second.at("as_name").get<std::string>())}};
-    node.is_list = {false};
+    node.arguments.resize(inputs.size());
+    read_results(node, {c10::Argument("", c10::NumberType::get())}, json.at("outputs"), false);
   }
 
   // target: such as aten.conv2d.default.
@@ -377,100 +352,108 @@ class GraphReader {
     for (const GraphJson& input : json.at("inputs")) {
       const auto position = node.op->schema().argumentIndexWithName(input.at("name").get<std::string>());
       require(position.has_value(), "the op must have each argument", input);
-      has_given |= read_argument(node, *position, input.at("arg"));
+      GraphArgument argument = argument_of(arguments[*position], *position, input.at("arg"));
+      if (const auto* const alias = arguments[*position].alias_info(); alias != nullptr) {
+        const bool is_seen =
+            std::ranges::any_of(argument.items, [&](const GraphItem& item) { return is_given(item); });
+        require(!is_seen || !alias->isWrite(), "the graph must not change inputs or weights", input);
+        has_given |= is_seen;
+      }
+      if (std::ranges::all_of(argument.items, &GraphItem::is_constant)) {
+        node.arguments[*position] = filled_argument(argument, {});
+      } else {
+        node.filled.push_back(std::move(argument));
+      }
       is_named[*position] = true;
     }
     for (size_t i = 0; i < is_named.size(); ++i) {
       if (!is_named[i] && !arguments[i].default_value())
         throw GraphError("it lacks the argument " + arguments[i].name());
     }
-    read_results(node, json.at("outputs"), has_given);
+    read_results(node, node.op->schema().returns(), json.at("outputs"), has_given);
   }
 
-  // Set an argument now if it has constants alone, else for each run. Return whether results may be views of
-  // it, and it is given.
-  bool read_argument(GraphNode& node, size_t position, const GraphJson& json) {
-    const c10::Argument& wanted = node.op->schema().arguments()[position];
+  GraphArgument argument_of(const c10::Argument& wanted, size_t position, const GraphJson& json) const {
     const auto [kind, value] = entry_of(json);
-    GraphArgument argument{position, wanted.type(), {}};
     c10::TypePtr type = wanted.type();
-    const auto list = without_optional(type)->cast<c10::ListType>();
-    if (list && kind != "as_none") type = list->getElementType();
+    const auto optional = type->cast<c10::OptionalType>();
+    if (optional && kind != "as_none") type = optional->getElementType();
+    const auto list = type->cast<c10::ListType>();
+    GraphArgument argument{position, list ? list->getElementType() : type, list != nullptr, {}};
     if (list && value.is_array()) {
       for (const GraphJson& entry : value) {
         argument.items.push_back(item_of(kind.substr(0, kind.size() - 1), entry));  // as_ints: items as_int
       }
     } else {
       // A number stands for a list of equal numbers.
-      const int count = list && kind != "as_none" ? std::clamp(wanted.N().value_or(1), 1, 8) : 1;
-      argument.items.assign(count, item_of(kind, value));
+      argument.items.assign(list ? std::clamp(wanted.N().value_or(1), 1, 8) : 1, item_of(kind, value));
     }
-    require(std::ranges::all_of(argument.items, [&](const GraphItem& item) { return takes(type, item); }),
-            "the argument " + wanted.name() + " must be " + wanted.type()->str(), json);
-    const bool has_given =
-        wanted.alias_info() != nullptr &&
-        std::ranges::any_of(argument.items, [&](const auto& item) { return is_given(item); });
-    require(!has_given || !wanted.alias_info()->isWrite(), "the graph must not change inputs or weights",
-            json);
-    if (kind == "as_none") {
-      node.arguments[position] = {};
-    } else if (std::ranges::all_of(argument.items, &GraphItem::is_constant)) {
-      node.arguments[position] = filled_argument(argument, {});
-    } else {
-      node.filled.push_back(std::move(argument));
+    for (const GraphItem& item : argument.items) {
+      require(takes(argument.type, as_type(*argument.type, item, samples_)),
+              "the argument " + wanted.name() + " must be " + wanted.type()->str(), json);
     }
-    return has_given;
+    return argument;
   }
 
-  void read_results(GraphNode& node, const GraphJson& outputs, bool has_given) {
-    const auto& returns = node.op->schema().returns();
+  // has_given: whether results that are views are of what other runs see.
+  void read_results(GraphNode& node, const std::vector<c10::Argument>& returns, const GraphJson& outputs,
+                    bool has_given) {
+    struct Kind {
+      c10::TypePtr type;
+      c10::IValue sample;
+      const char* name;
+    };
+    static const std::map<std::string, Kind> kKinds{
+        {"as_tensor", {c10::TensorType::get(), at::empty({0}), "name"}},
+        {"as_tensors", {c10::ListType::ofTensors(), at::empty({0}), "name"}},
+        {"as_sym_int", {c10::NumberType::get(), 1, "as_name"}},
+        {"as_sym_float", {c10::NumberType::get(), 1.0, "as_name"}},
+        {"as_sym_bool", {c10::BoolType::get(), true, "as_name"}}};
     require(outputs.size() <= returns.size(), "it must have as many results as the op", outputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
       const auto [kind, value] = entry_of(outputs[i]);
-      const c10::TypeKind type = returns[i].type()->kind();
-      std::vector<int> values;
-      if (kind == "as_tensor" && type == c10::TypeKind::TensorType) {
-        values = {new_value(value.at("name").get<std::string>())};
-      } else if ((kind == "as_sym_int" || kind == "as_sym_float") &&
-                 returns[i].type()->isSubtypeOf(*c10::NumberType::get())) {
-        values = {new_value(value.at("as_name").get<std::string>())};
-      } else {
-        require(kind == "as_tensors" && type == c10::TypeKind::ListType, "a result must be of the op's type",
-                outputs[i]);
-        for (const GraphJson& one : value) {
-          values.push_back(new_value(one.at("name").get<std::string>()));
-        }
+      const auto known = kKinds.find(kind);
+      require(known != kKinds.end() &&
+                  (returns[i].type()->isSubtypeOf(*known->second.type) ||
+                   (known->second.sample.isBool() && returns[i].type()->kind() == c10::TypeKind::NumberType)),
+              "a result must be of the op's type", outputs[i]);
+      const auto& [type, sample, name] = known->second;
+      GraphResult& result = node.results.emplace_back(GraphResult{kind == "as_tensors", {}});
+      for (const GraphJson& one : result.is_list ? value : GraphJson::array({value})) {
+        result.values.push_back(new_value(one.at(name).get<std::string>(), sample));
+        is_given_[result.values.back()] = has_given && returns[i].alias_info() != nullptr;
       }
-      if (has_given && returns[i].alias_info() != nullptr) {
-        for (const int view : values)
-          is_given_[view] = true;
-      }
-      node.results.push_back(std::move(values));
-      node.is_list.push_back(kind == "as_tensors");
     }
   }
 
-  // Let each node drop the values that nothing after it needs.
+  // Return whether a node only calculates a number, or whether something is true.
+  bool is_calculation(const GraphNode& node) const {
+    return !node.op || (node.results.size() == 1 && !node.results[0].is_list &&
+                        samples_[node.results[0].values[0]].isBool());
+  }
+
+  // Let each node drop the values that nothing after it needs, and leave out calculations that nothing needs.
   void drop_early() {
     std::vector<bool> is_needed(graph_->value_count);
     for (const GraphItem& output : graph_->outputs) {
       if (!output.is_constant()) is_needed[output.value] = true;
     }
     for (auto node = graph_->nodes.rbegin(); node != graph_->nodes.rend(); ++node) {
-      std::vector<int> used;
-      for (const auto& values : node->results) {
-        used.insert(used.end(), values.begin(), values.end());
+      if (is_calculation(*node) && !is_needed[node->results[0].values[0]]) {
+        node->op.reset();
+        node->number_op = nullptr;
+        continue;
       }
-      for (const GraphArgument& argument : node->filled) {
-        for (const GraphItem& item : argument.items) {
-          if (!item.is_constant()) used.push_back(item.value);
-        }
+      std::vector<int> values = node->taken();
+      for (const GraphResult& result : node->results) {
+        values.insert(values.end(), result.values.begin(), result.values.end());
       }
-      for (const int value : used) {
+      for (const int value : values) {
         if (!is_needed[value]) node->dropped.push_back(value);
         is_needed[value] = true;
       }
     }
+    std::erase_if(graph_->nodes, [](const GraphNode& node) { return !node.op && node.number_op == nullptr; });
   }
 
   at::Tensor bytes_;
@@ -478,6 +461,7 @@ class GraphReader {
   std::string name_;
   const GraphJson* metas_ = nullptr;    // of the tensors of the graph, by their names
   std::vector<bool> is_channels_last_;  // of each value
+  std::vector<c10::IValue> samples_;    // of each value, of its type
   std::vector<bool> is_given_;          // of each value: an input, or a view of one or of a weight
   std::shared_ptr<Program::Graph> graph_ = std::make_shared<Program::Graph>();
   std::unordered_map<std::string, GraphItem> items_;      // by their names in the graph
@@ -487,10 +471,10 @@ class GraphReader {
 }  // namespace
 
 Program read_program(const std::filesystem::path& file, const at::Tensor& bytes, const std::string& graph,
-                     c10::Device device) {
+                     c10::Device device, bool has_seal) {
   try {
     const c10::InferenceMode inference_mode;  // the weights need no version counters
-    return Program(GraphReader(bytes, graph, device).read());
+    return Program(GraphReader(bytes, graph, device).read(has_seal));
   } catch (const std::exception& error) {
     fail_artifact(file, "cannot be run as a program of torch.export:\n" + torch_message(error));
   }
