@@ -16,12 +16,12 @@ export class Card {
     });
   }
 
-  /** Show the detections of an answer. classes: names of the classes, in the order of their colors. */
-  show(answer, classes, milliseconds) {
+  /** Show the detections of an answer. classes: in the order of their colors. points: the extras that are points. */
+  show(answer, classes, points, milliseconds) {
     const count = answer.detections.length || "Nothing";
     this.say(`${count} found · ${answer.width} × ${answer.height} · ${Math.round(milliseconds)} ms`);
     const finite = answer.detections.filter((detection) => !detection.box.includes(null)); // null: not finite
-    this.frame.append(...finite.reverse().map((detection) => box(detection, answer, classes))); // the best on top
+    this.frame.append(...finite.reverse().flatMap((detection) => marks(detection, answer, classes, points))); // the best on top
   }
 
   /** Show an error in place of detections. */
@@ -31,23 +31,32 @@ export class Card {
   }
 
   say(text) {
-    for (const old of this.frame.querySelectorAll(".box")) old.remove();
+    for (const old of this.frame.querySelectorAll(".box, .dot")) old.remove();
     this.element.classList.remove("failed");
     this.status.textContent = text;
   }
 }
 
-/** Return an element over the picture, in percent of its size, so that the browser scales both. */
-function box({ box: [x1, y1, x2, y2], label, score }, { width, height }, classes) {
-  const made = document.createElement("div");
-  made.className = y1 < 0.06 * height ? "box inside" : "box"; // no room for the words above the box
+/** Return elements over the picture, in percent of its size, so that the browser scales all: a box, and a dot a point. */
+function marks({ box: [x1, y1, x2, y2], label, score, extras }, { width, height }, classes, points) {
+  const hue = 140 + 137 * Math.max(0, classes.indexOf(label)); // far from the hues before
+  const place = (name, x, y) => {
+    const made = Object.assign(document.createElement("div"), { className: name });
+    made.style.left = `${(100 * x) / width}%`;
+    made.style.top = `${(100 * y) / height}%`;
+    made.style.setProperty("--hue", hue);
+    return made;
+  };
+  const box = place(y1 < 0.06 * height ? "box inside" : "box", x1, y1); // no room for the words above the box
+  box.style.width = `${(100 * (x2 - x1)) / width}%`;
+  box.style.height = `${(100 * (y2 - y1)) / height}%`;
   const percent = score === null ? "–" : `${Math.round(100 * score)}%`;
-  made.append(Object.assign(document.createElement("span"), { textContent: `${label ?? ""} ${percent}`.trim() }));
-  const share = (part, whole) => `${(100 * part) / whole}%`;
-  made.style.left = share(x1, width);
-  made.style.top = share(y1, height);
-  made.style.width = share(x2 - x1, width);
-  made.style.height = share(y2 - y1, height);
-  made.style.setProperty("--hue", 140 + 137 * Math.max(0, classes.indexOf(label))); // far from the hues before
+  box.append(Object.assign(document.createElement("span"), { textContent: `${label ?? ""} ${percent}`.trim() }));
+  const made = [box];
+  const numbers = points.flatMap((name) => extras[name]).flat(Infinity); // x, y, x, y, ...
+  for (let i = 0; i < numbers.length; i += 2) {
+    const [x, y] = numbers.slice(i, i + 2);
+    if (x !== null && y !== null) made.push(place("dot", x, y));
+  }
   return made;
 }

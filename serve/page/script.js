@@ -46,7 +46,9 @@ function fail(problem) {
 async function find(card, file) {
   const start = performance.now();
   const answer = await detect(file, thresholds);
-  card.show(answer, model?.classes ?? [], performance.now() - start);
+  const extras = model?.extras ?? {};
+  const points = Object.keys(extras).filter((name) => extras[name].kind === "points");
+  card.show(answer, model?.classes ?? [], points, performance.now() - start);
 }
 
 element("key").addEventListener("submit", (event) => {

@@ -106,12 +106,21 @@ def test_shows_boxes_over_a_picture(page: "Page", photo: Path, service: httpx.Cl
 
 
 @pytest.mark.browser
-def test_shows_names_and_leaves_out_boxes_that_are_not_finite(page: "Page", photo: Path) -> None:
+def test_shows_names_and_points_and_leaves_out_what_is_not_finite(
+    page: "Page", photo: Path, service: httpx.Client
+) -> None:
+    points = {"eyes": {"shape": [3, 2], "kind": "points"}, "age": {"shape": [], "kind": "values"}}
+    model = service.get("/v1/model").json() | {"classes": ["dog"], "extras": points}
+    page.route("**/v1/model", lambda route: route.fulfill(json=model))
+    page.reload()
     dog = {"box": [1, 2, 3, 4], "score": 0.5, "label": "dog"}
+    dog["extras"] = {"eyes": [[2, 3], [6, 4], [None, 1]], "age": 3.5}
     answer = {"width": 8, "height": 8, "detections": [dog, {**dog, "box": [1, 2, None, 4]}]}
     page.route("**/v1/detect*", lambda route: route.fulfill(json=answer))
     page.locator("#files").set_input_files(photo)
     expect(page.locator(".box")).to_have_text(["dog 50%"])
+    places = page.locator(".dot").evaluate_all("dots => dots.map((dot) => [dot.style.left, dot.style.top])")
+    assert places == [["25%", "37.5%"], ["75%", "50%"]]
 
 
 @pytest.mark.browser
