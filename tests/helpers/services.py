@@ -70,14 +70,15 @@ def refuses(url: httpx.URL | str) -> bool:
 
 
 @contextlib.contextmanager
-def asking(ask: Callable[[], str], connections: int = 4) -> Iterator[list[str]]:
-    """Call `ask` from threads until the block ends; yield the list of its results so far."""
+def asking(url: str, ask: Callable[[httpx.Client], str], connections: int = 4) -> Iterator[list[str]]:
+    """Call `ask` from threads, each with its own client, until the block ends; yield the results so far."""
     found: list[str] = []
     stopped = threading.Event()
 
     def repeat() -> None:
-        while not stopped.is_set():
-            found.append(ask())
+        with httpx.Client(base_url=url, timeout=PATIENCE) as client:
+            while not stopped.is_set():
+                found.append(ask(client))
 
     with ThreadPoolExecutor(connections) as pool:
         threads = [pool.submit(repeat) for _ in range(connections)]

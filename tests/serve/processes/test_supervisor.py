@@ -102,7 +102,7 @@ def test_processes_return_the_artifacts_results(
 @pytest.mark.parametrize("kind", ["engines", "frontends", "fork server"])
 def test_a_killed_process_is_replaced(kind: str, process: ServeProcess, url: str, png: bytes) -> None:
     wait_until(lambda: _all_run(process))
-    with asking(lambda: _detect(url, png)) as statuses:
+    with asking(url, lambda _: _detect(url, png)) as statuses:
         killed, restarts = process.workers()[kind], _value(url, "lensbox_restarts_total")
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
@@ -123,7 +123,7 @@ def test_sigterm_refuses_connections_and_answers_accepted_requests(
     wait_until(lambda: _all_run(process))
     running = [pid for pids in process.workers().values() for pid in pids]
     head = f"POST /v1/detect HTTP/1.1\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(png)}\r\n"
-    with asking(lambda: _detect(url, png)) as statuses, connect(url) as client:
+    with asking(url, lambda _: _detect(url, png)) as statuses, connect(url) as client:
         client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
         go_on = b"HTTP/1.1 100 Continue\r\n\r\n"  # the request is admitted
         assert client.recv(len(go_on), socket.MSG_WAITALL) == go_on
@@ -188,5 +188,5 @@ def test_stuck_processes_are_replaced(artifact_path: Path, png: bytes) -> None:
             process.ready()
             for event in ("had no heartbeat for", "ended with SIGKILL and is restarted"):
                 wait_until(lambda said=f"{name} {event}": said in process.log)  # type: ignore[misc]
-        assert ask(f"{url}/v1/detect", "POST", content=png).status_code == 200
+        wait_until(lambda: _detect(url, png) == "200")
         assert process.end(signal.SIGTERM) == 0

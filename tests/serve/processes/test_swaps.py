@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -37,6 +37,14 @@ def versions(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
     return files
 
 
+class Answer(NamedTuple):
+    """An answer; its version is in the headers."""
+
+    status: int
+    version: str
+    scores: list[float]
+
+
 class Swapping:
     """A service over a folder with version 1 of the model `faces`, and the scores of both versions."""
 
@@ -45,8 +53,10 @@ class Swapping:
         self.client = httpx.Client(base_url=process.ready(), timeout=PATIENCE, headers=_ADMIN)
         self.scores = {"1": self.detect().scores}
 
-    def detect(self) -> "Answer":
-        return Answer(self.client.post("/v1/detect", content=self.file))
+    def detect(self, client: httpx.Client | None = None) -> Answer:
+        response = (client or self.client).post("/v1/detect", content=self.file)
+        scores = [one["score"] for one in response.json().get("detections", [])]
+        return Answer(response.status_code, response.headers.get("lensbox-version", ""), scores)
 
     def load(self, version: int | None = None) -> httpx.Response:
         body = {} if version is None else {"parameters": {"version": str(version)}}
@@ -55,15 +65,6 @@ class Swapping:
     def engines(self) -> set[int]:
         """Return the processes of engines."""
         return set(self.process.workers()["engines"])
-
-
-class Answer:
-    """The status, the version in the headers and the scores of an answer."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.status = response.status_code
-        self.version = response.headers.get("lensbox-version", "")
-        self.scores = [one["score"] for one in response.json().get("detections", [])]
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +139,7 @@ def test_a_failed_load_leaves_the_old_version(
     assert response.status_code == 409
     assert message in response.json()["error"]
     wait_until(lambda: message in swapping.process.log)
-    answer = swapping.detect()
-    assert (answer.status, answer.version, answer.scores) == (200, before, swapping.scores[before])
+    assert swapping.detect() == (200, before, swapping.scores[before])
     wait_until(lambda: swapping.engines() == engines)
     failed = 'lensbox_model_loads_total{model="faces",outcome="failed"}'
     wait_until(lambda: failed in swapping.client.get("/metrics").text)
@@ -153,8 +153,7 @@ def test_a_restarted_engine_serves_what_was_loaded(swapping: Swapping, versions:
     os.kill(killed, signal.SIGKILL)
     wait_until(lambda: bool(swapping.engines() - {killed}))
     wait_until(lambda: swapping.detect().status == 200)
-    answer = swapping.detect()
-    assert (answer.version, answer.scores) == ("1", swapping.scores["1"])
+    assert swapping.detect() == (200, "1", swapping.scores["1"])
     wait_until(lambda: 'file_changed{model="faces"} 1.0' in swapping.client.get("/metrics").text)
     wait_until(lambda: "the file of faces version 1 has changed" in swapping.process.log)
     (swapping.folder / "1.pt").write_bytes(versions[1])
@@ -165,13 +164,13 @@ def test_a_restarted_engine_serves_what_was_loaded(swapping: Swapping, versions:
 def swap_under_load(swapping: Swapping, swaps: int, connections: int) -> set[str]:
     """Swap while clients ask; return the versions that answered, and what is wrong with other answers."""
 
-    def ask() -> str:
-        answer = swapping.detect()
+    def ask(client: httpx.Client) -> str:
+        answer = swapping.detect(client)
         expected = pytest.approx(swapping.scores.get(answer.version), abs=1e-4)
         is_good = answer.status == 200 and answer.scores == expected
         return answer.version if is_good else f"{answer.status} {answer.version}"
 
-    with asking(ask, connections) as found:
+    with asking(str(swapping.client.base_url), ask, connections) as found:
         for swap in range(swaps):
             assert swapping.load(1 + swap % 2).status_code == 200
             before = len(found)

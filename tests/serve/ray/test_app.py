@@ -79,7 +79,7 @@ def test_no_request_is_lost_when_a_replica_dies(url: str, encode: Encode) -> Non
 
     file = encode("PNG", size=(1200, 900))  # decodes slowly, so that each replica is nearly always busy
 
-    def ask() -> str:
+    def ask(client: httpx.Client) -> str:
         answer = client.post("/v1/detect", content=file)
         if answer.status_code == 503:
             assert answer.headers["Retry-After"] == "1"
@@ -90,7 +90,7 @@ def test_no_request_is_lost_when_a_replica_dies(url: str, encode: Encode) -> Non
         until = statuses.count("200") + more
         wait_until(lambda: statuses.count("200") >= until)
 
-    with httpx.Client(base_url=url, timeout=60) as client, asking(ask, CLIENTS) as statuses:
+    with asking(url, ask, CLIENTS) as statuses:
         wait_for_answers(50)
         ray.kill(ray.get_actor(replicas()[0], namespace="serve"))
         wait_for_answers(50)
