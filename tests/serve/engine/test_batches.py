@@ -1,10 +1,10 @@
 """The batches of an engine: which jobs share one, preparation, parts of large jobs, bad jobs."""
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,14 +97,6 @@ def test_decodes_the_next_batch_while_the_model_computes(
     assert len(fake.threads) == 1
 
 
-class _SlowGate(threading.Event):
-    """A gate that opens by itself."""
-
-    def wait(self, timeout: float | None = None) -> bool:
-        time.sleep(0.02)
-        return True
-
-
 def test_a_gpu_computes_while_the_batch_before_is_answered(
     make: Make, fake: Any, begin: Begin, decoder: _Decoder
 ) -> None:
@@ -116,7 +108,8 @@ def test_a_gpu_computes_while_the_batch_before_is_answered(
     futures = [instance.submit(_coded(first)) for first in range(1, 9)]
     for future in futures:
         future.add_done_callback(lambda _: begun.append(len(fake.calls)))
-    gate, fake.gate = fake.gate, _SlowGate()  # the next file is then decoded when a call ends
+    slow = SimpleNamespace(wait=lambda _: threading.Event().wait(0.02) or True, set=lambda: None)
+    gate, fake.gate = fake.gate, slow  # the next file is then decoded when a call ends
     gate.set()
     results(running, *futures)
     assert sorted(begun) == begun

@@ -1,7 +1,6 @@
 """The job queue of a thread that receives jobs from other processes."""
 
 import math
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -26,43 +25,32 @@ def _coded(count: int, deadline: float = math.inf) -> list[Any]:
 
 
 class Source:
-    """A source of jobs that runs one step per call, and its queue. It records timeouts."""
+    """A source of jobs, and its queue. arrivals: the jobs that come in each call. It records timeouts."""
 
-    def __init__(self, *steps: Callable[[JobQueue], Any]) -> None:
+    def __init__(self, *arrivals: list[Any]) -> None:
         self.timeouts: list[float] = []
         self.queue = JobQueue(8, 1 << 20, self)
-        self._steps = list(steps)
+        self._arrivals = iter(arrivals)
 
     def wake(self) -> None:
         pass
 
     def receive(self, timeout: float, busy: bool = True) -> None:
         self.timeouts.append(timeout)
-        self._steps.pop(0)(self.queue)
-
-
-def _nothing(_: JobQueue) -> None:
-    pass
-
-
-def _come(*entries: Entry) -> Callable[[JobQueue], None]:
-    def put(queue: JobQueue) -> None:
-        for entry in entries:
-            queue.put(entry)
-
-    return put
+        for entry in next(self._arrivals):
+            self.queue.put(entry)
 
 
 def test_waits_for_the_first_job() -> None:
     entries = [_entry(), _entry()]
-    source = Source(_nothing, _nothing, _come(*entries))
+    source = Source([], [], entries)
     assert source.queue.take(4) == entries
     assert source.timeouts == [0.0, 1.0, 1.0]  # checks each second whether the queue was closed
 
 
 def test_does_not_wait_if_it_must_not_block() -> None:
     late = _entry(deadline=0.0)
-    source = Source(_nothing, _come(late), _come(entry := _entry()))
+    source = Source([], [late], [entry := _entry()])
     assert source.queue.take(4, blocks=False) == []
     assert source.queue.take(4, blocks=False) == []
     assert late.future.exception() is not None
@@ -104,7 +92,7 @@ def test_the_preparing_thread_takes_large_batches(entries: list[Any], running: i
 def test_checks_for_jobs_again_after_dropping_jobs() -> None:
     late, cancelled, entry = _entry(deadline=-1.0), _entry(), _entry()
     cancelled.future.cancel()
-    source = Source(_come(late, cancelled), _come(entry))
+    source = Source([late, cancelled], [entry])
     assert source.queue.take(4) == [entry]
     assert source.timeouts == [0.0, 0.0]
     assert "deadline passed while the job was queued" in str(late.future.exception(0))

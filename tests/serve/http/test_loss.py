@@ -7,13 +7,11 @@ from typing import Any
 import httpx
 import pytest
 import torch
-from services import Start, problem_of
+from services import Start, client_of, problem_of
 from small_detectors import Brightest
 
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.serve.loading import load_model
-from lensbox.serve.settings import Settings
 
 _PREDICTIONS = [[10, 10, 30.5, 31], [40, 5.25, 60, 25], [0, 0, 8, 8], [3, 4, 9, 9]]
 _TARGETS = [[12, 9, 33, 30], [42, 8, 58, 30], [20, 20, 28, 30], [0, 0, 0, 0]]
@@ -62,14 +60,12 @@ class Mismatches(Brightest):
         return (predictions != targets).to(predictions.dtype).mean()
 
 
-def test_a_detector_s_own_loss_gets_padded_images(start_service: Start, tmp_path: Path) -> None:
-    detector: Any = Mismatches()
-    save_artifact(detector, tmp_path / "detector.pt")
-    settings = Settings(artifact=tmp_path / "detector.pt", device="cpu", threads=1)
-    client = start_service(lambda: load_model(settings)).ready().client
+def test_a_detector_s_own_loss_gets_padded_images(tmp_path: Path) -> None:
+    save_artifact(Mismatches(), tmp_path / "detector.pt")
     images = {"predictions": [[[1, 2, 3, 4]] * 3, [[1, 2, 3, 4]]], "targets": [[[1, 2, 3, 9]], []]}
-    assert client.post("/v1/loss", json=images).json() == {"loss": (1 + 4 + 4 + 4) / 24, "slots": 1}
-    refused = client.post("/v1/loss", json={**images, "gradient": True})
+    with client_of(tmp_path / "detector.pt") as client:
+        assert client.post("/v1/loss", json=images).json() == {"loss": (1 + 4 + 4 + 4) / 24, "slots": 1}
+        refused = client.post("/v1/loss", json={**images, "gradient": True})
     assert refused.status_code == 422
     message = "gradient must be left out: the detector's own loss has no gradient"
     assert problem_of(refused) == {"code": "unsupported_loss", "message": message}

@@ -16,20 +16,15 @@ def test_retries_a_failed_start_with_back_off(
     monkeypatch.setattr(lifecycle, "ensure_fork_server", lambda: None)
     starts: list[None] = []
 
-    class Process:
-        exitcode = None
-
-        def __init__(self, **_: Any) -> None:
-            pass
-
-        def start(self) -> None:
-            starts.append(None)
-            if len(starts) <= 3:
-                raise EOFError
+    def start() -> None:
+        starts.append(None)
+        if len(starts) <= 3:
+            raise EOFError
 
     now = 100.0
     monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now))
-    context: Any = SimpleNamespace(Process=Process, Pipe=multiprocessing.Pipe)
+    process = SimpleNamespace(start=start, exitcode=None)
+    context: Any = SimpleNamespace(Process=lambda **_: process, Pipe=multiprocessing.Pipe)
     started: list[Any] = []
     child = lifecycle.Child(
         *("an engine", "engine-0", print, (), lambda _: 1.0, print),

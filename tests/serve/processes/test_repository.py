@@ -38,7 +38,7 @@ class FakeGroup:
 
 
 class Service:
-    """A repository with one front end, which adopts each table when a test lets it."""
+    """A repository that has started, with one front end, which adopts each table when a test lets it."""
 
     def __init__(self, path: Path, in_place: bool = False, watch: bool = False) -> None:
         counters = SimpleNamespace(
@@ -58,6 +58,7 @@ class Service:
         self.front_end = child
         self.models.front_ends.children.append(child)
         self.models.start()
+        self.until_idle()
 
     def _send(self, message: Any) -> None:
         if type(message).__name__ == "Table":
@@ -109,9 +110,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def service(folder: Path) -> Service:
-    service = Service(folder)
-    service.until_idle()
-    return service
+    return Service(folder)
 
 
 def test_the_newest_version_serves_and_each_may_take_over(service: Service, folder: Path) -> None:
@@ -150,7 +149,6 @@ def test_the_old_version_ends_once_no_request_uses_it(service: Service) -> None:
 @pytest.mark.parametrize("in_place", [False, True])
 def test_a_file_that_fails_changes_nothing(folder: Path, caplog: Any, in_place: bool) -> None:
     service = Service(folder, in_place=in_place)
-    service.until_idle()
     (folder / "faces/3.pt").write_bytes(b"bad")
     (folder / "faces/2.pt").write_bytes(b"bad, too")  # the loaded bytes come back, not these
     result = service.order("load")
@@ -189,7 +187,6 @@ def test_versions_run_beside_each_other_unless_in_place(folder: Path) -> None:
     for in_place, states in ((False, [("faces", "2")]), (True, [("faces", "")])):
         FakeGroup.alive = []
         service = Service(folder, in_place=in_place)
-        service.until_idle()
         (folder / "faces/3.pt").write_bytes(b"slow")
         service.models.take(service.front_end, Order(1, "load", "faces"))
         service.until(lambda: any(v == "3" for v, _ in service.alive))  # noqa: B023
@@ -232,7 +229,6 @@ def test_a_changed_file_is_told_and_loaded_only_when_asked(
 
 def test_watch_loads_what_lies_still_once(folder: Path) -> None:
     service = Service(folder, watch=True)
-    service.until_idle()
     (folder / "faces/3.pt").write_bytes(b"v3")
     service.until(lambda: service.alive == [("3", b"v3")])
     (folder / "faces/4.pt").write_bytes(b"bad")
@@ -246,7 +242,6 @@ def test_watch_loads_what_lies_still_once(folder: Path) -> None:
 def test_one_file_has_the_number_of_its_load_as_version(folder: Path) -> None:
     path = folder / "faces/1.pt"
     service = Service(path)
-    service.until_idle()
     assert service.serving == [("one", "1")]
     path.write_bytes(b"new")
     assert service.order("load", "one").content == {"name": "one", "version": "2"}
@@ -257,7 +252,6 @@ def test_one_file_has_the_number_of_its_load_as_version(folder: Path) -> None:
 def test_the_start_fails_with_the_first_file_that_fails(folder: Path) -> None:
     (folder / "faces/3.pt").write_bytes(b"bad")
     service = Service(folder)
-    service.until_idle()
     assert str(service.models.failure) == "a bad file"
     with pytest.raises(ArtifactError, match="cannot be read"):
         Service(folder / "nothing")
