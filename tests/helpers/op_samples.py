@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from box_reference import random_boxes
@@ -16,8 +16,7 @@ Arguments = tuple[Any, ...]  # tensors, lists of tensors, numbers, lists of flag
 EXACT = ("giou", "pairwise_giou", "padded_nms", "fit")
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(NamedTuple):
     """The tensors of the samples, on one device.
 
     pred: float32 [B, N, 4]. target: uint8 [B, N, 4]; most slots are padding. wide_target: the same boxes in
@@ -30,16 +29,13 @@ class Inputs:
     photographs: tuple[Tensor, ...]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Inputs":
-        pred, target, wide_target, *photographs = (function(tensor) for tensor in self._tensors())
-        return Inputs(pred, target, wide_target, tuple(photographs))
+        pred, target, wide_target = map(function, self[:3])
+        return Inputs(pred, target, wide_target, tuple(map(function, self.photographs)))
 
     def copy_(self, source: "Inputs") -> None:
         """Copy all tensors in place, from any device."""
-        for mine, theirs in zip(self._tensors(), source._tensors(), strict=True):
+        for mine, theirs in zip(self[:3] + self[3], source[:3] + source[3], strict=True):
             mine.copy_(theirs)
-
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return (self.pred, self.target, self.wide_target, *self.photographs)
 
 
 def make_inputs(device: torch.device, images: int = 6, slots: int = 40) -> Inputs:

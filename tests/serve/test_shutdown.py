@@ -3,13 +3,15 @@
 Stuck parts sleep for an hour, so that no test depends on their end.
 """
 
+import contextlib
 import os
 import pty
 import re
 import signal
 import subprocess
 import sys
-import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -64,22 +66,19 @@ sys.exit(8)
 
 
 def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> None:
-    answers: list[httpx.Response] = []
     with (
+        ThreadPoolExecutor(1) as pool,
         ServeProcess(
             artifact_path, "--frontends", "0", "--shutdown-timeout", "1", before=_STUCK_DECODER
         ) as process,
         httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client,
     ):
-        thread = threading.Thread(
-            target=lambda: answers.append(client.post("/v1/detect", content=b"an image"))
-        )
-        thread.start()
+        answer = pool.submit(client.post, "/v1/detect", content=b"an image")
         wait_until(lambda: "decoding" in process.log)
         assert client.post("/v1/loss", json=_NO_BOXES).status_code == 200  # a loss waits for no decoder
         assert process.end(signal.SIGTERM) == 0
-        thread.join(PATIENCE)
-        assert problem_of(answers[0]) == {"code": "not_ready", "message": "the service is shutting down"}
+        problem = {"code": "not_ready", "message": "the service is shutting down"}
+        assert problem_of(answer.result(PATIENCE)) == problem
         process.lines.remove("decoding\n")
         for line in process.lines:
             assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+: ", line), line
@@ -103,10 +102,18 @@ def test_exits_with_0_on_a_signal_while_importing(artifact_path: Path) -> None:
         assert "Traceback" not in process.log
 
 
-def test_the_kernel_kills_a_process_at_the_shutdown_timeout() -> None:
-    with subprocess.Popen([sys.executable, "-c", _ENDLESS, "0.1"], stdout=subprocess.PIPE) as process:
+@contextlib.contextmanager
+def _running(*arguments: str, stdin: int | None = None) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run code; begin when it has said "running"."""
+    command = [sys.executable, "-c", *arguments]
+    with subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"running\n"
+        yield process
+
+
+def test_the_kernel_kills_a_process_at_the_shutdown_timeout() -> None:
+    with _running(_ENDLESS, "0.1") as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == -signal.SIGALRM
 
@@ -114,10 +121,7 @@ def test_the_kernel_kills_a_process_at_the_shutdown_timeout() -> None:
 @pytest.mark.parametrize(("stdin", "code"), [("none", 8), ("terminal", 8), ("closed terminal", 7)])
 def test_sighup_asks_to_reload_unless_the_terminal_was_closed(stdin: str, code: int) -> None:
     own, terminal = pty.openpty()
-    file = subprocess.DEVNULL if stdin == "none" else terminal
-    with subprocess.Popen([sys.executable, "-c", _RELOAD], stdin=file, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"running\n"
+    with _running(_RELOAD, stdin=subprocess.DEVNULL if stdin == "none" else terminal) as process:
         os.close(terminal)
         if stdin == "closed terminal":
             os.close(own)
