@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import torch
@@ -98,14 +98,20 @@ def free_port() -> int:
         return port
 
 
-def problem_of(response: httpx.Response) -> dict[str, str]:
-    """Check that an answer is a problem document of RFC 9457; return `code` and, as `message`, detail."""
+class Problem(NamedTuple):
+    status: int
+    code: str
+    message: str
+
+
+def problem_of(response: httpx.Response) -> Problem:
+    """Check that an answer is a problem document of RFC 9457; return what it says."""
     assert response.headers["content-type"] == "application/problem+json"
     document = response.json()
     assert list(document) == ["type", "title", "status", "detail", "code"]
     assert (document["type"], document["status"]) == ("about:blank", response.status_code)
     assert document["title"] == HTTPStatus(response.status_code).phrase
-    return {"code": document["code"], "message": document["detail"]}
+    return Problem(response.status_code, document["code"], document["detail"])
 
 
 @contextlib.contextmanager

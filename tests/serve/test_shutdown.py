@@ -77,8 +77,8 @@ def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> No
         wait_until(lambda: "decoding" in process.log)
         assert client.post("/v1/loss", json=_NO_BOXES).status_code == 200  # a loss waits for no decoder
         assert process.end(signal.SIGTERM) == 0
-        problem = {"code": "not_ready", "message": "the service is shutting down"}
-        assert problem_of(answer.result(PATIENCE)) == problem
+        problem = problem_of(answer.result(PATIENCE))
+        assert problem == (503, "not_ready", "the service is shutting down")
         process.lines.remove("decoding\n")
         for line in process.lines:
             assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+: ", line), line

@@ -62,8 +62,7 @@ def test_a_defect_is_answered_with_all_headers_and_without_details(
     fake.error = RuntimeError("secret detail")
     headers = {"Origin": _SHOP, "X-Request-ID": "mine"}
     response = client.post("/v1/detect", content=png, headers=headers)
-    assert response.status_code == 500
-    assert problem_of(response)["code"] == "internal_error"
+    assert problem_of(response)[:2] == (500, "internal_error")
     assert "secret" not in response.text
     for name, value in {
         "connection": "close",

@@ -35,9 +35,9 @@ def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
     running.send("/v1/detect", content=png)
     wait_until(lambda: running.service.models.waiting == 1)
     for response in (client.post("/v1/detect", content=png), client.post("/v1/loss", json=_LOSS)):
-        assert (response.status_code, response.headers["retry-after"]) == (503, "1")
+        assert response.headers["retry-after"] == "1"
         message = "the model's queue is full; try again later"
-        assert problem_of(response) == {"code": "overloaded", "message": message}
+        assert problem_of(response) == (503, "overloaded", message)
     # The event loop is not blocked meanwhile.
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
     metrics = client.get("/metrics").text
@@ -52,9 +52,8 @@ def test_too_many_requests_in_progress_answer_503(start: Start, fake: Any, png: 
     running = _occupied(start(max_requests=2), fake, png)
     with _begun(running):  # a request with an incomplete body counts, too
         wait_until(lambda: running.service.in_progress == 2)
-        response = running.client.post("/v1/loss", json=_LOSS)
-        assert response.status_code == 503
-        assert problem_of(response)["message"] == "2 requests are already in progress; try again later"
+        message = "2 requests are already in progress; try again later"
+        assert problem_of(running.client.post("/v1/loss", json=_LOSS)) == (503, "overloaded", message)
     # The hang-up of the slow client frees its place.
     wait_until(lambda: running.service.in_progress == 1)
     fake.gate.set()
@@ -117,17 +116,15 @@ def test_enforces_the_clients_deadline(start: Start, fake: Any, png: bytes) -> N
     running = _occupied(start(), fake, png)
     for text in ("", "0", "-1", "1.5", "86400001", "9" * 5000):
         response = running.client.post("/v1/loss", json=_LOSS, headers={"X-Request-Timeout-Ms": text})
-        assert response.status_code == 422
-        assert problem_of(response)["message"].startswith("X-Request-Timeout-Ms must be a whole number of mi")
+        assert problem_of(response).message.startswith("X-Request-Timeout-Ms must be a whole number of mill")
     for headers in ({}, {"X-Request-Timeout-Ms": "86400000"}):
         running.send("/v1/detect", content=png, headers=headers)
     wait_until(lambda: running.service.models.waiting == 2)
     bodies: dict[str, Any] = {"/v1/detect": {"content": png}, "/v1/loss": {"json": _LOSS}}
     for path, body in bodies.items():
         response = running.client.post(path, **body, headers={"X-Request-Timeout-Ms": "50"})
-        assert response.status_code == 504
         message = "no answer within 0.05 seconds; try again later"
-        assert problem_of(response) == {"code": "deadline_exceeded", "message": message}
+        assert problem_of(response) == (504, "deadline_exceeded", message)
     fake.gate.set()
     assert running.statuses() == [200, 200, 200]
     assert [name for name, _ in fake.calls] == ["detect"] * 3  # late jobs are not computed
