@@ -115,6 +115,8 @@ PEERS: dict[str, Load] = {
     "triton": partial(_kernel, losses.triton_loss),
     "torchvision": _torchvision,
 }
+# torchvision's loss waits for the device, which a graph cannot hold; the loop launches thousands of kernels.
+_WITHOUT_GRAPH = ("per-sample loop", "torchvision")
 # The kernel has no backward.
 _DIRECTIONS = (("forward", False, ONE_OP), ("forward + backward", True, KERNEL))
 
@@ -149,7 +151,8 @@ def _cases(batch: LossBatch, fill: float | None, quick: bool, names: Iterable[st
     for direction, with_gradient, odd in _DIRECTIONS:
         known = [name for name in names if name != odd and not (quick and name == "torch.compile")]
         ways = {name: partial(prepare, PEERS[name], batch, with_gradient) for name in known}
-        yield Case(f"{kind}, {direction}, {shape}, {what}, {dtypes}, {device.upper()}", device, ways)
+        title = f"{kind}, {direction}, {shape}, {what}, {dtypes}, {device.upper()}"
+        yield Case(title, device, ways, _WITHOUT_GRAPH)
 
 
 def prepare(load: Load, batch: LossBatch, with_gradient: bool) -> Call:
