@@ -18,7 +18,8 @@ from lensbox.common.fields import described
 MEBIBYTE = 1 << 20
 # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
 PILLOW_MAX_PIXELS = 89_478_485
-PLACES_ON_CPU, PLACES_ON_GPU = 64, 512  # eight batches
+# On a GPU eight batches. On a CPU more, so that each of two front ends may send what its clients ask at once.
+PLACES_ON_CPU, PLACES_ON_GPU = 128, 512
 _ORIGINS = re.compile(
     r"\*|ORIGIN(,ORIGIN)*".replace("ORIGIN", r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:\d{1,5})?")
 )
@@ -81,7 +82,7 @@ class Settings:
     # No options: no operator would miss them.
     busy_poll: float = 0.0  # seconds for which an idle process busy-polls before it sleeps
     decode_threads: Count = 2  # images decoded at a time
-    queue_size: Count | None = None  # jobs that may wait for a model; None: 64 on CPUs, 512 on GPUs
+    queue_size: Count | None = None  # jobs that may wait for a model; None: 128 on CPUs, 512 on GPUs
     max_json_bytes: Bytes = 4 * MEBIBYTE
     max_boxes: int = 16_384  # of one request, with all images padded to the largest
     queue_bytes: Bytes = 512 * MEBIBYTE  # of the images that may wait for a model
