@@ -83,7 +83,7 @@ def test_front_ends_default_to_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_jobs_may_wait_for_a_gpu() -> None:
-    assert places(_settings(), ["cpu"]) == _settings().places == 64
+    assert places(_settings(), ["cpu"]) == _settings().places == 128
     assert places(_settings(), ["cuda:1"]) == 512
     assert places(_settings(queue_size=3), ["cuda:1"]) == _settings(queue_size=3).places == 3
 
