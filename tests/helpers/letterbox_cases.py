@@ -41,26 +41,28 @@ def random_image(components: int, height: int, width: int) -> Tensor:
     return image.clamp(0, 255).to(torch.uint8)
 
 
-def random_cases(count: int, seed: int) -> Iterator[Case]:
-    """Yield sizes from 1 to 700, ratios of sides up to 1:1000, canvases from 1 to 300; the seed decides."""
+def sizes_of(count: int, longest: int, seed: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield height, width, canvas height and width, evenly spread over magnitudes; the seed decides.
+
+    Pictures have at most 300,000 pixels, before and after, so that thousands take seconds.
+    """
     choose = random.Random(seed)
-    for _ in range(count):
-        longest = choose.choice([7, 60, 300, 700])
-        height, width = choose.randint(1, longest), choose.randint(1, longest)
-        if choose.random() < 0.15:  # a thin image
-            height, width = choose.sample([choose.randint(1, 3), choose.randint(500, 3000)], 2)
-        canvas_height, canvas_width = (choose.randint(1, choose.choice([5, 64, 300])) for _ in range(2))
-        if choose.random() < 0.3:
-            canvas_width = canvas_height
-        yield Case(
-            choose.choice([1, 3, 4]),
-            height,
-            width,
-            canvas_height,
-            canvas_width,
-            channels=choose.choice([1, 1, 3]),
-            fill=choose.choice([0, 114, 255]),
-        )
+    while count > 0:
+        sides = [int(longest ** choose.random()) for _ in range(4)]
+        if choose.random() < 0.2:
+            sides[choose.randrange(2)] = longest
+        height, width, canvas_height, canvas_width = sides
+        covering = scaled_size(height, width, canvas_height, canvas_width, "crop")
+        if height * width <= 300_000 and covering[0] * covering[1] <= 300_000:
+            count -= 1
+            yield height, width, canvas_height, canvas_width
+
+
+def random_cases(count: int, seed: int) -> Iterator[Case]:
+    """Yield sides from 1 to 700, images of all kinds, canvases of both; the seed decides."""
+    choose = random.Random(seed)
+    for sizes in sizes_of(count, 700, seed):
+        yield Case(choose.choice([1, 3, 4]), *sizes, choose.choice([1, 1, 3]), choose.choice([0, 114, 255]))
 
 
 def scaled_size(height: int, width: int, canvas_height: int, canvas_width: int, fit: str) -> tuple[int, int]:

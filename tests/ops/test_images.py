@@ -6,13 +6,11 @@ all ops.
 
 import itertools
 import math
-import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from letterbox_cases import LAYOUTS, PILLOW_VERSION, interleaved, pillow_fit, random_image, scaled_size
+from letterbox_cases import LAYOUTS, PILLOW_VERSION, interleaved, pillow_fit, random_image, sizes_of
 
 from lensbox.ops import fit, resize
 
@@ -22,23 +20,6 @@ ORDERS: list[Any] = ["gray", "rgb", "bgr"]
 
 every_fit = pytest.mark.parametrize("fit_name", FITS)
 every_filter = pytest.mark.parametrize("filter_name", FILTERS)
-
-
-def sizes_of(count: int, longest: int, seed: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield height, width, canvas height and width, evenly spread over magnitudes; the seed decides.
-
-    Pictures have at most 300,000 pixels, before and after, so that thousands take seconds.
-    """
-    choose = random.Random(seed)
-    while count > 0:
-        sides = [int(longest ** choose.random()) for _ in range(4)]
-        if choose.random() < 0.2:
-            sides[choose.randrange(2)] = longest
-        height, width, canvas_height, canvas_width = sides
-        covering = scaled_size(height, width, canvas_height, canvas_width, "crop")
-        if height * width <= 300_000 and covering[0] * covering[1] <= 300_000:
-            count -= 1
-            yield height, width, canvas_height, canvas_width
 
 
 def assert_like_pillow(
