@@ -16,7 +16,6 @@ import torch
 from damaged_files import Change, compiled_for, rewritten, without
 from programs import runner_onnxruntime
 from runner_answers import LOW, answer, assert_same, numbers, refusal
-from services import client_of
 from small_detectors import LosingItsOwnWay
 
 from lensbox.common.errors import ArtifactError, DeviceError
@@ -24,7 +23,7 @@ from lensbox.export.pipeline import save_artifact
 from lensbox.export.verify.pictures import draw_faces
 from lensbox.model import FaceDetector
 from lensbox.ops import library_path
-from lensbox.runtime import TileSpec, load_artifact
+from lensbox.runtime import load_artifact
 from lensbox.runtime.file.seal import sealed_onnx
 
 needs_onnxruntime = pytest.mark.onnx_runner
@@ -233,36 +232,6 @@ def test_self_test(path: Path) -> None:
     assert report["passed"] is True
     assert report["max_score_error"] < 1e-4
     assert 0 <= report["loss_error"] <= 1e-5
-
-
-def test_programs_find_the_same_in_tiles(artifact_path: Path, program_path: Path, photos: list[Path]) -> None:
-    script, program = (load_artifact(file) for file in (artifact_path, program_path))
-    tiles, found = TileSpec(200, 0.3), []
-    for photo in photos[:2]:
-        expected, actual = (one.detect_image(photo, LOW, tiles=tiles) for one in (script, program))
-        torch.testing.assert_close(actual.boxes, expected.boxes, rtol=1e-4, atol=0.01)
-        found.append(len(actual.boxes))
-    assert sum(found) > 20
-    arguments = ["--image", *photos[:2], "--score-threshold", LOW, "--tiles", "200,0.3"]
-    assert_same(
-        answer("detect", "--artifact", program_path, *arguments)["images"],
-        answer("detect", "--artifact", artifact_path, *arguments)["images"],
-    )
-
-
-def test_a_program_is_served(artifact_path: Path, program_path: Path, photos: list[Path]) -> None:
-    boxes = {"predictions": [[1.0, 2, 5, 9]], "targets": [[2.0, 2, 6, 7]], "gradient": True}
-    answers = []
-    for path in (artifact_path, program_path):
-        with client_of(path) as client:
-            found = client.post("/v1/detect", content=photos[0].read_bytes(), params={"score_threshold": LOW})
-            loss = client.post("/v1/loss", json=boxes)
-            answers.append((found.json(), loss.json()))
-    (script, script_loss), (program, program_loss) = answers
-    assert len(script["detections"]) > 5
-    assert_same([program], [script])
-    assert program_loss["loss"] == pytest.approx(script_loss["loss"], abs=1e-6)
-    assert program_loss["gradient"][0] == pytest.approx(script_loss["gradient"][0], abs=1e-6)
 
 
 @pytest.mark.gpu

@@ -39,7 +39,7 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Export:
     def exported(name: Name, suffix: str = ".pt") -> Path:
         path = folder / f"{name}{suffix}"
         if not path.exists():
-            kind = "onnx" if suffix == ".onnx" else "torchscript"
+            kind = {".pt": "torchscript", ".pt2": "program", ".onnx": "onnx"}[suffix]
             save_artifact(DETECTORS[name](), path, kind=kind)  # type: ignore[arg-type]  # (checked by save_artifact)
         return path
 
@@ -112,13 +112,15 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("text", "tiles"), [("auto", TileSpec()), ("333,0.4", TileSpec(333, 0.4))])
+@pytest.mark.parametrize("suffix", [".pt", ".pt2"])
 def test_python_and_cpp_find_the_same_in_tiles(
-    text: str, tiles: TileSpec, export: Export, large: Path
+    text: str, tiles: TileSpec, suffix: str, export: Export, large: Path
 ) -> None:
-    artifact = load_artifact(export("classes"))
+    path = export("classes", suffix)
+    artifact = load_artifact(path)
     python = artifact.detect_image(large, *THRESHOLDS["classes"], tiles)
     assert len(python.boxes) > 40
-    (cpp,) = detect(export("classes"), [large], "classes", "--tiles", text)
+    (cpp,) = detect(path, [large], "classes", "--tiles", text)
     assert in_float32(cpp) == in_float32(detections_to_json(python, artifact.classes))
 
 
