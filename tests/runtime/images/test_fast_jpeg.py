@@ -81,13 +81,6 @@ def test_pixels_equal_pillow_s(canvas: Canvas | None, oversampling: int) -> None
         _assert_like_pillow(file, canvas, Reading(jpeg_oversampling=oversampling))
 
 
-@pytest.mark.parametrize("orientation", range(10))
-def test_turns_photographs_upright(orientation: int) -> None:
-    for file, canvas in itertools.product((BASELINE, PROGRESSIVE), (GRAY, None)):
-        for reading in (Reading(), Reading(orientation="stored")):
-            _assert_like_pillow(jpeg_with_exif(file, exif(orientation)), canvas, reading)
-
-
 def test_the_first_exif_segment_counts_even_if_it_is_empty() -> None:
     file = jpeg_with_exif(jpeg_with_exif(BASELINE, exif(6)), b"")
     assert _by_either(file, GRAY) == _by_pillow(file, GRAY)

@@ -53,13 +53,6 @@ def test_keeps_segments_behind_the_first_scan() -> None:
         assert without_metadata(kept)[0] is kept
 
 
-def test_limits_the_number_of_segments() -> None:
-    file = _with_segments(_encode(), jpeg_segment(0xE5, b"") * 1000)
-    assert without_metadata(file) == (_encode(), b"")
-    with pytest.raises(InputError, match="a JPEG file must have at most 1000 segments"):
-        without_metadata(file, 1000)
-
-
 @pytest.mark.parametrize(
     ("width", "height", "allowed"),
     [(8192, 8192, 20), (7000, 7000, 21), (4000, 3000, 89), (1920, 1080, 517), (65_500, 1, 2049)],

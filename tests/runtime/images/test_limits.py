@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import PIL.Image
-import PIL.ImageDraw
 import pytest
 import torch
 from picture_files import encoded, noise

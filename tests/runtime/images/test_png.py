@@ -7,9 +7,8 @@ import PIL.Image
 import PIL.PngImagePlugin
 import pytest
 from damaged_files import with_bit_flipped
-from picture_files import chunk, encoded, png_file
+from picture_files import encoded
 
-from lensbox.common.errors import InputError
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.png import without_metadata
 
@@ -34,11 +33,6 @@ def test_keeps_files_without_metadata() -> None:
     whole = _encode(_PICTURE)
     for file in (whole, whole + bytes(12_000)):
         assert without_metadata(file, 10)[0] is file
-
-
-def test_limits_the_number_of_chunks() -> None:
-    with pytest.raises(InputError, match="a PNG file must have at most 999 chunks"):
-        without_metadata(png_file(1, 1, after=chunk(b"tEXt") * 998), 999)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "LA", "P"])
