@@ -109,16 +109,12 @@ def _torchvision(name: str) -> Example:
     decode = network.box_coder.decode if name == "fcos" else network.box_coder.decode_single
     layer = network.head.classification_head.cls_logits
     detector = Dense(network, decode, SIZE, CLASSES)
-    return Example(detector, _torchvision_answers(network), [layer], 0.3 if name == "fcos" else 0.6)
-
-
-def _torchvision_answers(network: Any) -> Any:
 
     def own(images: Tensor, score: float, iou: float) -> list[tuple[Tensor, Tensor, Tensor]]:
         network.score_thresh, network.nms_thresh = score, iou
         return [(found["boxes"], found["scores"], found["labels"]) for found in network(list(images))]
 
-    return own
+    return Example(detector, own, [layer], 0.3 if name == "fcos" else 0.6)
 
 
 def _ultralytics(name: str) -> Example:
@@ -163,10 +159,6 @@ _MAKERS: dict[str, Callable[[str], Example]] = {
 }
 
 
-def normalises_itself(name: str) -> bool:
-    return name in ("fcos", "retinanet")
-
-
 PACKAGES = {"yolo11": "ultralytics", **dict.fromkeys(("rtdetr", "dfine", "yolos"), "transformers")}
 
 
@@ -184,9 +176,8 @@ def test_detectors_find_what_the_library_finds(name: str, monkeypatch: pytest.Mo
     with torch.no_grad():
         numbers = Numbers(example.detector.specification)(canvases)
         answer = named(example.detector.detect(numbers, example.score, IOU))
-        library = example.own(
-            canvases.float() / 255 if normalises_itself(name) else numbers, example.score, IOU
-        )
+        normalises_itself = name in ("fcos", "retinanet")
+        library = example.own(canvases.float() / 255 if normalises_itself else numbers, example.score, IOU)
     slots, difference = answer["scores"].shape[1], Difference()
     for index, (boxes, scores, labels) in enumerate(library):
         clipped = boxes.clamp(min=0).minimum(limits)

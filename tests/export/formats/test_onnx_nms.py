@@ -65,14 +65,7 @@ def feed(images: Tensor, score_threshold: float, iou_threshold: float) -> dict[s
 
 
 @pytest.mark.parametrize(
-    ("candidates", "slots", "by_category"),
-    [
-        (17, 5, True),
-        *(
-            pytest.param(*more, marks=pytest.mark.exhaustive)
-            for more in ((17, 5, False), (COUNT, 25, True), (COUNT, COUNT, False), (1000, 64, False))
-        ),
-    ],
+    ("candidates", "slots", "by_category"), [(17, 5, True), (COUNT, 25, True), (1000, 64, False)]
 )
 def test_keeps_what_the_op_keeps(candidates: int, slots: int, by_category: bool) -> None:
     module = Suppression(candidates, slots, by_category)
