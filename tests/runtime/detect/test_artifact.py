@@ -129,15 +129,6 @@ def test_bad_input_raises_one_sentence(artifact: Artifact) -> None:
         artifact.loss(torch.zeros(3, 4), torch.zeros(2, 4))
 
 
-@pytest.mark.gpu
-def test_self_test_passes_on_the_gpu(artifact_path: Path) -> None:
-    artifact = load_artifact(artifact_path, "cuda")
-    report = artifact.self_test()
-    assert report.passed, report.failures
-    boxes, _, _ = artifact.detect(torch.zeros(1, 1, 256, 256, dtype=torch.uint8))
-    assert boxes.device.type == "cuda"
-
-
 _PIXELS = torch.zeros(3, 5, 5, dtype=torch.uint8)
 
 
