@@ -195,7 +195,7 @@ def url(random_path: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with three photographs, one of them rotated by EXIF, and one in a subfolder."""
+    """Three photographs, one rotated by EXIF, and one in a subfolder; hidden ones and a link to the subfolder."""
     folder = tmp_path_factory.mktemp("photos")
     generator = np.random.default_rng(7)
 
@@ -208,8 +208,10 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     picture(300, 200).save(folder / "b.jpg")
     picture(120, 260).save(folder / "a.PNG")
     picture(640, 480).save(folder / "turned.jpg", exif=turned)
-    (folder / "below").mkdir()
-    picture(90, 90).save(folder / "below" / "c.webp")
+    for name in ("below", ".git"):
+        (folder / name).mkdir()
+        picture(90, 90).save(folder / name / "c.webp")
+    (folder / "link").symlink_to(folder / "below")
     (folder / "notes.txt").write_text("no image")
     (folder / ".hidden.jpg").write_text("no image")
     return folder

@@ -11,19 +11,15 @@ from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 
 
-@pytest.fixture(scope="module")
-def artifact(random_path: Path) -> str:
-    return str(random_path)
-
-
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "_ROUNDS", 3)
 
 
 def test_prints_a_table_or_json_of_several_files(
-    artifact: str, program_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    random_path: Path, program_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    artifact = str(random_path)
     assert main(["bench", artifact, "--batch", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("1 CPU threads, torch ")
@@ -45,10 +41,10 @@ def test_prints_a_table_or_json_of_several_files(
 
 
 @pytest.mark.parametrize("text", ["0", "1,", "a", "-1", "4097"])
-def test_refuses_other_batch_sizes(text: str, artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refuses_other_batch_sizes(text: str, random_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "none.pt"]) == ExitCode.UNUSABLE
     assert "none.pt" in capsys.readouterr().err
-    assert main(["bench", artifact, f"--batch={text}"]) == ExitCode.USAGE
+    assert main(["bench", str(random_path), f"--batch={text}"]) == ExitCode.USAGE
     assert f"must be whole numbers from 1 to 4096, such as 1,8,32, got '{text}'" in (
         " ".join(capsys.readouterr().err.split())
     )

@@ -212,25 +212,18 @@ def test_a_closed_pipe_is_not_an_error(random_path: Path, photos: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("b.jpg", "a.PNG", ".hidden.jpg", "note.txt", "below/c.webp", ".git/d.jpg", "empty/x.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "link").symlink_to(tmp_path / "below")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.parametrize(
     ("arguments", "recursive", "paths"),
     [
-        ("note.txt b.jpg", False, ["note.txt", "b.jpg"]),
-        (".", False, ["a.PNG", "b.jpg"]),
-        (". below", True, ["a.PNG", "b.jpg", "below/c.webp", "below/c.webp"]),
+        ("notes.txt b.jpg", False, ["notes.txt", "b.jpg"]),
+        (".", False, ["a.PNG", "b.jpg", "turned.jpg"]),
+        (". below", True, ["a.PNG", "b.jpg", "below/c.webp", "turned.jpg", "below/c.webp"]),
     ],
 )
-def test_lists_files_and_folders(folder: Path, arguments: str, recursive: bool, paths: list[str]) -> None:
+def test_lists_files_and_folders(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, recursive: bool, paths: list[str]
+) -> None:
+    monkeypatch.chdir(photos)
     listed = list_files([Path(word) for word in arguments.split()], recursive)
     assert [str(file.path) for file in listed] == paths
     assert [file.fault for file in listed] == [None] * len(paths)

@@ -67,7 +67,8 @@ def test_raises_without_an_answer(waits: list[float]) -> None:
         with faked(answer, timeout=1.5) as client, pytest.raises(ServiceError, match=words) as caught:
             client.detect(b"file")
         assert "http://service" in str(caught.value)
-        assert (caught.value.status, caught.value.code) == (None, "no_answer")
+        assert str(caught.value).endswith(" (no_answer)")
+        assert (caught.value.status, caught.value.is_of_one_image) == (None, False)
         assert len(requests) == 1
 
 

@@ -113,6 +113,7 @@ def with_output(name: str, make: Callable[[Tensor], Any]) -> Change:
         (with_output("scores", lambda scores: 1 - scores), "scores must be in descending order: add order"),
         (with_output("labels", lambda labels: labels + 1), "labels .* got 1 to 2: .*labels - 1"),
         (with_output("weight", lambda weight: weight / 0), "weight must be finite, got NaN or infinity"),
+        (with_output("tail", lambda tail: tail / 0), "tail must be finite, got NaN or infinity"),
     ],
 )
 def test_names_the_fault_of_a_result(change: Change, message: str) -> None:

@@ -10,11 +10,6 @@ from lensbox.model import DetectorSpec
 from lensbox.model.numbers import Numbers
 
 
-def test_extras_are_points_and_values() -> None:
-    specification = DetectorSpec(8, 8, points={"keypoints": (5, 2)}, values={"age": (), "embedding": (128,)})
-    assert specification.extras == {"keypoints": (5, 2), "age": (), "embedding": (128,)}
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

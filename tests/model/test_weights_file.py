@@ -118,8 +118,9 @@ BASE = {"config": DetectorConfig().to_json()}
         (safetensors.torch.save(TENSOR), "no 'config' in its metadata"),
         (
             safetensors.torch.save(TENSOR, {"config": '{"x": 1}'}),
-            "does not hold a face detector.*'x' is not a field",
+            "does not hold a face detector: the detector's config is wrong: 'x' is not a field",
         ),
+        (safetensors.torch.save(TENSOR, {"config": "{"}), "does not hold a face detector"),
         (safetensors.torch.save(TENSOR, BASE), r"do not fit the config; .* must have the shape \[.*, got no"),
     ],
 )

@@ -29,8 +29,6 @@ mkdir -p "$2" && touch "$2"/{best,weights}.safetensors
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        ("train --stepz 3", 2, "No such option '--stepz'"),
-        ("train --steps many", 2, "--steps"),
         ("train --steps 0", 2, "steps must be greater than or equal to 1, got 0"),
         ("train --time-limit nan", 2, "--time-limit must be above 0 and finite, got nan"),
         ("train --resume", 2, "checkpoint must be a file"),
@@ -40,7 +38,6 @@ mkdir -p "$2" && touch "$2"/{best,weights}.safetensors
         ("train --teacher absent.safetensors", 4, "absent.safetensors"),
         ("train --weights absent.safetensors", 4, "absent.safetensors"),
         (f"train --weights {SHIPPED_WEIGHTS} --model small", 2, "model must have the layout of"),
-        ("train --leave-out 1/1", 2, "--leave-out must be a share"),
         ("train --data absent", 4, "absent"),
         ("train --output /dev/null/run", 2, "--output must be a folder that can be written, got"),
         ("evaluate --weights pyproject.toml", 4, "pyproject.toml"),

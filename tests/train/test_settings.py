@@ -2,11 +2,11 @@
 
 import json
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import pytest
 
-from lensbox.model import DetectorConfig, read_metadata
+from lensbox.model import read_metadata
 from lensbox.train.settings import ConfigError, TrainConfig, read_config
 
 DEFAULTS = TrainConfig()
@@ -46,11 +46,6 @@ def test_reads_the_recipes_of_the_shipped_weights_and_of_the_folder() -> None:
         assert DEFAULTS.replace(**json.loads(config.to_json())) == config
     for name in ("shared_faces", "student", "student_refined", "teacher"):
         DEFAULTS.replace(**read_config(RECIPES / f"{name}.json"))
-
-
-def test_models_are_the_named_sizes() -> None:
-    for name in get_args(get_type_hints(TrainConfig)["model"]):
-        DetectorConfig.named(name)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from picture_files import exif
 from PIL import Image
 
 from lensbox.runtime.images.files import read_image
@@ -28,9 +29,7 @@ CONFIG = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, m
 def one_photograph(
     folder: Path, pixels: np.ndarray, orientation: int = 1, name: str = "a.png"
 ) -> LabelledImage:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    Image.fromarray(pixels).save(folder / name, exif=exif)
+    Image.fromarray(pixels).save(folder / name, exif=exif(orientation))
     return LabelledImage(name, folder / name, np.zeros((0, 4), np.float32), np.zeros(0, bool), (), "x:1")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from picture_files import exif
 from PIL import Image
 
 from lensbox.train.data.labels import DataError, read_labels
@@ -114,9 +115,7 @@ def test_bad_rows_are_named_by_line(folder: Path, row: str, words: str) -> None:
 def test_shares_are_of_the_upright_photograph_unless_said(
     folder: Path, orientation: Any, box: list[float]
 ) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (200, 100)).save(folder / "train" / "images" / "0.png", exif=exif)
+    Image.new("RGB", (200, 100)).save(folder / "train" / "images" / "0.png", exif=exif(6))
     (folder / "train" / "images" / "bad.jpg").write_bytes(b"nothing")
     (image,), (problem,) = read_labels([folder], orientation=orientation)
     np.testing.assert_allclose(image.boxes, [box], atol=1e-4)

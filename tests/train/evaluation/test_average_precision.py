@@ -32,12 +32,10 @@ def test_average_precision_by_hand(truth: Any, detections: Any, band: str, expec
 
 
 # Average precision of `random_case(seed)` by band, computed with the reference implementation that scores
-# the held-back events (its loops follow WIDER FACE's rule literally).
+# the held-back events (its loops follow WIDER FACE's rule literally). The odd seed gives equal scores.
 REFERENCE = {
     0: (0.5396918683726274, 0.6857505258535006, 0.38113765763222285, 0.4125, 0.2575757575757575),
     1: (0.46808806851109086, 0.6585787296994194, 0.44197443181818186, 0.3366846738695478, 0.3585264408793821),
-    2: (0.35348503961142996, 0.39531057178116, 0.2665948275862069, 0.419602766595368, 0.2545739974311403),
-    3: (0.4907943525095346, 0.7326042181578514, 0.4686609686609686, 0.3789089279122502, 0.40293947494449406),
 }
 
 
