@@ -195,7 +195,7 @@ def url(random_path: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three photographs, one rotated by EXIF, and one in a subfolder; hidden ones and a link to the subfolder."""
+    """Three photographs, one rotated by EXIF, and one in a subfolder. Others are hidden or behind a link."""
     folder = tmp_path_factory.mktemp("photos")
     generator = np.random.default_rng(7)
 
