@@ -29,4 +29,7 @@ if __name__ == "__main__":
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     url = url_of_service(Path("/proc/1/cmdline").read_text(encoding="utf-8").split("\0"), os.environ)
-    sys.exit(urllib.request.urlopen(url, timeout=4, context=context).status != 200)
+    try:
+        urllib.request.urlopen(url, timeout=4, context=context)
+    except OSError as error:  # also an answer of 400 or above
+        sys.exit(f"{url}: {error}")
