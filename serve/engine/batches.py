@@ -46,11 +46,20 @@ class _Batch(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """What a job ends with. error: in place of a result."""
+    """The end of a job: its result, or its error."""
 
     entry: Entry
     result: Any
     error: Exception | None
+
+
+class _Computed(NamedTuple):
+    """A batch that is computed and not answered. seconds: it took. letterbox: seconds of its letterboxing."""
+
+    batch: _Batch
+    outcomes: list[_Outcome]
+    seconds: float
+    letterbox: float
 
 
 class Batches:
@@ -75,7 +84,7 @@ class Batches:
         self._lock = threading.Lock()  # of the next one
         self._unfinished: list[_Batch] = []  # in the order in which they are computed
         self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
-        self._computed: list[tuple[_Batch, list[_Outcome], float, float]] = []  # not answered; at most one
+        self._computed: list[_Computed] = []  # at most one
         self._letterbox: list[DeviceTimer] = []  # of the current batch; used only by the thread that computes
         self.largest = 1  # images per call; set it once the model is loaded
         self.seconds_per_image = 0.0  # exponential moving average over about ten batches
@@ -87,8 +96,8 @@ class Batches:
 
     def fail(self, error: Exception) -> None:
         """Fail the jobs that are taken and not answered."""
-        computed = [batch for batch, *_ in self._computed]
-        for entry in (entry for batch in [*computed, *self._taken()] for entry in batch.entries):
+        batches = [*(computed.batch for computed in self._computed), *self._taken()]
+        for entry in (entry for batch in batches for entry in batch.entries):
             with contextlib.suppress(InvalidStateError):  # answered already
                 entry.future.set_exception(error)
 
@@ -162,7 +171,7 @@ class Batches:
         weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
         self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
         self._answer()  # unless the device has called `_while_computing`
-        self._computed.append((batch, outcomes, seconds, sum(map(_seconds, self._letterbox))))
+        self._computed.append(_Computed(batch, outcomes, seconds, sum(map(_seconds, self._letterbox))))
         self._letterbox.clear()
 
     def _answer(self) -> None:
