@@ -67,6 +67,11 @@ def test_refuses_a_damaged_file_with_one_message(places: dict[str, Any]) -> None
     assert len(process.lines) == 1
 
 
+def test_refuses_a_device_that_is_not_there(artifact_path: Path) -> None:
+    with ServeProcess(artifact_path, "--device", "cuda:63") as process:
+        assert "cannot start: --device must be usable, got 'cuda:63'" in process.refusal()
+
+
 def test_help_shows_each_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--help"]) == 0
     shown = re.findall(r"^  (?:-h, )?(--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
