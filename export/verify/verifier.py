@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparer:
-    """Compares detections with those of the detector. where: the file, runtime and device, in messages."""
+    """Compares detections with the detector's. where: names file, runtime and device in messages."""
 
     reference: Reference
     tolerance: Allowance

@@ -22,7 +22,7 @@ from lensbox.runtime.torchscript import torchscript_call
 
 
 class Watcher(NamedTuple):
-    """What to call for each batch of a thread: see `Artifact.watch`."""
+    """Functions that a thread calls for each of its batches: see `Artifact.watch`."""
 
     on_letterbox: Callable[[DeviceTimer], None]
     while_computing: Callable[[], None]

@@ -1,4 +1,4 @@
-"""What all commands share: options with several values, numbers, and logs on stderr."""
+"""The base of all commands: options with several values, numbers, and logs on stderr."""
 
 import logging
 

@@ -94,7 +94,8 @@ def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught) -> Tensor:
 def varifocal_loss(logits: Tensor, quality: Tensor, background: Tensor) -> Tensor:
     """Return the loss of scores p against targets q, a scalar (Zhang et al. 2021, arXiv:2008.13367).
 
-    A cell has the weight q + background · NEGATIVE_WEIGHT · p^FOCAL_POWER. The sum is divided by that of q.
+    The weight of a cell is q + background · NEGATIVE_WEIGHT · p^FOCAL_POWER. The weighted sum is divided by
+    the sum of q.
 
     Args:
         logits, quality, background: float32 [B, A].

@@ -12,7 +12,7 @@ from lensbox.train.settings import ConfigError, TrainConfig, TrainInputs
 
 @dataclass(frozen=True)
 class Origin:
-    """What a run starts from.
+    """The initial weights and the teachers of a run.
 
     Attributes:
         detector: has the initial weights; None starts from random ones, or from a checkpoint.
