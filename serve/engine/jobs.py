@@ -1,11 +1,17 @@
-"""Jobs of an engine. Jobs are plain data, so an engine can compute all jobs of a group in one batch."""
+"""Jobs of an engine. Jobs are plain data, so an engine can compute all jobs of a group in one batch.
+
+They are records of msgspec, which travel as they are (`processes.messages`); results are arrays of numpy.
+"""
 
 import itertools
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.runtime import Artifact, Photo
@@ -14,10 +20,11 @@ from lensbox.runtime.detect.tiles import Window, merge_tiles, views_of
 from lensbox.runtime.detect.transfer import to_host
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_pixels
 
-Result = TypeVar("Result", covariant=True)
+Result = TypeVar("Result")
+Array = np.ndarray[Any, Any]
 
 
-class Job(Protocol[Result]):
+class Job(Struct, Generic[Result], frozen=True, tag=True, array_like=True):
     """A computation with the model, run in the engine's thread.
 
     group: jobs of equal groups may share a batch; None, the default: the job runs alone. images: number of
@@ -37,7 +44,8 @@ class Job(Protocol[Result]):
         return 1
 
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        raise NotImplementedError
 
     @staticmethod
     def prepare(artifact: Artifact, jobs: Sequence[Any]) -> Any:
@@ -50,7 +58,7 @@ class Job(Protocol[Result]):
 
         prepared: the result of `prepare` for these jobs; None if it was not called.
         """
-        ...
+        raise NotImplementedError
 
     def parts(self, largest: int) -> "Iterator[Job[Any]]":
         """Split into jobs of at most `largest` images."""
@@ -62,8 +70,7 @@ class Job(Protocol[Result]):
         return result
 
 
-@dataclass(frozen=True)
-class DetectJob(Job[DetectionArrays]):
+class DetectJob(Job[DetectionArrays], frozen=True):
     """Detect in one photograph. A threshold of None is the artifact's default."""
 
     photo: Photo
@@ -84,12 +91,14 @@ class DetectJob(Job[DetectionArrays]):
         return artifact.detect_arrays(photos, jobs[0].score_threshold, jobs[0].iou_threshold)
 
 
-@dataclass(frozen=True)
-class CodedJob(Job[DetectionArrays | None]):
+class CodedJob(Job[DetectionArrays | None], frozen=True):
     """Detect in a JPEG file that the GPU decodes. The result is None if the CPU must decode the file."""
 
     prepares: ClassVar[bool] = True
-    photo: CodedPhoto
+    file: Array  # uint8 [N]
+    orientation: int
+    width: int
+    height: int
     score_threshold: float | None
     iou_threshold: float | None
 
@@ -99,7 +108,23 @@ class CodedJob(Job[DetectionArrays | None]):
 
     @property
     def nbytes(self) -> int:
-        return self.photo.file.nbytes
+        return self.file.nbytes
+
+    @classmethod
+    def of(cls, photo: CodedPhoto, score_threshold: float | None, iou_threshold: float | None) -> "CodedJob":
+        """Return the job of a file, which is not copied."""
+        return cls(
+            np.asarray(photo.file),
+            photo.orientation,
+            photo.width,
+            photo.height,
+            score_threshold,
+            iou_threshold,
+        )
+
+    @property
+    def photo(self) -> CodedPhoto:
+        return CodedPhoto("", self.file.data, self.orientation, self.width, self.height)
 
     @staticmethod
     def prepare(artifact: Artifact, jobs: "Sequence[CodedJob]") -> list[Tensor]:
@@ -116,8 +141,7 @@ class CodedJob(Job[DetectionArrays | None]):
         return [None if photo is None else next(found) for photo in photos]
 
 
-@dataclass(frozen=True)
-class TiledJob(Job[Any]):
+class TiledJob(Job[Any], frozen=True):
     """Detect in the windows of a large photograph, as `Artifact.detect_image` does with tiles.
 
     The result of a part is the detections of each of its windows; `joined` makes `DetectionArrays` of them.
@@ -125,7 +149,7 @@ class TiledJob(Job[Any]):
 
     is_joined: ClassVar[bool] = True
     photo: Photo
-    windows: Sequence[Window]
+    windows: list[Window]
     score_threshold: float | None
     iou_threshold: float
 
@@ -155,12 +179,11 @@ class TiledJob(Job[Any]):
         return merge_tiles(parts, self.windows, self.photo.width, self.photo.height, self.iou_threshold)
 
 
-Outputs = dict[str, Tensor]
-"""The outputs of n canvases by name, on the CPU: see `Artifact.detect_named`; `counts` is int32 here."""
+Outputs = Mapping[str, NDArray[Any]]
+"""The outputs of n canvases by name: see `Artifact.detect_named`; `counts` is int32 here."""
 
 
-@dataclass(frozen=True)
-class CanvasJob(Job[Outputs]):
+class CanvasJob(Job[Outputs], frozen=True):
     """Detect in canvases, uint8 [n, c, h, w] on the CPU, n >= 1, shaped as the artifact's `canvas` says.
 
     A threshold of None is the artifact's default.
@@ -186,30 +209,30 @@ class CanvasJob(Job[Outputs]):
     def run(artifact: Artifact, jobs: "Sequence[CanvasJob]", prepared: Any = None) -> list[Outputs]:
         canvases = _concatenated([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
         outputs = artifact.detect_named(canvases, jobs[0].score_threshold, jobs[0].iou_threshold)
-        arrays = to_host(list(outputs.values()))
-        columns = {name: torch.from_numpy(array) for name, array in zip(outputs, arrays, strict=True)}
-        columns["counts"] = columns["counts"].int()
-        sizes = [job.images for job in jobs]
-        parts = {name: column.split(sizes) for name, column in columns.items()}
-        return [{name: part[job] for name, part in parts.items()} for job in range(len(jobs))]
+        columns = dict(zip(outputs, to_host(list(outputs.values())), strict=True))
+        columns["counts"] = columns["counts"].astype(np.int32)
+        ends = list(itertools.accumulate(job.images for job in jobs))
+        return [
+            {name: column[end - job.images : end] for name, column in columns.items()}
+            for job, end in zip(jobs, ends, strict=True)
+        ]
 
     def parts(self, largest: int) -> "Iterator[CanvasJob]":
         for canvases in self.canvases.split(largest):
             yield replace(self, canvases=canvases)
 
     def joined(self, results: Sequence[Outputs]) -> Outputs:
-        return {name: torch.cat([part[name] for part in results]) for name in results[0]}
+        return {name: np.concatenate([part[name] for part in results]) for name in results[0]}
 
 
 class Loss(NamedTuple):
-    """value: the loss. gradient: d loss / d predictions on the CPU; None if not requested, or without one."""
+    """value: the loss. gradient: d loss / d predictions; None if not requested, or without one."""
 
     value: float
-    gradient: Tensor | None
+    gradient: NDArray[Any] | None
 
 
-@dataclass(frozen=True)
-class LossJob(Job[Loss]):
+class LossJob(Job[Loss], frozen=True):
     """Compute the loss of predictions with their targets, [..., 4] each, and its gradient on request."""
 
     predictions: Tensor
@@ -222,12 +245,14 @@ class LossJob(Job[Loss]):
 
     @staticmethod
     def run(artifact: Artifact, jobs: "Sequence[LossJob]", prepared: Any = None) -> list[Loss]:
-        return [
-            Loss(*artifact.loss_and_gradient(job.predictions, job.targets))
-            if job.gradient
-            else Loss(artifact.loss(job.predictions, job.targets), None)
-            for job in jobs
-        ]
+        losses = []
+        for job in jobs:
+            if job.gradient:
+                value, gradient = artifact.loss_and_gradient(job.predictions, job.targets)
+                losses.append(Loss(value, None if gradient is None else gradient.numpy()))
+            else:
+                losses.append(Loss(artifact.loss(job.predictions, job.targets), None))
+        return losses
 
 
 def _concatenated(tensors: Sequence[Tensor], pinned: bool) -> Tensor:

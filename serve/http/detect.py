@@ -108,7 +108,7 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
     if artifact.decodes_jpeg and asked.tiles is None and not is_alone and engine.room > 0:
         coded = coded_photo("", file, metadata.canvas, reading)
         if coded is not None and coded.width * coded.height <= service.settings.max_pixels:
-            job = CodedJob(coded, asked.score_threshold, asked.iou_threshold)
+            job = CodedJob.of(coded, asked.score_threshold, asked.iou_threshold)
             found: DetectionArrays | None = await result_for(
                 request, engine.submit(job, deadline.at), deadline
             )

@@ -259,7 +259,7 @@ def infer_answer(request: InferRequest, served: Served, found: Outputs) -> Respo
     outputs: list[InferTensor] = []
     binaries: list[memoryview] = []
     for name, binary in request.wanted.items():
-        values = found[name].contiguous().numpy()
+        values = np.ascontiguousarray(found[name])
         # Describe the actual tensor; the metadata may give a dimension as -1.
         described = InferTensor(name, _datatype(values.dtype), values.shape)
         if binary:

@@ -28,14 +28,7 @@ from lensbox.serve.models.files import Content
 from lensbox.serve.models.memory import check_memory, used_by_this_process
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.processes.link import BusyWait, Link
-from lensbox.serve.processes.messages import (
-    Answer,
-    Told,
-    is_defect,
-    packed_answers,
-    read_request,
-    rebuilt,
-)
+from lensbox.serve.processes.messages import Answer, Told, is_defect, packed_answers, request_decoder
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import end_process
 
@@ -178,7 +171,7 @@ class FrontEnd:
 
     def __init__(self, link: Link, memory: memoryview, engine: Instance) -> None:
         self.link = link
-        self._memory = memory
+        self._decoder = request_decoder(memory)
         self._engine = engine
         self._replies: dict[int, Reply] = {}
         self._answers: list[Answer] = []
@@ -209,15 +202,15 @@ class FrontEnd:
         self.link.close()
 
     def _handle(self, message: bytes) -> None:
-        number, plain, blocks, asked, deadline = read_request(message)
-        if plain is None:
-            if (reply := self._replies.get(number)) is not None:
-                reply.cancel()
+        request = self._decoder.decode(message)
+        number, job = request.number, request.job
+        if job is None:
+            if number in self._replies:
+                self._replies[number].cancel()
             return
         reply = self._replies[number] = Reply(number, self._answer)
         try:
-            job = rebuilt(plain, [self._memory[begin : begin + length] for begin, length in blocks])
-            self._engine.enqueue(job, reply, deadline, asked)
+            self._engine.enqueue(job, reply, request.deadline, request.asked)
         except Exception as error:
             reply.set_exception(error)
 

@@ -196,7 +196,7 @@ class Arena:
 
     def allocate(self, nbytes: int) -> int | None:
         """Return the offset of a new block, a multiple of 64; None if there is no room."""
-        nbytes = aligned(max(nbytes, 1))
+        nbytes = -(-max(nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
         with self._lock:
             for index, (begin, end) in enumerate(self._free):
                 if end - begin >= nbytes:
@@ -205,12 +205,10 @@ class Arena:
                     return begin
         return None
 
-    def free(self, offset: int | None) -> None:
-        """Free the block at an offset; None for no block. Raise KeyError if no block begins there."""
-        if offset is None:
-            return
+    def free(self, *offsets: int) -> None:
+        """Free the blocks at these offsets. Raise KeyError if no block begins there."""
         with self._lock:
-            gaps = sorted([*self._free, (offset, self._taken.pop(offset))])
+            gaps = sorted([*self._free, *((offset, self._taken.pop(offset)) for offset in offsets)])
             self._free = gaps[:1]
             for begin, end in gaps[1:]:
                 if begin == self._free[-1][1]:
@@ -226,8 +224,3 @@ class Arena:
     def write(self, offset: int, content: memoryview) -> None:
         """Copy bytes to an offset."""
         self._memory[offset : offset + content.nbytes] = content
-
-
-def aligned(nbytes: int) -> int:
-    """Round up to a multiple of 64."""
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT

@@ -1,38 +1,41 @@
-"""The messages between front ends and engines: pickled tuples, numbers and bytes.
+"""The messages between front ends and engines.
 
-Records and tensors are taken apart first: pickle would look up each class by its name, and call a function
-for each tensor. Tensors and files of jobs travel in shared memory, all others in the message.
-
-pickle is safe here: both ends are processes of one service and authenticate with a random key. Errors travel
-as text, because not every exception can be pickled.
+A job is a record of msgspec. Its tensors and files lie in the front end's shared memory, and the message has
+their places. Answers are pickled with their arrays, which is safe here: both ends are processes of one
+service and authenticate with a random key. Errors travel as text: not every exception can be pickled.
 """
 
 import pickle
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from msgspec import Struct
+from msgspec.msgpack import Decoder, Encoder
 from numpy.typing import NDArray
+from torch import Tensor
 
-from lensbox.runtime import Photo
 from lensbox.runtime.detect.detection import DetectionArrays
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto, file_tensor
-from lensbox.serve.engine.jobs import (
-    CanvasJob,
-    CodedJob,
-    DetectJob,
-    Loss,
-    LossJob,
-    TiledJob,
-)
+from lensbox.serve.engine.jobs import CanvasJob, CodedJob, DetectJob, LossJob, TiledJob
 from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 
 Answer = tuple[int, Any, BaseException | None]  # number of the job; its result, or the error
-Request = tuple[int, Any, Sequence[tuple[int, int]], float, float]
+_ERRORS = (OverloadError, NotReadyError, DeadlineError)  # any other is a defect
+_KINDS = (*_ERRORS, RuntimeError)
+
+
+class Request(Struct, array_like=True, frozen=True):
+    """A job to compute, or, without a job, the number of one to cancel.
+
+    asked, deadline: times of `time.monotonic`.
+    """
+
+    number: int
+    job: DetectJob | CodedJob | TiledJob | CanvasJob | LossJob | None = None
+    asked: float = 0.0
+    deadline: float = 0.0
 
 
 class Told(NamedTuple):
@@ -42,38 +45,36 @@ class Told(NamedTuple):
     room: int
 
 
-# The fields of each record, in the order in which they travel.
-_FIELDS: dict[Any, tuple[str, ...]] = {
-    DetectJob: ("photo", "score_threshold", "iou_threshold"),
-    CodedJob: ("photo", "score_threshold", "iou_threshold"),
-    TiledJob: ("photo", "windows", "score_threshold", "iou_threshold"),
-    CanvasJob: ("canvases", "score_threshold", "iou_threshold"),
-    LossJob: ("predictions", "targets", "gradient"),
-    Photo: ("pixels", "width", "height", "window"),
-    CodedPhoto: ("source", "file", "orientation", "width", "height"),
-    Loss: ("value", "gradient"),
-}
-_RECORDS = list(_FIELDS.items())
-_NUMBERS = {record: (number, attrgetter(*fields)) for number, (record, fields) in enumerate(_RECORDS)}
-_ERRORS = (OverloadError, NotReadyError, DeadlineError)  # any other is a defect
-_KINDS = (*_ERRORS, RuntimeError)
-_LIST, _DICT, _TENSOR, _INTERLEAVED, _BYTES = -1, -2, -3, -4, -5
+def request_message(request: Request, place: Callable[[memoryview], int]) -> bytes:
+    """Return the message with a request. place: copies bytes to the shared memory; returns their offset."""
+
+    def plain(value: Any) -> tuple[Any, ...]:
+        array, is_interleaved = value, False
+        if isinstance(value, Tensor):
+            # Keep the memory layout of an image.
+            is_interleaved = value.dim() == 3 and not value.is_contiguous()
+            array = (value.permute(1, 2, 0) if is_interleaved else value).contiguous().numpy()
+        # Not `array.data`, which has no bytes of empty arrays.
+        memory = pickle.PickleBuffer(array).raw()
+        return array.shape, array.dtype.str, is_interleaved, place(memory)
+
+    return Encoder(enc_hook=plain).encode(request)
 
 
-def job_message(
-    number: int, plain: Any = None, blocks: Sequence[tuple[int, int]] = (), deadline: float = 0.0
-) -> bytes:
-    """Return the message that submits a job, taken apart; with the number alone, the one that cancels it.
+def request_decoder(memory: memoryview) -> Decoder[Request]:
+    """Return a decoder of requests, whose tensors and files share the front end's memory.
 
-    blocks: offset and size of its buffers.
+    Raises msgspec's DecodeError, or ValueError for a place outside of the memory.
     """
-    return pickle.dumps((number, plain, blocks, time.monotonic(), deadline), 5)
 
+    def rebuilt(kind: type[Any], plain: Any) -> Any:
+        shape, dtype, is_interleaved, offset = plain
+        array = np.ndarray(shape, dtype, memory, offset)
+        if kind is not Tensor:
+            return array
+        return torch.from_numpy(array.transpose(2, 0, 1) if is_interleaved else array)
 
-def read_request(message: bytes) -> Request:
-    """Return number, job (taken apart; None: it is cancelled), blocks, time of the request, and deadline."""
-    request: Request = pickle.loads(message)
-    return request
+    return Decoder(Request, dec_hook=rebuilt)
 
 
 def packed_answers(answers: Sequence[Answer], told: Told) -> bytes:
@@ -84,21 +85,19 @@ def packed_answers(answers: Sequence[Answer], told: Told) -> bytes:
     found = [(job, one) for job, one, _ in answers if type(one) is DetectionArrays]
     jobs = [(job, len(one.scores), one.width, one.height) for job, one in found]
     columns = _joined([one for _, one in found]) if found else {}
-    buffers: list[memoryview] = []
     rest = [
-        (job, taken_apart(one, buffers), error if error is None else _plain_error(error))
+        (job, one, error if error is None else _plain_error(error))
         for job, one, error in answers
         if type(one) is not DetectionArrays
     ]
-    return pickle.dumps((tuple(told), jobs, columns, rest, list(map(bytearray, buffers))), 5)
+    return pickle.dumps((tuple(told), jobs, columns, rest), 5)
 
 
 def unpacked_answers(message: bytes) -> tuple[list[Answer], Told]:
     """Return the answers of a message, in any order, and what the engine tells of its queue."""
-    told, jobs, columns, rest, buffers = pickle.loads(message)
+    told, jobs, columns, rest = pickle.loads(message)
     answers: list[Answer] = [
-        (job, rebuilt(one, buffers), error if error is None else _KINDS[error[0]](error[1]))
-        for job, one, error in rest
+        (job, one, error if error is None else _KINDS[error[0]](error[1])) for job, one, error in rest
     ]
     arrays = {name: np.ndarray(*column) for name, column in columns.items()}
     begin = 0
@@ -137,52 +136,3 @@ def _joined(found: Sequence[DetectionArrays]) -> dict[str, tuple[Any, ...]]:
         memory = bytearray().join(np.ascontiguousarray(part[name]).data for part in parts)
         joined[name] = (count, *array.shape[1:]), array.dtype.str, memory
     return joined
-
-
-def taken_apart(value: Any, buffers: list[memoryview]) -> Any:
-    """Take a value apart, and append the memory of its CPU tensors and files to `buffers`.
-
-    Each list in the result begins with a number that says what to make of it.
-    """
-    kind = type(value)
-    if kind is torch.Tensor:
-        return _plain_tensor(value, buffers)
-    if kind is memoryview:
-        buffers.append(value)
-        return [_BYTES, len(buffers) - 1]
-    if (record := _NUMBERS.get(kind)) is not None:
-        number, fields = record
-        return [number, *(taken_apart(one, buffers) for one in fields(value))]
-    if kind is dict:
-        return [_DICT, {name: taken_apart(one, buffers) for name, one in value.items()}]
-    return [_LIST, value] if kind is list else value
-
-
-def _plain_tensor(tensor: torch.Tensor, buffers: list[memoryview]) -> list[Any]:
-    if tensor.dim() == 3 and not tensor.is_contiguous():  # an interleaved image: keep its memory layout
-        number, array = _INTERLEAVED, tensor.permute(1, 2, 0).contiguous().numpy()
-    else:
-        number, array = _TENSOR, tensor.contiguous().numpy()
-    buffers.append(pickle.PickleBuffer(array.data).raw())
-    return [number, array.shape, array.dtype.str, len(buffers) - 1]
-
-
-def rebuilt(plain: Any, buffers: Sequence[memoryview]) -> Any:
-    """Return the value that was taken apart. Its tensors share the memory of `buffers`."""
-    if type(plain) is not list:
-        return plain
-    number, *fields = plain
-    if number >= 0:
-        # Most fields are numbers: a call for each would take longer than the rest.
-        record, names = _RECORDS[number]
-        values = [rebuilt(one, buffers) if type(one) is list else one for one in fields]
-        return record(**dict(zip(names, values, strict=True)))
-    if number == _LIST:
-        return fields[0]
-    if number == _DICT:
-        return {name: rebuilt(one, buffers) for name, one in fields[0].items()}
-    if number == _BYTES:
-        return file_tensor(buffers[fields[0]])
-    shape, dtype, index = fields
-    array = np.ndarray(shape, dtype, buffers[index])
-    return torch.from_numpy(array.transpose(2, 0, 1) if number == _INTERLEAVED else array)

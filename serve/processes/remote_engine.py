@@ -19,8 +19,8 @@ from lensbox.serve.engine.engines import DescribedModel, Engine
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.models.control import EngineAddress
-from lensbox.serve.processes.link import Arena, BusyWait, Link, aligned
-from lensbox.serve.processes.messages import Told, job_message, taken_apart, unpacked_answers
+from lensbox.serve.processes.link import Arena, BusyWait, Link
+from lensbox.serve.processes.messages import Request, Told, request_message, unpacked_answers
 
 _log = logging.getLogger(__name__)
 
@@ -44,8 +44,8 @@ class RemoteEngine(Engine):
         self._address = address
         self._arena = arena
         self._numbers = itertools.count()
-        # By number: the future of a job, and the offset of its block in the arena, if it has one.
-        self._pending: dict[int, tuple[Future[Any], int | None]] = {}
+        # By number: the future of a job, and the offsets of its blocks in the arena.
+        self._pending: dict[int, tuple[Future[Any], list[int]]] = {}
         self._told = Told(0, 0)
         self._told_at = 0.0  # of `time.monotonic`
         self._sent = 0  # jobs since then
@@ -106,27 +106,25 @@ class RemoteEngine(Engine):
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """See `Instance.submit`. The future may raise OverloadError, because front ends share the queue."""
         self.ready_artifact()
-        buffers: list[memoryview] = []
-        plain = taken_apart(job, buffers)
-        offset, blocks = self._write(buffers)
-        number, future = next(self._numbers), Future[Result]()
+        number, future, blocks = next(self._numbers), Future[Result](), list[int]()
+        message = self._message(Request(number, job, time.monotonic(), deadline), blocks)  # type: ignore[arg-type]
         with self._lock:
             link = self._link
             if link is not None:
                 if not self._pending:
                     self._told, self._sent = self._told._replace(room=self.room), 0
-                self._pending[number] = future, offset
+                self._pending[number] = future, blocks
                 self._sent += 1
         if link is None:
-            self._arena.free(offset)
+            self._arena.free(*blocks)
             raise NotReadyError(self._why_not())
 
         def tell_cancelled(done: "Future[Result]") -> None:
             if done.cancelled():
-                link.send(job_message(number))
+                link.send(self._message(Request(number), []))
 
         future.add_done_callback(tell_cancelled)
-        link.send(job_message(number, plain, blocks, deadline))
+        link.send(message)
         if self.is_lone and threading.get_ident() == self._loop_thread:
             self._wait.begin()
             self._stay_awake()
@@ -157,19 +155,19 @@ class RemoteEngine(Engine):
             return "the model is still loading"
         return f"the engine on {self._address.device} has ended and is being restarted"
 
-    def _write(self, buffers: list[memoryview]) -> tuple[int | None, list[tuple[int, int]]]:
-        """Copy buffers into one block. Return the block's offset, and offset and size of each buffer."""
-        if not buffers:
-            return None, []
-        offset = self._arena.allocate(sum(aligned(buffer.nbytes) for buffer in buffers))
-        if offset is None:
-            raise OverloadError("the shared memory is full of waiting images; try again later")
-        begin, blocks = offset, []
-        for buffer in buffers:
-            self._arena.write(begin, buffer)
-            blocks.append((begin, buffer.nbytes))
-            begin += aligned(buffer.nbytes)
-        return offset, blocks
+    def _message(self, request: Request, blocks: list[int]) -> bytes:
+        """Return a message. Copy the tensors of its job into the arena, and append the blocks' offsets."""
+
+        def place(memory: memoryview) -> int:
+            offset = self._arena.allocate(memory.nbytes)
+            if offset is None:
+                self._arena.free(*blocks)
+                raise OverloadError("the shared memory is full of waiting images; try again later")
+            blocks.append(offset)
+            self._arena.write(offset, memory)
+            return offset
+
+        return request_message(request, place)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -222,8 +220,8 @@ class RemoteEngine(Engine):
         if pending is None:  # do not raise: more messages may follow
             _log.error("an engine has sent the result of an unknown job")
             return
-        future, offset = pending
-        self._arena.free(offset)
+        future, blocks = pending
+        self._arena.free(*blocks)
         if jobs == 1:
             self._wait.end()
         _settle(future, result, error)
@@ -234,8 +232,8 @@ class RemoteEngine(Engine):
             lost, self._pending = self._pending, {}
         if lost and not self._stopped.is_set():
             _log.warning("%d requests failed because their engine ended", len(lost))
-        for future, offset in lost.values():
-            self._arena.free(offset)
+        for future, blocks in lost.values():
+            self._arena.free(*blocks)
             error = NotReadyError(f"the engine on {self._address.device} has ended; try again later")
             _settle(future, None, error)
 

@@ -71,7 +71,7 @@ def test_gpu_decodes_jpeg_files_as_the_cpu(artifact_path: Path, encode: Encode) 
         for file in [*files, files[0][:600] + b"\xff\xc4" + files[0][602:]]:
             photo = coded_photo("", file, artifact.metadata.canvas, artifact.reading())
             assert photo is not None
-            jobs.append(CodedJob(photo, 0.01, None))
+            jobs.append(CodedJob.of(photo, 0.01, None))
         *found, damaged = CodedJob.run(artifact, jobs)
         expected = artifact.detect_images([artifact.read_photo(file) for file in files], 0.01)
     assert damaged is None

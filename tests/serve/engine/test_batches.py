@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from services import ANSWER, LOSS, Begin, Make, large_job, photo_job, results
@@ -70,7 +71,7 @@ def decoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Decoder]:
 
 
 def _coded(first: int) -> CodedJob:
-    return CodedJob(CodedPhoto("", torch.tensor([first], dtype=torch.uint8), 1, 3, 2), None, None)
+    return CodedJob(np.array([first], np.uint8), 1, 3, 2, None, None)
 
 
 def test_decodes_the_next_batch_while_the_model_computes(
@@ -178,7 +179,7 @@ def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: 
     running.result(PATIENCE)
     found = results(*futures)
     assert [len(part["boxes"]) for part in found] == [1, 2, 9, 1, 1]
-    assert torch.cat([part["boxes"] for part in found])[:, 0, 0].tolist() == list(range(14))
+    assert np.concatenate([part["boxes"] for part in found])[:, 0, 0].tolist() == list(range(14))
     assert all(part["counts"].tolist() == [1] * len(part["boxes"]) for part in found)
     # The job of 9 has parts of 4, 4 and 1; the last one shares a batch with the jobs of 1 and 2.
     assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 2, 4, 4]

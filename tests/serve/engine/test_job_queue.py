@@ -4,10 +4,10 @@ import math
 from concurrent.futures import Future
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.serve.engine.entries import Entry
 from lensbox.serve.engine.job_queue import JobQueue
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob
@@ -20,8 +20,8 @@ def _entry(deadline: float = math.inf) -> Any:
 
 def _coded(count: int, deadline: float = math.inf) -> list[Any]:
     """Return entries whose jobs have a preparation."""
-    photo = CodedPhoto("", torch.zeros(1, dtype=torch.uint8), 1, 8, 8)
-    return [Entry(CodedJob(photo, None, None), Future(), deadline) for _ in range(count)]
+    job = CodedJob(np.zeros(1, np.uint8), 1, 8, 8, None, None)
+    return [Entry(job, Future(), deadline) for _ in range(count)]
 
 
 class Source:

@@ -155,8 +155,8 @@ def test_tritonclients_timeout_is_the_deadline_and_stops_a_large_batch(start: St
 
 
 def test_numbers_as_json() -> None:
-    scores = torch.tensor([[0.5, math.nan], [math.inf, 1.0]])
-    found = {"scores": scores, "counts": torch.tensor([2, 1], dtype=torch.int32)}
+    scores = np.array([[0.5, math.nan], [math.inf, 1.0]], np.float32)
+    found = {"scores": scores, "counts": np.array([2, 1], np.int32)}
     wanted = {"scores": False, "counts": False}
     served: Any = SimpleNamespace(name='a "name"', version="7")
     answer = infer_answer(InferRequest(None, CanvasJob(Tensor()), wanted), served, found)
