@@ -1,10 +1,11 @@
 """`lensbox detect`: detect in image files, with an artifact or a running service."""
 
 import contextlib
+import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,8 +16,7 @@ from pydantic.dataclasses import dataclass
 from lensbox.cli.annotate import annotate_file
 from lensbox.cli.command import FILE, OPS, Command, options_of, read_options
 from lensbox.cli.output import CocoResults, DetectionTable, echo, json_line
-from lensbox.cli.source import Answer, Answers, DetectionSource, artifact_source, service_source
-from lensbox.client import Client, ServiceError
+from lensbox.cli.source import Answer, ask_artifact, ask_service, open_artifact
 from lensbox.common.detect_options import check_device, tile_spec
 from lensbox.common.errors import ExitCode, InputError, LensboxError, system_reason
 from lensbox.common.fields import Fraction, Orientation, described
@@ -101,39 +101,33 @@ def detect(
     listed = list_files(files, options.recursive)
     if options.annotate is not None:
         _check_drawings(options.annotate, files, options.recursive, listed)
-    readable = [file.path for file in listed if file.fault is None]
+    paths, readable = [file.path for file in listed], [file.path for file in listed if file.fault is None]
     code = ExitCode.GOOD
     is_shown = len(listed) > 1 and sys.stderr.isatty() and not sys.stdout.isatty()
     with (
-        _open(options, api_key, ops, readable) as source,
-        contextlib.closing(source.detect(readable)) as results,
+        _open(options, api_key, ops, readable) as (metadata, answers),
         click.progressbar(
-            length=len(listed), file=sys.stderr, show_pos=True, label="detecting", hidden=not is_shown
-        ) as bar,
+            listed, file=sys.stderr, show_pos=True, label="detecting", hidden=not is_shown
+        ) as files_in_turn,
     ):
-        paths, classes = [file.path for file in listed], source.metadata.get("classes", ())
+        classes = metadata.get("classes", ())
         name = options.format or ("table" if sys.stdout.isatty() else "jsonl")
         coco = options.coco_file and CocoResults(options.coco_file, paths, classes)
         form = coco or (json_line if name == "jsonl" else DetectionTable(paths, classes))
-        for file in listed:
-            result = file.fault or next(results)
-            if options.annotate is not None and not isinstance(result, LensboxError):
+        for file in files_in_turn:
+            answer = file.fault or next(answers)
+            if options.annotate is not None and not isinstance(answer, LensboxError):
                 drawing = options.annotate / f"{file.name}.png"
                 try:
-                    annotate_file(file.path, result, source.metadata, options.orientation, drawing)
+                    annotate_file(file.path, answer, metadata, options.orientation, drawing)
                 except InputError as error:
-                    result = error
-            shown: Answer | str
-            if isinstance(result, LensboxError):
-                if isinstance(result, ServiceError) and not result.is_of_one_image:
-                    raise result
-                code, shown = ExitCode.BAD_INPUT, str(result)
-                shown = shown if str(file.path) in shown else f"{file.path}: {shown}"
-                echo(f"{context.command_path}: {shown}\n", err=True)
-            else:
-                shown = result
-            echo(form(file.path, shown))
-            bar.update(1)
+                    answer = error
+            if isinstance(answer, LensboxError):
+                code, message = ExitCode.BAD_INPUT, str(answer)
+                message = message if str(file.path) in message else f"{file.path}: {message}"
+                echo(f"{context.command_path}: {message}\n", err=True)
+                answer = {"error": message}
+            echo(form(file.path, answer))
         if coco:
             echo(coco.text())
     return code
@@ -202,23 +196,22 @@ def _check_drawings(
 
 @contextlib.contextmanager
 def _open(
-    options: DetectOptions, api_key: str | None, ops: Sequence[Path], readable: Sequence[Path]
-) -> Iterator[DetectionSource]:
-    """Yield the source of detections; without files to read, one that loads nothing."""
+    options: DetectOptions, api_key: str | None, ops: Sequence[Path], files: Sequence[Path]
+) -> Iterator[tuple[Mapping[str, Any], Iterator[Answer | LensboxError]]]:
+    """Yield the artifact's metadata, and an answer for each file. Without files, load nothing."""
     question = {name: getattr(options, name) for name in _QUESTION}
-    if not readable:
-        yield DetectionSource(_nothing, {})
+    if not files:
+        yield {}, iter(())
     elif options.url is None:
-        others = {name: getattr(options, name) for name in ("device", "batch", "public_key")}
-        yield artifact_source(options.artifact, question, ops=ops, **others)
+        artifact = open_artifact(options.artifact, options.device, public_key=options.public_key, ops=ops)
+        with contextlib.closing(ask_artifact(artifact, files, question, options.batch)) as answers:
+            yield json.loads(artifact.metadata.to_json()), answers
     else:
+        from lensbox.client import Client  # httpx may be missing
+
         try:
             client = Client(options.url, api_key or None, options.timeout, connections=options.connections)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
-        with client:
-            yield service_source(client, question)
-
-
-def _nothing(files: Sequence[Path]) -> Answers:
-    yield from ()
+        with client, contextlib.closing(ask_service(client, files, question)) as answers:
+            yield client.metadata(), answers

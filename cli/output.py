@@ -12,10 +12,9 @@ from lensbox.cli.source import Answer
 from lensbox.common.errors import InputError, system_reason
 
 
-def json_line(file: Path, result: Answer | str) -> str:
-    """Return a line as the C++ runner's `--json-lines` does. result: an answer, or an error message."""
-    entry = {"error": result} if isinstance(result, str) else result
-    return json.dumps({"file": str(file), **entry}, ensure_ascii=False, allow_nan=False) + "\n"
+def json_line(file: Path, answer: Answer) -> str:
+    """Return a line as the C++ runner's `--json-lines` does."""
+    return json.dumps({"file": str(file), **answer}, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 class DetectionTable:
@@ -28,7 +27,7 @@ class DetectionTable:
         self._row = f"{self._file}{label}{{:>5}}{4 * '{:>9}'}\n"
         self._head = self._row.format("file", "label", "score", "x1", "y1", "x2", "y2")
 
-    def __call__(self, file: Path, result: Answer | str) -> str:
+    def __call__(self, file: Path, answer: Answer) -> str:
         """Return the rows of a file. The first call also returns the column heads."""
         head, self._head = self._head, ""
         rows = [
@@ -38,9 +37,9 @@ class DetectionTable:
                 _text(one["score"], 3),
                 *(_text(side, 1) for side in one["box"]),
             )
-            for one in ([] if isinstance(result, str) else result["detections"])
+            for one in answer.get("detections", ())
         ]
-        none = self._file.format(str(file)) + ("error\n" if isinstance(result, str) else "nothing\n")
+        none = self._file.format(str(file)) + ("error\n" if "error" in answer else "nothing\n")
         return head + ("".join(rows) or none)
 
 
@@ -74,9 +73,9 @@ class CocoResults:
         self._categories = categories if classes else {None: next(iter(categories.values()))}
         self._rows: list[str] = []
 
-    def __call__(self, file: Path, result: Answer | str) -> str:
+    def __call__(self, file: Path, answer: Answer) -> str:
         """Add the detections of a file; return no line."""
-        for one in () if isinstance(result, str) else result["detections"]:
+        for one in answer.get("detections", ()):
             category = self._categories.get(one.get("label"))
             if category is not None and None not in (*one["box"], one["score"]):
                 x1, y1, x2, y2 = one["box"]

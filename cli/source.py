@@ -1,80 +1,76 @@
 """The detector behind `lensbox detect`: a service, an artifact, or by default the shipped detector."""
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from lensbox.client import Client
 from lensbox.common.errors import ArtifactError, LensboxError, OutputError
 from lensbox.common.files import require_writable_folder
 from lensbox.common.machine import has_torchscript, keep_freed_memory, package_version
 
+if TYPE_CHECKING:
+    from lensbox.client import Client
+    from lensbox.runtime import Artifact
+
 Answer = Mapping[str, Any]
-"""The JSON of /v1/detect: width, height, detections."""
+"""The JSON of /v1/detect: width, height, detections; or `error` alone."""
 Answers = Generator[Answer | LensboxError, None, None]
 
 
-class DetectionSource(NamedTuple):
-    """detect: yields the answer or the error for each file, in order. metadata: the artifact's."""
+def ask_service(client: "Client", files: Sequence[Path], question: Mapping[str, Any]) -> Answers:
+    """Yield the answer or the error for each file, in order. Raise ServiceError if it concerns all files.
 
-    detect: Callable[[Sequence[Path]], Answers]
-    metadata: Mapping[str, Any]
-
-
-def service_source(client: Client, question: Mapping[str, Any]) -> DetectionSource:
-    """Ask a service. question: keyword arguments of `Client.detect_many`. Raise ServiceError."""
-
-    def detect(files: Sequence[Path]) -> Answers:
-        for found in client.detect_many(files, **question):
-            yield found if isinstance(found, LensboxError) else found.to_json()
-
-    return DetectionSource(detect, client.metadata())
-
-
-def artifact_source(
-    path: Path | None,
-    question: Mapping[str, Any],
-    *,
-    device: str,
-    batch: int | None = None,
-    public_key: Path | None = None,
-    ops: Sequence[Path] = (),
-) -> DetectionSource:
-    """Load an artifact, and read files ahead in threads. Raise ArtifactError or DeviceError.
-
-    path: None for the shipped detector, loaded from the cache without the log line about its signature.
-    question: keyword arguments of `Artifact.detect_files`.
+    question: keyword arguments of `Client.detect_many`.
     """
-    # Imported here: torch takes seconds to import, and a client of a service does not need it.
+    for found in client.detect_many(files, **question):
+        if not isinstance(found, LensboxError):
+            yield found.to_json()
+        elif getattr(found, "is_of_one_image", True):
+            yield found
+        else:
+            raise found
+
+
+def ask_artifact(
+    artifact: "Artifact", files: Sequence[Path], question: Mapping[str, Any], batch: int | None = None
+) -> Answers:
+    """Yield the answer or the error for each file, in order. Threads read files ahead.
+
+    question: keyword arguments of `Artifact.detect_files`. batch: None for the device's.
+    """
     from lensbox.runtime.detect.detection import detections_to_json
     from lensbox.runtime.device import largest_batch
+
+    if artifact.device.type == "cpu":
+        keep_freed_memory()
+    for found in artifact.detect_files(files, batch or largest_batch(artifact.device), **question):
+        if isinstance(found, LensboxError):
+            yield found
+        else:
+            rows = detections_to_json(found, artifact.classes)
+            yield {"width": found.width, "height": found.height, "detections": rows}
+
+
+def open_artifact(
+    path: Path | None, device: str, *, public_key: Path | None = None, ops: Sequence[Path] = ()
+) -> "Artifact":
+    """Load an artifact. Raise ArtifactError or DeviceError.
+
+    path: None for the shipped detector, loaded from the cache without the log line about its signature.
+    """
+    # Imported here: torch takes seconds to import, and a client of a service does not need it.
     from lensbox.runtime.file.archive import read_file
     from lensbox.runtime.loading import load_artifact, load_artifact_bytes
 
     if path is None and public_key is None and not ops:
         path = shipped_artifact()
-        artifact = load_artifact_bytes(read_file(path), str(path), device)
-    else:
-        artifact = load_artifact(path or shipped_artifact(), device, public_key=public_key, ops=ops)
-    if artifact.device.type == "cpu":
-        keep_freed_memory()
-    size = batch or largest_batch(artifact.device)
-
-    def detect(files: Sequence[Path]) -> Answers:
-        for found in artifact.detect_files(files, size, **question):
-            if isinstance(found, LensboxError):
-                yield found
-            else:
-                rows = detections_to_json(found, artifact.classes)
-                yield {"width": found.width, "height": found.height, "detections": rows}
-
-    return DetectionSource(detect, json.loads(artifact.metadata.to_json()))
+        return load_artifact_bytes(read_file(path), str(path), device)
+    return load_artifact(path or shipped_artifact(), device, public_key=public_key, ops=ops)
 
 
 def shipped_artifact() -> Path:

@@ -1,7 +1,8 @@
-"""The client of a service, its answers and errors."""
+"""The client of a service: its requests with retries, its answers and errors."""
 
 import io
 import json
+import random
 import re
 import threading
 from collections import deque
@@ -10,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import numpy as np
 import PIL.Image
@@ -18,9 +19,17 @@ from numpy.typing import ArrayLike
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict, Unpack
 
+try:
+    import httpx
+    import tenacity
+except ModuleNotFoundError as error:
+    message = f"the Python package {error.name!r} is not installed: pip install 'lensbox[client]'"
+    raise ModuleNotFoundError(message, name=error.name) from error
+
 from lensbox.common.detections import READ_DETECTIONS, ImageDetections, Number, numbers_of_json
 from lensbox.common.errors import ExitCode, InputError, LensboxError, system_reason
 from lensbox.common.fields import Fraction, Orientation, first_reason
+from lensbox.common.machine import package_version
 from lensbox.common.pictures import (
     ColorOrder,
     ImageFile,
@@ -35,9 +44,16 @@ from lensbox.common.pictures import (
 Image = ImageFile | Picture
 Boxes = ArrayLike | Sequence[ArrayLike]
 Results = Generator[ImageDetections | LensboxError, None, None]
+_Answer = TypeVar("_Answer")
 
 # Statuses that concern one image and say nothing about the next.
 _OF_ONE_IMAGE = frozenset({400, 408, 413, 415, 500, 504})
+_FIRST_WAIT = 0.25  # seconds before the second try; doubled with each
+_LONGEST_WAIT = 60.0  # a longer Retry-After fails at once
+# UnicodeError: the system's error for an invalid host name.
+_NO_ANSWER = (httpx.RequestError, UnicodeError)
+_BROKEN = (httpx.ReadError, httpx.WriteError, httpx.CloseError, httpx.RemoteProtocolError)
+_SHOWN = 200  # characters of an unexpected answer in a message
 
 
 @dataclass(frozen=True)
@@ -117,9 +133,8 @@ class Client:
     in `Retry-After`) or a broken connection. connections: maximum number of open connections,
     and of requests in flight. transport: httpx's.
 
-    Connections are kept alive. Call `close`, or use the client as a context manager. Raises ValueError,
-    ServiceError for a URL or proxies in the environment that httpx cannot use, and ModuleNotFoundError if
-    httpx is not installed.
+    Connections are kept alive. Call `close`, or use the client as a context manager. Raises ValueError, and
+    ServiceError for a URL or proxies in the environment that httpx cannot use.
     """
 
     def __init__(
@@ -143,10 +158,21 @@ class Client:
         ):
             if not least <= value <= most:  # false for NaN
                 raise ValueError(f"{name} must be between {least} and {most}, got {value}")
-        from lensbox.client.connection import Connection  # httpx may be missing
-
-        self._connection = Connection(url, api_key, timeout, retries, connections, transport)
-        self._connections = connections
+        headers = {
+            "User-Agent": f"lensbox-client/{package_version('lensbox')}",
+            "X-Request-Timeout-Ms": str(round(1000 * timeout)),
+            **({"Authorization": f"Bearer {api_key}"} if api_key else {}),
+        }
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        try:
+            self._http = httpx.Client(
+                base_url=url, headers=headers, timeout=timeout, limits=limits, transport=transport
+            )
+        except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
+            raise ServiceError(
+                f"httpx must be able to use the URL and the environment's proxies and certificates: {error}"
+            ) from error
+        self._timeout, self._retries, self._connections = timeout, retries, connections
 
     def __enter__(self) -> "Client":
         return self
@@ -156,7 +182,7 @@ class Client:
 
     def close(self) -> None:
         """Close all connections."""
-        self._connection.close()
+        self._http.close()
 
     def detect(
         self, image: Image, *, color_order: ColorOrder = "RGB", **parameters: Unpack[Parameters]
@@ -192,19 +218,19 @@ class Client:
         """
         question = {"predictions": predictions, "targets": targets, "gradient": gradient}
         body = json.dumps(question, default=methodcaller("tolist"), allow_nan=False)
-        return self._connection.ask(_READ_LOSS, "POST", "/v1/loss", content=body)
+        return self._ask(_READ_LOSS, "POST", "/v1/loss", content=body)
 
     def metadata(self) -> dict[str, Any]:
         """Return the whole answer of GET /v1/model. Raise ServiceError."""
-        return self._connection.ask(_READ_METADATA, "GET", "/v1/model")
+        return self._ask(_READ_METADATA, "GET", "/v1/model")
 
     def alive(self) -> bool:
         """Return whether the service answers, ready or not. Does not retry."""
-        return self._connection.is_ok("/healthz")
+        return self._is_ok("/healthz")
 
     def ready(self) -> bool:
         """Return whether the service takes requests now. Does not retry."""
-        return self._connection.is_ok("/readyz")
+        return self._is_ok("/readyz")
 
     def _results(self, images: Iterable[Image], color_order: ColorOrder, query: Any) -> Results:
         """Yield a result per image, in order. Prepare as many images as there are connections."""
@@ -238,7 +264,58 @@ class Client:
         self, image: Image, color_order: ColorOrder, query: Any, stopped: threading.Event | None = None
     ) -> ImageDetections:
         file, read = image_bytes(image, color_order), READ_DETECTIONS
-        return self._connection.ask(read, "POST", "/v1/detect", stopped, content=file, params=query)
+        return self._ask(read, "POST", "/v1/detect", stopped, content=file, params=query)
+
+    def _is_ok(self, path: str) -> bool:
+        """Return whether GET `path` answers 200. Does not retry."""
+        try:
+            return self._http.get(path).status_code == 200
+        except _NO_ANSWER:
+            return False
+
+    def _ask(
+        self,
+        read: TypeAdapter[_Answer],
+        method: str,
+        path: str,
+        stopped: threading.Event | None = None,
+        **request: Any,
+    ) -> _Answer:
+        """Send a request; return the successful answer as `read` reads it, or raise ServiceError.
+
+        request: httpx's arguments. Retry after 503 or 429, after the seconds in `Retry-After` or with
+        exponential back-off, and after a broken connection: all requests are idempotent. Setting `stopped`
+        ends the retries.
+        """
+        stopped = stopped or threading.Event()
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_may_pass),
+            stop=tenacity.stop_after_attempt(self._retries + 1),
+            wait=_wait,
+            sleep=tenacity.sleep_using_event(stopped),
+            reraise=True,
+        )
+        response: httpx.Response = retrying(self._send, method, path, stopped, request)
+        try:
+            return read.validate_json(response.content)
+        except ValidationError as error:
+            detail = f"the answer does not come from a Lensbox service: {response.text[:_SHOWN]!r}"
+            raise ServiceError(detail, "unexpected_answer", 200) from error
+
+    def _send(self, method: str, path: str, stopped: threading.Event, request: Any) -> httpx.Response:
+        if stopped.is_set():
+            raise ServiceError("the caller stopped before the retry")
+        service = self._http.base_url
+        try:
+            response = self._http.request(method, path, **request)
+        except httpx.TimeoutException as error:
+            raise ServiceError(f"{service} gave no answer within {self._timeout:g} seconds") from error
+        except _NO_ANSWER as error:
+            detail = f"{service} cannot be reached: {error or type(error).__name__}"
+            raise ServiceError(detail, retry_after=0.0 if isinstance(error, _BROKEN) else None) from error
+        if not response.is_success:
+            raise _refusal(response)
+        return response
 
 
 def image_bytes(image: Image, color_order: ColorOrder = "RGB") -> bytes:
@@ -264,3 +341,29 @@ def _query(parameters: Parameters) -> dict[str, Any]:
     except ValidationError as error:
         raise ValueError(first_reason(error)) from None
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _may_pass(error: BaseException) -> bool:
+    wait = error.retry_after if isinstance(error, ServiceError) else None
+    return wait is not None and wait <= _LONGEST_WAIT
+
+
+def _wait(state: tenacity.RetryCallState) -> float:
+    """Return the seconds before the next try."""
+    asked = getattr(state.outcome and state.outcome.exception(), "retry_after", 0.0)
+    wait: float = max(_FIRST_WAIT * 2 ** (state.attempt_number - 1), asked)
+    # Jitter: clients that were rejected together must not retry together.
+    return wait * random.uniform(1.0, 1.25)
+
+
+def _refusal(response: httpx.Response) -> ServiceError:
+    status, asked = response.status_code, response.headers.get("Retry-After", "")
+    seconds = float(asked) if asked.isdecimal() and asked.isascii() else 0.0
+    try:
+        problem = response.json()
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):  # from a proxy
+        text = " ".join(response.text.split())[:_SHOWN]
+        code, detail = "unexpected_answer", f"the answer was {status} {response.reason_phrase}: {text!r}"
+    request_id = response.headers.get("X-Request-ID")
+    return ServiceError(detail, code, status, request_id, seconds if status in (429, 503) else None)

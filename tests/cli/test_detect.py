@@ -169,7 +169,7 @@ def test_a_rejected_key_ends_the_command_and_a_failed_image_does_not(
         keys.add(request.headers.get("Authorization"))
         return problem(status, "internal_error" if status == 500 else "unauthorized", "no")
 
-    monkeypatch.setattr("lensbox.cli.detect.Client", partial(Client, transport=httpx.MockTransport(answer)))
+    monkeypatch.setattr("lensbox.client.Client", partial(Client, transport=httpx.MockTransport(answer)))
     status = 401
     monkeypatch.setenv("LENSBOX_API_KEY", "from-environment")
     message = "lensbox detect: no (401 unauthorized)\n"

@@ -22,7 +22,7 @@ def test_a_table_has_aligned_columns() -> None:
     results: dict[Path, Any] = {
         Path("a.jpg"): {"detections": cars},
         Path("folder/bb.jpg"): {"detections": []},
-        Path("c.jpg"): "it is bad",
+        Path("c.jpg"): {"error": "it is bad"},
     }
     table = DetectionTable(list(results), ["car", "bicycle"])
     assert "".join(table(path, result) for path, result in results.items()) == (
