@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL.Image
-import PIL.ImageOps
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
@@ -52,15 +50,16 @@ def annotate(
             continue
         label = one.get("label", "")
         color = COLORS[(classes.index(label) if label in classes else 0) % len(COLORS)]
-        box = _pixels(one["box"], drawn.size)
-        _frame(pen, box, border, line + 2 * border, OUTLINE)
-        _frame(pen, box, 0, line, color)
+        left, top, right, bottom = _pixels(one["box"], drawn.size)
+        for grown, width, outline in ((border, line + 2 * border, OUTLINE), (0, line, color)):
+            frame = left - grown, top - grown, right + grown, bottom + grown
+            pen.rectangle(frame, outline=outline, width=width)
         for name in points:
             pairs = np.array(one.get("extras", {}).get(name) or [], float).reshape(-1, 2)
             for pair in pairs[(np.abs(pairs) < 1e6).all(axis=1)]:  # false for NaN
                 pen.circle(pair, line + 1 + border, fill=OUTLINE)
                 pen.circle(pair, line + 1, fill=color)
-        _tag(pen, drawn.width, box, _text(label, one["score"]), font, color)
+        _tag(pen, drawn.width, left, top, _text(label, one["score"]), font, color)
     return drawn
 
 
@@ -76,9 +75,9 @@ def annotate_file(
     extras = metadata.get("extras", {})
     points = [name for name, extra in extras.items() if extra["kind"] == "points"]
     try:
-        with PIL.Image.open(path) as stored:
+        with Image.open(path) as stored:
             stored.load()
-            upright = PIL.ImageOps.exif_transpose(stored) if orientation == "exif" else stored
+            upright = ImageOps.exif_transpose(stored) if orientation == "exif" else stored
             drawn = annotate(upright, found["detections"], metadata.get("classes", ()), points)
     except Exception as error:  # decoders raise a dozen types on broken files
         raise InputError(f"it cannot be drawn on: {error or type(error).__name__}") from error
@@ -88,15 +87,10 @@ def annotate_file(
 
 
 def _pixels(box: Sequence[float], size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom in whole pixels, at most one pixel beyond the picture."""
+    """Return the outermost columns and rows of pixels, at most one pixel beyond the picture."""
     x1, y1, x2, y2 = (round(min(max(edge, -1), side + 1)) for edge, side in zip(box, size * 2, strict=True))
-    return min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
-
-
-def _frame(pen: ImageDraw.ImageDraw, box: tuple[int, ...], grown: int, width: int, color: Color) -> None:
-    left, top = box[0] - grown, box[1] - grown
-    corner = max(left, box[2] + grown - 1), max(top, box[3] + grown - 1)
-    pen.rectangle((left, top, *corner), outline=color, width=width)
+    left, top = min(x1, x2), min(y1, y2)
+    return left, top, max(left, x1 - 1, x2 - 1), max(top, y1 - 1, y2 - 1)
 
 
 def _text(label: str, score: float | None) -> str:
@@ -106,14 +100,12 @@ def _text(label: str, score: float | None) -> str:
     return f"{name} {percent}".strip()
 
 
-def _tag(
-    pen: ImageDraw.ImageDraw, width: int, box: tuple[int, ...], text: str, font: Any, color: Color
-) -> None:
-    """Draw a tag on the upper edge of the box, or inside the box at the top of the picture."""
+def _tag(pen: ImageDraw.ImageDraw, width: int, x: int, y: int, text: str, font: Any, color: Color) -> None:
+    """Draw a tag on the upper left corner of a box, or inside the box at the top of the picture."""
     left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
     margin = max(2, round((bottom - top) / 5))
     wide, high = round(right - left) + 2 * margin, round(bottom - top) + 2 * margin
-    x = min(max(box[0], 0), max(width - wide, 0))
-    y = box[1] - high if box[1] >= high else box[1]
+    x = min(max(x, 0), max(width - wide, 0))
+    y = y - high if y >= high else y
     pen.rectangle((x, y, x + wide - 1, y + high - 1), fill=color)
     pen.text((x + margin - left, y + margin - top), text, OUTLINE, font=font)
