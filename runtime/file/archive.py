@@ -1,9 +1,8 @@
 """Open artifact files: read kind and metadata without running or parsing code."""
 
 import io
-import zipfile
-import zlib
-from collections.abc import Container, Iterable, Sequence
+from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -11,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
-from lensbox.runtime.file.metadata import MAX_METADATA_SIZE, METADATA_FILE, ArtifactMetadata
+from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import check_seal
 
 INPUTS = ("images", "score_threshold", "iou_threshold")  # names of the inputs of ONNX models
@@ -42,8 +41,6 @@ KINDS: dict[FileKind, Kind] = {
 }
 
 _METADATA = f"extra/{METADATA_FILE}"
-_FOLDER = 0x10  # attribute of MS-DOS
-_END_RECORD = b"PK\5\6"  # signature of the end of a zip archive
 _ONNX_FIRST_FIELD = b"\x08"  # ModelProto.ir_version; every writer puts this field first
 
 
@@ -97,22 +94,18 @@ def looks_like_onnx(data: bytes) -> bool:
 
 
 def _open_archive(data: bytes, name: str) -> ArtifactFile:
+    """Read kind and metadata with torch's own reader, so that torch loads what was read here."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            entries = _entries(archive.infolist())
-            _check_extent(data, archive.infolist())
-            for entry in archive.infolist():
-                archive.open(entry).close()  # compares the name before the entry with the directory's
-            kind = _kind_of(entries)
-            info = entries.get(_METADATA)
-            if info is not None and info.file_size > MAX_METADATA_SIZE:
-                raise ValueError(f"holds {_METADATA} of {info.file_size} bytes, which is too large")
-            if info is not None:
-                del info.CRC  # the seal covers all bytes, and torch does not check it either
-            text = None if info is None else archive.read(info)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"cannot be read as a zip archive: {error}") from error
-    metadata = _metadata(text)
+        archive = torch.PyTorchFileReader(io.BytesIO(data))
+        entries = archive.get_all_records()
+        text = archive.get_record(_METADATA) if _METADATA in entries else None
+    except (RuntimeError, MemoryError) as error:
+        raise ValueError(f"cannot be read as an archive of torch: {error}") from error
+    # torch finds an entry without regard to case, of ASCII letters alone.
+    count = Counter(entry.encode().lower() for entry in entries)
+    if twice := [entry for entry in entries if count[entry.encode().lower()] > 1]:
+        raise ValueError(f"has two entries {twice[-1]}")
+    kind, metadata = _kind_of(entries), _metadata(text)
     if kind == "aoti" and metadata.compiled is None:
         raise ValueError(f"has an unusable {METADATA_FILE}: it lacks the entry 'compiled'")
     return ArtifactFile(data, name, kind, metadata)
@@ -122,48 +115,7 @@ def _kind_of(entries: Container[str]) -> FileKind:
     for kind, (_, needed) in KINDS.items():
         if needed and all(name in entries for name in needed):
             return kind
-    if "data.pkl" in entries:
-        raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
-    raise ValueError("is not an artifact but another zip archive")
-
-
-def _entries(infos: Iterable[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
-    """Return the entries by their name in the archive's only folder, into which torch puts them all.
-
-    Raises ValueError for a second folder, for two names that differ at most by case, because torch finds an
-    entry without regard to case, and for a compression that torch does not read.
-    """
-    entries: dict[str, zipfile.ZipInfo] = {}
-    folders, names = set(), set()
-    for info in infos:
-        folder, slash, name = info.filename.partition("/")
-        folders.add(folder + slash)
-        if len(folders) > 1 or not slash:
-            raise ValueError(f"must have all entries in one folder, got {sorted(folders)}")
-        # bytes.lower() changes ASCII alone, as torch does.
-        lower = name.encode(errors="surrogateescape").lower()
-        if lower in names:
-            raise ValueError(f"has two entries {name}")
-        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"must be stored or deflated, got an entry {name} of type {info.compress_type}")
-        has_two_sizes = info.compress_type == zipfile.ZIP_STORED and info.compress_size != info.file_size
-        if has_two_sizes or (info.external_attr & _FOLDER and not info.is_dir()):
-            raise ValueError(f"must have entries that all readers read alike, got {name}")
-        names.add(lower)
-        entries[name] = info
-    return entries
-
-
-def _check_extent(data: bytes, infos: Sequence[zipfile.ZipInfo]) -> None:
-    """Raise ValueError unless the archive begins with its first entry and states its number of entries.
-
-    `zipfile` would read on behind other bytes, and more entries than stated; torch does neither.
-    """
-    stated = int.from_bytes(data[data.rfind(_END_RECORD) + 10 :][:2], "little")
-    if stated != len(infos) or min((info.header_offset for info in infos), default=0) > 0:
-        raise ValueError(
-            f"must be an archive from its first byte on, of {stated} entries, got {len(infos)} entries"
-        )
+    raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
 
 
 def _onnx_metadata(data: bytes) -> bytes | None:

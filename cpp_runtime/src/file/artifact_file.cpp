@@ -63,11 +63,8 @@ std::string read_record(Archive& archive, const std::string& name) {
 }
 
 // Return the names in the archive without their folder. torch finds an entry without regard to case, so one
-// whose name differs from another's only by case may be read in its place. torch refuses a second folder, and
-// reads the names in the directory alone; other readers read those before the entries.
-std::set<std::string> names_in(const fs::path& path, Archive& archive, std::string_view bytes) {
-  constexpr size_t kNameLength = 26;
-  constexpr size_t kName = 30;
+// whose name differs from another's only by case may be read in its place. torch refuses a second folder.
+std::set<std::string> names_in(const fs::path& path, Archive& archive) {
   std::set<std::string> names;
   std::set<std::string> lower_case;
   for (const std::string& name : archive.getAllRecords()) {
@@ -77,13 +74,6 @@ std::set<std::string> names_in(const fs::path& path, Archive& archive, std::stri
     }
     if (!lower_case.insert(lower).second) fail_artifact(path, "has two entries " + name);
     names.insert(name);
-    const size_t begin = archive.getRecordHeaderOffset(name);
-    const std::string_view entry = bytes.substr(std::min(begin, bytes.size()));
-    const size_t length =
-        entry.size() < kName ? 0 : uint8_t(entry[kNameLength]) + 256 * uint8_t(entry[kNameLength + 1]);
-    if (entry.size() < kName || !entry.substr(kName, length).ends_with('/' + name)) {
-      fail_artifact(path, "has another name before the entry " + name + " than in its directory");
-    }
   }
   return names;
 }
@@ -100,7 +90,7 @@ FileKind kind_of(const fs::path& path, const std::set<std::string>& names) {
 void read_archive(const fs::path& path, ArtifactFile& file) {
   try {
     Archive archive(reader_of(*file.bytes));
-    const std::set<std::string> names = names_in(path, archive, *file.bytes);
+    const std::set<std::string> names = names_in(path, archive);
     const FileKind kind = kind_of(path, names);
     if (!names.contains(kMetadata)) fail_artifact(path, kNoMetadata);
     if (archive.getRecordSize(kMetadata) > kMostMetadata) {
