@@ -5,9 +5,15 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from lensbox.model.backbone import Backbone, FeaturePyramid
 from lensbox.model.config import CANVAS_SIZE, STRIDES, DetectorConfig
-from lensbox.model.head import Head, decode_boxes, make_anchors, mirror_predictions
+from lensbox.model.network import (
+    Backbone,
+    FeaturePyramid,
+    Head,
+    decode_boxes,
+    make_anchors,
+    mirror_predictions,
+)
 from lensbox.model.protocol import check_threshold, dtype_name
 from lensbox.model.specification import DetectorSpec
 

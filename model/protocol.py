@@ -1,14 +1,15 @@
-"""The members that a module needs for an export, and checks of their arguments; see docs/your_detector.md.
+"""The members that a module needs for an export, what they get, and checks of it; see docs/your_detector.md.
 
 The checks have the same messages in eager mode and in TorchScript.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.jit import is_scripting  # type: ignore[attr-defined]  # (not in its __all__)
 
+from lensbox.common.canvas import Canvas
 from lensbox.model.specification import DetectorSpec
 
 
@@ -59,6 +60,31 @@ class MoreOfADetector(Detector, Protocol):
 
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return a scalar for boxes [..., 4] and their targets. A target whose y2 is 0 is padding."""
+
+
+class Numbers(nn.Module):
+    """Convert canvases, uint8 [B, C, H, W], to what `Detector.detect` gets.
+
+    (level / 255 - mean) / std in float32 if the canvas has a mean; else the canvases themselves.
+    """
+
+    is_normalised: Final[bool]
+    white: Tensor
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, canvas: Canvas) -> None:
+        super().__init__()
+        self.is_normalised = len(canvas.mean) > 0
+        if self.is_normalised:  # tensors: a GPU multiplies by the inverse of a Python number
+            for name, values in (("white", [255.0]), ("mean", canvas.mean), ("std", canvas.std)):
+                self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
+
+    def forward(self, canvases: Tensor) -> Tensor:
+        """Return the numbers, float32 [B, C, H, W], or the canvases."""
+        if self.is_normalised:
+            canvases = (canvases.float() / self.white - self.mean) / self.std
+        return canvases
 
 
 def dtype_name(tensor: Tensor) -> str:

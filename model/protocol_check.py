@@ -4,13 +4,13 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lensbox.common.canvas import Canvas
-from lensbox.model.numbers import Numbers
+from lensbox.model.protocol import Numbers
 from lensbox.model.specification import DetectorSpec
 from lensbox.ops.canvas import fit_to_canvases
 
@@ -120,7 +120,7 @@ def _faults_of_members(detector: nn.Module) -> list[str]:
         faults.append(f"specification must be set in __init__, got a property: {_LINE_FOR_SPECIFICATION}")
     if not callable(getattr(detector, "detect", None)):
         faults.append(f"the detector lacks detect: add {_LINE_FOR_DETECT}")
-    elif not _takes_floats(cast(Any, detector).detect):
+    elif not _takes_floats(detector):
         faults.append(
             "detect must take images and two thresholds annotated as float, since TorchScript treats "
             f"parameters without annotations as tensors: {_LINE_FOR_DETECT}"
@@ -128,29 +128,23 @@ def _faults_of_members(detector: nn.Module) -> list[str]:
     return faults
 
 
-def _takes_floats(detect: Callable[..., Any]) -> bool:
-    parameters = list(inspect.signature(detect).parameters.values())
-    return len(parameters) >= 3 and all(
-        parameter.annotation in (float, "float") for parameter in parameters[1:3]
-    )
+def _takes_floats(detector: Any) -> bool:
+    thresholds = list(inspect.signature(detector.detect).parameters.values())[1:3]
+    return [parameter.annotation in (float, "float") for parameter in thresholds] == [True, True]
 
 
 def _faults_of_detect(detector: Any) -> list[str]:
     specification = detector.specification
-    canvases = _random_images(detector, *specification.canvas_shape)
-    canvases = Numbers(specification).to(canvases.device)(canvases)
-    thresholds = (0.0, specification.iou_threshold)
-    call = (
-        f"detect(canvases, {thresholds[0]}, {thresholds[1]}) with canvases {_dtype(canvases.dtype)} "
-        f"{list(canvases.shape)}"
-    )
-    found, fault = _call(call, detector.detect, canvases, *thresholds)
-    faults = [fault] if fault else answer_faults(found, specification, _BATCH)
-    if not fault:  # a second call, without any detection: all slots are empty
-        call = f"detect(canvases, 1.0, {thresholds[1]}), which must find nothing,"
-        _, fault = _call(call, detector.detect, canvases, 1.0, thresholds[1])
-        faults += [fault] if fault else []
-    return faults
+    levels = _random_images(detector, *specification.canvas_shape)
+    canvases, iou = Numbers(specification).to(levels.device)(levels), specification.iou_threshold
+    call = f"detect(canvases, 0.0, {iou}) with canvases {_dtype(canvases.dtype)} {list(canvases.shape)}"
+    found, fault = _call(call, detector.detect, canvases, 0.0, iou)
+    if fault:
+        return [fault]
+    faults = answer_faults(found, specification, _BATCH)
+    call = f"detect(canvases, 1.0, {iou}), which must find nothing,"  # all slots are empty
+    _, fault = _call(call, detector.detect, canvases, 1.0, iou)
+    return [*faults, fault] if fault else faults
 
 
 def _faults_of_other_methods(detector: Any) -> list[str]:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
-from lensbox.model.numbers import Numbers
+from lensbox.model.protocol import Numbers
 from lensbox.model.protocol_check import location, named
 
 BATCH = "batch"

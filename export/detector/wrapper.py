@@ -1,55 +1,42 @@
 """Wrap any detector as a module with all methods of an artifact, or for batches of any size."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
 
+from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
-from lensbox.model.numbers import Numbers
-from lensbox.model.protocol import check_threshold, dtype_name
+from lensbox.model.protocol import Numbers, check_threshold, dtype_name
 from lensbox.model.protocol_check import named
 from lensbox.ops.canvas import cut_into_batches, fit_to_canvases, restore_boxes, restore_points
 
-
-def _returns_dict(detector: Detector) -> bool:
-    canvas = torch.zeros(1, *detector.specification.canvas_shape, dtype=torch.uint8)
-    with torch.no_grad():
-        return isinstance(detector.detect(Numbers(detector.specification)(canvas), 1.0, 0.5), dict)
+# Files that hold only `detect` use Lensbox's own versions of these methods.
+_FIT_METHODS = ("preprocess", "restore", "restore_points")
 
 
 class DetectorWrapper(nn.Module):
     """A detector with Lensbox's preprocess, restore and loss, unless the detector has its own.
 
-    TorchScript compiles only the branch that a `Final` attribute selects, so an artifact holds only the code
-    that applies.
+    TorchScript compiles only the branch that applies: it knows while compiling what a module has, and of
+    which type a result is.
     """
 
     canvas: Final[tuple[int, int, int, int, str, str, str]]
     shape: Final[tuple[int, int, int]]
-    returns_dict: Final[bool]
-    own_preprocess: Final[bool]
-    own_restore: Final[bool]
-    own_restore_points: Final[bool]
-    own_loss: Final[bool]
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
         specification = detector.specification
         self.canvas, self.shape = specification.as_tuple, specification.canvas_shape
         self.numbers = Numbers(specification)
-        self.returns_dict = _returns_dict(detector)
-        self.own_preprocess = hasattr(detector, "preprocess")
-        self.own_restore = hasattr(detector, "restore")
-        self.own_restore_points = hasattr(detector, "restore_points")
-        self.own_loss = hasattr(detector, "loss")
         self.detector = cast(Any, detector)
 
     @torch.jit.export
     def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Call the detector's own method, or `fit_to_canvases`."""
-        if self.own_preprocess:
+        if hasattr(self.detector, "preprocess"):
             canvases, geometry = self.detector.preprocess(images, windows)
         else:
             canvases, geometry = fit_to_canvases(images, windows, *self.canvas)
@@ -69,17 +56,17 @@ class DetectorWrapper(nn.Module):
         self.check(images, score_threshold, iou_threshold)
         with torch.no_grad():
             found = self.detector.detect(self.numbers(images), score_threshold, iou_threshold)
-            if self.returns_dict:
-                outputs: dict[str, Tensor] = found
-            else:
+            if isinstance(found, tuple):
                 boxes, scores, counts = found
-                outputs = {"boxes": boxes, "scores": scores, "counts": counts}
+                outputs: dict[str, Tensor] = {"boxes": boxes, "scores": scores, "counts": counts}
+            else:
+                outputs = found
             return outputs
 
     @torch.jit.export
     def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
         """Call the detector's own method, or `restore_boxes`."""
-        if self.own_restore:
+        if hasattr(self.detector, "restore"):
             restored: Tensor = self.detector.restore(boxes, geometry)
         else:
             restored = restore_boxes(boxes, geometry)
@@ -88,7 +75,7 @@ class DetectorWrapper(nn.Module):
     @torch.jit.export
     def restore_points(self, points: Tensor, geometry: Tensor) -> Tensor:
         """Call the detector's own method, or `lensbox.ops.canvas.restore_points`."""
-        if self.own_restore_points:
+        if hasattr(self.detector, "restore_points"):
             restored: Tensor = self.detector.restore_points(points, geometry)
         else:
             restored = restore_points(points, geometry)
@@ -97,7 +84,7 @@ class DetectorWrapper(nn.Module):
     @torch.jit.export
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return the mean of 1 - GIoU (`lensbox.ops.masked_giou_loss`), or the detector's own loss."""
-        if self.own_loss:
+        if hasattr(self.detector, "loss"):
             loss: Tensor = self.detector.loss(predictions, targets)
         else:
             loss = torch.ops.lensbox.masked_giou_loss(predictions, targets)
@@ -114,6 +101,33 @@ class DetectorWrapper(nn.Module):
             )
         check_threshold("score_threshold", score_threshold)
         check_threshold("iou_threshold", iou_threshold)
+
+
+def own_methods(detector: Detector) -> list[str]:
+    """Return the names of the optional methods that a detector has: see `MoreOfADetector`."""
+    return [name for name in (*_FIT_METHODS, "loss") if hasattr(detector, name)]
+
+
+def methods_left_behind(detector: Detector, kind: str) -> list[str]:
+    """Return the own methods that a file with only `detect` can omit: at most `loss`.
+
+    kind: the kind of file, such as "an ONNX file". Raises ArtifactError for own methods that detections need.
+    """
+    own = own_methods(detector)
+    if fitting := [method for method in own if method in _FIT_METHODS]:
+        raise ArtifactError(
+            f"the detector's own {' and '.join(fitting)} cannot be exported: {kind} holds only detect, "
+            "and its runtimes use Lensbox's methods (lensbox::fit)"
+        )
+    return own
+
+
+def needed_ops(called: Collection[str], left_behind: Collection[str]) -> tuple[str, ...]:
+    """Return the schemas of the operators that a file with only `detect` and its runtimes call."""
+    beside = [torch.ops.lensbox.fit.default]
+    if "loss" not in left_behind:
+        beside.append(torch.ops.lensbox.masked_giou_loss.default)
+    return tuple(sorted({*called, *(str(op._schema) for op in beside)}))
 
 
 class FixedBatches(nn.Module):

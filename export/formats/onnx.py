@@ -16,7 +16,7 @@ from lensbox.export.detector.graph import (
     trace_detect,
     without_records,
 )
-from lensbox.export.detector.own_methods import methods_left_behind
+from lensbox.export.detector.wrapper import methods_left_behind
 from lensbox.export.formats.onnx_nms import nms_in_onnx
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.runtime.file.archive import INPUTS, MAX_FILE_SIZE

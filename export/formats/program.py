@@ -12,8 +12,8 @@ from torch.export import Dim, ExportedProgram
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace, trace_detect
-from lensbox.export.detector.own_methods import methods_left_behind, needed_ops
 from lensbox.export.detector.reduced import in_precision
+from lensbox.export.detector.wrapper import methods_left_behind, needed_ops
 from lensbox.export.formats.graph_passes import fold_batch_norms
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector

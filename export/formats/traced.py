@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.graph import TensorThresholds, example_canvases
-from lensbox.export.detector.own_methods import own_methods
+from lensbox.export.detector.wrapper import own_methods
 from lensbox.model import Detector
-from lensbox.model.numbers import Numbers
+from lensbox.model.protocol import Numbers
 from lensbox.model.protocol_check import is_users, location, named
 from lensbox.ops.canvas import cut_into_batches
 from lensbox.runtime.torchscript import torchscript_call

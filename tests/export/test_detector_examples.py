@@ -21,7 +21,7 @@ from lensbox.common.canvas import Canvas
 from lensbox.export.verify.reference import comparison_canvases
 from lensbox.export.verify.tolerances import tolerance_of
 from lensbox.model import Detector
-from lensbox.model.numbers import Numbers
+from lensbox.model.protocol import Numbers
 from lensbox.model.protocol_check import named
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime import load_artifact

@@ -3,11 +3,8 @@
 from typing import Any
 
 import pytest
-import torch
 
-from lensbox.common.canvas import Canvas
 from lensbox.model import DetectorSpec
-from lensbox.model.numbers import Numbers
 
 
 @pytest.mark.parametrize(
@@ -31,11 +28,3 @@ def test_names_the_wrong_field(fields: dict[str, Any], message: str) -> None:
         DetectorSpec(**{"height": 8, "width": 8, **fields})
     with pytest.raises(ValueError, match=r"width must be .*, got 0"):
         DetectorSpec(8, 0)
-
-
-def test_levels_are_normalised_by_channel_or_kept() -> None:
-    levels = torch.tensor([0, 51, 255], dtype=torch.uint8).view(1, 3, 1, 1)
-    kept = Numbers(Canvas(1, 1, channels=3))(levels)
-    assert kept.dtype == torch.uint8
-    numbers = Numbers(Canvas(1, 1, channels=3, mean=(0.5, 0.2, 0), std=(0.5, 1, 2)))(levels)
-    torch.testing.assert_close(numbers.flatten(), torch.tensor([-1, 0, 0.5]))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write, require_writable_file
 from lensbox.model import load_detector
-from lensbox.model.numbers import Numbers
+from lensbox.model.protocol import Numbers
 from lensbox.model.protocol_check import named
 from lensbox.ops.canvas import fit_to_canvases, place_boxes
 from lensbox.runtime import Artifact, Canvas, load_artifact

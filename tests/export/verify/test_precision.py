@@ -55,7 +55,6 @@ def test_metadata_hold_the_change(dtype: str, tmp_path: Path) -> None:
     assert precision.detections > 12
     assert 0 < precision.max_score_change < 0.02
     assert 0 <= precision.median_box_change <= precision.max_box_change <= 2
-    assert artifact.self_test().passed
     expected = torch.bfloat16 if dtype == "bfloat16" else torch.float32
     parameters = [
         node.output().toIValue() for node in artifact.module.detect.graph.findAllNodes("prim::Constant")

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from lensbox.model.config import STRIDES
-from lensbox.model.head import make_anchors
+from lensbox.model.network import make_anchors
 from lensbox.ops import box_iou
 from lensbox.train.loss.assignment import TOP_CELLS, Assignment, assign, candidate_cells, ignored_cells
 

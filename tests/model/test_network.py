@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from lensbox.model.head import decode_boxes, make_anchors
+from lensbox.model.network import decode_boxes, make_anchors
 
 
 def test_anchors_are_cell_centres_level_by_level_row_major() -> None:

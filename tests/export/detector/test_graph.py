@@ -1,4 +1,4 @@
-"""Methods and code of detectors that a format cannot hold are named at export."""
+"""Graphs of `detect`: what torch.export cannot trace, and own methods that such a file cannot hold."""
 
 from pathlib import Path
 from typing import Any
