@@ -49,6 +49,8 @@ def save_random_artifact(path: Path) -> None:
 
 # --- detectors as users write them ---
 
+Detected = tuple[Tensor, Tensor, Tensor]  # boxes, scores, counts
+
 
 class Brightest(nn.Module):
     """Detect the brightest cell of a gray canvas of 64 x 64 pixels."""
@@ -57,9 +59,7 @@ class Brightest(nn.Module):
         super().__init__()
         self.specification = DetectorSpec(height=64, width=64, channels=1)
 
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
         cells = torch.nn.functional.avg_pool2d(images.float() / 255, 16)
         scores, index = cells.flatten(1).max(dim=1, keepdim=True)
         corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0
@@ -84,26 +84,19 @@ class RedAndBlue(nn.Module):
         self.colors = nn.Conv2d(3, 2, side, stride=4)
         weight = torch.tensor([[1.0, -0.5, -0.5], [-0.5, -0.5, 1.0]]) / side**2
         self.colors.weight.data = weight[:, :, None, None].expand(2, 3, side, side).clone()
-        assert self.colors.bias is not None
-        self.colors.bias.data.zero_()
+        nn.init.constant_(self.colors.bias, -0.35)  # type: ignore[arg-type]
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         heat = self.colors(images.float() / 255.0)
-        scores, labels = ((heat - 0.35) * self.sharpness).sigmoid().flatten(2).max(dim=1)
-        boxes = self.boxes(heat.shape[2], heat.shape[3], heat).expand(images.shape[0], -1, 4)
-        _, scores, kept, counts = torch.ops.lensbox.padded_nms(
+        scores, labels = (heat * self.sharpness).sigmoid().flatten(2).max(dim=1)
+        cells = torch.arange(scores.shape[1], device=scores.device)
+        corner = torch.stack([cells % heat.shape[3], cells // heat.shape[3]], dim=-1) * 4.0
+        boxes = torch.cat([corner, corner + self.side], dim=-1).expand(scores.shape[0], -1, 4)
+        boxes, scores, kept, counts = torch.ops.lensbox.padded_nms(
             boxes, scores, iou_threshold, score_threshold, 500, 30, labels
         )
-        kept = kept.clamp(min=0).long()
-        boxes = boxes.gather(1, kept[:, :, None].expand(-1, -1, 4))
-        return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels.gather(1, kept)}
-
-    def boxes(self, rows: int, columns: int, like: Tensor) -> Tensor:
-        """Return [rows * columns, 4], the receptive fields of the convolution."""
-        y = torch.arange(rows, device=like.device)[:, None].expand(rows, columns) * 4.0
-        x = torch.arange(columns, device=like.device)[None, :].expand(rows, columns) * 4.0
-        corner = torch.stack([x, y], dim=-1).view(-1, 2)
-        return torch.cat([corner, corner + float(self.side)], dim=1)
+        labels = labels.gather(1, kept.clamp(min=0))
+        return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels}
 
 
 class Landmarks(nn.Module):
@@ -148,9 +141,7 @@ class Landmarks(nn.Module):
 class Deciding(Brightest):
     """Branch on a value, which torch.export cannot trace."""
 
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
         if score_threshold > 0.5:
             images = 255 - images
         return super().detect(images, score_threshold, iou_threshold)
@@ -167,29 +158,14 @@ class LosingItsOwnWay(Brightest):
         return (predictions - targets).abs().mean()
 
 
-class BrightestRows(Brightest):
-    """Detect the four brightest cells; boxes reach beyond the canvas, some lie wholly outside."""
+class AsManySlotsAsNeeded(Brightest):
+    """Detect up to four cells, in as many slots as the largest count in the batch; some boxes lie outside."""
 
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        boxes, scores = self.cells(images)
-        return boxes, scores, (scores > score_threshold).sum(dim=1)
-
-    def cells(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
         cells = torch.nn.functional.avg_pool2d(images.float() / 255, 16)
         scores, index = cells.flatten(1).topk(4)
         corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0 - 20.0
-        return torch.cat([corner, corner + 18.0], dim=-1), scores
-
-
-class AsManySlotsAsNeeded(BrightestRows):
-    """Return as many slots as the largest count in the batch."""
-
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        boxes, scores = self.cells(images)
+        boxes = torch.cat([corner, corner + 18.0], dim=-1)
         counts = (scores > score_threshold).sum(dim=1)
         most = int(counts.max())
         return boxes[:, :most], scores[:, :most], counts
@@ -198,9 +174,7 @@ class AsManySlotsAsNeeded(BrightestRows):
 class NeverAlone(Brightest):
     """Fail for a single canvas, which only the export passes."""
 
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
         if images.shape[0] == 1:
             raise ValueError("images must be several")
         return super().detect(images, score_threshold, iou_threshold)
