@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -11,8 +10,8 @@ from pathlib import Path
 import click
 import pytest
 from PIL import Image
-from programs import REPOSITORY, run_python, unprivileged
 from programs import run as run_program
+from programs import run_python, unprivileged
 
 from lensbox.cli.command import Command
 from lensbox.cli.main import COMMANDS, LazyCommand, main
@@ -183,8 +182,3 @@ def test_messages_say_that_a_file_may_not_be_read(tmp_path: Path, artifact_path:
     assert done.stderr.count("cannot be read: Permission denied") == len(lines)
     assert "Errno" not in done.stderr
     assert [("error" in json.loads(line)) for line in done.stdout.splitlines()] == [True, False]
-
-
-def test_the_page_lists_every_exit_code() -> None:
-    page = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
-    assert [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == list(ExitCode)
