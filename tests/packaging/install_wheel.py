@@ -60,7 +60,7 @@ def _check_message_without_bindings(folder: Path, version: str) -> None:
 def _run(folder: Path, program: str, *arguments: str, code: int = 0) -> "subprocess.CompletedProcess[str]":
     """Run a program of the environment, with a separate cache and without this machine's settings."""
     environment = {"HOME": str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    line = [folder / "bin" / program, *arguments]
+    line: list[str | Path] = [folder / "bin" / program, *arguments]
     ended = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == code, ended
     return ended
