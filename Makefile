@@ -66,7 +66,7 @@ help:
 # The runner is compiled beside the op library: pip and the export leave a core free.
 demo: $(BIN)/.tools
 	@$(MAKE) --no-print-directory -j2 $(RUNNER) $(ARTIFACT)
-	PYTHONPATH=$(PHOTOGRAPHS) $(BIN)/python -m lensbox.cli.demo --runner $(RUNNER) --artifact $(ARTIFACT)
+	PYTHONPATH=$(PHOTOGRAPHS) $(BIN)/python examples/demo.py --runner $(RUNNER) --artifact $(ARTIFACT)
 
 # One worker per core. The tests of a file stay in one worker, since they share artifacts and services; tests/conftest.py
 # has the order of the files.

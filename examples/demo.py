@@ -1,4 +1,4 @@
-"""One artifact behind three doors: `make demo`, or `python -m lensbox.cli.demo`.
+"""One artifact behind three doors: `make demo`, or python demo.py.
 
 Find the faces in two photographs with the C++ runner, start the service for a moment and ask it for the same
 photographs, and for a loss with its gradient, run the artifact from Python, and check that all found the same
@@ -24,7 +24,7 @@ from lensbox.cli.command import FILE
 from lensbox.cli.samples import DRAWN_BOXES, save_photos
 from lensbox.client import Client
 
-REPOSITORY = Path(__file__).resolve().parents[1]  # the package may be linked to from elsewhere
+REPOSITORY = Path(__file__).resolve().parents[1]
 GAP = 12  # between the pictures, pixels
 # Decoders and networks are the same; sums of floats may differ in their last digits.
 PIXELS, SCORES = 0.01, 1e-4
@@ -56,8 +56,7 @@ def main(runner: Path, artifact: Path, output: Path) -> None:
     photos = save_photos(output / "photos")
     drawn = [DRAWN_BOXES[path.name] for path in photos]
     with _service(artifact) as service:  # starts while the runner and Python work
-        # Imported here, because this loads torch.
-        from lensbox.ops import library_path
+        from lensbox.ops import library_path  # late, because this loads torch
         from lensbox.runtime import load_artifact
         from lensbox.runtime.detect.detection import detections_to_json
 
@@ -133,13 +132,12 @@ def _address(service: subprocess.Popen[str]) -> str:
 
 def require_same(door: str, found: list[Found], expected: list[Found]) -> str:
     """Compare detections in order; return the largest differences in words. Raise DemoError for others."""
-    counts = [len(image) for image in found]
-    if counts != [len(image) for image in expected]:
-        raise DemoError(f"{door} must find as many faces as C++, got {counts}")
     rows, wanted = (
         np.array([[*one["box"], one["score"]] for image in images for one in image])
         for images in (found, expected)
     )
+    if rows.shape != wanted.shape:
+        raise DemoError(f"{door} must find as many faces as C++, got {len(rows)} and {len(wanted)}")
     *sides, scores = np.abs(rows - wanted).max(axis=0)
     pixels = max(sides)
     if pixels > PIXELS or scores > SCORES:

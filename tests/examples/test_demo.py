@@ -1,6 +1,7 @@
-"""The demo: three doors with the same boxes."""
+"""examples/demo.py: three doors with the same boxes."""
 
 import re
+import runpy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,10 @@ from typing import Any
 import PIL.Image
 import pytest
 from damaged_files import put, rewritten, with_metadata
-from programs import built_runner
+from programs import REPOSITORY, built_runner
 
-from lensbox.cli import demo
+DEMO = runpy.run_path(str(REPOSITORY / "examples" / "demo.py"))
+main, DemoError = DEMO["main"], DEMO["DemoError"]
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def test_three_doors_find_the_same_boxes(
     arguments: list[str], shipped_path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(shipped_path, tmp_path / "detector.pt")
-    demo.main(arguments, standalone_mode=False)
+    main(arguments, standalone_mode=False)
     text = capfd.readouterr().out
     assert "grace_hopper.jpg, 512 x 600 pixels" in text
     assert len(re.findall(r"face 1: score 0\.\d{3}, x \d+\.\d to \d+\.\d, y \d+\.\d to \d+\.\d", text)) == 2
@@ -33,7 +35,7 @@ def test_three_doors_find_the_same_boxes(
     assert float(losses[0][1]) < 0.3
     assert "\nPython: the same boxes within" in text
     with PIL.Image.open(tmp_path / "out" / "demo.png") as picture:
-        assert picture.size == (437 + demo.GAP + 512, 512)
+        assert picture.size == (437 + DEMO["GAP"] + 512, 512)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["demo.png", "photos"]
 
 
@@ -47,9 +49,9 @@ def test_three_doors_find_the_same_boxes(
 )
 def test_other_boxes_end_the_demo(found: list[dict[str, Any]], message: str) -> None:
     expected = [[{"box": [1, 2, 3, 4], "score": 0.5}]]
-    assert "0 px" in demo.require_same("Python", expected, expected)
-    with pytest.raises(demo.DemoError, match=message):
-        demo.require_same("Python", [found], expected)
+    assert "0 px" in DEMO["require_same"]("Python", expected, expected)
+    with pytest.raises(DemoError, match=message):
+        DEMO["require_same"]("Python", [found], expected)
 
 
 def test_demo_names_a_photograph_without_a_face(
@@ -57,15 +59,15 @@ def test_demo_names_a_photograph_without_a_face(
 ) -> None:
     blind = rewritten(shipped_path.read_bytes(), with_metadata(put("defaults.score_threshold", 1)))
     (tmp_path / "detector.pt").write_bytes(blind)
-    with pytest.raises(demo.DemoError, match=r"no face was found in grace_hopper\.jpg"):
-        demo.main(arguments, standalone_mode=False)
+    with pytest.raises(DemoError, match=r"no face was found in grace_hopper\.jpg"):
+        main(arguments, standalone_mode=False)
 
 
 def test_demo_reports_a_failed_or_missing_runner(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(demo.DemoError, match="lensbox_runner detect failed with exit code 3"):
-        demo.main(arguments, standalone_mode=False)
+    with pytest.raises(DemoError, match="lensbox_runner detect failed with exit code 3"):
+        main(arguments, standalone_mode=False)
     with pytest.raises(SystemExit):
-        demo.main(["--runner", str(tmp_path / "absent")])
+        main(["--runner", str(tmp_path / "absent")])
     assert "make runner" in capsys.readouterr().err
