@@ -14,7 +14,7 @@ from lensbox.runtime.file.seal import check_signature
 from lensbox.runtime.images.gpu_jpeg import coded_photo, gpu_jpeg_decoder
 from lensbox.runtime.loading import load_artifact_bytes
 from lensbox.runtime.op_library import load_op_libraries
-from lensbox.serve.engine.devices import batch_sizes
+from lensbox.serve.engine.devices import batch_sizes, usable_cpus
 from lensbox.serve.engine.jobs import CodedJob
 from lensbox.serve.errors import StartupError
 from lensbox.serve.settings import Settings
@@ -35,8 +35,8 @@ def load_model(settings: Settings, content: "Content | None" = None) -> Artifact
     Raises StartupError, which says what to do, if the device does not exist, the op library or the artifact
     cannot be loaded, or the self-test fails.
     """
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)  # per thread, hence here
+    # torch counts the CPUs of the machine, not of the container. Per thread, hence here.
+    torch.set_num_threads(min(torch.get_num_threads(), usable_cpus()))
     try:
         if settings.device != "auto" and (device := choose_device(settings.device)).index is not None:
             torch.cuda.set_device(device)  # per thread

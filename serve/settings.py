@@ -53,7 +53,6 @@ class Settings:
         (), "shared library with operators of the detector; its code runs with all your rights"
     )
     device: str = described("auto", "auto: cuda if there is a GPU, else cpu; several: cuda:0,cuda:1, or all")
-    threads: int | None = described(None, "CPU threads of one inference; default: torch's", ge=1, le=1024)
     host: str = described("127.0.0.1", "address to listen on; 0.0.0.0 or :: for all networks")
     port: int = described(8000, "0 takes a free port and logs it", ge=0, le=65_535)
     tls_certificate: Path | None = described(None, "serve HTTPS with this certificate: a PEM file")
@@ -66,14 +65,12 @@ class Settings:
     max_batch: int | None = described(
         None, "most images of one inference; default: 8 on CPUs, 64 on GPUs", ge=1, le=4096
     )
-    max_requests: Count = described(64, "requests in progress at a time, in each front end")
     max_body_mb: float = described(16.0, "largest image request, in MiB", gt=0, le=1 << 20)
     max_pixels: int = described(50_400_000, "most pixels of an image", ge=1, le=PILLOW_MAX_PIXELS)
     frontends: int | None = described(
         None, "processes that speak HTTP; default: 3 for every 4 CPUs beside a GPU, else 0 or 1", ge=0, le=256
     )
     answer_timeout: Seconds = described(30.0, "seconds from the end of a body to its answer")
-    shutdown_timeout: int = described(30, "seconds from SIGTERM until the process is killed", ge=1, le=_DAY)
     log_level: Literal["critical", "error", "warning", "info", "debug"] = described(
         "info", "info: each request"
     )
@@ -82,12 +79,14 @@ class Settings:
     # No options: no operator would miss them.
     busy_poll: float = 0.0  # seconds for which an idle process busy-polls before it sleeps
     decode_threads: Count = 2  # images decoded at a time
+    max_requests: Count = 64  # in progress at a time, in each front end: bounds memory
     queue_size: Count | None = None  # jobs that may wait for a model; None: 128 on CPUs, 512 on GPUs
     max_json_bytes: Bytes = 4 * MEBIBYTE
     max_boxes: int = 16_384  # of one request, with all images padded to the largest
     queue_bytes: Bytes = 512 * MEBIBYTE  # of the images that may wait for a model
     body_timeout: Seconds = 30.0  # for receiving a body: 16 MiB at 4.5 Mbit/s
     engine_timeout: float = 60.0  # after which a call of the model counts as stuck; 0: never
+    shutdown_timeout: int = 30  # from SIGTERM until the process is killed
     shutdown_delay: float = 1.0  # after SIGTERM, in which requests are accepted and /readyz answers 503
     keep_alive_timeout: int = 75  # for which an idle connection stays open: longer than load balancers'
 

@@ -98,7 +98,7 @@ def _programs(
     raw, encoded = folder / "photo.jpg", folder / "photo.json"
     raw.write_bytes(photo)
     encoded.write_text(json.dumps({"image": base64.b64encode(photo).decode()}))
-    options = ("--artifact", artifact, "--device", device, "--threads", "1", "--log-level", "error")
+    options = ("--artifact", artifact, "--device", device, "--log-level", "error")
     serve = ("-m", "lensbox.cli", "serve", *options, "--port")
     programs = [ServerProgram("lensbox", serve, "/v1/detect", raw, "image/jpeg", check)]
     for workers, batch in SETTINGS:

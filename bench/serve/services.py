@@ -64,9 +64,12 @@ def running(program: ServerProgram) -> Iterator[Callable[[int, int], Load]]:
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}{program.path}"
     command = [sys.executable, *program.arguments, str(port)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # one thread an inference, as in process
     # A pipe without a reader would block a service that writes much.
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True, env=environment
+        )
         try:
             answer = _first_answer(program, url, process)
             if answer is None:

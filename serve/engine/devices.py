@@ -77,7 +77,8 @@ def usable_cpus(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
     The limit is the lowest `cpu.max` of `container_groups`, whose arguments these are.
     """
     limits = [_cpu_limit(group / "cpu.max") for group in container_groups(cgroups, own_cgroup)]
-    return max(1, math.ceil(min([len(os.sched_getaffinity(0)), *limits])))
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min([own, *limits])))
 
 
 def container_groups(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> list[Path]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 from waiting import PATIENCE, wait_until
 
-SERVE_COMMAND = [sys.executable, "-m", "lensbox.cli", "serve", "--device", "cpu", "--threads", "1"]
+SERVE_COMMAND = [sys.executable, "-m", "lensbox.cli", "serve", "--device", "cpu"]
 
 
 def with_limits(**limits: float) -> str:

@@ -118,7 +118,7 @@ def problem_of(response: httpx.Response) -> Problem:
 def client_of(artifact: Path) -> Iterator[httpx.Client]:
     """Run a service over an artifact with small limits; yield a client of it."""
     limits: Any = {"max_body_mb": 2, "max_json_bytes": 1 << 20, "max_pixels": 1_000_000}
-    settings = Settings(artifact=artifact, device="cpu", threads=1, max_boxes=100, **limits)
+    settings = Settings(artifact=artifact, device="cpu", max_boxes=100, **limits)
     with running(create_app(settings), settings) as service:
         yield service.ready().client
 

@@ -21,11 +21,15 @@ from lensbox.serve.loading import load_model, warm_up
 from lensbox.serve.settings import Settings
 
 
-def test_threads_are_set_in_the_loading_thread(tmp_path: Path) -> None:
-    for threads in (2, 1):
-        with pytest.raises(StartupError):  # the thread count is set before the file is read
-            load_model(Settings(tmp_path / "nothing.pt", device="cpu", threads=threads))
+def test_threads_are_those_of_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    for usable, threads in ((3, 3), (9, 5)):
+        torch.set_num_threads(5)
+        monkeypatch.setattr("lensbox.serve.loading.usable_cpus", lambda usable=usable: usable)
+        with pytest.raises(StartupError):  # the number is set before the file is read
+            load_model(Settings(tmp_path / "nothing.pt", device="cpu"))
         assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
 
 
 def test_a_failed_self_test_is_refused(artifact_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +59,7 @@ def test_passes_key_op_libraries_and_batch_sizes(
 
 def test_an_onnx_file_is_served_on_the_cpu(onnx_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # as "auto" would find a GPU
-    loaded = load_model(Settings(onnx_path, device="auto", threads=1))
+    loaded = load_model(Settings(onnx_path, device="auto"))
     assert loaded.device == torch.device("cpu")
     assert not loaded.decodes_jpeg
 

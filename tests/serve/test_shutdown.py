@@ -69,7 +69,7 @@ def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> No
     with (
         ThreadPoolExecutor(1) as pool,
         ServeProcess(
-            artifact_path, "--frontends", "0", "--shutdown-timeout", "1", before=_STUCK_DECODER
+            artifact_path, "--frontends", "0", before=with_limits(shutdown_timeout=1) + _STUCK_DECODER
         ) as process,
         httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client,
     ):
@@ -86,8 +86,8 @@ def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> No
 
 def test_readyz_answers_503_before_requests_are_refused(artifact_path: Path) -> None:
     """A second signal ends the process at once."""
-    options = ("--frontends", "0", "--shutdown-timeout", "36000")
-    with ServeProcess(artifact_path, *options, before=with_limits(shutdown_delay=3600)) as process:
+    limits = with_limits(shutdown_delay=3600, shutdown_timeout=36_000)
+    with ServeProcess(artifact_path, "--frontends", "0", before=limits) as process:
         url = process.ready()
         process.process.send_signal(signal.SIGTERM)
         wait_until(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503)

@@ -144,8 +144,8 @@ def test_sigterm_refuses_connections_and_answers_accepted_requests(
 def test_a_second_signal_or_killed_supervisor_ends_all_processes(
     artifact_path: Path, number: signal.Signals
 ) -> None:
-    options = ("--frontends", "1", "--shutdown-timeout", "36000")
-    with ServeProcess(artifact_path, *options, before=with_limits(shutdown_delay=3600)) as process:
+    limits = with_limits(shutdown_delay=3600, shutdown_timeout=36_000)
+    with ServeProcess(artifact_path, "--frontends", "1", before=limits) as process:
         url = process.ready()
         running = [pid for pids in process.workers().values() for pid in pids]
         assert len(running) == 3
