@@ -17,14 +17,12 @@ from lensbox.train.data.image_store import load_images, unknown_sources
 from lensbox.train.data.labels import (
     DataError,
     LabelledImage,
-    Problem,
     read_labels,
     report_problems,
     shared_photographs,
 )
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
-from lensbox.train.loss.teachers import without_fold
-from lensbox.train.run.origin import Origin, load_origin
+from lensbox.train.run.origin import Origin, load_origin, without_fold
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE, RunOptions
 from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun
 from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
@@ -54,9 +52,9 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
     require_writable_folder("--output", inputs.output)
     origin = load_origin(inputs, config)
     images, problems = _labelled(inputs, config, origin)
-    store = load_images(images, device, config, origin.teachers.folds)
-    report_problems(problems + store.problems, inputs.strict)
-    logger.info("%d photographs decoded after %.1f s", len(store), time.monotonic() - started)
+    store, unreadable = load_images(images, device, config, origin.teachers.folds)
+    report_problems(problems + unreadable, inputs.strict)
+    logger.info("%d photographs decoded after %.1f s", len(store.images), time.monotonic() - started)
     validation = None
     if inputs.val:
         scored, problems = read_labels(inputs.val, inputs.strict, "val", inputs.orientation or "exif")
@@ -67,7 +65,7 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
             logger.warning(message, len(shared), len(scored), shared[0])
         validation = load_evaluation_set(scored)
         report_problems(problems + validation.problems, inputs.strict)
-    recipe = {"command": command, "photographs": str(len(store)), "python": platform.python_version()}
+    recipe = {"command": command, "photographs": str(len(store.images)), "python": platform.python_version()}
     options = RunOptions(inputs.output, device, inputs.time_limit, started, inputs.resume, origin, recipe)
     run = TrainingRun(store, config, options)
     if (figures := run.train(validation)) is not None:
@@ -121,7 +119,7 @@ def _prepared(device: torch.device) -> torch.device:
 
 def _labelled(
     inputs: TrainInputs, config: TrainConfig, origin: Origin
-) -> tuple[list[LabelledImage], list[Problem]]:
+) -> tuple[list[LabelledImage], list[str]]:
     """Return the photographs to train on, not yet decoded, and the problems of skipped ones."""
     images, problems = read_labels(inputs.data, inputs.strict, "train", inputs.orientation or "exif")
     for key, sources in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.data.image_store import ImageStore
+from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run.reports import RunOptions
@@ -50,8 +50,8 @@ def small_detector(seed: int | None = None) -> FaceDetector:
     return FaceDetector(DetectorConfig.named("small"))
 
 
-def make_step(store: ImageStore, config: TrainConfig = SIX_STEPS) -> TrainStep:
-    return TrainStep(small_detector(), store.tensors, config, CPU)
+def make_step(store: StoreTensors, config: TrainConfig = SIX_STEPS) -> TrainStep:
+    return TrainStep(small_detector(), store, config, CPU)
 
 
 def run_options(output: Path, **changes: Any) -> RunOptions:
@@ -59,13 +59,13 @@ def run_options(output: Path, **changes: Any) -> RunOptions:
 
 
 def train(
-    store: ImageStore, config: TrainConfig, options: RunOptions, validation: EvaluationSet | None = None
+    store: StoreTensors, config: TrainConfig, options: RunOptions, validation: EvaluationSet | None = None
 ) -> Figures | None:
     return TrainingRun(store, config, options).train(validation)
 
 
 def interrupt(
-    store: ImageStore,
+    store: StoreTensors,
     config: TrainConfig,
     options: RunOptions,
     after: int,

@@ -12,7 +12,7 @@ from small_detectors import TINY
 
 from lensbox.cli.main import main
 from lensbox.model import DetectorConfig
-from lensbox.train.data.image_store import ImageStore, load_images
+from lensbox.train.data.image_store import StoreTensors, load_images
 from lensbox.train.data.labels import read_labels
 
 
@@ -50,9 +50,9 @@ def faces_shard(faces_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
-def store(faces_folder: Path) -> ImageStore:
+def store(faces_folder: Path) -> StoreTensors:
     """The same photographs, ready for drawing views on the CPU."""
-    return load_images(read_labels([faces_folder])[0], "cpu", SHORT_RUN)
+    return load_images(read_labels([faces_folder])[0], "cpu", SHORT_RUN)[0]
 
 
 @pytest.fixture(autouse=True)

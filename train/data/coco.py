@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from lensbox.train.data.labels import (
     DataError,
     LabelledImage,
-    Problem,
     Row,
     is_number,
     read_rows,
@@ -29,12 +28,12 @@ _ENCODED_RUNS = re.compile(r"([P-o]{0,6}[0-O])+")
 
 class CocoTables(NamedTuple):
     """The rows of a COCO file: images and categories by id; the sound annotations, whose `bbox` are four
-    finite numbers and whose `iscrowd` is 0 or 1; a problem for each other annotation."""
+    finite numbers and whose `iscrowd` is 0 or 1; a line for each other annotation."""
 
     images: dict[int, dict[str, Any]]
     categories: dict[int, dict[str, Any]]
     annotations: Rows
-    problems: list[Problem]
+    problems: list[str]
 
 
 def annotation_file(path: Path) -> Path | None:
@@ -48,7 +47,7 @@ def annotation_file(path: Path) -> Path | None:
         return None
 
 
-def read_coco(path: Path, problems: list[Problem]) -> list[LabelledImage]:
+def read_coco(path: Path, problems: list[str]) -> list[LabelledImage]:
     """Return the labelled images of a COCO JSON file, or of the folder that holds one. Add to `problems`.
 
     Raises:
@@ -76,7 +75,7 @@ def read_coco(path: Path, problems: list[Problem]) -> list[LabelledImage]:
         places = ((name, folder / name) for name in spellings(given) for folder in folders)
         name, photo = next((place for place in places if place[1].is_file()), (given, None))
         if photo is None:
-            problems.append(Problem(origin, f"file_name {name!r} is not beside {file.name}; image skipped"))
+            problems.append(f"{origin}: file_name {name!r} is not beside {file.name}; image skipped")
             continue
         boxes = read_rows(rows[id_], parse, problems)
         images.append(LabelledImage(name, photo, *boxes, origin, coco_id=id_))
@@ -116,7 +115,7 @@ def load_tables(file: Path) -> CocoTables:
         try:
             sound.append(_sound(row, images, categories))
         except ValueError as error:
-            problems.append(Problem(f"{file}: annotation {row.get('id')!r}", f"{error}; box skipped"))
+            problems.append(f"{file}: annotation {row.get('id')!r}: {error}; box skipped")
     return CocoTables(images, categories, sound, problems)
 
 

@@ -10,7 +10,6 @@ import io
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from torch import Tensor
 from lensbox.common.errors import InputError
 from lensbox.common.pictures import converted
 from lensbox.runtime.images.orientation import orientation_of, upright_array
-from lensbox.train.data.labels import LabelledImage, Problem, fold_index, none_readable
+from lensbox.train.data.labels import LabelledImage, fold_index, none_readable
 from lensbox.train.settings import TrainConfig
 
 SIDE = 416
@@ -55,22 +54,10 @@ class StoreTensors(NamedTuple):
     folds: Tensor
 
 
-@dataclass
-class ImageStore:
-    """Photographs ready for drawing views, their names, and the problems met while decoding them."""
-
-    tensors: StoreTensors
-    names: list[str]
-    problems: list[Problem] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-
 class Decoded(NamedTuple):
     """pixels uint8 [h, w], or [h, w, 3] in RGB; boxes float32 [n, 4] in these pixels; ignore bool [n].
 
-    turned: the file has an EXIF orientation. problem: set if boxes lie outside of the photograph; they are
+    turned: the file has an EXIF orientation. problem: a line on boxes outside of the photograph, which are
     ignored.
     """
 
@@ -78,7 +65,7 @@ class Decoded(NamedTuple):
     boxes: npt.NDArray[np.float32]
     ignore: npt.NDArray[np.bool_]
     turned: bool
-    problem: Problem | None = None
+    problem: str | None = None
 
 
 def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB"] = "L") -> Decoded:
@@ -102,7 +89,7 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
     problem = None
     if outside.any():
         count, of = int(outside.sum()), f"{len(boxes)} boxes outside of the photograph, {width} x {height}"
-        problem = Problem(image.origin, f"{count} of {of} pixels; ignored")
+        problem = f"{image.origin}: {count} of {of} pixels; ignored"
     long_side = max(picture.size)
     if long_side > side:
         new_size = (max(1, round(width * side / long_side)), max(1, round(height * side / long_side)))
@@ -118,7 +105,7 @@ def decode_all(
     images: Sequence[LabelledImage],
     prepare: Callable[[LabelledImage, Decoded], Value],
     workers: int,
-    problems: list[Problem],
+    problems: list[str],
     side: int = SIDE,
     mode: Literal["L", "RGB"] = "L",
 ) -> Iterator[tuple[LabelledImage, Value]]:
@@ -130,23 +117,20 @@ def decode_all(
         DataError: no image can be read.
     """
 
-    def attempt(image: LabelledImage) -> tuple[Decoded, Value] | Problem:
+    def attempt(image: LabelledImage) -> tuple[tuple[bool, Value] | None, str | None]:
         try:
             decoded = decode_image(image, side, mode)
         except OSError as error:
-            return Problem(image.origin, str(error))
-        return decoded, prepare(image, decoded)
+            return None, f"{image.origin}: {error}"
+        return (decoded.turned, prepare(image, decoded)), decoded.problem
 
     readable, turned = 0, 0
     with ThreadPoolExecutor(max(1, workers)) as pool:
-        for image, result in zip(images, pool.map(attempt, images), strict=True):
-            if isinstance(result, Problem):
-                problems.append(result)
-                continue
-            decoded, value = result
-            problems += [decoded.problem] if decoded.problem is not None else []
-            readable, turned = readable + 1, turned + decoded.turned
-            yield image, value
+        for image, (result, problem) in zip(images, pool.map(attempt, images), strict=True):
+            problems += [] if problem is None else [problem]
+            if result is not None:
+                readable, turned = readable + 1, turned + result[0]
+                yield image, result[1]
     if not readable:
         raise none_readable("readable image", f"{len(images)} of them", problems)
     if turned:
@@ -180,17 +164,18 @@ def trim_boxes(boxes: npt.NDArray[np.float32], trim: Sequence[float]) -> npt.NDA
 
 def load_images(
     images: Sequence[LabelledImage], device: torch.device | str, config: TrainConfig, folds: int = 1
-) -> ImageStore:
+) -> tuple[StoreTensors, list[str]]:
     """Decode all images in threads (decoding releases the interpreter lock) and move them to `device`.
 
-    folds: number of folds; photographs of a fold are kept together, see `StoreTensors.folds`.
+    folds: number of folds; photographs of a fold are kept together, see `StoreTensors.folds`. Return a line
+    for each problem, too.
 
     Raises:
         InputError: no image can be read, or all weights are 0, or all weights of a fold.
     """
     images = sorted(images, key=lambda image: fold_index(image.name, folds))
     kept: list[LabelledImage] = []
-    problems: list[Problem] = []
+    problems: list[str] = []
     pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
     # numpy copies in this thread. The threads of torch wait awake, and slow other runs on the same host.
     rows = pixels.numpy()
@@ -204,19 +189,18 @@ def load_images(
         boxes.append(torch.from_numpy(trim_boxes(decoded.boxes, trim)))
         ignore.append(torch.from_numpy(decoded.ignore))
         sizes.append((width, height))
-    names = [image.name for image in kept]
     chances = torch.tensor([float(of_source(image, config.source_weights, 1.0)) for image in kept])
     if float(chances.sum()) <= 0:
         raise InputError("source_weights must leave a source to draw from: every source has weight 0")
-    bounds = _fold_bounds(names, chances, folds)
+    bounds = _fold_bounds(kept, chances, folds)
     shapes, capacity = torch.tensor(sizes), max(config.max_targets, config.max_ignored)
-    tensors = store_tensors(pixels[: len(kept)], shapes, boxes, ignore, chances, capacity, bounds)
-    return ImageStore(StoreTensors(*(tensor.to(device) for tensor in tensors)), names, problems)
+    store = store_tensors(pixels[: len(kept)], shapes, boxes, ignore, chances, capacity, bounds)
+    return StoreTensors(*(tensor.to(device) for tensor in store)), problems
 
 
-def _fold_bounds(names: Sequence[str], chances: Tensor, count: int) -> Tensor:
+def _fold_bounds(images: Sequence[LabelledImage], chances: Tensor, count: int) -> Tensor:
     """Return `StoreTensors.folds` for photographs in the order of their folds."""
-    index = torch.tensor([fold_index(name, count) for name in names])
+    index = torch.tensor([fold_index(image.name, count) for image in images])
     shares = torch.zeros(count, dtype=torch.float64).index_add_(0, index, chances.double())
     if float(shares.min()) <= 0:
         raise InputError(

@@ -76,17 +76,6 @@ class LabelledImage:
             return file.read(self.size)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A skipped part of the data, with its file and line or id."""
-
-    origin: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.origin}: {self.message}"
-
-
 class Row(NamedTuple):
     """A labelled box: its corner x, y and its size in pixels, whether to ignore it, and its class."""
 
@@ -98,7 +87,7 @@ class Row(NamedTuple):
     name: str = ""
 
 
-def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], problems: list[Problem]) -> Boxes:
+def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], problems: list[str]) -> Boxes:
     """Return the boxes of an image. Skip and report bad rows, and rows that repeat an earlier one.
 
     Args:
@@ -114,10 +103,10 @@ def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], prob
                 raise ValueError(rule)  # NaN is not within
         except ValueError as error:
             shown = repr(content.strip() if isinstance(content, str) else content)[: QUOTED + 2]
-            problems.append(Problem(origin, f"{error}, got {shown}; box skipped"))
+            problems.append(f"{origin}: {error}, got {shown}; box skipped")
             continue
         if row in kept:
-            problems.append(Problem(origin, f"same box and class as {kept[row]}; box skipped"))
+            problems.append(f"{origin}: same box and class as {kept[row]}; box skipped")
         kept.setdefault(row, origin)
     corners = [(row.x, row.y, row.x + row.width, row.y + row.height) for row in kept]
     boxes = np.array(corners, np.float32).reshape(-1, 4)
@@ -159,8 +148,8 @@ def read_labels(
     strict: bool = False,
     split: str = "train",
     orientation: Orientation = "exif",
-) -> tuple[list[LabelledImage], list[Problem]]:
-    """Return the labelled images of all paths, and a problem for each skipped row or image.
+) -> tuple[list[LabelledImage], list[str]]:
+    """Return the labelled images of all paths, and for each skipped row or image a line that names its place.
 
     The files decide between COCO (one JSON file), YOLO (`data.yaml`) and the WIDER FACE layout. Warn if there
     is no box to find.
@@ -178,7 +167,7 @@ def read_labels(
     from lensbox.train.data.yolo import description_file, read_yolo
 
     images: list[LabelledImage] = []
-    problems: list[Problem] = []
+    problems: list[str] = []
     for path in map(Path, paths):
         if not path.exists():
             raise DataError(f"data path must be a folder, a tar file or labels that exist, got {path}")
@@ -189,7 +178,7 @@ def read_labels(
         else:
             images += read_wider_face(path, problems)
         if strict and problems:
-            raise DataError(str(problems[0]))
+            raise DataError(problems[0])
     where = ", ".join(map(str, paths))
     if not images:
         raise none_readable("labelled image", where, problems)
@@ -198,17 +187,17 @@ def read_labels(
     return [replace(image, orientation=orientation) for image in images], problems
 
 
-def report_problems(problems: Sequence[Problem], strict: bool) -> None:
+def report_problems(problems: Sequence[str], strict: bool) -> None:
     """Log skipped rows and images, in at most `MOST_PROBLEMS` lines. Raise DataError if `strict`."""
     for problem in problems[:MOST_PROBLEMS]:
         logger.warning("skipped: %s", problem)
     if len(problems) > MOST_PROBLEMS:
         logger.warning("skipped: %d more", len(problems) - MOST_PROBLEMS)
     if strict and problems:
-        raise DataError(str(problems[0]))
+        raise DataError(problems[0])
 
 
-def none_readable(what: str, where: str, problems: Sequence[Problem]) -> DataError:
+def none_readable(what: str, where: str, problems: Sequence[str]) -> DataError:
     """Return the error for data without anything readable, with the first problem."""
     first = f"; {problems[0]}" if problems else ""
     return DataError(f"data must hold at least one {what} ({LAYOUT}), got none in {where}{first}")

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import tarfile
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple
 
@@ -23,7 +22,6 @@ from lensbox.train.data.labels import (
     QUOTED,
     DataError,
     LabelledImage,
-    Problem,
     Row,
     read_rows,
     read_text,
@@ -52,7 +50,7 @@ class Entry(NamedTuple):
     rows: list[tuple[str, str]]
 
 
-def read_wider_face(path: Path, problems: list[Problem]) -> list[LabelledImage]:
+def read_wider_face(path: Path, problems: list[str]) -> list[LabelledImage]:
     """Return the labelled images of a folder or tar shard. Add to `problems`.
 
     Raises:
@@ -64,14 +62,14 @@ def read_wider_face(path: Path, problems: list[Problem]) -> list[LabelledImage]:
             place = f"{labels.origin}:{entry.line}"
             file = labels.find(entry.name)
             if file is None:
-                problems.append(Problem(place, f"image {entry.name} is not in {labels.where}"))
+                problems.append(f"{place}: image {entry.name} is not in {labels.where}")
                 continue
             boxes = read_rows(entry.rows, _parse_row, problems)
             images.append(LabelledImage(entry.name, file[0], *boxes, place, *file[1:]))
     return images
 
 
-def parse_annotations(text: str, origin: str, problems: list[Problem]) -> list[Entry]:
+def parse_annotations(text: str, origin: str, problems: list[str]) -> list[Entry]:
     """Return the images of a `*_bbx_gt.txt`, each once. origin: the file, for messages.
 
     Skip and report an image whose count cannot be read or does not fit its rows: an image with unlabelled
@@ -82,7 +80,7 @@ def parse_annotations(text: str, origin: str, problems: list[Problem]) -> list[E
     starts = [index for index, (_, line) in enumerate(lines) if line.lower().endswith(IMAGE_SUFFIXES)]
     if lines and (not starts or starts[0] > 0):
         number, line = lines[0]
-        problems.append(Problem(f"{origin}:{number}", f"expected an image name, got {line[:QUOTED]!r}"))
+        problems.append(f"{origin}:{number}: expected an image name, got {line[:QUOTED]!r}")
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         number, name = lines[start][0], lines[start][1].replace("\\", "/")  # Windows
         count = lines[start + 1][1] if start + 1 < end else ""
@@ -96,7 +94,7 @@ def parse_annotations(text: str, origin: str, problems: list[Problem]) -> list[E
         else:
             found[name] = Entry(name, number, [(f"{origin}:{line}", row) for line, row in rows])
             continue
-        problems.append(Problem(f"{origin}:{number}", f"{message}; image skipped"))
+        problems.append(f"{origin}:{number}: {message}; image skipped")
     return list(found.values())
 
 
@@ -124,16 +122,19 @@ def _folder(path: Path) -> Iterator[LabelFile]:
         above = annotation.parent.parent
         published = [above / f"WIDER_{split}" for split in ("train", "val") if split in annotation.name]
         roots = [folder / "images" for folder in (annotation.parent, *published)]
-        where = ", ".join(map(str, roots))
-        yield LabelFile(str(annotation), read_text(annotation), partial(_in_folders, roots), where)
+
+        def find(name: str, roots: list[Path] = roots) -> File | None:
+            return next(((root / name, 0, -1) for root in roots if (root / name).is_file()), None)
+
+        yield LabelFile(str(annotation), read_text(annotation), find, ", ".join(map(str, roots)))
 
 
 def _shard(path: Path) -> Iterator[LabelFile]:
     try:
         with tarfile.open(path, "r:") as archive:
             # `tar -C photos -cf x.tar .` begins every name with "./".
-            members = {str(PurePosixPath(one.name)): one for one in archive.getmembers() if one.isfile()}
-            annotations = [name for name in members if _is_annotation(PurePosixPath(name))]
+            members = {PurePosixPath(one.name): one for one in archive.getmembers() if one.isfile()}
+            annotations = list(filter(_is_annotation, members))
             files = [archive.extractfile(members[name]) for name in annotations]
             contents = [file.read() for file in files if file is not None]  # all are regular files
     except tarfile.TarError as error:
@@ -141,20 +142,14 @@ def _shard(path: Path) -> Iterator[LabelFile]:
         raise DataError(f"{message}, got {error}") from error
     if not annotations:
         raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file ({LAYOUT})")
-    for name, content in zip(annotations, contents, strict=True):
-        find = partial(_in_shard, path, members, PurePosixPath(name).parent / "images")
-        yield LabelFile(f"{path}:{name}", content.decode("utf-8-sig", errors="replace"), find, "the shard")
+    for annotation, content in zip(annotations, contents, strict=True):
 
+        def find(name: str, images: PurePosixPath = annotation.parent / "images") -> File | None:
+            member = members.get(images / name)
+            return (path, member.offset_data, member.size) if member is not None else None
 
-def _in_folders(roots: list[Path], name: str) -> File | None:
-    return next(((root / name, 0, -1) for root in roots if (root / name).is_file()), None)
-
-
-def _in_shard(
-    path: Path, members: dict[str, tarfile.TarInfo], folder: PurePosixPath, name: str
-) -> File | None:
-    member = members.get(str(folder / name))
-    return (path, member.offset_data, member.size) if member is not None else None
+        text = content.decode("utf-8-sig", errors="replace")
+        yield LabelFile(f"{path}:{annotation}", text, find, "the shard")
 
 
 def _is_annotation(path: PurePath) -> bool:

@@ -17,7 +17,6 @@ from lensbox.train.data.labels import (
     IMAGE_SUFFIXES,
     DataError,
     LabelledImage,
-    Problem,
     Row,
     read_rows,
     read_text,
@@ -38,9 +37,7 @@ def description_file(path: Path) -> Path | None:
         return None
 
 
-def read_yolo(
-    path: Path, problems: list[Problem], split: str, orientation: Orientation
-) -> list[LabelledImage]:
+def read_yolo(path: Path, problems: list[str], split: str, orientation: Orientation) -> list[LabelledImage]:
     """Return the labelled images of one split of a YOLO data set. Add to `problems`.
 
     `data.yaml` names the classes (`names`, a list or a mapping). For each split it names folders of images,
@@ -59,15 +56,18 @@ def read_yolo(
     file = description_file(path)
     if file is None:
         raise DataError(f"{path} must be a YOLO data.yaml, or a folder that holds one")
-    content = _load_yaml(file)
-    names, landmarks = _names(file, content), _landmark_numbers(file, content)
+    description = _load_yaml(file)
+    names, landmarks = _names(file, description), _landmark_numbers(file, description)
     found: list[LabelledImage] = []
     missing: list[Path] = []
-    for image in _images(file, content, split):
+    for image in _images(file, description, split):
         try:
-            size = _size(image.read_bytes(), orientation)
+            content = image.read_bytes()
+            with Image.open(io.BytesIO(content)) as picture:
+                size = picture.size
+            size = upright_size(size, orientation_of(content)) if orientation == "exif" else size
         except Exception as error:  # decoders raise a dozen types on broken files
-            problems.append(Problem(str(image), f"image cannot be read: {error}"))
+            problems.append(f"{image}: image cannot be read: {error}")
             continue
         labels = _labels_of(image)
         if not labels.is_file():
@@ -151,13 +151,6 @@ def _local(name: str) -> str:
 def _first(folders: Sequence[Path], name: str) -> Path | None:
     """Return the first path of this name that exists."""
     return next((folder / name for folder in folders if (folder / name).exists()), None)
-
-
-def _size(content: bytes, orientation: Orientation) -> tuple[int, int]:
-    """Return width and height of an image file's picture, upright or as stored."""
-    with Image.open(io.BytesIO(content)) as picture:
-        size = picture.size
-    return upright_size(size, orientation_of(content)) if orientation == "exif" else size
 
 
 def _labels_of(image: Path) -> Path:

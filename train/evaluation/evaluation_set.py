@@ -16,7 +16,7 @@ from lensbox.common.errors import InputError
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops.canvas import fit_to_canvases, place_boxes
 from lensbox.train.data.image_store import Decoded, decode_all
-from lensbox.train.data.labels import LabelledImage, Problem
+from lensbox.train.data.labels import LabelledImage
 from lensbox.train.evaluation.average_precision import ImageLabels
 
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
@@ -42,7 +42,7 @@ class EvaluationSet:
     files: Sequence[LabelledImage]
     geometry: Tensor
     classes: tuple[str, ...]
-    problems: list[Problem]
+    problems: list[str]
 
 
 def load_evaluation_set(
@@ -71,7 +71,7 @@ def load_evaluation_set(
         labels = ImageLabels(boxes[kept], decoded.ignore[kept], numbers[kept])
         return canvases[0], labels, geometry[0].double()
 
-    problems: list[Problem] = []
+    problems: list[str] = []
     mode: Any = "L" if canvas.channels == 1 else "RGB"
     files, ready = zip(*decode_all(images, prepare, workers, problems, 1 << 30, mode), strict=True)
     canvases, labels, geometry = zip(*ready, strict=True)
@@ -86,11 +86,11 @@ def load_evaluation_set(
     return EvaluationSet(canvas, torch.stack(canvases), labels, files, places, tuple(classes), problems)
 
 
-def _other_classes(images: Sequence[LabelledImage], classes: Sequence[str]) -> list[Problem]:
-    """Return a problem for each class that the detector lacks, at the first of its boxes."""
+def _other_classes(images: Sequence[LabelledImage], classes: Sequence[str]) -> list[str]:
+    """Return a line for each class that the detector lacks, at the first of its boxes."""
     names = [(name, image.origin) for image in images for name in image.classes if name not in classes]
     counts, first = Counter(name for name, _ in names), dict(reversed(names))
     return [
-        Problem(first[name], f"{count} boxes of class {name!r}, which the detector lacks")
+        f"{first[name]}: {count} boxes of class {name!r}, which the detector lacks"
         for name, count in counts.items()
     ]

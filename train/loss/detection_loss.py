@@ -6,6 +6,7 @@ anchor (distillation: Hinton et al. 2015, arXiv:1503.02531).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,11 +15,20 @@ from torch import Tensor
 
 from lensbox.ops import masked_giou_loss_and_grad
 from lensbox.train.loss.assignment import assign, ignored_cells
-from lensbox.train.loss.teachers import Taught
 from lensbox.train.settings import TrainConfig
 
 NEGATIVE_WEIGHT, FOCAL_POWER = 0.75, 2.0  # a negative cell of score p has the weight 0.75 p²
 BOX_WEIGHT = 2.0
+
+Predict = Callable[[Tensor], tuple[Tensor, Tensor]]  # of images; returns boxes and logits
+
+
+class Taught(NamedTuple):
+    """Predictions of teachers for a batch: boxes float32 [B, A, 4], xyxy in canvas pixels; scores float32
+    [B, A], 0 to 1."""
+
+    boxes: Tensor
+    scores: Tensor
 
 
 class Losses(NamedTuple):
@@ -130,3 +140,22 @@ def giou_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """
     loss: Tensor = _GiouLoss.apply(pred, target, weight)  # type: ignore[no-untyped-call]
     return loss
+
+
+@torch.no_grad()
+def teach(whole: Sequence[Predict], sets: Sequence[Sequence[Predict]], images: Tensor) -> Taught:
+    """Return the mean of the teachers' predictions for images float32 [B, 1, 256, 256], 0 to 255.
+
+    With sets of K teachers, the photographs of image b belong to fold b mod K. Teacher b mod K of each set
+    predicts for this image. Boxes are weighted by scores: a teacher that sees no face at an anchor has no
+    influence on its box.
+    """
+    predictions = [teacher(images) for teacher in whole]
+    for group in sets:
+        parts = [teacher(images[index :: len(group)]) for index, teacher in enumerate(group)]
+        boxes, logits = (torch.stack(values, dim=1).flatten(0, 1) for values in zip(*parts, strict=True))
+        predictions.append((boxes, logits))
+    boxes = torch.stack([boxes.float() for boxes, _ in predictions])
+    scores = torch.stack([logits.float().sigmoid() for _, logits in predictions])
+    weight = scores / scores.sum(0).clamp(min=1e-6)
+    return Taught((weight[..., None] * boxes).sum(0), scores.mean(0))

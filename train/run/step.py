@@ -18,8 +18,7 @@ from torch.optim.swa_utils import update_bn
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.loss.detection_loss import Losses, detection_loss
-from lensbox.train.loss.teachers import Taught, Teachers, teach
+from lensbox.train.loss.detection_loss import Losses, Taught, detection_loss, teach
 from lensbox.train.run.optimizer import (
     ema_weight,
     floating_point_state,
@@ -29,9 +28,9 @@ from lensbox.train.run.optimizer import (
     mosaic_on,
     move_average,
 )
+from lensbox.train.run.origin import Teachers
 from lensbox.train.settings import ConfigError, TrainConfig
-from lensbox.train.views.draws import Draws, draw, plain_views, view_counts
-from lensbox.train.views.make_views import Views, make_views
+from lensbox.train.views.make_views import Draws, Views, draw, make_views, plain_views, view_counts
 
 
 class TrainingError(LensboxError, RuntimeError):
@@ -118,7 +117,7 @@ class TrainStep:
 
     def new_draws(self) -> Draws:
         """Return the random numbers of one batch."""
-        return draw(self.counts, self._mosaic_on, self.device)
+        return draw(self.counts, self._mosaic_on)
 
     # `compile_and_capture` puts compiled functions in the place of the next three.
 
@@ -157,7 +156,7 @@ class TrainStep:
         counts, no_mosaics = view_counts(plain), torch.zeros((), device=self.device)
         generator = torch.Generator(self.device).manual_seed(plain.seed)  # training draws go on as ever
         batches = -(-plain.recalibration_views // plain.batch_size)
-        draws = (draw(counts, no_mosaics, self.device, generator) for _ in range(batches))
+        draws = (draw(counts, no_mosaics, generator) for _ in range(batches))
         if batches:
             views = (make_views(self.store, each, counts, plain) for each in draws)
             images = (each.images.contiguous(memory_format=self.memory_format) for each in views)

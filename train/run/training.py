@@ -18,7 +18,7 @@ import torch
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.data.image_store import ImageStore
+from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.evaluation.evaluate import evaluate
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
@@ -49,7 +49,7 @@ class TrainingRun:
         ConfigError: a resumed run has other teachers or another fold left out.
     """
 
-    def __init__(self, store: ImageStore, config: TrainConfig, options: RunOptions) -> None:
+    def __init__(self, store: StoreTensors, config: TrainConfig, options: RunOptions) -> None:
         origin = options.origin
         self.config, self.options = config, options
         self.progress, self.best, self.origin = 0.0, -1.0, origin.facts
@@ -57,7 +57,7 @@ class TrainingRun:
         detector = FaceDetector(DetectorConfig.named(config.model))
         if origin.detector is not None:
             detector.load_state_dict(origin.detector.state_dict())
-        self.step = TrainStep(detector, store.tensors, config, options.device, origin.teachers)
+        self.step = TrainStep(detector, store, config, options.device, origin.teachers)
         if options.resume:
             self._resume(options.output / CHECKPOINT_FILE)
             logger.info("resuming at step %d, %.1f%% of the run", self.step.step, 100 * self.progress)

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.settings import TrainConfig
-from lensbox.train.views.draws import ViewCounts
 from lensbox.train.views.rotation import Turn, turn_boxes
-from lensbox.train.views.tiles import Tiles
+from lensbox.train.views.tiles import Tiles, ViewCounts
 
 
 class MappedBoxes(NamedTuple):
@@ -68,14 +67,16 @@ def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
     The part of a label beyond the photograph is padding, and not in view.
     """
     source = store.boxes[tiles.image]
-    scale = torch.cat([tiles.scale, tiles.scale], dim=1)[:, None]
-    offset = torch.cat([tiles.offset, tiles.offset], dim=1)[:, None]
-    mapped = source * scale + offset
+    mapped = source * tiles.scale.repeat(1, 2)[:, None] + tiles.offset.repeat(1, 2)[:, None]
     low = torch.minimum(mapped[..., :2], mapped[..., 2:])  # mirrored boxes have their sides swapped
     high = torch.maximum(mapped[..., :2], mapped[..., 2:])
-    corner, far = _shown(store.sizes[tiles.image], tiles)
-    clipped_low = torch.minimum(torch.maximum(low, corner), far)
-    clipped_high = torch.minimum(torch.maximum(high, corner), far)
+    # The visible part of the photograph, on the canvas.
+    start, end = tiles.offset, tiles.offset + tiles.scale * store.sizes[tiles.image]
+    corner, far = (
+        edge.clamp(tiles.rectangle[:, :2], tiles.rectangle[:, 2:])[:, None]
+        for edge in (torch.minimum(start, end), torch.maximum(start, end))
+    )
+    clipped_low, clipped_high = low.clamp(corner, far), high.clamp(corner, far)
     visible = (clipped_high - clipped_low).prod(2) / (high - low).prod(2).clamp(min=1e-6)
 
     slot = torch.arange(source.shape[1], device=source.device)
@@ -83,16 +84,6 @@ def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
     labelled = slot < store.counts[tiles.image][:, None]
     whole, clipped = torch.cat([low, high], dim=2), torch.cat([clipped_low, clipped_high], dim=2)
     return MappedBoxes(whole, clipped, visible, used, labelled)
-
-
-def _shown(size: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """Return the corners [T, 1, 2] of the visible parts of photographs of `size` [T, 2], on the canvas."""
-    start, end = tiles.offset, tiles.offset + tiles.scale * size
-    corner, far = (
-        torch.minimum(torch.maximum(edge, tiles.rectangle[:, :2]), tiles.rectangle[:, 2:])
-        for edge in (torch.minimum(start, end), torch.maximum(start, end))
-    )
-    return corner[:, None], far[:, None]
 
 
 def view_boxes(

@@ -10,15 +10,35 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
+from lensbox.model.config import CANVAS_SIZE
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.boxes import map_boxes, view_boxes
-from lensbox.train.views.draws import PIXEL_DRAWS, Draws, ViewCounts
-from lensbox.train.views.photometric import light_from_a_side, paint_covers, photometric
-from lensbox.train.views.rotation import draw_turn, turn_pixels
-from lensbox.train.views.tiles import compose, place_tiles, render_tiles
+from lensbox.train.views.photometric import (
+    COVER_DRAWS,
+    LIGHT_DRAWS,
+    PHOTOMETRIC_DRAWS,
+    light_from_a_side,
+    paint_covers,
+    photometric,
+)
+from lensbox.train.views.rotation import TURN_DRAWS, draw_turn, turn_pixels
+from lensbox.train.views.tiles import TILE_DRAWS, ViewCounts, compose, place_tiles, render_tiles
+
+PIXEL_DRAWS = (PHOTOMETRIC_DRAWS, TURN_DRAWS, LIGHT_DRAWS, COVER_DRAWS)  # columns of `Draws.view`, in order
+
+
+class Draws(NamedTuple):
+    """Random numbers of one batch: tile [tiles, TILE_DRAWS] and view [views, sum(PIXEL_DRAWS)] uniform in
+    [0, 1), noise [views, 256, 256] standard normal, mosaic_on: scalar, 1 for mosaics, 0 for crops instead."""
+
+    tile: Tensor
+    view: Tensor
+    noise: Tensor
+    mosaic_on: Tensor
 
 
 class Views(NamedTuple):
@@ -35,9 +55,35 @@ class Views(NamedTuple):
     ignored: Tensor
 
 
+def view_counts(config: TrainConfig) -> ViewCounts:
+    """Split a batch into kinds by the shares of the configuration."""
+    mosaic = round(config.batch_size * config.mosaic_share)
+    whole = round((config.batch_size - mosaic) * config.whole_share)
+    return ViewCounts(mosaic, whole, config.batch_size - mosaic - whole)
+
+
+def plain_views(config: TrainConfig) -> TrainConfig:
+    """Return the configuration with whole photographs for views, only mirrored and otherwise unchanged."""
+    chances = ("photometric", "soft_chance", "light_chance", "cover_chance", "rotate_chance")
+    return config.replace(whole_share=1.0, **dict.fromkeys(("mosaic_share", *chances), 0.0))
+
+
+def draw(counts: ViewCounts, mosaic_on: Tensor, generator: torch.Generator | None = None) -> Draws:
+    """Draw a batch's random numbers on the device of `mosaic_on`, by default from its own generator."""
+    device = mosaic_on.device
+    noise_type = torch.float16 if device.type == "cuda" else torch.float32
+    shape = (counts.views, CANVAS_SIZE, CANVAS_SIZE)
+    return Draws(
+        torch.rand(counts.tiles, TILE_DRAWS, device=device, generator=generator),
+        torch.rand(counts.views, sum(PIXEL_DRAWS), device=device, generator=generator),
+        torch.randn(shape, device=device, dtype=noise_type, generator=generator),
+        mosaic_on,
+    )
+
+
 def make_views(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Views:
     """Return a batch of augmented views with their targets."""
-    tiles = place_tiles(store, draws, counts, config)
+    tiles = place_tiles(store, draws.tile, draws.mosaic_on, counts, config)
     canvas, content = compose(render_tiles(store.images, store.sizes, tiles), counts)
     tones, turning, lighting, covering = draws.view.split_with_sizes(PIXEL_DRAWS, dim=1)
     # A change that is switched off costs nothing, not even compiled.

@@ -17,13 +17,29 @@ from torch import Tensor
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.settings import TrainConfig
-from lensbox.train.views.draws import Draws, ViewCounts
 
+TILE_DRAWS = 12
 CROP_WINDOW = (0.4, 1.4)  # side of a crop as a share of the photograph's long side
 CROP_ON_FACE = 0.85  # share of crops placed around a face
 ASPECT = 0.1  # range of the logarithm of a crop's stretching: 0.1 is ± 10 %
 MOSAIC_SCALE = (0.8, 1.7)  # scale of a mosaic's photograph against fitting its tile
 SOFTEST = 3.0  # the filter is widened by this factor at most: a face of 100 px gets the detail of one of 33
+
+
+class ViewCounts(NamedTuple):
+    """Number of views of each kind in a batch, in this order: mosaics, whole photographs, crops."""
+
+    mosaic: int
+    whole: int
+    crop: int
+
+    @property
+    def tiles(self) -> int:
+        return 4 * self.mosaic + self.whole + self.crop
+
+    @property
+    def views(self) -> int:
+        return self.mosaic + self.whole + self.crop
 
 
 class Tiles(NamedTuple):
@@ -38,9 +54,14 @@ class Tiles(NamedTuple):
     softness: Tensor | None = None
 
 
-def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Tiles:
-    """Choose photograph, scale and place of every tile: mosaic tiles first (four of a view together)."""
-    u = draws.tile
+def place_tiles(
+    store: StoreTensors, u: Tensor, mosaic_on: Tensor, counts: ViewCounts, config: TrainConfig
+) -> Tiles:
+    """Choose photograph, scale and place of every tile: mosaic tiles first (four of a view together).
+
+    Args:
+        u: [tiles, TILE_DRAWS] uniform draws. mosaic_on: scalar, 1 for mosaics, 0 for crops instead.
+    """
     image = _choose_images(store, u[:, 0], counts)
     size = store.sizes[image]
     mosaic = slice(0, 4 * counts.mosaic)
@@ -54,8 +75,7 @@ def place_tiles(store: StoreTensors, draws: Draws, counts: ViewCounts, config: T
         first = torch.arange(4 * counts.mosaic, device=u.device) % 4 == 0
         single = _crop_map(store, image[mosaic], size[mosaic], u[mosaic])
         single = (single[0], single[1], single[2] * first[:, None])
-        on = draws.mosaic_on > 0.5
-        parts.append(tuple(torch.where(on, a, b) for a, b in zip(tiled, single, strict=True)))
+        parts.append(tuple(torch.where(mosaic_on > 0.5, a, b) for a, b in zip(tiled, single, strict=True)))
     if counts.whole:
         parts.append(letterbox_map(size[whole]))
     if counts.crop:
@@ -117,7 +137,7 @@ def _crop_map(store: StoreTensors, image: Tensor, size: Tensor, u: Tensor) -> tu
     place = CANVAS_SIZE * (0.15 + 0.7 * u[:, 8:10])
     # Slide the photograph back so that no more of the canvas is padding than its size makes necessary.
     slack = CANVAS_SIZE - scales * size
-    offset = torch.maximum(torch.minimum(place - scales * center, slack.clamp(min=0)), slack.clamp(max=0))
+    offset = (place - scales * center).clamp(slack.clamp(max=0), slack.clamp(min=0))
     return scales, offset, _whole_canvas(size)
 
 

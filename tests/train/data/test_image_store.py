@@ -20,7 +20,7 @@ from lensbox.train.data.image_store import (
 )
 from lensbox.train.data.labels import LabelledImage, fold_index, read_labels
 from lensbox.train.settings import TrainConfig
-from lensbox.train.views.draws import draw, view_counts
+from lensbox.train.views.make_views import draw, view_counts
 from lensbox.train.views.tiles import place_tiles
 
 CONFIG = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
@@ -66,7 +66,7 @@ def test_photographs_are_turned_as_the_runtime_turns_them(
     np.testing.assert_array_equal(stored.pixels, pixels)
     assert decoded.turned == stored.turned == (orientation != 1)
     caplog.set_level("INFO", "lensbox")
-    width, height = load_images([image], "cpu", CONFIG).tensors.sizes[0].tolist()
+    width, height = load_images([image], "cpu", CONFIG)[0].sizes[0].tolist()
     assert (width, height) == ((30, 40) if orientation > 4 else (40, 30))
     said = "1 of 1 photographs have an EXIF orientation; their boxes are boxes of the upright"
     assert (said in caplog.text) == (orientation != 1)
@@ -91,25 +91,28 @@ def test_trim_cuts_shares_of_the_side() -> None:
 @pytest.mark.parametrize("mosaic", [True, False])
 def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosaic: bool) -> None:
     images, _ = read_labels([faces_folder])
-    store = load_images(images, "cpu", CONFIG.replace(source_weights={"other": 0.3}), folds=3)
+    store, _ = load_images(images, "cpu", CONFIG.replace(source_weights={"other": 0.3}), folds=3)
     counts = view_counts(CONFIG)
     torch.manual_seed(1)
     views = torch.cat([torch.arange(counts.mosaic).repeat_interleave(4), torch.arange(counts.mosaic, 30)])
-    folds, seen = torch.tensor([fold_index(name, 3) for name in store.names]), set()
+    folds, seen = torch.tensor(sorted(fold_index(image.name, 3) for image in images)), set()
     for _ in range(30):
-        tiles = place_tiles(store.tensors, draw(counts, torch.tensor(float(mosaic)), "cpu"), counts, CONFIG)
+        draws = draw(counts, torch.tensor(float(mosaic)))
+        tiles = place_tiles(store, draws.tile, draws.mosaic_on, counts, CONFIG)
         assert torch.equal(folds[tiles.image], views % 3)
         seen.update(tiles.image.tolist())
-    assert seen == set(range(len(store)))
+    assert seen == set(range(len(images)))
 
 
 def test_source_weights_decide_what_is_drawn(faces_folder: Path) -> None:
     images, _ = read_labels([faces_folder])
     config = CONFIG.replace(source_weights={"wider": 0.0, "other": 2.0})
-    store = load_images(images, "cpu", config, folds=2)
+    images = sorted(images, key=lambda image: fold_index(image.name, 2))
+    store, _ = load_images(images, "cpu", config, folds=2)
     counts = view_counts(CONFIG)
-    tiles = place_tiles(store.tensors, draw(counts, torch.ones(()), "cpu"), counts, CONFIG)
-    assert {store.names[index].split("/")[0] for index in tiles.image.tolist()} == {"other"}
+    draws = draw(counts, torch.ones(()))
+    tiles = place_tiles(store, draws.tile, draws.mosaic_on, counts, CONFIG)
+    assert {images[index].source for index in tiles.image.tolist()} == {"other"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from PIL import Image
 
 from lensbox.train.data.labels import (
     DataError,
-    Problem,
     Row,
     read_labels,
     read_rows,
@@ -59,7 +58,7 @@ def test_a_bad_row_is_reported_with_its_place_or_stops_a_strict_reader(tmp_path:
     place = {"wider": "x_bbx_gt.txt:4", "coco": "labels.json: annotation None", "yolo": "labels/a.txt:2"}
     (image,), (problem,) = read_labels([folder])
     assert len(image.boxes) == 1
-    assert problem.origin == f"{folder}/{place[layout]}"
+    assert problem.startswith(f"{folder}/{place[layout]}: ")
     with pytest.raises(DataError, match="width and height must be above 0"):
         read_labels([folder], strict=True)
 
@@ -97,11 +96,12 @@ def test_rows_that_are_no_new_boxes_are_skipped(row: tuple[float, ...], rule: st
             raise ValueError("width and height must be given")
         return Row(*values)  # type: ignore[arg-type]
 
-    problems: list[Problem] = []
+    problems: list[str] = []
     boxes = read_rows([("first", (1, 2, 3, 4)), ("second", row)], parse, problems)
     assert boxes.boxes.tolist() == [[1, 2, 4, 6]]
-    assert [problem.origin for problem in problems] == ["second"]
-    assert rule in problems[0].message
+    (problem,) = problems
+    assert problem.startswith("second: ")
+    assert rule in problem
 
 
 @pytest.mark.parametrize(

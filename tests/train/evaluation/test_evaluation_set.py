@@ -31,9 +31,9 @@ def test_canvases_and_labels_are_those_of_the_detector(tmp_path: Path) -> None:
     assert data.canvases[0, :, 30, 10].tolist() == [255, 0, 0]
     assert data.labels[0].boxes.tolist() == [[0, 14, 20, 34], [40, 14, 60, 34]]
     assert data.labels[0].classes.tolist() == [1, 0]
-    assert [problem.message for problem in data.problems] == [
-        "1 boxes of class 'green', which the detector lacks",
-        "1 boxes of class '', which the detector lacks",
+    place = tmp_path / "things_bbx_gt.txt:1"
+    assert data.problems == [
+        f"{place}: 1 boxes of class {name!r}, which the detector lacks" for name in ("green", "")
     ]
 
 

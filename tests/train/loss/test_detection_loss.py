@@ -2,12 +2,19 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from short_runs import small_detector
+from short_runs import SHORT_RUN, small_detector
 from torch import Tensor
 
 from lensbox.ops import masked_giou_loss
 from lensbox.train.loss.assignment import assign
-from lensbox.train.loss.detection_loss import detection_loss, giou_loss
+from lensbox.train.loss.detection_loss import (
+    Predict,
+    Taught,
+    detection_loss,
+    distillation_loss,
+    giou_loss,
+    teach,
+)
 from lensbox.train.settings import TrainConfig
 
 CONFIG = TrainConfig().replace(max_targets=4, max_ignored=4)
@@ -74,3 +81,63 @@ def test_giou_loss_in_one_launch_is_masked_giou_loss(device: torch.device, compi
     assert torch.equal(grad, expected_grad)
     if device.type == "cpu":
         assert torch.equal(loss, expected)
+
+
+def images(count: int = 2) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, 1, 256, 256), generator=generator).float()
+
+
+def fixed(box: list[float], score: float) -> Predict:
+    """A teacher that always says the same of its one anchor."""
+
+    def predict(batch: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.tensor(box).expand(len(batch), 1, 4), torch.tensor(score).logit().expand(len(batch), 1)
+
+    return predict
+
+
+def test_teachers_are_averaged_and_boxes_count_by_scores() -> None:
+    taught = teach([fixed([0.0, 0.0, 8.0, 8.0], 0.6), fixed([4.0, 4.0, 16.0, 16.0], 0.2)], [], images())
+    torch.testing.assert_close(taught.scores, torch.full((2, 1), 0.4))
+    expected = torch.tensor([1.0, 1.0, 10.0, 10.0])  # three parts of the first, one of the second
+    torch.testing.assert_close(taught.boxes, expected.expand(2, 1, 4))
+
+
+def test_each_fold_s_images_are_shown_to_the_teacher_that_left_it_out() -> None:
+    box = [0.0, 0.0, 8.0, 8.0]
+    group = [fixed(box, score) for score in (0.1, 0.5, 0.9)]
+    scores = teach([], [group], images(6)).scores[:, 0]
+    torch.testing.assert_close(scores, torch.tensor([0.1, 0.5, 0.9, 0.1, 0.5, 0.9]))
+    scores = teach([fixed(box, 0.3)], [group, group], images(6)).scores[:, 0]
+    torch.testing.assert_close(scores, torch.tensor([0.5, 1.3, 2.1] * 2) / 3)
+
+
+def test_loss_of_hand_worked_anchors() -> None:
+    boxes = torch.tensor([[[0.0, 0, 10, 10], [50.0, 50, 60, 60]]])
+    taught = Taught(torch.tensor([[[2.0, 0, 12, 10], [0.0, 0, 5, 5]]]), torch.tensor([[0.8, 0.5]]))
+    logits = torch.zeros(1, 2)  # a score of 0.5: cross entropy is ln 2 whatever the target
+    ln2 = 0.6931471805599453
+    classification = ((0.8 + 0.2 * 0.75 * 0.25) + (0.5 + 0.5 * 0.75 * 0.25)) * ln2 / 1.3
+    # The first boxes share 80 of 120; the second pair shares nothing in a hull of 60 x 60.
+    gious = [80 / 120, -(3600 - 125) / 3600]
+    weights = [0.64, 0.25]
+    # The op divides by at least 1.
+    box = sum(w * (1 - g) for w, g in zip(weights, gious, strict=True)) / max(sum(weights), 1)
+    loss = distillation_loss(boxes, logits, taught)
+    assert float(loss) == pytest.approx(classification + 2 * box, rel=1e-5)
+
+
+def test_weights_mix_labels_and_teachers() -> None:
+    boxes, logits = (value.detach() for value in small_detector(1).eval()(images()))
+    taught = teach([small_detector(2).eval()], [], images())
+    assert not taught.boxes.requires_grad
+    targets = torch.zeros(2, 8, 4)
+    targets[:, 0] = torch.tensor([40.0, 40, 80, 90])
+    arguments = (boxes, logits, targets, torch.zeros(2, 8, 4))
+    labels = detection_loss(*arguments, SHORT_RUN)
+    assert float(labels.distillation) == 0
+    both = detection_loss(*arguments, SHORT_RUN.replace(label_weight=0.25, distill_weight=2.0), taught)
+    alone = distillation_loss(boxes, logits, taught)
+    torch.testing.assert_close(both.distillation, alone)
+    torch.testing.assert_close(both.loss, 0.25 * labels.loss + 2.0 * alone)

@@ -10,15 +10,14 @@ from short_runs import SIX_STEPS, make_step, small_detector
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-from lensbox.train.data.image_store import SIDE, ImageStore, StoreTensors, load_images, store_tensors
+from lensbox.train.data.image_store import SIDE, StoreTensors, load_images, store_tensors
 from lensbox.train.data.labels import read_labels
-from lensbox.train.loss.detection_loss import detection_loss
-from lensbox.train.loss.teachers import Teachers, teach
+from lensbox.train.loss.detection_loss import detection_loss, teach
 from lensbox.train.run.compile_and_capture import WARMUP_STEPS, compile_and_capture
+from lensbox.train.run.origin import Teachers
 from lensbox.train.run.step import TrainingError, TrainStep
 from lensbox.train.settings import TrainConfig
-from lensbox.train.views.draws import draw, view_counts
-from lensbox.train.views.make_views import make_views
+from lensbox.train.views.make_views import draw, make_views, view_counts
 
 PROGRESS = 0.5
 ALL_CHANGES = {f"{name}_chance": 0.5 for name in ("soft", "light", "cover", "rotate")}
@@ -26,7 +25,7 @@ ALL_CHANGES = {f"{name}_chance": 0.5 for name in ("soft", "light", "cover", "rot
 
 @pytest.mark.parametrize("part", ["compiled views", "compiled net and loss"])
 def test_a_failed_compilation_names_the_option_that_does_without(
-    store: ImageStore, monkeypatch: pytest.MonkeyPatch, part: str
+    store: StoreTensors, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     def broken(function: Any, **_: object) -> Any:
         if (function.__name__ == "draw_views") == (part == "compiled views"):
@@ -40,10 +39,10 @@ def test_a_failed_compilation_names_the_option_that_does_without(
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # torch.compile instantiates it
-def test_compiled_step_traces_whole(store: ImageStore) -> None:
+def test_compiled_step_traces_whole(store: StoreTensors) -> None:
     """Views, and net with loss, are one graph each: no part falls back to Python inside a captured step."""
     step = make_step(store)
-    draws = draw(step.counts, torch.tensor(1.0), "cpu")
+    draws = draw(step.counts, torch.tensor(1.0))
     views = torch.compile(step.draw_views, fullgraph=True, backend="eager")(draws)
     for one, other in zip(views, step.draw_views(draws), strict=True):
         torch.testing.assert_close(one, other)
@@ -89,7 +88,7 @@ def test_views_net_loss_and_backward_stay_on_the_device() -> None:
     model = small_detector().to(META)
     switch = torch.ones((), device=META)
     with HostTraffic() as traffic:
-        views = make_views(store, draw(counts, switch, META), counts, config)
+        views = make_views(store, draw(counts, switch), counts, config)
         boxes, logits = model(views.images)
         taught = teach([model], [[model] * 4], views.images)
         losses = detection_loss(boxes, logits, views.targets, views.ignored, config, taught)
@@ -110,8 +109,8 @@ def step_on_gpu(faces_folder: Path, config: TrainConfig, taught: bool = False) -
     whole, *fold = (small_detector(seed).requires_grad_(False) for seed in (1, 2, 3))
     teachers = Teachers((whole,), (tuple(fold),)) if taught else Teachers()
     images = read_labels([faces_folder])[0]
-    store = load_images(images, device, config, teachers.folds)
-    return TrainStep(small_detector(0), store.tensors, config, device, teachers)
+    store, _ = load_images(images, device, config, teachers.folds)
+    return TrainStep(small_detector(0), store, config, device, teachers)
 
 
 def run_steps(step: TrainStep, count: int) -> list[float]:

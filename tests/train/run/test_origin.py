@@ -1,4 +1,4 @@
-"""Initial weights of a run, and the facts that weights keep of their origin."""
+"""Initial weights and teachers of a run, folds left out, and what weights say of their origin."""
 
 import json
 import logging
@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from short_runs import SHORT_RUN, interrupt, run_options, small_detector, train
+from short_runs import SHORT_RUN, TINY, Lensbox, interrupt, run_options, small_detector, train
 
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
-from lensbox.train.data.image_store import ImageStore
-from lensbox.train.run.origin import check_same_origin, load_origin
+from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.data.labels import fold_index, read_labels
+from lensbox.train.run.origin import (
+    Fold,
+    check_same_origin,
+    load_origin,
+    load_teachers,
+    parse_fold,
+    without_fold,
+)
 from lensbox.train.run.training import load_checkpoint
 from lensbox.train.settings import ConfigError, TrainInputs
 
@@ -31,7 +39,7 @@ def weights(tmp_path: Path) -> Path:
 
 
 def test_a_run_starts_from_the_given_weights_and_names_them_and_its_teachers(
-    store: ImageStore, weights: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: StoreTensors, weights: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also after an interruption: the checkpoint remembers them."""
     caplog.set_level(logging.INFO, "lensbox")
@@ -68,3 +76,60 @@ def test_a_resumed_run_needs_its_teachers(now: dict[str, str], got: str) -> None
     check_same_origin(before, before)
     with pytest.raises(ConfigError, match=rf"--teacher must be the same .* \(one\), {got}"):
         check_same_origin(now, before)
+
+
+def test_reads_and_writes_folds() -> None:
+    assert parse_fold("1/4") == Fold(0, 4)
+    assert str(parse_fold("4/4")) == "4/4"
+    for text in ("0/4", "5/4", "1/1", "a/4"):
+        with pytest.raises(ConfigError, match="--leave-out must be a share such as 1/4"):
+            parse_fold(text)
+
+
+def saved(path: Path, seed: int, left_out: str | None = None) -> Path:
+    save_detector(small_detector(seed), path, {"left_out": left_out} if left_out else {})
+    return path
+
+
+def test_teachers_are_sorted_into_sets_by_the_fold_they_left_out(tmp_path: Path) -> None:
+    paths = [saved(tmp_path / f"{i}", i, f"{i % 2 + 1}/2") for i in range(4)] + [saved(tmp_path / "whole", 9)]
+    teachers = load_teachers(paths)
+    assert teachers.folds == 2
+    digests = [weights_sha256(load_detector(path)) for path in paths]
+    assert teachers.origin == {"teachers": "0, 1, 2, 3, whole", "teachers_sha256": ", ".join(digests)}
+    found = [[weights_sha256(one) for one in group] for group in (*teachers.sets, teachers.whole)]
+    assert found == [digests[:2], digests[2:4], digests[4:]]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [
+        (["1/2"], "--teacher must name as many teachers without each fold .* got 1 wi"),
+        (["1/2", "2/2", "2/2"], "--teacher must name as many"),
+        (["half"], "0: 'left_out' in its metadata must be a share .* 'half'"),
+    ],
+)
+def test_rejects_incomplete_sets_of_teachers(tmp_path: Path, left_out: list[str], message: str) -> None:
+    paths = [saved(tmp_path / str(i), i, text) for i, text in enumerate(left_out)]
+    with pytest.raises(ConfigError, match=message):
+        load_teachers(paths)
+
+
+def test_a_fold_stays_left_out(faces_folder: Path, tmp_path: Path, lensbox: Lensbox) -> None:
+    """A resumed run keeps its fold. A run cannot leave out a fold that its initial weights have seen."""
+    arguments = ["--data", faces_folder, *TINY, "--steps", "1", "--recalibration-views", "0"]
+    run = ["--output", tmp_path / "run"]
+    lensbox("train", *arguments, *run, "--leave-out", "1/3")
+    weights = tmp_path / "run" / "weights.safetensors"
+    images, _ = read_labels([faces_folder])
+    kept = {image.name for image in without_fold(images, Fold(0, 3))}
+    assert kept == {image.name for image in images if fold_index(image.name, 3) != 0}
+    left = str(len(kept))
+    assert read_metadata(weights).items() >= {"left_out": "1/3", "photographs": left}.items()
+
+    (tmp_path / "run" / "figures.json").unlink()  # the run is not finished
+    _, said = lensbox("train", *arguments, *run, "--resume", code=2)
+    assert "--leave-out must be the same as when the run began (1/3), got nothing" in said
+    _, said = lensbox("train", *arguments, *run, "--weights", weights, "--leave-out", "2/3", code=2)
+    assert "--weights must have been trained without fold 2/3, as --leave-out says" in said
+    assert "got weights that left out 1/3" in said

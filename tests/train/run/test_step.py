@@ -6,11 +6,11 @@ import torch
 from short_runs import CPU, SIX_STEPS, make_step
 
 from lensbox.model import FaceDetector
-from lensbox.train.data.image_store import ImageStore
+from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.run.step import TrainStep
 
 
-def test_recalibrated_statistics_belong_to_the_average_net(store: ImageStore) -> None:
+def test_recalibrated_statistics_belong_to_the_average_net(store: StoreTensors) -> None:
     step = make_step(store)
     for _ in range(3):
         step.run(0.5)
@@ -29,7 +29,7 @@ def test_recalibrated_statistics_belong_to_the_average_net(store: ImageStore) ->
     assert not step.average.training
 
 
-def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
+def test_average_follows_weights_and_statistics(store: StoreTensors) -> None:
     step = make_step(store)
     before = {name: value.clone() for name, value in step.average.state_dict().items()}
     step.run(0.5)
@@ -43,8 +43,8 @@ def test_average_follows_weights_and_statistics(store: ImageStore) -> None:
     assert not step.average.training
 
 
-def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store: ImageStore) -> None:
-    step = TrainStep(FaceDetector(), store.tensors, SIX_STEPS.replace(bf16=True), CPU)
+def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store: StoreTensors) -> None:
+    step = TrainStep(FaceDetector(), store, SIX_STEPS.replace(bf16=True), CPU)
     inputs = torch.rand(2, 112, 8, 8, dtype=torch.bfloat16)
     convolutions = [m for m in step.model.modules() if isinstance(m, torch.nn.Conv2d)]
     wide = next(m for m in convolutions if m.kernel_size == (5, 5) and m.groups == 112 and m.stride == (1, 1))

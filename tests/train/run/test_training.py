@@ -14,7 +14,7 @@ from short_runs import interrupt, run_options, train
 
 from lensbox.common.errors import InputError
 from lensbox.model import load_detector, read_metadata
-from lensbox.train.data.image_store import ImageStore
+from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.data.labels import read_labels
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.evaluation.figures import Figures
@@ -27,7 +27,7 @@ ANY_DATA: Any = object()  # for runs whose scoring is replaced
 
 
 @pytest.mark.exhaustive
-def test_overfits_a_handful_of_photographs(store: ImageStore, faces_folder: Path, tmp_path: Path) -> None:
+def test_overfits_a_handful_of_photographs(store: StoreTensors, faces_folder: Path, tmp_path: Path) -> None:
     views = {"mosaic_share": 0.0, "whole_share": 1.0, "photometric": 0.0}
     config = CONFIG.replace(steps=60, batch_size=4, learning_rate=8e-3, **views)
     validation = load_evaluation_set(read_labels([faces_folder])[0], workers=2)
@@ -54,7 +54,7 @@ class Scores:
 
 @pytest.mark.parametrize("after", [1, 2])
 def test_an_interruption_loses_no_evaluation_no_best_average_and_no_line_of_the_log(
-    store: ImageStore,
+    store: StoreTensors,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -83,7 +83,7 @@ def test_an_interruption_loses_no_evaluation_no_best_average_and_no_line_of_the_
 
 
 def test_failed_interim_evaluations_do_not_end_the_run(
-    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store: StoreTensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     results: Any = iter([InputError("boxes must be"), Figures({"all>=8": 0.5}, 1, 1, 0.4, 0.7)])
 
@@ -100,7 +100,7 @@ def test_failed_interim_evaluations_do_not_end_the_run(
 
 
 def test_resumed_and_uninterrupted_runs_end_with_equal_weights(
-    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StoreTensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trying compiled functions out draws views, which must not change later ones."""
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
@@ -120,7 +120,7 @@ def test_resumed_and_uninterrupted_runs_end_with_equal_weights(
                 assert torch.equal(value, resumed[part][name]), (part, name)
 
 
-def test_a_resumed_run_keeps_its_detector_and_takes_new_settings(store: ImageStore, tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_detector_and_takes_new_settings(store: StoreTensors, tmp_path: Path) -> None:
     interrupt(store, CONFIG.replace(weight_decay=0.05), run_options(tmp_path), after=1)
     options = run_options(tmp_path, resume=True)
     resumed = TrainingRun(store, CONFIG.replace(weight_decay=0.5), options)
@@ -130,7 +130,7 @@ def test_a_resumed_run_keeps_its_detector_and_takes_new_settings(store: ImageSto
 
 
 def test_a_time_limit_ends_the_run_and_its_schedule(
-    store: ImageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StoreTensors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TrainingError, match="must leave time to train"):
         train(store, CONFIG, run_options(tmp_path, time_limit=1.0, started=time.monotonic() - 5))
@@ -152,7 +152,7 @@ def test_a_time_limit_ends_the_run_and_its_schedule(
     ],
 )
 def test_a_diverging_run_stops_and_keeps_its_last_checkpoint(
-    store: ImageStore, tmp_path: Path, more: dict[str, float], message: str
+    store: StoreTensors, tmp_path: Path, more: dict[str, float], message: str
 ) -> None:
     config = CONFIG.replace(learning_rate=1e30, warmup_progress=0.0, gradient_clip=0.0, steps=40, **more)
     with pytest.raises(TrainingError, match=message):

@@ -11,9 +11,9 @@ from lensbox.train.data.image_store import SIDE, StoreTensors, store_tensors
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views import rotation
 from lensbox.train.views.boxes import MappedBoxes, judge_boxes
-from lensbox.train.views.draws import PIXEL_DRAWS, ViewCounts, draw
-from lensbox.train.views.make_views import make_views
+from lensbox.train.views.make_views import PIXEL_DRAWS, draw, make_views
 from lensbox.train.views.rotation import Turn, turn_boxes
+from lensbox.train.views.tiles import ViewCounts
 
 CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0)
 
@@ -86,7 +86,7 @@ def test_boxes_lie_on_their_pixels(mosaic: float, rotate_chance: float) -> None:
     )
     store = ellipse_store([[150.0, 100, 220, 200]], [[250.0, 200, 290, 260]], [[30.0, 40, 100, 80]])
     torch.manual_seed(7)
-    views = make_views(store, draw(counts, torch.tensor(mosaic), "cpu"), counts, config)
+    views = make_views(store, draw(counts, torch.tensor(mosaic)), counts, config)
     checked = 0
     for image, targets, ignored in zip(views.images[:, 0], views.targets, views.ignored, strict=True):
         unknown = image > 128
@@ -108,7 +108,7 @@ def test_a_box_rotated_out_of_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch
     # The larger face is in the upper right corner, where a turn by 45 degrees takes it out of view.
     store = ellipse_store([[306.0, 0.0, 400.0, 94.0], [170.0, 170.0, 230.0, 230.0]])
     counts = ViewCounts(0, 1, 0)
-    draws = draw(counts, torch.tensor(1.0), "cpu")
+    draws = draw(counts, torch.tensor(1.0))
     draws.tile[:, 1] = 0.9  # not mirrored
     turning = draws.view.split_with_sizes(PIXEL_DRAWS, dim=1)[1]
     turning[:, 0], turning[:, 1] = 0.0, 1.0
