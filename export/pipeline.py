@@ -145,10 +145,7 @@ def _measured(plan: ExportPlan, built: Built) -> tuple[Precision, SelfTest]:
             found = run(canvases.to(device), score_threshold, iou_threshold)
             return {name: value.cpu() for name, value in found.items()}
 
-    reference, tolerance = plan.reference, plan.options.tolerance
-    precision = measure_precision(
-        lambda canvases: detect(canvases, *reference.thresholds), reference, dtype, device.type, tolerance
-    )
+    precision = measure_precision(detect, plan.reference, dtype, device.type, plan.options.tolerance)
     _logger.info("choosing a self-test")
     converted = built.converted
     if converted is None and dtype in REDUCED:

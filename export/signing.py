@@ -1,6 +1,8 @@
 """Make the keys and signatures that `lensbox.runtime.file.seal` verifies."""
 
+import contextlib
 import os
+from functools import partial
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -28,12 +30,20 @@ def make_keys(path: Path) -> Path:
     public_path = path.with_name(f"{path.name}.pub")
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    _write_new(path, private, 0o600)
-    try:
-        _write_new(public_path, public, 0o644)
-    except BaseException:
-        path.unlink()
-        raise
+    with contextlib.ExitStack() as undo:
+        for file, content, mode in ((path, private, 0o600), (public_path, public, 0o644)):
+            try:
+                stream = open(file, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115 (closed below)
+            except FileExistsError as error:
+                raise InputError(
+                    f"{file} exists already, and a key is never overwritten: name another file"
+                ) from error
+            undo.callback(file.unlink)
+            with stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        undo.pop_all()
     return public_path
 
 
@@ -55,23 +65,6 @@ def sign_file(path: Path, key: Path) -> Path:
         raise InputError(f"{path} {error}") from error
     atomic_write(target, private_key.sign(seal_of(data)))
     return target
-
-
-def _write_new(path: Path, content: bytes, mode: int) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    except FileExistsError as error:
-        raise InputError(
-            f"{path} exists already, and a key is never overwritten: name another file"
-        ) from error
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123  (a descriptor)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        path.unlink()
-        raise
 
 
 def _read_private_key(path: Path) -> Ed25519PrivateKey:

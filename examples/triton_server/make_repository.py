@@ -72,7 +72,7 @@ def write_package(models: Path, device: str, dtype: str, model: str | None, weig
     from lensbox.export.model_loader import load_model
     from lensbox.export.pipeline import describe_outputs
     from lensbox.export.plan import ExportPlan
-    from lensbox.export.verify.tolerances import tolerance_of
+    from lensbox.export.verify.reference import tolerance_of
     from lensbox.export.verify.verifier import Comparer
 
     detector = load_detector(weights) if model is None else load_model(model, weights, {})
@@ -84,7 +84,7 @@ def write_package(models: Path, device: str, dtype: str, model: str | None, weig
         (Path(folder) / "model.pt2").write_bytes(content)
         run: Any = torch._inductor.aoti_load_package(f"{folder}/model.pt2")
 
-        def detect(canvases: Tensor) -> Mapping[str, Tensor]:
+        def detect(canvases: Tensor, *thresholds: float) -> Mapping[str, Tensor]:
             with torch.inference_mode():
                 found = [value.cpu() for value in run(canvases.to(device))]
             return dict(zip(plan.outputs, found, strict=True))

@@ -2,19 +2,17 @@
 
 import dataclasses
 import statistics
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.verify.reference import CallMode, Reference, one_thread
-from lensbox.export.verify.tolerances import tolerance_of
+from lensbox.export.verify.reference import CallMode, Reference, one_thread, tolerance_of
 from lensbox.export.verify.verifier import Comparer
-from lensbox.model.protocol_check import Answer
 from lensbox.runtime.detect.detection_sets import found_in
 from lensbox.runtime.file.metadata import Precision
+from lensbox.runtime.formats.detect_only import Run
 
 TF32_MANTISSA_BITS = 10  # float32 has 23, float16 10
 BFLOAT16_MANTISSA_BITS = 7
@@ -54,21 +52,18 @@ def round_mantissa(x: Tensor, bits: int = TF32_MANTISSA_BITS) -> Tensor:
     return ((x.view(torch.int32) + (1 << (dropped - 1))) & ~mask).view(torch.float32)
 
 
-def measure_precision(
-    detect: Callable[[Tensor], Answer], reference: Reference, dtype: str, device: str, boxes: float
-) -> Precision:
+def measure_precision(detect: Run, reference: Reference, dtype: str, device: str, boxes: float) -> Precision:
     """Return the changes of detections in the reference's pictures by a reduced precision.
 
-    detect: takes canvases uint8 [B, c, h, w] on the CPU; returns outputs by name, at the reference's
-    thresholds. boxes: largest allowed change of a box, in canvas pixels. Raises ArtifactError beyond the
-    tolerance.
+    detect: takes canvases on the CPU. boxes: largest allowed change of a box, in canvas pixels. Raises
+    ArtifactError beyond the tolerance.
     """
-    count = reference.pictures
+    count, thresholds = reference.pictures, reference.thresholds
     comparer = Comparer(reference, tolerance_of(dtype, device, boxes), dtype)
     with one_thread():
-        found = [found_in(detect(canvas[None]), reference.slots) for canvas in reference.canvases[:count]]
-        expected = reference.found(reference.thresholds)[:count]
-        change = comparer.difference(expected, found, reference.thresholds)
+        answers = [detect(canvas[None], *thresholds) for canvas in reference.canvases[:count]]
+        found = [found_in(answer, reference.slots) for answer in answers]
+        change = comparer.difference(reference.found(thresholds)[:count], found, thresholds)
     precision = Precision(
         dtype=dtype,  # type: ignore[arg-type]  # (not float32)
         device=device,
@@ -78,7 +73,7 @@ def measure_precision(
         max_box_change=max(change.boxes, default=0.0),
         max_score_change=change.scores,
     )
-    if faults := comparer.faults(change, reference.thresholds):
+    if faults := comparer.faults(change, thresholds):
         worst = dataclasses.replace(
             precision,
             max_box_change=max(precision.max_box_change, change.moved),

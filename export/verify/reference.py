@@ -1,10 +1,11 @@
-"""The detections of a detector in PyTorch, the reference for exported files."""
+"""The detections of a detector in PyTorch, and how far those of an exported file may lie from them."""
 
 import copy
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +17,13 @@ from lensbox.common.canvas import Canvas
 from lensbox.export.detector.graph import example_canvases
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import drawn_pictures
-from lensbox.export.verify.tolerances import TOLERANCES
 from lensbox.model import Detector
 from lensbox.model.protocol_check import answer_of, slots_of
 from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
+from lensbox.runtime.detect.detection_sets import Difference, Found, Limits, found_in
 from lensbox.runtime.detect.self_test import outputs_in_picture
+from lensbox.runtime.file.self_test import IOU_TOLERANCES
+from lensbox.runtime.file.self_test import TOLERANCES as SELF_TEST
 
 _logger = logging.getLogger(__name__)
 
@@ -33,6 +35,48 @@ _ROUNDING = 1e-6
 # operations, unlike a clock, gives the same comparison on every machine.
 _MOST_OPERATIONS = 2e10
 _FEW = 7
+
+
+class Allowance(NamedTuple):
+    """Differences explained by rounding, against the detector in PyTorch on the CPU in float32.
+
+    boxes: canvas pixels. relative: additional part of a coordinate, as sides are exponentials up to 4,700 px.
+    scores, iou: absolute. values: part of the largest value of an output; infinite: not compared. loss: part
+    of the loss. exchanged: share of detections that may appear or vanish, because scores or overlaps are
+    within the tolerance of a threshold or of each other.
+    """
+
+    boxes: float
+    relative: float
+    scores: float
+    iou: float
+    values: float
+    loss: float
+    exchanged: float
+
+    def limits(self, found: Found) -> Limits:
+        """Return the limits for one picture. found: the detector's detections in the picture."""
+        extras = {
+            name: self.values * float(value.double().nan_to_num(0, 0, 0).abs().max())
+            if value.numel()
+            else 0.0
+            for name, value in found.extras.items()
+        }
+        return Limits(self.boxes, self.scores, self.iou, extras, self.relative)
+
+
+# For float32, by device.
+TOLERANCES = {
+    "cpu": Allowance(0.01, 1e-4, SELF_TEST.cpu.scores, IOU_TOLERANCES["cpu"], 1e-3, 1e-5, 0.01),
+    "cuda": Allowance(0.05, 1e-4, SELF_TEST.cuda.scores, IOU_TOLERANCES["cuda"], 2e-2, 1e-5, 0.01),
+}
+
+
+def tolerance_of(dtype: str, device: str, boxes: float) -> Allowance:
+    """Return the tolerance for a file. boxes: the value of `--tolerance`, for reduced precision."""
+    if dtype == "float32":
+        return TOLERANCES[device]
+    return Allowance(boxes, 0, SELF_TEST.cuda.scores, 0.1, math.inf, 1e-5, 0.05)
 
 
 class Reference:

@@ -13,8 +13,8 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.export.verify.precision import BFLOAT16_MANTISSA_BITS, TF32_MANTISSA_BITS, OperandRounding
+from lensbox.export.verify.reference import TOLERANCES as PARTS
 from lensbox.export.verify.reference import one_thread
-from lensbox.export.verify.tolerances import TOLERANCES as PARTS
 from lensbox.model import Detector, DetectorSpec
 from lensbox.runtime.detect.detection_sets import Found, found_in
 from lensbox.runtime.detect.self_test import outputs_by_name, outputs_in_picture

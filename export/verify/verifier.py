@@ -1,25 +1,29 @@
 """Verify that a file finds the same as its detector in each runtime, on each device and in batches."""
 
+import json
 import logging
 import math
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from torch import Tensor
+import torch
+from PIL import Image
 
+from lensbox.common.detections import numbers_of_json
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
 from lensbox.export.options import ExportOptions
-from lensbox.export.verify.reference import Reference, one_thread
-from lensbox.export.verify.runner import RunnerTrial, has_onnxruntime
-from lensbox.export.verify.tolerances import Allowance, tolerance_of
+from lensbox.export.verify.reference import Allowance, Reference, one_thread, tolerance_of
 from lensbox.model.protocol_check import Answer
+from lensbox.ops import library_path
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
 from lensbox.runtime.file.archive import looks_like_onnx
 from lensbox.runtime.file.metadata import ArtifactMetadata
+from lensbox.runtime.formats.detect_only import Run
 from lensbox.runtime.loading import load_artifact_bytes
 
 _logger = logging.getLogger(__name__)
@@ -29,6 +33,7 @@ _OTHER_BATCH = 7  # batch size for further thresholds
 # nothing in common exchanges 2 for each detection: one is lost, and one is new.
 _UNSTABLE_FACTOR = 1.5
 _MOST_UNSTABLE = 1.8
+_TIMEOUT = 600  # seconds of a run of the runner
 
 
 class Comparison(NamedTuple):
@@ -58,19 +63,20 @@ class Comparer:
     where: str
 
     def compare_detect(
-        self, detect: Callable[[Tensor], Answer], thresholds: tuple[float, float], batches: Sequence[int]
+        self, detect: Run, thresholds: tuple[float, float], batches: Sequence[int]
     ) -> list[Comparison]:
-        """Compare a model at fixed thresholds in batches; return what was compared.
+        """Compare a model in batches; return what was compared.
 
-        detect: takes canvases uint8 [B, c, h, w]; returns outputs by name. Raises ArtifactError if the
-        detections differ.
+        detect: takes canvases on the CPU. Raises ArtifactError if the detections differ.
         """
         expected, slots = self.reference.found(thresholds), self.reference.slots
         comparisons = []
         for batch in batches:
             repeats = -(-batch // len(self.reference.canvases))  # a large batch holds canvases repeatedly
             canvases = self.reference.canvases.repeat(repeats, 1, 1, 1)
-            answers = [detect(part) for part in canvases[: max(batch, len(expected))].split(batch)]
+            answers = [
+                detect(part, *thresholds) for part in canvases[: max(batch, len(expected))].split(batch)
+            ]
             found = [
                 found_in(answer, slots, index) for answer in answers for index in range(len(answer["counts"]))
             ]
@@ -168,10 +174,7 @@ def verify(
             comparisons += _in_python(artifact, comparer, more_batches)
             if runner is not None:
                 comparer = Comparer(reference, tolerance, f"{name} with C++ on {device}")
-                with temporary_folder() as folder:
-                    canvases = reference.canvases
-                    trial = RunnerTrial(folder, runner, content, name, device, canvases, options.ops)
-                    comparisons += _in_cpp(trial, metadata, comparer)
+                comparisons += _in_cpp(runner, content, device, options.ops, metadata, comparer)
     return comparisons
 
 
@@ -183,7 +186,10 @@ def _require_dtypes(answer: Answer, metadata: ArtifactMetadata, name: str) -> No
 
 
 def _runner_for(content: bytes, name: str, runner: Path | None) -> Path | None:
-    if runner is not None and looks_like_onnx(content) and not has_onnxruntime(runner):
+    if runner is None:
+        return None
+    runner = runner.absolute()  # a bare name would be searched in PATH
+    if looks_like_onnx(content) and ", onnxruntime " not in _output_of(runner, "--version"):
         _logger.info("%s is not compared in C++: %s has no onnxruntime", name, runner)
         return None
     return runner
@@ -197,24 +203,75 @@ def _in_python(artifact: Artifact, comparer: Comparer, more_batches: Sequence[in
     score, iou = reference.thresholds
     batches = {reference.thresholds: [*reference.batches, *more_batches], (score, iou / 2): [_OTHER_BATCH]}
     batches.setdefault((metadata.score_threshold, metadata.iou_threshold), [_OTHER_BATCH])
-    comparisons = []
-    for thresholds, sizes in batches.items():
+    return [
+        comparison
+        for thresholds, sizes in batches.items()
+        for comparison in comparer.compare_detect(artifact.detect_named, thresholds, sizes)
+    ]
 
-        def detect(images: Tensor, thresholds: tuple[float, float] = thresholds) -> Answer:
-            return artifact.detect_named(images, *thresholds)
 
-        comparisons += comparer.compare_detect(detect, thresholds, sizes)
+def _in_cpp(
+    runner: Path,
+    content: bytes,
+    device: str,
+    ops: Sequence[Path],
+    metadata: ArtifactMetadata,
+    comparer: Comparer,
+) -> list[Comparison]:
+    """Compare the answers of `lensbox_runner`, for which the canvases are photographs.
+
+    ops: op libraries in addition to Lensbox's.
+    """
+    reference, comparisons = comparer.reference, []
+    with temporary_folder() as folder:
+        (folder / "artifact").write_bytes(content)
+        common = ["--artifact", folder / "artifact", "--device", device]
+        for library in (library_path(), *ops):
+            common += ["--ops", library.absolute()]
+
+        def answer(command: str, *options: object) -> Any:
+            return json.loads(_output_of(runner, command, *common, *options))
+
+        if "loss" in metadata.methods:
+            options: list[object] = []
+            for name in ("predictions", "targets"):
+                options += [f"--{name}", folder / f"{name}.json"]
+                (folder / f"{name}.json").write_text(json.dumps(getattr(reference, name).tolist()))
+            comparer.require_loss(float(answer("loss", *options)["loss"]))
+        images = [folder / f"{index:04}.png" for index in range(len(reference.canvases))]
+        for image, canvas in zip(images, reference.canvases, strict=True):
+            pixels = canvas[0] if len(canvas) == 1 else canvas.permute(1, 2, 0)
+            Image.fromarray(pixels.contiguous().numpy()).save(image, compress_level=1)
+        expected, thresholds = reference.found_in_photographs(), reference.thresholds
+        for batch in reference.batches:
+            score, iou = ("--score-threshold", thresholds[0]), ("--iou-threshold", thresholds[1])
+            answers = answer("detect", *score, *iou, "--batch", batch, "--image", *images)["images"]
+            found = [_found(image["detections"], metadata.classes, reference.slots) for image in answers]
+            comparisons.append(comparer.compare(expected, found, thresholds, batch))
     return comparisons
 
 
-def _in_cpp(trial: RunnerTrial, metadata: ArtifactMetadata, comparer: Comparer) -> list[Comparison]:
-    reference = comparer.reference
-    if "loss" in metadata.methods:
-        comparer.require_loss(trial.loss(reference.predictions, reference.targets))
-    expected, thresholds = reference.found_in_photographs(), reference.thresholds
-    return [
-        comparer.compare(
-            expected, trial.detect(thresholds, batch, metadata.classes, reference.slots), thresholds, batch
-        )
-        for batch in reference.batches
-    ]
+def _output_of(runner: Path, command: str, *options: object) -> str:
+    """Run the runner and return its output. Raises ArtifactError if it fails."""
+    line = [str(runner), command, *map(str, options)]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ArtifactError(f"the file cannot be compared with {runner}: {error}") from error
+    if done.returncode != 0:
+        reason = done.stderr.strip() or f"exit code {done.returncode}"
+        raise ArtifactError(f"{runner} {command} failed: {reason}")
+    return done.stdout
+
+
+def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: int | None) -> Found:
+    boxes, scores = (
+        torch.tensor([numbers_of_json(one[key]) for one in detections]).float() for key in ("box", "score")
+    )
+    labels = torch.tensor([classes.index(one["label"]) if classes else 0 for one in detections]).long()
+    full = 0 < len(detections) == slots
+    names = detections[0].get("extras", ()) if detections else ()
+    extras = {
+        name: torch.tensor([numbers_of_json(one["extras"][name]) for one in detections]) for name in names
+    }
+    return Found(boxes.reshape(-1, 4), scores, labels, full, extras)

@@ -18,8 +18,7 @@ from programs import require_torchvision
 from torch import Tensor, nn
 
 from lensbox.common.canvas import Canvas
-from lensbox.export.verify.reference import comparison_canvases
-from lensbox.export.verify.tolerances import tolerance_of
+from lensbox.export.verify.reference import comparison_canvases, tolerance_of
 from lensbox.model import Detector
 from lensbox.model.protocol import Numbers
 from lensbox.model.protocol_check import named

@@ -9,7 +9,6 @@ import torch
 from small_detectors import Brightest, LosingItsOwnWay
 from torch import Tensor
 
-from lensbox.export.options import output_paths
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime import load_artifact
 
@@ -59,8 +58,3 @@ def test_names_no_file_of_this_machine_and_folds_batch_norms(program_path: Path)
     assert b"_assert_tensor_metadata" not in graph
     assert str(Path(torch.__file__).parent).encode() not in everything
     assert str(Path(__file__).parents[3]).encode() not in everything
-
-
-def test_two_formats_of_one_suffix_are_refused() -> None:
-    with pytest.raises(Exception, match="one suffix, got program, aoti"):
-        output_paths(None, ["program", "aoti"])

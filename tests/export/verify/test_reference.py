@@ -9,8 +9,7 @@ import torch
 from small_detectors import RedAndBlue
 from torch import Tensor
 
-from lensbox.export.verify.reference import Reference
-from lensbox.export.verify.tolerances import tolerance_of
+from lensbox.export.verify.reference import Reference, tolerance_of
 from lensbox.export.verify.verifier import Comparer
 from lensbox.model.protocol_check import named
 from lensbox.runtime.detect.detection_sets import found_in

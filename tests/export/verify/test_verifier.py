@@ -14,8 +14,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions
 from lensbox.export.pipeline import MadeArtifact, make_artifact
 from lensbox.export.plan import ExportPlan
-from lensbox.export.verify.reference import Reference
-from lensbox.export.verify.tolerances import tolerance_of
+from lensbox.export.verify.reference import Reference, tolerance_of
 from lensbox.export.verify.verifier import Comparison, verify
 from lensbox.model import Detector
 from lensbox.runtime.detect.artifact import Artifact
