@@ -1,4 +1,4 @@
-"""The batches of an engine: which jobs share one, preparation, parts of large jobs, bad jobs."""
+"""The batches of an engine: preparation beside the model, answers, bad jobs."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -10,33 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from services import ANSWER, LOSS, Begin, Make, large_job, photo_job, results
+from services import ANSWER, Begin, Make, photo_job, results
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
-from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.instance import Instance
-from lensbox.serve.engine.jobs import CanvasJob, CodedJob, DetectJob
-from lensbox.serve.errors import NotReadyError
+from lensbox.serve.engine.jobs import CodedJob
 from lensbox.serve.settings import Settings
-
-
-def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=20)
-    running = begin(instance)
-    photo = Photo.of(torch.zeros(1, 2, 3, dtype=torch.uint8))
-    jobs: list[Any] = [DetectJob(photo, threshold, None) for threshold in (0.5, None, 0.5)]
-    jobs += [CanvasJob(torch.zeros(2, 1, 4, 4, dtype=torch.uint8)), DetectJob(photo, None, None)]
-    futures = [instance.submit(job) for job in jobs]
-    fake.gate.set()
-    results(running, *futures)
-    # The oldest queued job decides the group of the next batch.
-    assert [(name, rest[1:]) for name, rest in fake.calls[1:]] == [
-        *[("detect", (0.5, None))] * 2,
-        *[("detect", (None, None))] * 2,
-        ("canvases", (None, None)),
-    ]
-    assert fake.batches == [1, 2, 2, 1]
 
 
 class _Decoder:
@@ -168,55 +148,6 @@ def test_a_bad_image_does_not_fail_its_batch(
     assert [one.scores.tolist() for one in results(good, other)] == [[0.5]] * 2
     assert decoder.batches in ([[1, 9, 3], [1], [9], [3]], [])
     assert not instance.missing
-
-
-def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=20, max_batch=4)
-    running = begin(instance)
-    canvases = torch.arange(14, dtype=torch.uint8).reshape(14, 1, 1, 1).expand(14, 1, 2, 2)
-    futures = [instance.submit(CanvasJob(part)) for part in canvases.split([1, 2, 9, 1, 1])]
-    fake.gate.set()
-    running.result(PATIENCE)
-    found = results(*futures)
-    assert [len(part["boxes"]) for part in found] == [1, 2, 9, 1, 1]
-    assert np.concatenate([part["boxes"] for part in found])[:, 0, 0].tolist() == list(range(14))
-    assert all(part["counts"].tolist() == [1] * len(part["boxes"]) for part in found)
-    # The job of 9 has parts of 4, 4 and 1; the last one shares a batch with the jobs of 1 and 2.
-    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 2, 4, 4]
-
-
-def test_small_jobs_run_between_the_parts_of_large_jobs(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=20, max_batch=2)
-    first = begin(instance, large_job())
-    second = instance.submit(large_job(7))
-    small: list[Future[Any]] = [instance.submit(LOSS), *(instance.submit(photo_job()) for _ in range(3))]
-    fake.gate.set()
-    results(first, second, *small)
-    assert first.result()["boxes"][:, 0, 0].tolist() == [0] * 10
-    assert second.result()["boxes"][:, 0, 0].tolist() == [7] * 10
-    turns = ["canvases", "loss", "canvases", "detect", "detect", "canvases", "detect", *["canvases"] * 7]
-    assert [name for name, _ in fake.calls] == turns
-
-
-def test_a_large_job_fails_with_its_part_and_with_the_model(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(max_batch=2, queue_size=9)
-    large = begin(instance, large_job())
-    fake.error = ValueError("a bad canvas")
-    fake.gate.set()
-    with pytest.raises(ValueError, match="a bad canvas"):
-        large.result(PATIENCE)
-    fake.error = None
-    assert len(fake.calls) == 1
-    large = begin(instance, large_job())
-    fake.bad_shape = (3, 9, 9)
-    fake.self_test_error = RuntimeError("CUDA error: an illegal memory access was encountered")
-    other = instance.submit(photo_job(3, 9, 9))  # runs after the first part
-    fake.gate.set()
-    with pytest.raises(ValueError, match="a bad image"):
-        other.result(PATIENCE)
-    with pytest.raises(NotReadyError, match="self-test fails after an error"):
-        large.result(PATIENCE)
-    assert len(fake.calls) == 3
 
 
 def test_too_few_results_fail_their_jobs_alone(

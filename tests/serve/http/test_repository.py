@@ -125,7 +125,7 @@ def test_loads_only_what_the_body_names_rightly(swapping: Swapping) -> None:
 def test_a_failed_load_leaves_the_old_version(
     swapping: Swapping, versions: dict[int, bytes], is_killed: bool, message: str
 ) -> None:
-    """`test_repository.py` has a full disk, `tests/runtimes` other files that cannot be loaded."""
+    """`processes/test_repository.py` has a full disk, `tests/runtimes` other files that cannot be loaded."""
     before, engines, file = swapping.detect().version, swapping.engines(), swapping.folder / "3.pt"
     file.write_bytes(versions[1] if is_killed else with_bit_flipped(versions[1], 1000))
     with ThreadPoolExecutor(1) as pool:

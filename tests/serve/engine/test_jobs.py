@@ -1,0 +1,44 @@
+"""Jobs: which share a batch, and how they are cut into parts."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from services import Begin, Make, results
+from waiting import PATIENCE
+
+from lensbox.runtime.images.photo import Photo
+from lensbox.serve.engine.jobs import CanvasJob, DetectJob
+
+
+def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(make: Make, fake: Any, begin: Begin) -> None:
+    instance = make(queue_size=20)
+    running = begin(instance)
+    photo = Photo.of(torch.zeros(1, 2, 3, dtype=torch.uint8))
+    jobs: list[Any] = [DetectJob(photo, threshold, None) for threshold in (0.5, None, 0.5)]
+    jobs += [CanvasJob(torch.zeros(2, 1, 4, 4, dtype=torch.uint8)), DetectJob(photo, None, None)]
+    futures = [instance.submit(job) for job in jobs]
+    fake.gate.set()
+    results(running, *futures)
+    # The oldest queued job decides the group of the next batch.
+    assert [(name, rest[1:]) for name, rest in fake.calls[1:]] == [
+        *[("detect", (0.5, None))] * 2,
+        *[("detect", (None, None))] * 2,
+        ("canvases", (None, None)),
+    ]
+    assert fake.batches == [1, 2, 2, 1]
+
+
+def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: Begin) -> None:
+    instance = make(queue_size=20, max_batch=4)
+    running = begin(instance)
+    canvases = torch.arange(14, dtype=torch.uint8).reshape(14, 1, 1, 1).expand(14, 1, 2, 2)
+    futures = [instance.submit(CanvasJob(part)) for part in canvases.split([1, 2, 9, 1, 1])]
+    fake.gate.set()
+    running.result(PATIENCE)
+    found = results(*futures)
+    assert [len(part["boxes"]) for part in found] == [1, 2, 9, 1, 1]
+    assert np.concatenate([part["boxes"] for part in found])[:, 0, 0].tolist() == list(range(14))
+    assert all(part["counts"].tolist() == [1] * len(part["boxes"]) for part in found)
+    # The job of 9 has parts of 4, 4 and 1; the last one shares a batch with the jobs of 1 and 2.
+    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 2, 4, 4]
