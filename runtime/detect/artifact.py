@@ -1,7 +1,5 @@
 """A loaded artifact: detection in images and files, and the loss."""
 
-import contextlib
-import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
@@ -10,24 +8,20 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from lensbox.common.detect_options import Tiles, TileSpec, check_thresholds, tile_spec
+from lensbox.common.detect_options import Tiles, check_thresholds, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many, require_rgb
 from lensbox.runtime.detect.captured_detect import Thresholds
+from lensbox.runtime.detect.detect_files import detect_batches, photo_batches
 from lensbox.runtime.detect.detection import DetectionArrays, Detections
 from lensbox.runtime.detect.pipeline import Pipeline, Watcher
 from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
-from lensbox.runtime.images.files import decode_batches, read_batches, read_photo
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto, Decode, gpu_jpeg_decoder
+from lensbox.runtime.images.files import read_photo
+from lensbox.runtime.images.gpu_jpeg import Decode, gpu_jpeg_decoder
 from lensbox.runtime.images.photo import Photo, is_in_memory, photo_of
-
-# More threads wait for Python's lock (GIL): on 16 cores, 16 threads were slower than 8. Threads that only
-# read files for the GPU's decoder are fastest in pairs: docs/benchmarks_detector.md.
-_MAX_THREADS = 8
-_MAX_THREADS_BESIDE_GPU_DECODER = 2
 
 Image = Tensor | Photo | Picture | ImageFile
 
@@ -162,20 +156,9 @@ class Artifact:
         thresholds = self._thresholds(score_threshold, iou_threshold)
         canvas, reading = self.metadata.canvas, self.reading(orientation, full_size=tiles is not None)
         spec = None if tiles is None else tile_spec(tiles)
-
-        def read(file: str | Path | bytes) -> Photo:
-            return read_photo(file, canvas, reading)
-
         decoder = None if spec else gpu_jpeg_decoder(self.device, canvas, reading, decode, batch_size)
-        most = _MAX_THREADS if decoder is None else _MAX_THREADS_BESIDE_GPU_DECODER
-        threads = threads or min(most, os.cpu_count() or 1)
-        if decoder is None:
-            batches = read_batches(files, read, batch_size, threads)
-        else:
-            read_rest: Callable[[str | Path | bytes], Photo | CodedPhoto] = read
-            coded = read_batches(files, read_rest, batch_size, threads, decoder.read)
-            batches = decode_batches(coded, decoder, read)
-        return self._detect_batches(batches, thresholds, spec)
+        batches = photo_batches(files, canvas, reading, decoder, batch_size, threads)
+        return detect_batches(self._pipeline, batches, thresholds, spec)
 
     def detect(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
@@ -276,24 +259,3 @@ class Artifact:
         iou = self.metadata.iou_threshold if iou_threshold is None else float(iou_threshold)
         check_thresholds(score_threshold=score, iou_threshold=iou)
         return score, iou
-
-    def _detect_batches(
-        self,
-        batches: Generator[list[Photo | InputError], None, None],
-        thresholds: Thresholds,
-        tiles: TileSpec | None,
-    ) -> Generator[Detections | InputError, None, None]:
-        detect_tiles = self._pipeline.detect_tiles
-        with contextlib.closing(batches):
-            for batch in batches:
-                photos = [photo for photo in batch if isinstance(photo, Photo)]
-                arrays = self._pipeline.detect_photos(photos, thresholds) if tiles is None else []
-                found = map(DetectionArrays.copied, arrays)
-                for photo in batch:
-                    if isinstance(photo, InputError):
-                        yield photo
-                        continue
-                    try:
-                        yield next(found) if tiles is None else detect_tiles(photo, thresholds, tiles)
-                    except InputError as error:  # too many tiles
-                        yield error
