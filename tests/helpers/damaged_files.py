@@ -131,26 +131,19 @@ def _rearranged(file: bytes, chance: random.Random) -> bytes:
     return b"".join(parts)
 
 
+# Where parts begin: the length before a name in PNG files, names in WebP files, markers in JPEG files.
+_PNG_CHUNK = rb"(?s).{4}(?=IHDR|PLTE|IDAT|IEND|tRNS|eXIf|pHYs|gAMA|iCCP|[itz]TXt|acTL|fcTL|fdAT)"
+_WEBP_CHUNK = rb"VP8[ LX]|ALPH|ANIM|ANMF|EXIF|ICCP|XMP "
+_JPEG_SEGMENT = rb"\xff[\xc0-\xcf\xd9-\xfe]"
+
+
 def _parts(file: bytes) -> list[bytes]:
     """Return the chunks of a PNG or WebP file, the segments of a JPEG file, or eight parts of another."""
-    if file.startswith(SIGNATURE):
-        cuts = _chunk_ends(file, 8, ">", 12)
-    elif file[8:12] == b"WEBP":
-        cuts = _chunk_ends(file, 12, "<", 8)
-    elif file.startswith(b"\xff\xd8"):
-        cuts = [found.start() for found in re.finditer(rb"\xff[\xc0-\xcf\xd9-\xfe]", file)]
-    else:
-        cuts = [len(file) * part // 8 for part in range(8)]
+    pattern = _WEBP_CHUNK if file[8:12] == b"WEBP" else _JPEG_SEGMENT
+    pattern = _PNG_CHUNK if file.startswith(SIGNATURE) else pattern
+    cuts = [found.start() for found in re.finditer(pattern, file)]
+    cuts = cuts or [len(file) * part // 8 for part in range(8)]
     return [file[begin:end] for begin, end in itertools.pairwise(sorted({0, len(file), *cuts}))]
-
-
-def _chunk_ends(file: bytes, at: int, order: str, overhead: int) -> list[int]:
-    ends = [at]
-    while at + 8 <= len(file):
-        (length,) = struct.unpack_from(f"{order}I", file, at + (0 if order == ">" else 4))
-        at += overhead + length + (length % 2 if order == "<" else 0)
-        ends.append(min(at, len(file)))
-    return ends
 
 
 def _repaired(file: bytes) -> bytes:
