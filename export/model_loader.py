@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError, InputError, LensboxError
 from lensbox.model import Detector
-from lensbox.model.protocol_check import is_users, kind_of, location
+from lensbox.model.protocol_check import described, is_users, kind_of
 from lensbox.model.weights_file import misfit, opening
 
 _logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
     try:
         module = function(**keywords)
     except Exception as error:  # whatever the user's code raises
-        raise ArtifactError(f"{name} raised {_described(error)}") from error
+        raise ArtifactError(f"{name} raised {described(error)}") from error
     if not isinstance(module, nn.Module):
         raise ArtifactError(f"{name} must return a torch.nn.Module, got {kind_of(module)}")
     if weights is not None and not takes_weights:
@@ -100,7 +100,7 @@ def naming_its_errors(detector: Detector) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         if not any(frame.filename in files and is_users(frame.filename) for frame in frames):
             raise
-        raise ArtifactError(f"the detector raised {_described(error)}") from error
+        raise ArtifactError(f"the detector raised {described(error)}") from error
 
 
 def _find(name: str) -> Callable[..., Any]:
@@ -121,7 +121,7 @@ def _find(name: str) -> Callable[..., Any]:
                 f"--model must name a module that can be imported, got {name!r}: {error} (looked in {here} "
                 f"and where Python looks){hint}"
             ) from error
-        raise ArtifactError(f"importing {module_name} raised {_described(error)}") from error
+        raise ArtifactError(f"importing {module_name} raised {described(error)}") from error
     function = getattr(module, function_name, None)
     if callable(function) and not isinstance(function, nn.Module):
         return function  # type: ignore[no-any-return]
@@ -133,11 +133,6 @@ def _find(name: str) -> Callable[..., Any]:
     ]
     such_as = f", such as {classes[0]}" if classes else ""
     raise click.UsageError(f"{rule}{such_as}, got {name!r}{kind}")
-
-
-def _described(error: Exception) -> str:
-    where = location(error)
-    return f"{type(error).__name__}: {error}" + (f" ({where})" if where else "")
 
 
 # Parts that wrappers insert into the names of tensors: DataParallel, DDP and AveragedModel; torch.compile.

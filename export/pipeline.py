@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ from lensbox.export.options import FORMATS, ExportOptions
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.export.verify.precision import OperandRounding, describe_change, measure_precision
 from lensbox.export.verify.self_test import build_self_test
-from lensbox.export.verify.verifier import Comparison, verify
+from lensbox.export.verify.verifier import verify
 from lensbox.model import Detector, weights_sha256
 from lensbox.model.protocol_check import Answer, answer_of
 from lensbox.runtime.file.metadata import (
@@ -43,7 +43,6 @@ class MadeArtifact(NamedTuple):
 
     content: bytes
     metadata: ArtifactMetadata
-    comparisons: Sequence[Comparison]
 
 
 def save_artifact(
@@ -94,7 +93,7 @@ def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
     # 16 bits round in another way on another device: such a file is held to what was measured on its own.
     devices = {plan.device.type} if plan.options.dtype in REDUCED else {"cpu", plan.device.type}
     devices &= set(built.devices)
-    comparisons = verify(
+    verify(
         content,
         name,
         metadata,
@@ -113,7 +112,7 @@ def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
     )
     if precision is not None:
         _logger.info("%s", describe_change(precision))
-    return MadeArtifact(content, metadata, comparisons)
+    return MadeArtifact(content, metadata)
 
 
 def make_files(detector: Detector, paths: Mapping[str, Path], options: ExportOptions) -> dict[Path, bytes]:

@@ -30,21 +30,18 @@ class FaceDetector(nn.Module):
 
     anchor_centers: Tensor
     anchor_strides: Tensor
-    canvas_size: Final[int]
-    strides: Final[list[int]]
+    canvas_size: Final = CANVAS_SIZE
+    max_candidates: Final = 1000
+    max_detections: Final = 256
     mirrored: Final[bool]
-    max_candidates: Final[int]
-    max_detections: Final[int]
+    sides: Final[list[int]]
 
     def __init__(self, config: DetectorConfig | None = None) -> None:
         super().__init__()
         self.specification = DetectorSpec(CANVAS_SIZE, CANVAS_SIZE, channels=1, name="face_detector")
         self.config = config if config is not None else DetectorConfig.named("base")
-        self.canvas_size = CANVAS_SIZE
-        self.strides = list(STRIDES)
         self.mirrored = self.config.mirrored
-        self.max_candidates = 1000
-        self.max_detections = 256
+        self.sides = [CANVAS_SIZE // stride for stride in STRIDES]
         self.backbone = Backbone(self.config)
         self.pyramid = FeaturePyramid(self.config)
         width, activation = self.config.pyramid_width, self.config.activation
@@ -70,8 +67,8 @@ class FaceDetector(nn.Module):
         x = (images.float() - 114.0) * (1.0 / 64.0)
         predictions = self._predictions(x)
         if self.mirrored and not self.training:
-            sides = [self.canvas_size // stride for stride in self.strides]
-            predictions = (predictions + mirror_predictions(self._predictions(x.flip(3)), sides)) / 2
+            mirrored = mirror_predictions(self._predictions(x.flip(3)), self.sides)
+            predictions = (predictions + mirrored) / 2
         boxes = decode_boxes(predictions[..., 1:], self.anchor_centers, self.anchor_strides)
         return boxes, predictions[..., 0]
 

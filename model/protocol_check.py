@@ -2,7 +2,7 @@
 
 import inspect
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,6 @@ def answer_of(detector: Any, canvases: Tensor, score_threshold: float, iou_thres
         return named(detector.detect(numbers(canvases), score_threshold, iou_threshold))
 
 
-def slots_of(answers: Iterable[Answer]) -> int | None:
-    """Return K, the number of slots for detections, of several results of `detect`; None if K varies."""
-    slots = {answer["scores"].shape[1] for answer in answers}
-    return slots.pop() if len(slots) == 1 else None
-
-
 def answer_faults(found: object, specification: DetectorSpec, batch: int) -> list[str]:
     """Return the faults of the result of `detect` for a batch of canvases, one sentence each."""
     wanted = _outputs(specification)
@@ -85,9 +79,14 @@ def answer_faults(found: object, specification: DetectorSpec, batch: int) -> lis
 
 
 def location(error: BaseException) -> str:
-    """Return 'file:line' of the innermost frame outside torch and Lensbox, or ''."""
+    """Return ' (file:line)' of the innermost frame outside torch and Lensbox, or ''."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def described(error: BaseException) -> str:
+    """Return 'Type: message (file:line)'."""
+    return f"{type(error).__name__}: {error}{location(error)}"
 
 
 def kind_of(value: object) -> str:
@@ -180,9 +179,8 @@ def _call(call: str, method: Callable[..., Any], *arguments: object) -> tuple[An
     try:
         return method(*arguments), ""
     except Exception as error:  # the user's code may raise any type
-        where = location(error)
         reason = str(error).strip().splitlines() or [""]
-        said = f"{call} raised {type(error).__name__}: {reason[0]}" + (f" ({where})" if where else "")
+        said = f"{call} raised {type(error).__name__}: {reason[0]}{location(error)}"
         if "index -1 is out of bounds" in reason[0]:
             said += ": empty slots of padded_nms's indices hold -1, so gather with indices.clamp(min=0)"
         return None, said

@@ -141,14 +141,14 @@ def trace(
         with torch.no_grad(), contextlib.redirect_stderr(printed), search:
             program = torch.export.export(module, (canvases, *numbers), dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever the user's code and the tracer raise
-        where, reason = location(error), innermost_reason(error)
+        reason = innermost_reason(error)
         if "data-dependent" in reason:
             advice = _ADVICE
         else:
             advice = _FIXED_BATCH if "specialized" in reason or "Constraints violated" in reason else ""
         raise ArtifactError(
             "torch.export cannot make a graph of the detector for any batch and thresholds: "
-            f"{reason}{f' ({where})' if where else ''}{advice}"
+            f"{reason}{location(error)}{advice}"
         ) from error
     sys.stderr.write(printed.getvalue())  # output of the user's code
     return program

@@ -54,10 +54,11 @@ def build(plan: ExportPlan) -> Built:
     is_reduced = dtype in REDUCED
     network, batch = plan.network, max(plan.options.batches, default=None)
     module = _compile(in_precision(network, dtype, batch) if is_reduced else network, plan)
+    graphs = [getattr(module, name).inlined_graph for name in methods_for(plan.detector.specification)]
     return Built(
         pack=partial(_pack, module),
         make_run=lambda: _run_of(module, plan.device),
-        ops=tuple(custom_op_schemas(module, methods_for(plan.detector.specification))),
+        ops=tuple(sorted({schema for graph in graphs for schema in _custom_ops_of(graph)})),
         devices=("cpu", "cuda"),
         converted=module if is_reduced else None,
     )
@@ -170,15 +171,8 @@ def _script(module: nn.Module) -> torch.jit.ScriptModule:
     return scripted
 
 
-def custom_op_schemas(module: torch.jit.ScriptModule, methods: Sequence[str]) -> list[str]:
-    """Return the sorted schemas of the operators in the graphs of methods, without torch's own."""
-    schemas: set[str] = set()
-    for method in methods:
-        schemas.update(_custom_ops_of(getattr(module, method).inlined_graph))
-    return sorted(schemas)
-
-
 def _custom_ops_of(block: "torch._C.Graph | torch._C.Block") -> Iterator[str]:
+    """Yield the schemas of the operators that are not torch's own."""
     for node in block.nodes():
         if node.kind().split("::")[0] not in _BUILTIN_NAMESPACES:
             yield node.schema()

@@ -15,7 +15,7 @@ from lensbox.export.detector.graph import TensorThresholds, example_canvases
 from lensbox.export.detector.wrapper import own_methods
 from lensbox.model import Detector
 from lensbox.model.protocol import Numbers
-from lensbox.model.protocol_check import is_users, location, named
+from lensbox.model.protocol_check import described, is_users, named
 from lensbox.ops.canvas import cut_into_batches
 from lensbox.runtime.torchscript import torchscript_call
 
@@ -99,10 +99,7 @@ def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> to
                 _Detect(detector).eval(), (canvases, *limits), check_trace=False, strict=False
             )
     except Exception as error:  # whatever the user's code and the tracer raise
-        where = location(error)
-        raise ArtifactError(
-            f"the detector cannot be traced: {type(error).__name__}: {error}{f' ({where})' if where else ''}"
-        ) from error
+        raise ArtifactError(f"the detector cannot be traced: {described(error)}") from error
     if places:
         lines = "\n  ".join(list(dict.fromkeys(places))[:_MOST_PLACES])
         _logger.warning("the trace may keep the values of these lines as constants:\n  %s", lines)

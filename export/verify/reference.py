@@ -18,7 +18,7 @@ from lensbox.export.detector.graph import example_canvases
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.verify.pictures import drawn_pictures
 from lensbox.model import Detector
-from lensbox.model.protocol_check import answer_of, slots_of
+from lensbox.model.protocol_check import answer_of
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime.detect.detection_sets import Difference, Found, Limits, found_in
 from lensbox.runtime.detect.self_test import outputs_in_picture
@@ -83,7 +83,8 @@ class Reference:
     """The answers of a detector on the CPU, in float32, in eval mode, one canvas at a time.
 
     canvases: uint8 [N, c, h, w]: the user's pictures, drawn pictures and noise. pictures: number of pictures
-    at the beginning of `canvases`. thresholds: the score and IoU thresholds of the first comparison.
+    at the beginning of `canvases`. slots: K, None if it varies. thresholds: the score and IoU thresholds of
+    the first comparison.
     """
 
     def __init__(
@@ -133,7 +134,8 @@ class Reference:
         if thresholds not in self._found:
             with one_thread():
                 answers = [answer_of(self.detector, canvas[None], *thresholds) for canvas in self.canvases]
-            self.slots = slots_of(answers)
+            slots = {answer["scores"].shape[1] for answer in answers}
+            self.slots = slots.pop() if len(slots) == 1 else None
             self._found[thresholds] = [found_in(answer, self.slots) for answer in answers]
         return self._found[thresholds]
 

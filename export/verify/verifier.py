@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from PIL import Image
@@ -36,24 +36,6 @@ _MOST_UNSTABLE = 1.8
 _TIMEOUT = 600  # seconds of a run of the runner
 
 
-class Comparison(NamedTuple):
-    """The differences that a comparison with the detector found. where: file, runtime and device."""
-
-    where: str
-    batch: int
-    canvases: int
-    tolerance: Allowance
-    difference: Difference
-
-    def __str__(self) -> str:
-        found, limits = self.difference, self.tolerance
-        return (
-            f"{self.where} in batches of {self.batch}: {found.expected} detections in {self.canvases} "
-            f"pictures, boxes within {max(found.boxes, default=0.0):.2g} px (at most {limits.boxes:g}), "
-            f"scores within {found.scores:.2g} (at most {limits.scores:g}), {found.others} come or go"
-        )
-
-
 @dataclass(frozen=True)
 class Comparer:
     """Compares detections with the detector's. where: names file, runtime and device in messages."""
@@ -62,40 +44,35 @@ class Comparer:
     tolerance: Allowance
     where: str
 
-    def compare_detect(
-        self, detect: Run, thresholds: tuple[float, float], batches: Sequence[int]
-    ) -> list[Comparison]:
-        """Compare a model in batches; return what was compared.
-
-        detect: takes canvases on the CPU. Raises ArtifactError if the detections differ.
-        """
+    def compare_detect(self, detect: Run, thresholds: tuple[float, float], batches: Sequence[int]) -> None:
+        """Compare a model in batches. detect: takes canvases on the CPU. Raises as `compare` does."""
         expected, slots = self.reference.found(thresholds), self.reference.slots
-        comparisons = []
         for batch in batches:
             repeats = -(-batch // len(self.reference.canvases))  # a large batch holds canvases repeatedly
-            canvases = self.reference.canvases.repeat(repeats, 1, 1, 1)
-            answers = [
-                detect(part, *thresholds) for part in canvases[: max(batch, len(expected))].split(batch)
-            ]
+            canvases = self.reference.canvases.repeat(repeats, 1, 1, 1)[: max(batch, len(expected))]
+            answers = [detect(part, *thresholds) for part in canvases.split(batch)]
             found = [
                 found_in(answer, slots, index) for answer in answers for index in range(len(answer["counts"]))
             ]
-            comparisons.append(self.compare(expected, found, thresholds, batch))
-        return comparisons
+            self.compare(expected, found, thresholds, batch)
 
     def compare(
         self, expected: Sequence[Found], found: Sequence[Found], thresholds: tuple[float, float], batch: int
-    ) -> Comparison:
-        """Log and return a comparison. Raises ArtifactError for differences beyond the tolerance."""
-        difference = self.difference(expected, found, thresholds)
+    ) -> None:
+        """Log the differences. Raises ArtifactError for differences beyond the tolerance."""
+        difference, limits = self.difference(expected, found, thresholds), self.tolerance
         if faults := self.faults(difference, thresholds):
             raise ArtifactError(
                 f"{self.where} does not find what the detector finds, in batches of {batch} at thresholds of "
                 f"{thresholds[0]:g} and {thresholds[1]:g}: {'; '.join(faults)}"
             )
-        comparison = Comparison(self.where, batch, len(found), self.tolerance, difference)
-        _logger.info("%s", comparison)
-        return comparison
+        _logger.info(
+            "%s in batches of %d: %d detections in %d pictures, boxes within %.2g px (at most %g), "
+            "scores within %.2g (at most %g), %d come or go",
+            *(self.where, batch, difference.expected, len(found)),
+            *(max(difference.boxes, default=0.0), limits.boxes, difference.scores, limits.scores),
+            difference.others,
+        )
 
     def difference(
         self, expected: Sequence[Found], actual: Sequence[Found], thresholds: tuple[float, float]
@@ -147,13 +124,12 @@ def verify(
     *,
     devices: Sequence[str] = ("cpu",),
     more_batches: Sequence[int] = (),
-) -> list[Comparison]:
-    """Load a file, run its self-test and compare it with its detector; return what was compared.
+) -> None:
+    """Load a file, run its self-test and compare it with its detector.
 
     name: the file's name in errors. devices: to compare on. more_batches: batch sizes to compare in Python,
     in addition to the reference's. Raises ArtifactError if the detections differ.
     """
-    comparisons = []
     dtype = metadata.precision.dtype if metadata.precision else "float32"
     runner = _runner_for(content, name, options.runner)
     with one_thread():
@@ -171,11 +147,10 @@ def verify(
                 raise ArtifactError(f"{name} fails its self-test: {'; '.join(report.failures)}")
             _require_dtypes(artifact.detect_named(reference.canvases[:1]), metadata, name)
             comparer = Comparer(reference, tolerance, f"{name} with Python on {device}")
-            comparisons += _in_python(artifact, comparer, more_batches)
+            _in_python(artifact, comparer, more_batches)
             if runner is not None:
                 comparer = Comparer(reference, tolerance, f"{name} with C++ on {device}")
-                comparisons += _in_cpp(runner, content, device, options.ops, metadata, comparer)
-    return comparisons
+                _in_cpp(runner, content, device, options.ops, metadata, comparer)
 
 
 def _require_dtypes(answer: Answer, metadata: ArtifactMetadata, name: str) -> None:
@@ -195,7 +170,7 @@ def _runner_for(content: bytes, name: str, runner: Path | None) -> Path | None:
     return runner
 
 
-def _in_python(artifact: Artifact, comparer: Comparer, more_batches: Sequence[int]) -> list[Comparison]:
+def _in_python(artifact: Artifact, comparer: Comparer, more_batches: Sequence[int]) -> None:
     """Compare in all batch sizes, and at further thresholds in one."""
     reference, metadata = comparer.reference, artifact.metadata
     if "loss" in metadata.methods:
@@ -203,11 +178,8 @@ def _in_python(artifact: Artifact, comparer: Comparer, more_batches: Sequence[in
     score, iou = reference.thresholds
     batches = {reference.thresholds: [*reference.batches, *more_batches], (score, iou / 2): [_OTHER_BATCH]}
     batches.setdefault((metadata.score_threshold, metadata.iou_threshold), [_OTHER_BATCH])
-    return [
-        comparison
-        for thresholds, sizes in batches.items()
-        for comparison in comparer.compare_detect(artifact.detect_named, thresholds, sizes)
-    ]
+    for thresholds, sizes in batches.items():
+        comparer.compare_detect(artifact.detect_named, thresholds, sizes)
 
 
 def _in_cpp(
@@ -217,12 +189,12 @@ def _in_cpp(
     ops: Sequence[Path],
     metadata: ArtifactMetadata,
     comparer: Comparer,
-) -> list[Comparison]:
+) -> None:
     """Compare the answers of `lensbox_runner`, for which the canvases are photographs.
 
     ops: op libraries in addition to Lensbox's.
     """
-    reference, comparisons = comparer.reference, []
+    reference = comparer.reference
     with temporary_folder() as folder:
         (folder / "artifact").write_bytes(content)
         common = ["--artifact", folder / "artifact", "--device", device]
@@ -247,8 +219,7 @@ def _in_cpp(
             score, iou = ("--score-threshold", thresholds[0]), ("--iou-threshold", thresholds[1])
             answers = answer("detect", *score, *iou, "--batch", batch, "--image", *images)["images"]
             found = [_found(image["detections"], metadata.classes, reference.slots) for image in answers]
-            comparisons.append(comparer.compare(expected, found, thresholds, batch))
-    return comparisons
+            comparer.compare(expected, found, thresholds, batch)
 
 
 def _output_of(runner: Path, command: str, *options: object) -> str:
