@@ -5,7 +5,6 @@ import importlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
-from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import torch
@@ -85,14 +84,15 @@ def spread(times: Times, unit: float = 1.0) -> str:
 class Case(NamedTuple):
     """Ways to do the same thing, on "cpu" or "cuda". Each way is compared with the first.
 
-    ways: by name, Lensbox's own begin with "lensbox". A way loads what it needs, checks its answer and
-    returns the call to time. It raises UnavailableError and WrongAnswerError. without_graph: ways that no
-    CUDA graph can hold.
+    ways: by name, Lensbox's own begin with "lensbox". A way loads what it needs and returns the call to time;
+    it raises UnavailableError. check: takes the name of a way and its answer, and raises WrongAnswerError.
+    without_graph: ways that no CUDA graph can hold.
     """
 
     title: str
     device: str
     ways: Mapping[str, Callable[[], Call]]
+    check: Callable[[str, Any], None]
     without_graph: Collection[str] = ()
 
 
@@ -105,9 +105,11 @@ def run_case(case: Case, seconds: float = 2.0) -> tuple[str, bool]:
     """
     calls: dict[str, Call] = {}
     notes: dict[str, str] = {}
-    for name, prepare in case.ways.items():
+    for name, load in case.ways.items():
         try:
-            calls[name] = prepare()
+            call = load()
+            case.check(name, call())
+            calls[name] = call
         except UnavailableError as error:
             notes[name] = f"not available: {error}"
         except WrongAnswerError as error:
@@ -131,8 +133,9 @@ def run_ops(device: str, quick: bool, only: Sequence[str]) -> None:
     keep_freed_memory()
     torch.set_num_threads(1)
     say(describe_machine("opencv-python-headless"))
-    for group in only or GROUPS:
-        for case in resolve_name(GROUPS[group])(where, quick):
+    for group in only or [name for name in GROUPS if not (quick and name == "sizes")]:
+        module = importlib.import_module(f"lensbox.bench.ops.{GROUPS[group]}")
+        for case in module.cases(group, where, quick):
             table, is_right = run_case(case, _QUICK_SECONDS if quick else _SECONDS)
             say(table)
             wrong += [] if is_right else [case.title]

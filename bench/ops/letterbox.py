@@ -12,7 +12,6 @@ import torch.nn.functional as F  # noqa: N812 (the name every torch user knows)
 from torch import Tensor
 
 from lensbox.bench.measure import Case, WrongAnswerError, optional
-from lensbox.cli.timing import Call
 from lensbox.ops import letterbox
 
 WIDTH, HEIGHT = 1920, 1080
@@ -21,11 +20,11 @@ SIDE = 256  # of the canvas
 FITTED, TOP = 144, 56  # height of a fitted frame of 16:9, and its first row in the canvas
 
 Fit = Callable[[], Tensor]  # returns canvases, uint8 [B, 1, SIDE, SIDE]
-# The largest difference in gray levels: none; by rounding at other places; by another filter.
-EXACT, ROUNDING, OTHER_FILTER = 0, 2, 16
+# The largest difference in gray levels: by rounding at other places, by another filter; none for other ways.
+TOLERANCES = {"torch float32, antialias": 2, "OpenCV, INTER_AREA": 16}
 
 
-def letterbox_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+def cases(group: str, device: torch.device, quick: bool) -> Iterator[Case]:
     """Yield the ways to fit one frame on the CPU, or 64 frames that lie on a GPU."""
     count = FRAMES[device.type]
     generator = torch.Generator().manual_seed(0)
@@ -35,27 +34,24 @@ def letterbox_cases(device: torch.device, quick: bool) -> Iterator[Case]:
     expected = torch.stack([pillow_canvas(frame.numpy()) for frame in pixels])
     planes = planes.to(device)
     interleaved, apart = list(pixels.to(device).permute(0, 3, 1, 2)), list(planes)
-    loads: dict[str, tuple[Callable[[], Fit], int]] = {
-        "lensbox": (lambda: lambda: letterbox(interleaved, SIDE, SIDE).canvases, EXACT),
-        "lensbox, planes": (lambda: lambda: letterbox(apart, SIDE, SIDE).canvases, EXACT),
-        "torch float32, antialias": (lambda: _torch(planes), ROUNDING),
+    ways: dict[str, Callable[[], Fit]] = {
+        "lensbox": lambda: lambda: letterbox(interleaved, SIDE, SIDE).canvases,
+        "lensbox, planes": lambda: lambda: letterbox(apart, SIDE, SIDE).canvases,
+        "torch float32, antialias": lambda: _torch(planes),
     }
     if device.type == "cpu":
         frame = pixels[0].numpy()
-        loads["Pillow"] = (lambda: lambda: pillow_canvas(frame)[None], EXACT)
-        loads["OpenCV, INTER_AREA"] = (lambda: _opencv(frame), OTHER_FILTER)
+        ways["Pillow"] = lambda: lambda: pillow_canvas(frame)[None]
+        ways["OpenCV, INTER_AREA"] = lambda: _opencv(frame)
     title = f"letterbox, {count} RGB {WIDTH} x {HEIGHT} to gray {SIDE} x {SIDE}, {device.type.upper()}"
-    ways = {name: partial(prepare, load, expected, most) for name, (load, most) in loads.items()}
-    yield Case(title, device.type, ways)
+    yield Case(title, device.type, ways, partial(check, expected))
 
 
-def prepare(load: Callable[[], Fit], expected: Tensor, most: int) -> Call:
-    """Return the call to time. Raise WrongAnswerError if gray levels differ by more than `most`."""
-    call = load()
-    worst = int((call().cpu().int() - expected.int()).abs().max())
+def check(expected: Tensor, way: str, canvases: Tensor) -> None:
+    """Raise WrongAnswerError if gray levels differ by more than the way may."""
+    worst, most = int((canvases.cpu().int() - expected.int()).abs().max()), TOLERANCES.get(way, 0)
     if worst > most:
         raise WrongAnswerError(f"the canvas differs by up to {worst} gray levels, {most} are allowed")
-    return call
 
 
 def pillow_canvas(pixels: Any) -> Tensor:

@@ -14,17 +14,6 @@ from lensbox.ops import PackedTargets, jagged_giou_loss, masked_giou_loss, maske
 
 losses = article_module("losses")
 
-BATCH, SLOTS = 1024, 256  # a batch of the article
-# The box loss of a training step: 256 images of up to 160 targets, 7 cells a target, a weight for each cell.
-TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL = 256, 160 * 7, 0.1
-# Batch, slots and share of valid slots; None is floor(|N(0, 3)|) boxes per sample.
-SIZES: list[tuple[int, int, float | None]] = [
-    *((batch, SLOTS, None) for batch in (1, 16, 128, 4096)),
-    *((BATCH, slots, None) for slots in (16, 64, 1024)),
-    *((BATCH, SLOTS, fill) for fill in (0.01, 0.1, 0.5, 1.0)),
-    (4096, 1024, 1.0),
-]
-# A gradient, unlike the float32 loss, is rounded to the dtype of the predictions: 8 bits for bfloat16.
 GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-2}
 
 
@@ -35,13 +24,13 @@ class LossBatch(NamedTuple):
     wider dtype hold them exactly, and no gradient depends on how a tie is split.
 
     pred: `[B, M, 4]`, floating-point, without gradient. boxes: targets, `[n, 4]` of each sample.
-    padded: targets `[B, M, 4]`, zeros after the boxes of a sample, and weights, float32 `[B, M]`: 1, 2 or 3
-    for a box, 0 for padding; None for no weights. packed: targets `[N, 4]`, and their offsets `[B + 1]`.
+    padded: targets `[B, M, 4]`, zeros after the boxes of a sample, and for a loss with weights these, float32
+    `[B, M]`: 1, 2 or 3 for a box, 0 for padding. packed: targets `[N, 4]`, and their offsets `[B + 1]`.
     """
 
     pred: Tensor
     boxes: list[Tensor]
-    padded: tuple[Tensor, Tensor | None]
+    padded: tuple[Tensor, ...]
     packed: tuple[Tensor, Tensor]
 
 
@@ -54,8 +43,8 @@ def make_loss_batch(
     slots: int,
     fill: float | None,
     device: torch.device,
-    dtypes: tuple[torch.dtype, torch.dtype] = (torch.bfloat16, torch.uint8),
-    weighted: bool = False,
+    dtypes: tuple[torch.dtype, torch.dtype],
+    weighted: bool,
 ) -> LossBatch:
     """Return a random batch.
 
@@ -77,18 +66,13 @@ def make_loss_batch(
     return LossBatch(
         (pred + 1).to(device, dtypes[0]),
         [rows.to(device) for rows in boxes],
-        (target.to(device), weights.to(device) if weighted else None),
+        tuple(values.to(device) for values in ((target, weights) if weighted else (target,))),
         (packed.values, packed.offsets),
     )
 
 
 def _padded(loss: Callable[..., Any], batch: LossBatch) -> Loss:
     return lambda pred: loss(pred, *batch.padded)
-
-
-def _kernel(load: Callable[[torch.device], Callable[..., Any]], batch: LossBatch) -> Loss:
-    loss = load(batch.pred.device)
-    return lambda pred: loss(pred, batch.padded[0])
 
 
 def _torchvision(batch: LossBatch) -> Loss:
@@ -111,8 +95,8 @@ PEERS: dict[str, Load] = {
     "torch.compile": lambda batch: _padded(losses.compiled(losses.padded_loss), batch),
     "concatenation": lambda batch: lambda pred: losses.concatenated_loss(pred, batch.boxes),
     "per-sample loop": lambda batch: lambda pred: losses.looped_loss(pred, batch.boxes),
-    KERNEL: partial(_kernel, losses.article_loss),
-    "triton": partial(_kernel, losses.triton_loss),
+    KERNEL: lambda batch: _padded(losses.article_loss(batch.pred.device), batch),
+    "triton": lambda batch: _padded(losses.triton_loss(batch.pred.device), batch),
     "torchvision": _torchvision,
 }
 # torchvision's loss waits for the device, which a graph cannot hold; the loop launches thousands of kernels.
@@ -120,56 +104,58 @@ _WITHOUT_GRAPH = ("per-sample loop", "torchvision")
 # The kernel has no backward.
 _DIRECTIONS = (("forward", False, ONE_OP), ("forward + backward", True, KERNEL))
 
+BYTES, FLOATS = (torch.bfloat16, torch.uint8), (torch.float32, torch.float32)
+_MOST = ("lensbox", ONE_OP, "lensbox jagged", "eager", "torch.compile", KERNEL, "triton")
+# The arguments of `make_loss_batch`, and the names of the ways.
+Row = tuple[int, int, float | None, tuple[torch.dtype, torch.dtype], Iterable[str]]
+GROUPS: dict[str, list[Row]] = {
+    # The article's batch, and 256 boxes without padding.
+    "headline": [
+        (1024, 256, None, BYTES, PEERS),
+        (1, 256, 1.0, FLOATS, ("lensbox", "eager", "torch.compile", "torchvision")),
+    ],
+    # As a training step calls it: 256 images of up to 160 targets, 7 cells a target, a weight for each cell.
+    "weighted": [(256, 160 * 7, 0.1, FLOATS, ("lensbox", ONE_OP, "eager", "torch.compile"))],
+    # Batches that differ from the article's in one size, and the largest one.
+    "sizes": [
+        *((batch, 256, None, BYTES, _MOST) for batch in (1, 16, 128, 4096)),
+        *((1024, slots, None, BYTES, _MOST) for slots in (16, 64, 1024)),
+        *((1024, 256, fill, BYTES, _MOST) for fill in (0.01, 0.1, 0.5, 1.0)),
+        (4096, 1024, 1.0, BYTES, _MOST),
+    ],
+}
 
-def headline_cases(device: torch.device, quick: bool) -> Iterator[Case]:
-    """Yield the loss of the article's batch, and of 256 boxes without padding."""
-    yield from _cases(make_loss_batch(BATCH, SLOTS, None, device), None, quick, PEERS)
-    boxes = make_loss_batch(1, 256, 1.0, device, (torch.float32, torch.float32))
-    yield from _cases(boxes, 1.0, quick, ("lensbox", "eager", "torch.compile", "torchvision"))
 
-
-def weighted_cases(device: torch.device, quick: bool) -> Iterator[Case]:
-    """Yield the loss with weights, as `lensbox train` calls it."""
-    shape = TRAINING_BATCH, TRAINING_SLOTS, TRAINING_FILL
-    batch = make_loss_batch(*shape, device, (torch.float32, torch.float32), weighted=True)
-    yield from _cases(batch, TRAINING_FILL, quick, ("lensbox", ONE_OP, "eager", "torch.compile"))
-
-
-def size_cases(device: torch.device, quick: bool) -> Iterator[Case]:
-    """Yield losses that differ from the article's batch in one size, and the largest one."""
-    names = ("lensbox", ONE_OP, "lensbox jagged", "eager", "torch.compile", KERNEL, "triton")
-    for batch, slots, fill in () if quick else SIZES:
-        yield from _cases(make_loss_batch(batch, slots, fill, device), fill, quick, names)
-
-
-def _cases(batch: LossBatch, fill: float | None, quick: bool, names: Iterable[str]) -> Iterator[Case]:
+def cases(group: str, device: torch.device, quick: bool) -> Iterator[Case]:
     """Yield the forward pass, and the forward pass with the gradient. quick: without torch.compile."""
-    device, shape = batch.pred.device.type, list(batch.pred.shape[:2])
-    what = "|N(0,3)| boxes a sample" if fill is None else f"fill {fill:.0%}"
-    dtypes = "/".join(str(boxes.dtype).removeprefix("torch.") for boxes in (batch.pred, batch.padded[0]))
-    kind = "loss" if batch.padded[1] is None else "weighted loss"
-    for direction, with_gradient, odd in _DIRECTIONS:
-        known = [name for name in names if name != odd and not (quick and name == "torch.compile")]
-        ways = {name: partial(prepare, PEERS[name], batch, with_gradient) for name in known}
-        title = f"{kind}, {direction}, {shape}, {what}, {dtypes}, {device.upper()}"
-        yield Case(title, device, ways, _WITHOUT_GRAPH)
+    for count, slots, fill, dtypes, names in GROUPS[group]:
+        batch = make_loss_batch(count, slots, fill, device, dtypes, weighted=group == "weighted")
+        what = "|N(0,3)| boxes a sample" if fill is None else f"fill {fill:.0%}"
+        kinds = "/".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        for direction, with_gradient, odd in _DIRECTIONS:
+            known = [name for name in names if name != odd and not (quick and name == "torch.compile")]
+            ways = {name: partial(_call, PEERS[name], batch, with_gradient) for name in known}
+            kind = "weighted loss" if group == "weighted" else "loss"
+            title = f"{kind}, {direction}, [{count}, {slots}], {what}, {kinds}, {device.type.upper()}"
+            yield Case(title, device.type, ways, partial(check, batch, with_gradient), _WITHOUT_GRAPH)
 
 
-def prepare(load: Load, batch: LossBatch, with_gradient: bool) -> Call:
-    """Return the call to time. Raise WrongAnswerError if its loss or its gradient is wrong."""
+def _call(load: Load, batch: LossBatch, with_gradient: bool) -> Call:
     loss, pred = load(batch), batch.pred.clone().requires_grad_(with_gradient)
 
     def both() -> Any:
         found = loss(pred)
         return (found, *torch.autograd.grad(found, pred)) if isinstance(found, Tensor) else found
 
-    call = both if with_gradient else partial(loss, pred)
-    found: Any = call()
+    return both if with_gradient else partial(loss, pred)
+
+
+def check(batch: LossBatch, with_gradient: bool, _: str, found: Any) -> None:
+    """Raise WrongAnswerError if a loss, or with_gradient a loss or its gradient, is wrong."""
     value, gradient = loss_reference(batch.pred, *batch.padded)
     require_close("loss", found[0] if with_gradient else found, value, 1e-4)
     if with_gradient:
-        require_close("gradient", found[1], gradient, GRADIENT_TOLERANCE[pred.dtype])
-    return call
+        require_close("gradient", found[1], gradient, GRADIENT_TOLERANCE[batch.pred.dtype])
 
 
 def require_close(name: str, value: Tensor, expected: Tensor, tolerance: float) -> None:

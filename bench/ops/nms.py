@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lensbox.bench.measure import Case, WrongAnswerError, optional
 from lensbox.cli.timing import Call
-from lensbox.ops import padded_nms
+from lensbox.ops import box_iou, padded_nms
 
 SHAPES = {"cpu": ((1, 1000),), "cuda": ((128, 1024), (256, 256), (1, 1024))}  # images, boxes
 IOU_THRESHOLD = 0.5
@@ -17,14 +17,14 @@ IOU_THRESHOLD = 0.5
 Load = Callable[[Tensor, Tensor], Call]  # of boxes [B, N, 4] and scores [B, N]; raises UnavailableError
 
 
-def nms_cases(device: torch.device, quick: bool) -> Iterator[Case]:
+def cases(group: str, device: torch.device, quick: bool) -> Iterator[Case]:
     """Yield NMS of batches of images. All scores pass, and every box fits into the output."""
     for images, count in SHAPES[device.type]:
         boxes, scores = make_boxes(images, count, device)
-        ways = {name: partial(prepare, load, boxes, scores) for name, load in PEERS.items()}
-        # torchvision's NMS waits for the device, which a graph cannot hold.
+        ways = {name: partial(load, boxes, scores) for name, load in PEERS.items()}
         title = f"NMS, [{images}, {count}], {device.type.upper()}"
-        yield Case(title, device.type, ways, without_graph=("torchvision",))
+        # torchvision's NMS waits for the device, which a graph cannot hold.
+        yield Case(title, device.type, ways, partial(check, boxes, scores), without_graph=("torchvision",))
 
 
 def make_boxes(images: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -56,10 +56,8 @@ def _torchvision(boxes: Tensor, scores: Tensor) -> Call:
 PEERS: dict[str, Load] = {"lensbox": _lensbox, "torchvision": _torchvision}
 
 
-def prepare(load: Load, boxes: Tensor, scores: Tensor) -> Call:
-    """Return the call to time. Raise WrongAnswerError if it keeps other boxes than the reference."""
-    call = load(boxes, scores)
-    answer: Any = call()
+def check(boxes: Tensor, scores: Tensor, _: str, answer: Any) -> None:
+    """Raise WrongAnswerError if an answer keeps other boxes than the reference."""
     kept = torch.zeros_like(scores, dtype=torch.int32)
     if isinstance(answer, Tensor):  # indices into the boxes of all images
         kept.view(-1)[answer] = 1
@@ -67,18 +65,13 @@ def prepare(load: Load, boxes: Tensor, scores: Tensor) -> Call:
         kept.scatter_add_(1, answer.indices.clamp(min=0), (answer.indices >= 0).int())
     if differing := int(((kept > 0) != nms_reference(boxes, scores)).sum()):
         raise WrongAnswerError(f"{differing} of {kept.numel()} boxes are kept or dropped wrongly")
-    return call
 
 
 def nms_reference(boxes: Tensor, scores: Tensor) -> Tensor:
     """Return which boxes greedy suppression keeps, bool `[B, N]`."""
     order = scores.argsort(dim=1, descending=True)
     ranked = boxes.gather(1, order[..., None].expand(-1, -1, 4))
-    low = torch.maximum(ranked[:, :, None, :2], ranked[:, None, :, :2])
-    high = torch.minimum(ranked[:, :, None, 2:], ranked[:, None, :, 2:])
-    intersection = (high - low).clamp(min=0).prod(-1)
-    area = (ranked[..., 2:] - ranked[..., :2]).prod(-1)
-    exceeds = intersection > IOU_THRESHOLD * (area[:, :, None] + area[:, None] - intersection)
+    exceeds = box_iou(ranked, ranked) > IOU_THRESHOLD
     kept = torch.ones_like(scores, dtype=torch.bool)
     for rank in range(kept.shape[1]):
         kept[:, rank + 1 :] &= ~(exceeds[:, rank, rank + 1 :] & kept[:, rank, None])

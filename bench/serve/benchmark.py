@@ -1,24 +1,40 @@
-"""One run of `lensbox bench serve`: the service beside LitServe and the artifact in process, in turns."""
+"""One run of `lensbox bench serve`: the service beside LitServe and the artifact in process, in turns.
+
+Services run as processes; wrk loads them.
+"""
 
 import base64
+import contextlib
 import io
 import json
-import statistics
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL.Image
 import torch
 
-from lensbox.bench.measure import WrongAnswerError, describe_machine, markdown, number, say, spread
-from lensbox.bench.serve.services import Load, ServerProgram, running
+from lensbox.bench.measure import (
+    UnavailableError,
+    WrongAnswerError,
+    describe_machine,
+    markdown,
+    number,
+    say,
+    spread,
+)
 from lensbox.cli.timing import summarize
 from lensbox.common.errors import LensboxError
 from lensbox.common.machine import keep_freed_memory
@@ -32,6 +48,39 @@ SETTINGS = tuple((workers, batch) for workers in (1, 8) for batch in (1, 8, 32))
 _LIMITS = Limits(boxes=2.0, scores=0.1, iou=0.1, extras={})
 _TURNS = 3
 _WARM_SECONDS = 1
+_SCRIPT = Path(__file__).with_name("post.lua")
+_SENDER_THREADS = 4
+_START_TIMEOUT, _END_TIMEOUT = 180.0, 40.0  # seconds
+
+
+class Load(NamedTuple):
+    """One load of one service.
+
+    rate: images per second that were answered with 200; a request has one image. p50, p99: seconds of all
+    answers. cpu: seconds of CPU time per image, of all processes of the service. failed: requests without an
+    answer, or with another one.
+    """
+
+    rate: float
+    p50: float
+    p99: float
+    cpu: float
+    failed: int = 0
+
+
+class ServerProgram(NamedTuple):
+    """A program that serves the artifact.
+
+    arguments: of Python; the port follows. path: to POST the file `body` to, with its content type. check:
+    takes the JSON of the first answer, and raises for a wrong one.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    path: str
+    body: Path
+    content_type: str
+    check: Callable[[Any], None]
 
 
 def run_load_test(artifact: Path, device: str, connections: Sequence[int], seconds: int, quick: bool) -> None:
@@ -53,7 +102,7 @@ def run_load_test(artifact: Path, device: str, connections: Sequence[int], secon
         fastest = _fastest([] if quick or find_spec("litserve") is None else peers, connections, seconds)
         with running(lensbox) as load:
             for count in connections:
-                with ExitStack() as stack:
+                with contextlib.ExitStack() as stack:
                     loads = {lensbox.name: partial(load, count)}
                     if peer := fastest.get(count):
                         loads[peer.name] = partial(stack.enter_context(running(peer)), count)
@@ -79,8 +128,8 @@ def require_same(artifact: Artifact, photo: bytes, answer: Any) -> None:
     """Raise WrongAnswerError if an answer, as of /v1/detect, differs from the artifact in process."""
 
     def found(boxes: Any, scores: Any) -> Found:
-        boxes, scores = torch.as_tensor(boxes).view(-1, 4), torch.as_tensor(scores)
-        return Found(boxes, scores, torch.zeros(len(boxes), dtype=torch.int64), False, {})
+        labels = torch.zeros(len(scores), dtype=torch.int64)
+        return Found(torch.as_tensor(boxes).view(-1, 4), torch.as_tensor(scores), labels, False, {})
 
     expected, rows = artifact.detect_image(artifact.read_photo(photo)), answer["detections"]
     actual = found([row["box"] for row in rows], [row["score"] for row in rows])
@@ -139,12 +188,78 @@ def _lines(loads: Mapping[str, Callable[[int], Load]], seconds: int) -> list[lis
     """Run the loads in turns; return a line for each, with medians over the turns. Lensbox comes first."""
     for load in loads.values():
         load(_WARM_SECONDS)
-    turns = [[load(seconds) for load in loads.values()] for _ in range(_TURNS)]
-    first = statistics.median(taken[0].rate for taken in turns)
+    turns = np.array([[load(seconds) for load in loads.values()] for _ in range(_TURNS)])
     lines = []
-    for name, taken in zip(loads, zip(*turns, strict=True), strict=True):
-        rates, *times, failed = zip(*taken, strict=True)
-        medians = [number(1000 * statistics.median(values)) for values in times]
-        rate = summarize(rates)
-        lines.append([name, spread(rate), number(rate.median / first), *medians, str(sum(failed))])
+    for name, taken, medians in zip(loads, turns.swapaxes(0, 1), np.median(turns, 0), strict=True):
+        rate = summarize(taken[:, 0].tolist())
+        times = [number(1000 * value) for value in medians[1:4]]
+        first = np.median(turns[:, 0, 0])
+        lines.append([name, spread(rate), number(rate.median / first), *times, f"{taken[:, 4].sum():.0f}"])
     return lines
+
+
+@contextlib.contextmanager
+def running(program: ServerProgram) -> Iterator[Callable[[int, int], Load]]:
+    """Start a program on a free port, and end it after the block.
+
+    The value takes connections and seconds, and sends the file again and again, with wrk. Raises
+    UnavailableError, and what the program's check raises.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}{program.path}"
+    request = urllib.request.Request(url, program.body.read_bytes(), {"Content-Type": program.content_type})
+    command = [sys.executable, *program.arguments, str(port)]
+    # A pipe without a reader would block a service that writes much.
+    with tempfile.TemporaryFile("w+", errors="replace") as said:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
+        try:
+            deadline, answer = time.monotonic() + _START_TIMEOUT, None
+            while answer is None:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    said.seek(0)
+                    lines = said.read().strip().splitlines() or ["it said nothing"]
+                    raise UnavailableError(f"the service did not start: {lines[-1]}")
+                with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=60) as response:
+                    answer = json.load(response)
+                time.sleep(0.2)
+            program.check(answer)
+            yield partial(_load, program, url, process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=_END_TIMEOUT)
+            with contextlib.suppress(ProcessLookupError):  # nothing is left
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _load(program: ServerProgram, url: str, process: int, connections: int, seconds: int) -> Load:
+    wrk = shutil.which("wrk")
+    if wrk is None:
+        raise UnavailableError("wrk sends the requests and is not installed: apt-get install wrk")
+    threads = min(connections, _SENDER_THREADS, os.cpu_count() or 1)
+    command = [wrk, f"-t{threads}", f"-c{connections}", f"-d{seconds}s", "--timeout", "60s"]
+    command += ["-s", str(_SCRIPT), url, "--", str(program.body), program.content_type]
+    before = cpu_seconds(process)
+    run = subprocess.run(command, capture_output=True, text=True)
+    if run.returncode != 0:
+        raise UnavailableError(f"wrk failed: {run.stderr.strip() or run.stdout.strip()}")
+    found = json.loads(run.stdout.splitlines()[-1])
+    cpu = (cpu_seconds(process) - before) / max(found["answers"], 1)
+    rate = (found["answers"] - found["rejected"]) / found["seconds"]
+    return Load(rate, found["p50"], found["p99"], cpu, found["rejected"] + found["broken"])
+
+
+def cpu_seconds(ancestor: int) -> float:
+    """Return the CPU time of a living process and of its descendants."""
+    parents, ticks = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # the process has ended
+            fields = stat.read_text().rpartition(")")[2].split()  # the name before them may have spaces
+            process = int(stat.parent.name)
+            parents[process], ticks[process] = int(fields[1]), int(fields[11]) + int(fields[12])
+    family = {ancestor}
+    while grown := {child for child, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return sum(ticks.get(process, 0) for process in family) / os.sysconf("SC_CLK_TCK")

@@ -25,24 +25,27 @@ def raising(error: Exception) -> Callable[[], Call]:
 
 
 def test_a_way_that_fails_has_a_note_and_the_others_have_times() -> None:
+    def wrong(way: str, answer: object) -> None:
+        if answer != 4950:
+            raise WrongAnswerError(f"{way}, off by 1")
+
     ways: dict[str, Callable[[], Call]] = {
         "good": lambda: lambda: sum(range(100)),
-        "wrong": raising(WrongAnswerError("off by 1")),
+        "bad": lambda: lambda: sum(range(99)),
         "broken": raising(RuntimeError("no such op\nand a long trace")),
         "absent": raising(UnavailableError("no GPU")),
     }
-    table, is_good = run_case(Case("case", "cpu", ways))
+    table, is_good = run_case(Case("case", "cpu", ways, wrong))
     assert is_good
     _, header, _, good, _, *notes = table.splitlines()[1:]
     assert header.startswith("| way ")
     assert good.startswith("| good |")
     assert notes == [
-        "- wrong: WRONG: off by 1",
+        "- bad: WRONG: bad, off by 1",
         "- broken: failed: RuntimeError: no such op",
         "- absent: not available: no GPU",
     ]
-    ours = {"lensbox jagged": raising(WrongAnswerError(""))}
-    assert not run_case(Case("case", "cpu", ways | ours))[1]
+    assert not run_case(Case("case", "cpu", {**ways, "lensbox jagged": ways["bad"]}, wrong))[1]
 
 
 def test_tables_show_multiples_of_the_first_way() -> None:
@@ -68,7 +71,7 @@ def test_a_gpu_is_timed_in_graphs_too() -> None:
         "in a graph": lambda: partial(torch.add, values, 1),
         "waits": lambda: lambda: values[0].item(),
     }
-    table, _ = run_case(Case("case", "cuda", ways), seconds=0.1)
+    table, _ = run_case(Case("case", "cuda", ways, lambda *_: None), seconds=0.1)
     assert "| graph, µs |" in " ".join(table.split())
     waits = next(line for line in table.splitlines() if line.startswith("| waits "))
     assert waits.split("|")[-3:-1] == [" " * len(cell) for cell in waits.split("|")[-3:-1]]
