@@ -1,6 +1,7 @@
 """Small face detectors with random weights, and small detectors as users of Lensbox write them."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -50,6 +51,7 @@ def save_random_artifact(path: Path) -> None:
 # --- detectors as users write them ---
 
 Detected = tuple[Tensor, Tensor, Tensor]  # boxes, scores, counts
+Named = dict[str, Tensor]
 
 
 class Brightest(nn.Module):
@@ -97,6 +99,18 @@ class RedAndBlue(nn.Module):
         )
         labels = labels.gather(1, kept.clamp(min=0))
         return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels}
+
+
+class Changed(RedAndBlue):
+    """A detector with changed outputs or IoU threshold. TorchScript cannot compile the change."""
+
+    def __init__(self, change: Callable[[Named], Named], iou: float | None = None) -> None:
+        super().__init__()
+        self.change, self.iou = change, iou
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
+        iou = iou_threshold if self.iou is None else self.iou
+        return self.change(super().detect(images, score_threshold, iou))
 
 
 class Landmarks(nn.Module):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_detectors import Detected
 from torch import Tensor, nn
 
 from lensbox.export.detector.reduced import in_precision
@@ -35,9 +36,7 @@ class Net(nn.Module):
                     nn.init.uniform_(layer.bias, -1, 1)
 
     @torch.jit.export
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
         x = self.first(images.to(self.conv.weight.device) / 255.0)
         for level in self.levels:
             x = x + level(x)

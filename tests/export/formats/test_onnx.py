@@ -5,7 +5,7 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
-from small_detectors import Brightest
+from small_detectors import Brightest, Detected
 from torch import Tensor
 
 from lensbox.cli.main import main
@@ -62,9 +62,7 @@ def _(values: Tensor) -> Tensor:
 
 
 class WithOpOfItsOwn(Brightest):
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
         images = torch.ops.test_onnx_writer.nothing(images)
         return super().detect(images, score_threshold, iou_threshold)
 

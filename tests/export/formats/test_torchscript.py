@@ -8,18 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_detectors import Brightest
+from small_detectors import Brightest, Detected
 from torch import Tensor, nn
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.common.errors import ArtifactError
 from lensbox.export.pipeline import save_artifact
 
-Found = tuple[Tensor, Tensor, Tensor]
-
 
 class UsesNumpy(Brightest):
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Found:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
         brightest = self.as_numbers(images)  # calls
         print(len(brightest))
         return super().detect(images, score_threshold, iou_threshold)
@@ -77,7 +75,7 @@ def test_names_reason_and_lines(kind: type[Brightest], reason: str, tmp_path: Pa
 
 
 class FailsInTorchScript(Brightest):
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Found:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
             raise ValueError("images are not for TorchScript")
         return super().detect(images, score_threshold, iou_threshold)

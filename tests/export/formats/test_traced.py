@@ -3,12 +3,11 @@
 import logging
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from programs import built_runner, runner_onnxruntime
-from small_detectors import RedAndBlue
+from small_detectors import Changed
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
@@ -18,16 +17,9 @@ from lensbox.runtime import load_artifact
 Answer = dict[str, Tensor]
 
 
-class Uncompiled(RedAndBlue):
-    """Use what TorchScript rejects: variable arguments and a dict with mixed types."""
-
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-        options: Any = {"iou": iou_threshold, "name": "colors"}
-        return self.found(images, score_threshold, **options)
-
-    def found(self, *arguments: Any, **options: Any) -> Answer:
-        images, score_threshold = arguments
-        return super().detect(images, score_threshold, options["iou"])
+class Uncompiled(Changed):
+    def __init__(self) -> None:
+        super().__init__(dict)
 
 
 class OfEight(Uncompiled):
@@ -88,15 +80,12 @@ def test_names_the_line_that_a_trace_freezes(tmp_path: Path, caplog: pytest.LogC
 
 
 def test_rejects_a_trace_with_a_constant_batch(tmp_path: Path) -> None:
-    class OneByOne(Uncompiled):
-        def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-            found = super().detect(images, score_threshold, iou_threshold)
-            labels = torch.stack([row.clamp(max=1) for row in found["labels"]])
-            return {**found, "labels": labels}
-
+    one_by_one = Changed(
+        lambda found: {**found, "labels": torch.stack([row.clamp(max=1) for row in found["labels"]])}
+    )
     with pytest.raises(ArtifactError, match=r"takes batches of 2 only, .*--batch 1,8"):
-        save_artifact(OneByOne(), tmp_path / "a.pt")
-    save_artifact(OneByOne(), tmp_path / "a.pt", batches=(2,))
+        save_artifact(one_by_one, tmp_path / "a.pt")
+    save_artifact(one_by_one, tmp_path / "a.pt", batches=(2,))
 
 
 def test_single_graph_formats_advise_one_batch_size(tmp_path: Path) -> None:

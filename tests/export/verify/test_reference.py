@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_detectors import RedAndBlue
+from small_detectors import Changed, RedAndBlue
 from torch import Tensor
 
 from lensbox.export.verify.reference import Reference, tolerance_of
@@ -16,7 +16,6 @@ from lensbox.runtime.detect.detection_sets import found_in
 
 THRESHOLDS = (0.04, 0.3)
 CPU = tolerance_of("float32", "cpu", 0)
-Answer = dict[str, Tensor]
 
 
 def tied() -> RedAndBlue:
@@ -58,10 +57,6 @@ def test_scores_of_large_logits_tie_at_one() -> None:
 def test_warns_of_boxes_in_another_form(
     change: Callable[[Tensor], Tensor], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Other(RedAndBlue):
-        def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-            found = super().detect(images, score_threshold, iou_threshold)
-            return {**found, "boxes": change(found["boxes"])}
-
-    Reference(Other().eval(), THRESHOLDS, batches=(1,))
+    detector = Changed(lambda found: {**found, "boxes": change(found["boxes"])})
+    Reference(detector.eval(), THRESHOLDS, batches=(1,))
     assert message in caplog.text

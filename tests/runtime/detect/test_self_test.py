@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_detectors import TINY, RedAndBlue
+from small_detectors import TINY, Changed, RedAndBlue
 from torch import Tensor, nn
 
 from lensbox.export.detector.wrapper import DetectorWrapper
@@ -26,18 +26,6 @@ def report_of(detector: Any, test: SelfTest) -> SelfTestReport:
 @pytest.fixture(scope="module")
 def colors() -> SelfTest:
     return build_self_test(RedAndBlue().eval())
-
-
-class Changed(RedAndBlue):
-    """A detector with changed outputs or IoU threshold."""
-
-    def __init__(self, change: Callable[[Answer], Answer], iou: float | None = None) -> None:
-        super().__init__()
-        self.change, self.iou = change, iou
-
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-        iou = iou_threshold if self.iou is None else self.iou
-        return self.change(super().detect(images, score_threshold, iou))
 
 
 class OtherLetterbox(RedAndBlue):
