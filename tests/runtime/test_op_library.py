@@ -1,6 +1,6 @@
 """Operators that a file needs, and op libraries that cannot be loaded.
 
-`tests/export/test_custom_op.py` loads a library.
+`tests/examples/test_custom_op.py` loads a library.
 """
 
 import shutil

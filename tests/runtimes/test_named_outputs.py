@@ -1,6 +1,6 @@
 """Labels, extras and tiles: Python and the C++ runner give the same answers, to the bit.
 
-Classes on a wide canvas in colour, key points and numbers on a gray one; `tests/export/test_custom_op.py`
+Classes on a wide canvas in colour, key points and numbers on a gray one; `tests/examples/test_custom_op.py`
 does the same for an op of its own.
 """
 
