@@ -25,7 +25,6 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 1024  # connections that may wait to be accepted
 _ACCEPTED_AT_ONCE = 2  # so that connections spread over all front ends
 _TICK = 0.1  # seconds
-_REFUSE_AFTER = 0.3  # seconds until the other front ends have stopped accepting, too
 
 
 def run(
@@ -92,12 +91,8 @@ def run(
         thread.join(_TICK)
         if shutdown.takes_reload() and models is None:
             _log.warning("SIGHUP loads nothing in a service of one process; start it with --frontends 1")
-    if models is not None:
-        thread.join(_REFUSE_AFTER)
-    with contextlib.suppress(OSError):  # another front end was first
-        shared.shutdown(socket.SHUT_RDWR)  # the kernel refuses connections from now on
+    shared.close()  # once all processes have closed theirs, the kernel refuses connections
     thread.join()
-    shared.close()
     if not server.started and not server.should_exit:
         failures.append(RuntimeError("the app did not start; see the log for the reason"))
     return failures[0] if failures else None

@@ -69,6 +69,7 @@ def run(
                 models.load_news()
             waits_for = [one for child in frontends for one in child.waits_for]
             wait([*waits_for, *models.waits_for], _BUSY_TICK if models.is_busy else _TICK)
+        listener.close()  # so that the kernel refuses connections when the front ends have closed theirs
         _end_in_order(frontends, said_ready)
     finally:
         for child in frontends:
