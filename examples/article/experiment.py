@@ -7,7 +7,7 @@ import re
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,9 +106,7 @@ def run(device: str, batch: int | None, quick: bool, chart: Path | None, trace: 
     where = choose_device(device)
     on_gpu = where.type == "cuda"
     scale = ARTICLE if on_gpu else FOR_A_CPU
-    scale = Scale(
-        batch or scale.batch, scale.channels, scale.hidden, scale.autocast, scale.compiled and not quick
-    )
+    scale = replace(scale, batch=batch or scale.batch, compiled=scale.compiled and not quick)
     print(f"{torch.cuda.get_device_name(where) if on_gpu else 'CPU'}, torch {torch.__version__}, {scale}\n")
     experiment = Experiment(where, scale)
     ready: list[tuple[Approach, Loss, Any]] = []

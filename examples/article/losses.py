@@ -3,15 +3,22 @@
 A loader takes the device and returns the loss. It raises UnavailableError where the loss cannot run.
 """
 
+import os
+import sys
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import torch
-from article_kernel import load_extension
 from torch import Tensor
 
 from lensbox.bench.measure import UnavailableError, optional
 
 PaddedLoss = Callable[[Tensor, Tensor], Tensor]
+
+ARTICLE_KERNEL = Path(__file__).with_name("article_kernel.cu")
+# Torch looks for the CUDA runtime beside the nvcc on the PATH, in vain where that is a script elsewhere.
+USUAL_CUDA_LIBRARIES = "/usr/local/cuda/lib64"
 
 
 def giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
@@ -43,7 +50,8 @@ def article_loss(device: torch.device, skip: bool = True) -> PaddedLoss:
     """Return the article's CUDA kernel, rewritten. skip: threads of padding compute nothing."""
     if device.type != "cuda":
         raise UnavailableError("a CUDA kernel")
-    load_extension()
+    if reason := _build_article_kernel():
+        raise UnavailableError(reason)
 
     def loss(pred: Tensor, target: Tensor) -> Tensor:
         losses, counts = torch.ops.lensbox_bench.article_sums(pred.float(), target.float(), skip)
@@ -51,6 +59,33 @@ def article_loss(device: torch.device, skip: bool = True) -> PaddedLoss:
         return out
 
     return loss
+
+
+@cache
+def _build_article_kernel() -> str:
+    """Build and load torch.ops.lensbox_bench, with ninja, nvcc and a C++ compiler; torch's cache keeps it.
+
+    Return why that failed, or "": a second attempt would fail as slowly.
+    """
+    from torch.utils import cpp_extension
+
+    major, minor = torch.cuda.get_device_capability()
+    # Ninja is often installed beside this Python.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    try:
+        cpp_extension.load(
+            name="lensbox_bench",
+            sources=[str(ARTICLE_KERNEL)],
+            extra_cuda_cflags=["-O3", f"-gencode=arch=compute_{major}{minor},code=sm_{major}{minor}"],
+            extra_ldflags=[f"-L{USUAL_CUDA_LIBRARIES}"],
+            with_cuda=True,
+            is_python_module=False,
+        )
+    except (OSError, RuntimeError, ImportError) as error:
+        lines = str(error).splitlines()
+        telling = next((line for line in lines if "error:" in line or "cannot find" in line), lines[0])
+        return f"the article's kernel could not be built: {telling.strip()}"
+    return ""
 
 
 def triton_loss(device: torch.device) -> PaddedLoss:
