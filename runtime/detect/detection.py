@@ -1,6 +1,6 @@
 """The detections of an image, as tensors and as JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -56,26 +56,23 @@ class DetectionArrays(NamedTuple):
         )
 
 
-class Fetched(NamedTuple):
-    """The outputs for a batch of B images, on the CPU. Image b uses the first counts[b] of its K slots.
+def by_image(
+    boxes: NDArray[np.float32],
+    scores: NDArray[np.float32],
+    counts: Sequence[int],
+    further: Mapping[str, NDArray[Any]],
+    sizes: Iterable[tuple[int, int]],
+) -> list[DetectionArrays]:
+    """Return the detections of each image of a batch of B. Image b uses the first counts[b] of its K slots.
 
-    boxes: float32 [B, K, 4]. scores: float32 [B, K]. further: labels and other outputs by name, [B, K, ...].
+    boxes: [B, K, 4]. scores: [B, K]. further: labels and other outputs by name, [B, K, ...]. sizes: width and
+    height of each photograph.
     """
-
-    boxes: NDArray[np.float32]
-    scores: NDArray[np.float32]
-    counts: list[int]
-    further: Mapping[str, NDArray[Any]]
-
-
-def by_image(fetched: Fetched, sizes: Sequence[tuple[int, int]]) -> list[DetectionArrays]:
-    """Return the detections of each image of a batch. sizes: width and height of each photograph."""
     found = []
-    for image, (count, size) in enumerate(zip(fetched.counts, sizes, strict=True)):
-        further = {name: values[image, :count] for name, values in fetched.further.items()}
-        labels = further.pop("labels", None)
-        boxes, scores = fetched.boxes[image, :count], fetched.scores[image, :count]
-        found.append(DetectionArrays(boxes, scores, labels, further, *size))
+    for image, (count, size) in enumerate(zip(counts, sizes, strict=False)):
+        extras = {name: values[image, :count] for name, values in further.items()}
+        labels = extras.pop("labels", None)
+        found.append(DetectionArrays(boxes[image, :count], scores[image, :count], labels, extras, *size))
     return found
 
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from lensbox.common.detect_options import TileSpec
 from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
-from lensbox.runtime.detect.detection import DetectionArrays, Detections, Fetched, by_image, check_labels
+from lensbox.runtime.detect.detection import DetectionArrays, Detections, by_image, check_labels
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
 from lensbox.runtime.device import DeviceTimer, tile_batch
@@ -87,8 +88,7 @@ class Pipeline:
             launched = self._launch(images, windows, thresholds)
             if (watcher := self.watchers.get(threading.get_ident())) is not None:
                 watcher.while_computing()
-            fetched = self._fetch(launched)
-        return by_image(fetched, [(photo.width, photo.height) for photo in photos])
+            return self._fetch(launched, ((photo.width, photo.height) for photo in photos))
 
     def detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:
         """Return the detections of a whole photograph in tiles. Raise InputError for too many tiles.
@@ -107,8 +107,7 @@ class Pipeline:
             for start in range(0, len(windows), together):
                 part = slice(start, start + together)
                 launched.append(self._launch(cut_windows(pixels, windows[part]), rows[part], thresholds))
-            fetched = [self._fetch(outputs) for outputs in launched]
-        found = [one for batch in fetched for one in by_image(batch, [(0, 0)] * len(batch.counts))]
+            found = [one for outputs in launched for one in self._fetch(outputs, repeat((0, 0)))]
         return merge_tiles(found, windows, photo.width, photo.height, thresholds[1]).copied()
 
     def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Outputs:
@@ -140,11 +139,11 @@ class Pipeline:
         )
         return packed(self.module.restore(boxes, geometry), scores, counts), *restored
 
-    def _fetch(self, outputs: Outputs) -> Fetched:
+    def _fetch(self, outputs: Outputs, sizes: Iterable[tuple[int, int]]) -> list[DetectionArrays]:
         """Wait for outputs, and copy them to the CPU. Raise ArtifactError for a label without a class."""
         first, *others = to_host(outputs)
         boxes, scores, counts = unpacked(first)
         further = dict(zip(self._further, others, strict=True))
         if "labels" in further:
             check_labels(further["labels"], counts, len(self._metadata.classes))
-        return Fetched(boxes, scores, counts, further)
+        return by_image(boxes, scores, counts, further, sizes)

@@ -1,6 +1,7 @@
 """ONNX files: the model of `detect`, run by onnxruntime on the CPU."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -62,46 +63,38 @@ def onnx_session(data: bytes, name: str, threads: int) -> Any:
         ) from error
 
 
-# The types that a rule allows, in ONNX's names, and the sizes; None allows any size.
-_Rule = tuple[str, Sequence[int | None]]
-
-
 def _check_values(name: str, session: Any, metadata: ArtifactMetadata) -> None:
     """Raise ArtifactError unless names, types and shapes of inputs and outputs match the metadata."""
-    slots = (None, None)
-    inputs: dict[str, _Rule] = {"images": ("uint8", (None, *metadata.canvas.canvas_shape))}
-    inputs |= dict.fromkeys(INPUTS[1:], ("float", ()))
-    outputs: dict[str, _Rule] = {
-        "boxes": ("float", (*slots, 4)),
-        "scores": ("float", slots),
-        "counts": ("int32 or int64", (None,)),
+    canvas = ", ".join(map(str, metadata.canvas.canvas_shape))
+    inputs = {"images": f"uint8 [any, {canvas}]"} | dict.fromkeys(INPUTS[1:], "float []")
+    outputs = {
+        "boxes": "float [any, any, 4]",
+        "scores": "float [any, any]",
+        "counts": "int32 or int64 [any]",
     }
     if metadata.classes:
-        outputs["labels"] = ("int64", slots)
+        outputs["labels"] = "int64 [any, any]"
     for extra_name, extra in metadata.extras.items():
         types = "float" if extra.kind == "points" else "float or int64"
-        outputs[extra_name] = (types, (*slots, *extra.shape))
+        outputs[extra_name] = f"{types} [{', '.join(map(str, ('any', 'any', *extra.shape)))}]"
+    unfit = f"{name} does not fit its {METADATA_FILE}: the"
     for kind, values, rules in (
         ("input", session.get_inputs(), inputs),
         ("output", session.get_outputs(), outputs),
     ):
-        unfit = f"{name} does not fit its {METADATA_FILE}: the"
         names = [value.name for value in values]
         if names != list(rules):
             raise ArtifactError(
                 f"{unfit} model must have the {kind}s {', '.join(rules)}, got {', '.join(names)}"
             )
-        for value, (types, shape) in zip(values, rules.values(), strict=True):
-            actual = value.type.removeprefix("tensor(").removesuffix(")")
-            sizes = [size if isinstance(size, int) else None for size in value.shape]
-            fits = len(sizes) == len(shape) and all(
-                wanted in (None, size) for size, wanted in zip(sizes, shape, strict=True)
-            )
-            if actual not in types.split(" or ") or not fits:
-                raise ArtifactError(
-                    f"{unfit} {kind} {value.name} must be {_words(types, shape)}, got {_words(actual, sizes)}"
-                )
+        for value, rule in zip(values, rules.values(), strict=True):
+            sizes = ", ".join(str(size) if isinstance(size, int) else "any" for size in value.shape)
+            actual = f"{value.type.removeprefix('tensor(').removesuffix(')')} [{sizes}]"
+            if not re.fullmatch(_pattern(rule), actual):
+                raise ArtifactError(f"{unfit} {kind} {value.name} must be {rule}, got {actual}")
 
 
-def _words(types: str, shape: Sequence[int | None]) -> str:
-    return f"{types} [{', '.join('any' if size is None else str(size) for size in shape)}]"
+def _pattern(rule: str) -> str:
+    """Return the expression that fits the values of a rule such as "int32 or int64 [any]"."""
+    types, _, shape = rule.partition(" [")
+    return f"({types.replace(' or ', '|')}) \\[{shape[:-1].replace('any', '(any|[0-9]+)')}\\]"
