@@ -8,8 +8,6 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from damaged_files import mutated
 from photo_pixels import compared, cpp_photos
@@ -54,42 +52,31 @@ _BIT_DEPTHS = {
 _PASSES = [(0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1)]
 
 
-def _png(
-    samples: npt.NDArray[np.uint16], bits: int, color_type: int, interlaced: bool, between: bytes = b""
-) -> bytes:
-    """samples: [H, W, channels], `bits` bits each. between: the chunks between header and data."""
-    passes = [samples]
-    if interlaced:
-        passes = [samples[top::down, left::right] for top, left, down, right in _PASSES]
-    rows = b"".join(b"\0" + _packed(row, bits) for part in passes if part.size for row in part)
-    height, width = samples.shape[:2]
+def _png(color_type: int, bits: int, interlaced: bool, between: bytes) -> bytes:
+    """Return a file of random pixels. between: the chunks between header and data."""
+    width, height, chance = 21, 19, random.Random(8)
+    rows = b""
+    for top, left, down, right in _PASSES if interlaced else [(0, 0, 1, 1)]:
+        size = -(-len(range(left, width, right)) * _CHANNELS[color_type] * bits // 8)
+        rows += b"".join(b"\0" + chance.randbytes(size) for _ in range(top, height, down))
     return png_file(width, height, color_type, rows, between, bits=bits, interlaced=interlaced)
-
-
-def _packed(row: npt.NDArray[np.uint16], bits: int) -> bytes:
-    """Return the samples of a row as bits, highest first, filled up to whole bytes."""
-    columns = (row.reshape(-1, 1) >> np.arange(bits - 1, -1, -1)) & 1
-    return np.packbits(columns.astype(np.uint8)).tobytes()
 
 
 def pngs() -> Iterator[tuple[str, bytes]]:
     """Yield names and files: every color type, bit depth and interlacing, also with transparent colors."""
-    generator = np.random.default_rng(8)
     for color_type, depths in _BIT_DEPTHS.items():
         for bits in depths:
-            shape = (19, 21, _CHANNELS[color_type])
-            samples = generator.integers(0, 2**bits, shape, dtype=np.uint16)
-            palette = chunk(b"PLTE", generator.bytes(3 * 2**bits)) if color_type == _PALETTE else b""
+            palette = (
+                chunk(b"PLTE", random.Random(9).randbytes(3 * 2**bits)) if color_type == _PALETTE else b""
+            )
             variants = {"": palette}
-            if color_type == _PALETTE:
-                variants["-transparent"] = palette + chunk(b"tRNS", generator.bytes(2**bits))
-            elif color_type in (_GRAY, _RGB):
-                key = samples[0, 0].astype(">u2").tobytes()
-                variants["-transparent"] = chunk(b"tRNS", key)
+            if color_type in (_PALETTE, _GRAY, _RGB):
+                size = 2**bits if color_type == _PALETTE else 2 * _CHANNELS[color_type]
+                variants["-transparent"] = palette + chunk(b"tRNS", bytes(size))
             for suffix, chunks in variants.items():
                 for interlaced in (False, True):
                     name = f"type{color_type}-{bits}bit{suffix}{'-interlaced' if interlaced else ''}"
-                    yield name, _png(samples, bits, color_type, interlaced, chunks)
+                    yield name, _png(color_type, bits, interlaced, chunks)
     for mode in ("L", "RGB", "RGBA", "LA", "P", "1", "I;16"):
         yield f"pillow-{mode.replace(';', '')}", encoded(noise(mode), "PNG")
 

@@ -47,17 +47,6 @@ def test_rejects_bad_arguments(artifact: Artifact, sizes: list[Any]) -> None:
 
 
 @pytest.mark.gpu
-def test_every_batch_size(artifact_path: Path) -> None:
-    """Captured sizes, sizes between and below them, and larger sizes."""
-    artifact = load(artifact_path)
-    expected = {size: artifact.detect(batch(size, size), LOW, IOU) for size in range(1, 12)}
-    assert int(expected[5][2].min()) > 3
-    artifact.capture(SIZES, LOW, IOU)
-    for size in [*range(1, 12), 1, 8, 3]:
-        assert_same(artifact.detect(batch(size, size), LOW, IOU), expected[size])
-
-
-@pytest.mark.gpu
 def test_graphs_are_used(artifact_path: Path) -> None:
     artifact = load(artifact_path)
     artifact.capture([2, 4])
@@ -112,21 +101,10 @@ def test_other_thresholds(artifact_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_results_are_copies(artifact_path: Path) -> None:
-    artifact = load(artifact_path)
-    artifact.capture([4], LOW)
-    first = artifact.detect(batch(4, 1), LOW)
-    before = [tensor.clone() for tensor in first]
-    artifact.detect(batch(4, 2), LOW)
-    torch.cuda.synchronize()
-    for one, other in zip(first, before, strict=True):
-        assert torch.equal(one, other)
-
-
-@pytest.mark.gpu
 @pytest.mark.parametrize("own_streams", [False, True])
 @pytest.mark.parametrize("captured_meanwhile", [[], [1, 3, 9]])
 def test_many_threads_at_once(artifact_path: Path, own_streams: bool, captured_meanwhile: list[int]) -> None:
+    """Batches of captured sizes, of sizes between and below them, and larger ones. The results are copies."""
     artifact = load(artifact_path)
     expected = {size: artifact.detect(batch(size, size), LOW, IOU) for size in range(1, 10)}
     if not captured_meanwhile:

@@ -6,10 +6,9 @@ One process of C++ reads all files of a test.
 import contextlib
 import io
 import json
-import random
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,48 +62,18 @@ def _zip(*more: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     return sealed_zip(content.getvalue())
 
 
-def _edited(change: Callable[[bytearray], None]) -> bytes:
-    """Return a sealed archive whose bytes were changed before it was sealed."""
-    data = bytearray(_zip((_NAME, _METADATA))[: -len("lensbox.sha256=") - 64])
-    data[-2:] = b"\0\0"
-    change(data)
-    return sealed_zip(bytes(data))
-
-
-def _set(record: bytes, offset: int, value: bytes) -> Callable[[bytearray], None]:
-    """Overwrite bytes of the last record of a kind: PK\\1\\2 lists the metadata, PK\\5\\6 is the end."""
-
-    def change(data: bytearray) -> None:
-        begin = data.rindex(record) + offset
-        data[begin : begin + len(value)] = value
-
-    return change
-
-
+# torch's reader, which Python and C++ call, refuses further ones.
 READ_ZIPS = {
     "sound": _zip((_NAME, _METADATA)),
     "stored": _zip((_NAME, _METADATA), method=zipfile.ZIP_STORED),
     "a folder's own entry": _zip((_NAME, _METADATA), ("a/", b"")),
-    # torch reads the names in the directory, and the seal covers what the archive's own checksums do.
-    "other name in the local record": _edited(_set(b"PK\3\4", 31, b"X")),
-    "checksum": _edited(_set(b"PK\1\2", 16, b"\0\0\0\0")),
 }
 REFUSED_ZIPS = {
     "two folders": _zip((_NAME, _METADATA), ("b/extra/lensbox.json", _OTHER)),
-    "metadata in another folder": _zip(("b/extra/lensbox.json", _OTHER)),
-    "without a folder": _zip((_NAME, _METADATA), ("lensbox.json", _OTHER)),
-    "a folder of no name": _zip(("/extra/lensbox.json", _METADATA)),
     "two of one name": _zip((_NAME, _METADATA), (_NAME, _OTHER)),
     "two names that differ by case": _zip((_NAME, _METADATA), (_NAME.upper().replace("A/", "a/", 1), _OTHER)),
     "name in capitals": _zip(("a/extra/LENSBOX.JSON", _METADATA)),
-    "name with an end": _zip(("a/extra/lensbox.jsonx", _METADATA)),
     "lzma": _zip((_NAME, _METADATA), method=zipfile.ZIP_LZMA),
-    "bzip2": _zip((_NAME, _METADATA), method=zipfile.ZIP_BZIP2),
-    "encrypted": _edited(_set(b"PK\1\2", 8, b"\1")),
-    "size": _edited(_set(b"PK\1\2", 24, b"\1\0\0\0")),
-    "an entry less in the end record": _edited(_set(b"PK\5\6", 8, b"\3\0\3\0")),
-    "an entry more in the end record": _edited(_set(b"PK\5\6", 8, b"\5\0\5\0")),
-    "bytes before": _edited(lambda data: data.__setitem__(slice(0, 0), b"PK\3\4junk")),
     "no metadata": _zip(),
     "metadata of more than 16 MiB": _zip((_NAME, _METADATA + b" " * (16 << 20))),
 }
@@ -218,23 +187,3 @@ def test_python_names_the_format_to_onnxruntime(tmp_path: Path) -> None:
     onnx_session(model.SerializeToString(), "a file", 1)
     with pytest.raises(ArtifactError, match="a file cannot be loaded by onnxruntime"):
         onnx_session(converted, "a file", 1)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", ["zip", "onnx"])
-def test_damaged_artifacts(kind: str, tmp_path: Path) -> None:
-    """Change bytes around the metadata, which have a table of their own (metadata_cases.json)."""
-    sound, seal = (READ_ZIPS["stored"], sealed_zip) if kind == "zip" else (READ_MODELS["sound"], sealed_onnx)
-    content = sound[: sound.index(b"lensbox.sha256")]
-    content = content[:-2] + b"\0\0" if kind == "zip" else content[:-4]
-    begin = content.index(_METADATA)
-    places = [*range(1, begin), *range(begin + len(_METADATA), len(content) - (2 if kind == "zip" else 0))]
-    chance, files = random.Random(47), {}
-    for seed in range(1000):
-        data = bytearray(content)
-        for _ in range(chance.choice((1, 1, 2, 4))):
-            value = chance.choice((0, 1, 2, 127, 128, 255, chance.randrange(256)))
-            data[chance.choice(places)] = value
-        with contextlib.suppress(ValueError):  # no archive any more
-            files[str(seed)] = seal(bytes(data))
-    assert 0 < len(_compared(files, tmp_path)) < len(files)
