@@ -12,21 +12,10 @@ from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 from lensbox.common.pictures import converted
 
-Color = tuple[int, int, int]
-
 # The classes take these colors in turn. Light colors: dark letters can be read on them.
-COLORS: tuple[Color, ...] = (
-    (57, 255, 120),
-    (255, 176, 59),
-    (96, 205, 255),
-    (255, 138, 222),
-    (245, 255, 77),
-    (190, 160, 255),
-    (255, 128, 110),
-    (64, 240, 225),
-)
+COLORS = ("#39ff78", "#ffb03b", "#60cdff", "#ff8ade", "#f5ff4d", "#bea0ff", "#ff806e", "#40f0e1")
 # The color of letters and of the borders of lines, visible on light and dark backgrounds.
-OUTLINE: Color = (10, 40, 20)
+OUTLINE = "#0a2814"
 
 
 def annotate(
@@ -100,7 +89,7 @@ def _text(label: str, score: float | None) -> str:
     return f"{name} {percent}".strip()
 
 
-def _tag(pen: ImageDraw.ImageDraw, width: int, x: int, y: int, text: str, font: Any, color: Color) -> None:
+def _tag(pen: ImageDraw.ImageDraw, width: int, x: int, y: int, text: str, font: Any, color: str) -> None:
     """Draw a tag on the upper left corner of a box, or inside the box at the top of the picture."""
     left, top, right, bottom = pen.textbbox((0, 0), text, font=font)
     margin = max(2, round((bottom - top) / 5))

@@ -22,13 +22,8 @@ from lensbox.common.errors import ExitCode, system_reason
 DRAWN_BOXES = {"grace_hopper.jpg": [180, 133, 355, 330], "astronaut.png": [181, 75, 272, 178]}
 # `camera.png` and `coins.png` of scikit-image show faces.
 FACE_FREE = (
-    "brick.png",
-    "cat.png",
-    "coffee.png",
-    "grass.png",
-    "gravel.png",
-    "hubble_deep_field.jpg",
-    "rocket.jpg",
+    *("brick.png", "cat.png", "coffee.png", "grass.png", "gravel.png"),
+    *("hubble_deep_field.jpg", "rocket.jpg"),
 )
 # Where a photograph lies, if not under its name in scikit-image's data.
 _PLACES = {
@@ -70,11 +65,10 @@ def main() -> None:
                 rows.writerow(["file", "x1", "y1", "x2", "y2"])
                 rows.writerows([name, *DRAWN_BOXES.get(name, [""] * 4)] for name in chosen)
             print(folder / table)
-    except ModuleNotFoundError as error:
+    except (ModuleNotFoundError, OSError) as error:
         message = f"the photographs come with matplotlib and skimage: {error}: pip install 'lensbox[demo]'"
-        parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
-    except OSError as error:
-        message = f"{error.filename or folder} cannot be written: {system_reason(error)}"
+        if isinstance(error, OSError):
+            message = f"{error.filename or folder} cannot be written: {system_reason(error)}"
         parser.exit(ExitCode.UNUSABLE, f"{parser.prog}: {message}\n")
 
 

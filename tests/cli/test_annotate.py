@@ -4,9 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageColor
 
-from lensbox.cli.annotate import COLORS, OUTLINE, annotate
+from lensbox.cli import annotate as module
+from lensbox.cli.annotate import annotate
+
+COLORS, OUTLINE = [*map(ImageColor.getrgb, module.COLORS)], ImageColor.getrgb(module.OUTLINE)
 
 
 def test_a_box_is_framed_in_the_color_of_its_class() -> None:
