@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -50,12 +49,5 @@ class BelowAutogradInBackward {
  private:
   std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd_;
 };
-
-// Register ops without a derivative: asking for one is an error that says so.
-inline void register_without_derivative(torch::Library& m, std::initializer_list<const char*> ops) {
-  for (const char* op : ops) {
-    m.impl(op, torch::autograd::autogradNotImplementedFallback());
-  }
-}
 
 }  // namespace lensbox

@@ -58,5 +58,4 @@ Tensor giou_autograd(const Tensor& boxes1, const Tensor& boxes2, double eps) {
 TORCH_LIBRARY_IMPL(lensbox, Autograd, m) {
   m.impl("giou", lensbox::giou_autograd<lensbox::Elementwise>);
   m.impl("pairwise_giou", lensbox::giou_autograd<lensbox::Pairwise>);
-  lensbox::register_without_derivative(m, {"_giou_backward", "_pairwise_giou_backward"});
 }

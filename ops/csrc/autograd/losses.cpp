@@ -1,4 +1,4 @@
-// The derivatives of the losses, and the ops that have none.
+// The derivatives of the losses.
 
 #include "derivatives.h"
 
@@ -112,11 +112,6 @@ Tensor jagged_giou_loss_autograd(const Tensor& pred, const Tensor& targets, cons
 TORCH_LIBRARY_IMPL(lensbox, Autograd, m) {
   m.impl("masked_giou_loss", lensbox::masked_giou_loss_autograd);
   m.impl("jagged_giou_loss", lensbox::jagged_giou_loss_autograd);
-  // Suppression has no derivative. To train through kept boxes, index the inputs with `indices`.
-  lensbox::register_without_derivative(
-      m, {"_masked_giou_loss_forward", "_masked_giou_loss_backward", "masked_giou_loss_and_grad",
-          "_jagged_giou_loss_forward", "_jagged_giou_loss_backward", "padded_nms",
-          "padded_nms.tensor_thresholds", "fit"});
 }
 
 TORCH_LIBRARY_IMPL(lensbox, CompositeExplicitAutograd, m) {

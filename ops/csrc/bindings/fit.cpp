@@ -11,6 +11,7 @@
 
 #include "../backends.h"
 #include "../checks.h"
+#include "../dispatch.h"
 #include "../slots.h"
 
 namespace lensbox {
@@ -33,7 +34,6 @@ struct FitOptions {
 void check_canvas_arguments(at::TensorList images, int64_t height, int64_t width, int64_t fill) {
   // float32 holds all positions of pixels exactly up to this side.
   constexpr int64_t kLongestSide = int64_t{1} << 24;
-  TORCH_CHECK_VALUE(!images.empty(), kFit, ": images must hold at least one image, got none");
   for (size_t i = 0; i < images.size(); ++i) {
     const Tensor& image = images[i];
     const std::string name = "images[" + std::to_string(i) + "]";
@@ -174,6 +174,19 @@ std::tuple<Tensor, Tensor> fit(at::TensorList images, int64_t height, int64_t wi
   return {canvases, geometry};
 }
 
+// The dispatcher finds the backend of `fit` by its images. Without images the dispatcher would print its
+// tables instead of the error. At the key BackendSelect, torch lets calls without tensors choose a backend
+// (for example torch.empty). Every call passes here, and calls with images go on. (A kernel for no key at
+// all, `Undefined`, would count as a definition by other ops, which torch.compile prefers to the kernels.)
+template <typename... Arguments>
+std::tuple<Tensor, Tensor> fit_with_images(c10::DispatchKeySet keys, at::TensorList images,
+                                           Arguments... arguments) {
+  TORCH_CHECK_VALUE(!images.empty(), kFit, ": images must hold at least one image, got none");
+  constexpr c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::BackendSelect);
+  static const auto op = find_op<std::tuple<Tensor, Tensor>(at::TensorList, Arguments...)>(kFit);
+  return op.redispatch(keys & below, images, arguments...);
+}
+
 template <typename Backend>
 void register_fit(torch::Library& m) {
   m.impl("fit", fit<Backend>);
@@ -183,3 +196,10 @@ void register_fit(torch::Library& m) {
 }  // namespace lensbox
 
 LENSBOX_BINDINGS(register_fit)
+
+TORCH_LIBRARY_IMPL(lensbox, BackendSelect, m) {
+  using lensbox::Numbers;
+  m.impl("fit",
+         lensbox::fit_with_images<int64_t, int64_t, std::string_view, std::string_view, std::string_view,
+                                  int64_t, Numbers, Numbers, std::optional<at::ScalarType>>);
+}
