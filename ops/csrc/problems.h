@@ -19,6 +19,41 @@ namespace lensbox {
 
 enum class DType : int32_t { kFloat64, kFloat32, kFloat16, kBFloat16, kUInt8, kInt16, kInt32, kInt64, kBool };
 
+// A type as a function argument.
+template <typename T>
+struct Type {
+  using type = T;
+};
+
+// Call body with the Type that `dtype` stands for. Hosts and devices have types of their own for 16 bits.
+// (The pragma lets this function take a host lambda here and a device lambda there.)
+#ifdef __CUDACC__
+#pragma nv_exec_check_disable
+#endif
+template <typename Half, typename BFloat16, typename Body>
+LENSBOX_HOST_DEVICE void with_type_of(DType dtype, const Body& body) {
+  switch (dtype) {
+    case DType::kFloat64:
+      return body(Type<double>{});
+    case DType::kFloat32:
+      return body(Type<float>{});
+    case DType::kFloat16:
+      return body(Type<Half>{});
+    case DType::kBFloat16:
+      return body(Type<BFloat16>{});
+    case DType::kUInt8:
+      return body(Type<uint8_t>{});
+    case DType::kInt16:
+      return body(Type<int16_t>{});
+    case DType::kInt32:
+      return body(Type<int32_t>{});
+    case DType::kInt64:
+      return body(Type<int64_t>{});
+    case DType::kBool:
+      return body(Type<bool>{});
+  }
+}
+
 constexpr size_t kMaxSlotDims = 8;
 
 struct SlotView {
@@ -30,6 +65,9 @@ struct SlotView {
   int64_t last_stride = 1;             // between the four coordinates of a box; unused for numbers
   // Slots follow each other without gaps and the address is aligned for one vector load of a slot.
   bool packed = false;
+
+  // Return whether there is anything to read or write; the view of a gradient that nobody asked for has none.
+  LENSBOX_HOST_DEVICE bool exists() const { return data != nullptr; }
 
   LENSBOX_HOST_DEVICE int64_t offset(int64_t slot) const {
     int64_t offset = 0;
@@ -57,9 +95,8 @@ struct MaskedProblem {
   bool in_double;  // the arithmetic, and the dtype of the loss
 };
 
-// The memory of gradients; nullptr for a gradient that was not requested.
 struct MaskedGradients {
-  const SlotView *pred, *target, *weight;
+  SlotView pred, target, weight;
 };
 
 struct JaggedProblem {

@@ -73,10 +73,8 @@ std::tuple<Tensor, Tensor> giou_backward(const Tensor& grad, const Tensor& boxes
   if constexpr (Backend::kHasKernels) {
     const Tensor a = expand_leading(boxes1, slots, 1), b = expand_leading(boxes2, slots, 1);
     const Tensor upstream = viewable(grad, 0);
-    const SlotView out1 = box_slots(grad1), out2 = box_slots(grad2);
     backend.run(Backend::giou_backward, number_slots(upstream), box_slots(a), box_slots(b), eps,
-                in_double(a, b), grad.numel(), output_mask[0] ? &out1 : nullptr,
-                output_mask[1] ? &out2 : nullptr);
+                in_double(a, b), grad.numel(), box_slots(grad1), box_slots(grad2));
   }
   return {grad1, grad2};
 }
@@ -110,9 +108,8 @@ std::tuple<Tensor, Tensor> pairwise_giou_backward(const Tensor& grad, const Tens
   if constexpr (Backend::kHasKernels) {
     const Tensor a = expand_leading(boxes1, batch, 2), b = expand_leading(boxes2, batch, 2);
     const Tensor upstream = viewable(grad, 0);
-    const SlotView out1 = box_slots(grad1), out2 = box_slots(grad2);
     backend.run(Backend::pairwise_giou_backward, number_slots(upstream), pairwise_problem(a, b), eps,
-                in_double(a, b), output_mask[0] ? &out1 : nullptr, output_mask[1] ? &out2 : nullptr);
+                in_double(a, b), box_slots(grad1), box_slots(grad2));
   }
   return {grad1, grad2};
 }

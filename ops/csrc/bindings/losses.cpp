@@ -124,10 +124,7 @@ std::tuple<Tensor, Tensor, Tensor> masked_backward(const Tensor& grad, const Ten
       gradient_of(op, 2, "weight", weighted_by, weighted_by.sym_sizes(), output_mask[2]);
   if constexpr (Backend::kHasKernels) {
     const MaskedInputs inputs(pred, target, weight, eps);
-    const SlotView pred_out = box_slots(grad_pred), target_out = box_slots(grad_target),
-                   weight_out = number_slots(grad_weight);
-    const MaskedGradients out = {output_mask[0] ? &pred_out : nullptr, output_mask[1] ? &target_out : nullptr,
-                                 output_mask[2] ? &weight_out : nullptr};
+    const MaskedGradients out = {box_slots(grad_pred), box_slots(grad_target), number_slots(grad_weight)};
     backend.run(Backend::masked_giou_loss_backward, inputs.problem, number_slots(grad),
                 loss.has_value() ? loss->const_data_ptr() : nullptr, normalizer.const_data_ptr<double>(),
                 out);
@@ -210,10 +207,8 @@ std::tuple<Tensor, Tensor> jagged_backward(const Tensor& grad, const Tensor& pre
   if constexpr (Backend::kHasKernels) {
     const JaggedProblem problem = jagged_problem(pred, targets, offsets, eps);
     if constexpr (!Backend::kIsCuda) check_offsets(op, problem, offsets);
-    const SlotView pred_out = box_slots(grad_pred), target_out = box_slots(grad_targets);
     backend.run(Backend::jagged_giou_loss_backward, problem, number_slots(grad),
-                normalizer.const_data_ptr<double>(), output_mask[0] ? &pred_out : nullptr,
-                output_mask[1] ? &target_out : nullptr);
+                normalizer.const_data_ptr<double>(), box_slots(grad_pred), box_slots(grad_targets));
   }
   return {grad_pred, grad_targets};
 }

@@ -10,6 +10,7 @@
 
 #include "../box_math.h"
 #include "../problems.h"
+#include "vectors.h"
 
 namespace lensbox {
 
@@ -69,29 +70,10 @@ struct BFloat16 {
   operator float() const { return std::bit_cast<float>(uint32_t{bits} << 16); }
 };
 
-// Call body(Storage{}) with the C++ type that `dtype` stands for.
+// Call body with the Type that `dtype` stands for.
 template <typename Body>
-void with_storage_type(DType dtype, const Body& body) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return body(double{});
-    case DType::kFloat32:
-      return body(float{});
-    case DType::kFloat16:
-      return body(Half{});
-    case DType::kBFloat16:
-      return body(BFloat16{});
-    case DType::kUInt8:
-      return body(uint8_t{});
-    case DType::kInt16:
-      return body(int16_t{});
-    case DType::kInt32:
-      return body(int32_t{});
-    case DType::kInt64:
-      return body(int64_t{});
-    case DType::kBool:
-      return body(bool{});
-  }
+void with_storage(DType dtype, const Body& body) {
+  with_type_of<Half, BFloat16>(dtype, body);
 }
 
 // Return whether slots[0..count), which always ascend, are consecutive. Most slots are, and the compiler
@@ -109,8 +91,8 @@ LENSBOX_HOST_DEVICE Box<T> read_box(const Storage* box, int64_t stride) {
 template <typename T>
 Box<T> load_box(const SlotView& view, int64_t slot) {
   Box<T> box{};
-  with_storage_type(view.dtype, [&](auto storage) {
-    const auto* data = static_cast<const decltype(storage)*>(view.data);
+  with_storage(view.dtype, [&](auto tag) {
+    const auto* data = static_cast<const typename decltype(tag)::type*>(view.data);
     box = read_box<T>(data + view.offset(slot), view.last_stride);
   });
   return box;
@@ -119,8 +101,8 @@ Box<T> load_box(const SlotView& view, int64_t slot) {
 // Read slots[0..count) of `view` into `block`.
 template <typename T>
 void load_boxes(const SlotView& view, const int64_t* slots, int count, BoxBlock<T>& block) {
-  with_storage_type(view.dtype, [&](auto storage) {
-    const auto* data = static_cast<const decltype(storage)*>(view.data);
+  with_storage(view.dtype, [&](auto tag) {
+    const auto* data = static_cast<const typename decltype(tag)::type*>(view.data);
     if (view.packed && is_run(slots, count)) {
       const auto* run = data + 4 * slots[0];
       for (int i = 0; i < count; ++i) {
@@ -138,8 +120,8 @@ void load_boxes(const SlotView& view, const int64_t* slots, int count, BoxBlock<
 // which a loss scaler (torch.amp.GradScaler) notices that its scale is too large.
 template <typename T>
 void store_gradients(const SlotView& view, const int64_t* slots, int count, const BoxBlock<T>& block) {
-  with_storage_type(view.dtype, [&](auto storage) {
-    using Storage = decltype(storage);
+  with_storage(view.dtype, [&](auto tag) {
+    using Storage = typename decltype(tag)::type;
     if constexpr (std::numeric_limits<Storage>::is_integer) {
       return;  // integers have no gradient; requesting one is an error
     } else {
@@ -167,17 +149,18 @@ void store_gradients(const SlotView& view, const int64_t* slots, int count, cons
 // Zero `count` boxes of a contiguous view, from slot `first` on.
 inline void zero_boxes(const SlotView& view, int64_t first, int64_t count) {
   if (count == 0) return;  // an empty tensor has no memory, and memset takes no null pointer
-  with_storage_type(view.dtype, [&](auto storage) {
-    auto* data = static_cast<decltype(storage)*>(view.data) + 4 * first;
-    std::memset(static_cast<void*>(data), 0, sizeof(storage) * 4 * static_cast<size_t>(count));
+  with_storage(view.dtype, [&](auto tag) {
+    auto* data = static_cast<typename decltype(tag)::type*>(view.data) + 4 * first;
+    std::memset(static_cast<void*>(data), 0, sizeof(*data) * 4 * static_cast<size_t>(count));
   });
 }
 
 // Read one of the kSize numbers of each of slots[0..count): `position` 0 to 3 of a box is x1, y1, x2 or y2.
 template <int kSize, typename T>
 void load_one(const SlotView& view, int position, const int64_t* slots, int count, T* numbers) {
-  with_storage_type(view.dtype, [&](auto storage) {
-    const auto* data = static_cast<const decltype(storage)*>(view.data) + position * view.last_stride;
+  with_storage(view.dtype, [&](auto tag) {
+    const auto* data =
+        static_cast<const typename decltype(tag)::type*>(view.data) + position * view.last_stride;
     if (view.packed && is_run(slots, count)) {
       const auto* run = data + kSize * slots[0];
       for (int i = 0; i < count; ++i) {
@@ -200,8 +183,8 @@ void load_numbers(const SlotView& view, const int64_t* slots, int count, T* numb
 // Write numbers[0..count) to the consecutive slots[0..count) of a contiguous view.
 template <typename T>
 void store_numbers(const SlotView& view, const int64_t* slots, int count, const T* numbers) {
-  with_storage_type(view.dtype, [&](auto storage) {
-    using Storage = decltype(storage);
+  with_storage(view.dtype, [&](auto tag) {
+    using Storage = typename decltype(tag)::type;
     if constexpr (std::numeric_limits<Storage>::is_integer) {
       return;  // outputs of this function are never integers
     } else {
@@ -217,8 +200,8 @@ void store_numbers(const SlotView& view, const int64_t* slots, int count, const 
 // false.
 inline void copy_slot(const SlotView& from, int64_t from_slot, const SlotView& to, int64_t to_slot, int count,
                       bool filled) {
-  with_storage_type(from.dtype, [&](auto storage) {
-    using Storage = decltype(storage);
+  with_storage(from.dtype, [&](auto tag) {
+    using Storage = typename decltype(tag)::type;
     auto* out = static_cast<Storage*>(to.data) + to_slot * count;
     for (int i = 0; i < count; ++i) {
       out[i] = filled ? static_cast<const Storage*>(from.data)[from.offset(from_slot) + i * from.last_stride]
@@ -242,20 +225,23 @@ void for_each_block(int64_t begin, int64_t end, const Body& body) {
 
 // Set out[i] = giou(a[i], b[i]) for i in [0, count). T is float or double, here and below.
 template <typename T>
-void giou_of_blocks(const BoxBlock<T>& a, const BoxBlock<T>& b, T eps, int count, T* out);
-
-// Set out[i] = giou(a, b[i]).
-template <typename T>
-void giou_with_block(const Box<T>& a, const BoxBlock<T>& b, T eps, int count, T* out);
+void giou_of_blocks(const BoxBlock<T>& a, const BoxBlock<T>& b, T eps, int count, T* out) {
+  with_widest_vectors([=, &a, &b] {
+    for (int i = 0; i < count; ++i) {
+      out[i] = giou(a[i], b[i], eps);
+    }
+  });
+}
 
 // Set out[i] = factors[i] * d giou(of[i], against[i]) / d of[i].
 template <typename T>
 void gradients_of_blocks(const BoxBlock<T>& of, const BoxBlock<T>& against, T eps, const T* factors,
-                         int count, BoxBlock<T>& out);
-
-// Add factors[i] * d giou(of, against[i]) / d of to sums[i].
-template <typename T>
-void add_gradients_with_block(const Box<T>& of, const BoxBlock<T>& against, T eps, const T* factors,
-                              int count, BoxBlock<T>& sums);
+                         int count, BoxBlock<T>& out) {
+  with_widest_vectors([=, &of, &against, &out] {
+    for (int i = 0; i < count; ++i) {
+      out.set(i, scaled(giou_gradient(of[i], against[i], eps), factors[i]));
+    }
+  });
+}
 
 }  // namespace lensbox

@@ -43,16 +43,16 @@ Sums sum_losses(const JaggedProblem& problem) {
 // d loss / d box = -1 / D  d giou / d box, with D the number of pairs, at least 1; slots without a target get
 // 0.
 template <typename T>
-void backward(const JaggedProblem& problem, const SlotView& grad, double divisor, const SlotView* grad_pred,
-              const SlotView* grad_targets) {
+void backward(const JaggedProblem& problem, const SlotView& grad, double divisor, const SlotView& grad_pred,
+              const SlotView& grad_targets) {
   T factors[kBlock];
   std::fill_n(factors, kBlock, -LossScale<T>(load_scalar<T>(grad), divisor).of(T(1)));
   for_each_pair_block(problem, [&](const Pairs& pairs) {
     write_gradients(pairs, factors, static_cast<T>(problem.eps), grad_pred, grad_targets);
   });
-  for (int64_t image = 0; grad_pred != nullptr && image < problem.images; ++image) {
+  for (int64_t image = 0; grad_pred.exists() && image < problem.images; ++image) {
     const int64_t filled = offset(problem, image + 1) - offset(problem, image);
-    zero_boxes(*grad_pred, image * problem.slots + filled, problem.slots - filled);
+    zero_boxes(grad_pred, image * problem.slots + filled, problem.slots - filled);
   }
 }
 
@@ -76,8 +76,8 @@ void lensbox_cpu_jagged_giou_loss_forward(const JaggedProblem& problem, void* lo
 }
 
 void lensbox_cpu_jagged_giou_loss_backward(const JaggedProblem& problem, const SlotView& grad,
-                                           const double* normalizer, const SlotView* grad_pred,
-                                           const SlotView* grad_targets) {
+                                           const double* normalizer, const SlotView& grad_pred,
+                                           const SlotView& grad_targets) {
   (problem.in_double ? backward<double> : backward<float>)(problem, grad, *normalizer, grad_pred,
                                                            grad_targets);
 }

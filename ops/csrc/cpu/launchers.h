@@ -15,13 +15,13 @@ LENSBOX_KERNEL void lensbox_cpu_giou(const SlotView& boxes1, const SlotView& box
                                      bool in_double, int64_t slots, const SlotView& out);
 LENSBOX_KERNEL void lensbox_cpu_giou_backward(const SlotView& grad, const SlotView& boxes1,
                                               const SlotView& boxes2, double eps, bool in_double,
-                                              int64_t slots, const SlotView* grad1, const SlotView* grad2);
+                                              int64_t slots, const SlotView& grad1, const SlotView& grad2);
 
 LENSBOX_KERNEL void lensbox_cpu_pairwise_giou(const PairwiseProblem& problem, double eps, bool in_double,
                                               const SlotView& out);
 LENSBOX_KERNEL void lensbox_cpu_pairwise_giou_backward(const SlotView& grad, const PairwiseProblem& problem,
-                                                       double eps, bool in_double, const SlotView* grad1,
-                                                       const SlotView* grad2);
+                                                       double eps, bool in_double, const SlotView& grad1,
+                                                       const SlotView& grad2);
 
 LENSBOX_KERNEL void lensbox_cpu_masked_giou_loss_forward(const MaskedProblem& problem, void* loss,
                                                          double* normalizer);
@@ -37,8 +37,8 @@ LENSBOX_KERNEL int64_t lensbox_cpu_first_invalid_segment(const JaggedProblem& pr
 LENSBOX_KERNEL void lensbox_cpu_jagged_giou_loss_forward(const JaggedProblem& problem, void* loss,
                                                          double* normalizer);
 LENSBOX_KERNEL void lensbox_cpu_jagged_giou_loss_backward(const JaggedProblem& problem, const SlotView& grad,
-                                                          const double* normalizer, const SlotView* grad_pred,
-                                                          const SlotView* grad_targets);
+                                                          const double* normalizer, const SlotView& grad_pred,
+                                                          const SlotView& grad_targets);
 
 LENSBOX_KERNEL void lensbox_cpu_padded_nms(const NmsProblem& problem);
 

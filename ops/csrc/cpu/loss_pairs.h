@@ -36,19 +36,19 @@ void add_losses(const Pairs& pairs, const T* weights, T eps, Sums& sums) {
   }
 }
 
-// Write factors[i] * d giou / d box of each pair to the slots of the gradients that are not nullptr.
+// Write factors[i] * d giou / d box of each pair to the slots of the gradients that exist.
 template <typename T>
-void write_gradients(const Pairs& pairs, const T* factors, T eps, const SlotView* grad_pred,
-                     const SlotView* grad_target) {
+void write_gradients(const Pairs& pairs, const T* factors, T eps, const SlotView& grad_pred,
+                     const SlotView& grad_target) {
   BoxBlock<T> predicted, wanted, result;
   pairs.load(predicted, wanted);
-  if (grad_pred != nullptr) {
+  if (grad_pred.exists()) {
     gradients_of_blocks(predicted, wanted, eps, factors, pairs.count, result);
-    store_gradients(*grad_pred, pairs.pred_slots, pairs.count, result);
+    store_gradients(grad_pred, pairs.pred_slots, pairs.count, result);
   }
-  if (grad_target != nullptr) {
+  if (grad_target.exists()) {
     gradients_of_blocks(wanted, predicted, eps, factors, pairs.count, result);
-    store_gradients(*grad_target, pairs.target_slots, pairs.count, result);
+    store_gradients(grad_target, pairs.target_slots, pairs.count, result);
   }
 }
 
@@ -67,7 +67,7 @@ template <typename T>
 T load_scalar(const SlotView& grad) {
   T value(1);
   const int64_t slot = 0;
-  if (grad.data != nullptr) load_numbers(grad, &slot, 1, &value);
+  if (grad.exists()) load_numbers(grad, &slot, 1, &value);
   return value;
 }
 

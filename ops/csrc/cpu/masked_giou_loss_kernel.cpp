@@ -58,11 +58,11 @@ void backward(const MaskedProblem& problem, const SlotView& grad, const void* lo
               const MaskedGradients& out) {
   const LossScale<T> scale(load_scalar<T>(grad), divisor);
   const T per_weight = scale.of(T(1)), eps = static_cast<T>(problem.eps);
-  const T loss_share = out.weight != nullptr && divisor > 1 ? *static_cast<const T*>(loss) : T(0);
+  const T loss_share = out.weight.exists() && divisor > 1 ? *static_cast<const T*>(loss) : T(0);
   int64_t valid[kBlock];
   T weights[kBlock];
   for_each_block(0, problem.slots, [&](const int64_t* block, int count) {
-    if (out.weight != nullptr) {
+    if (out.weight.exists()) {
       BoxBlock<T> predicted, wanted;
       T numbers[kBlock];
       Pairs{problem.pred, problem.target, block, block, count}.load(predicted, wanted);
@@ -70,15 +70,15 @@ void backward(const MaskedProblem& problem, const SlotView& grad, const void* lo
       for (int i = 0; i < count; ++i) {
         numbers[i] = per_weight * (T(1) - numbers[i] - loss_share);
       }
-      store_numbers(*out.weight, block, count, numbers);
+      store_numbers(out.weight, block, count, numbers);
     }
     // Padding gets a gradient of exactly 0, even where its prediction is not a number.
     const int found = find_valid(problem, block, count, valid, weights);
     for (int i = 0; i < found; ++i) {
       weights[i] = -scale.of(weights[i]);
     }
-    if (out.pred != nullptr) zero_boxes(*out.pred, block[0], count);
-    if (out.target != nullptr) zero_boxes(*out.target, block[0], count);
+    if (out.pred.exists()) zero_boxes(out.pred, block[0], count);
+    if (out.target.exists()) zero_boxes(out.target, block[0], count);
     write_gradients(Pairs{problem.pred, problem.target, valid, valid, found}, weights, eps, out.pred,
                     out.target);
   });
@@ -101,8 +101,7 @@ void lensbox_cpu_masked_giou_loss_backward(const MaskedProblem& problem, const S
 void lensbox_cpu_masked_giou_loss_and_grad(const MaskedProblem& problem, void* loss, double* normalizer,
                                            const SlotView& grad_pred) {
   lensbox_cpu_masked_giou_loss_forward(problem, loss, normalizer);
-  lensbox_cpu_masked_giou_loss_backward(problem, SlotView{}, loss, normalizer,
-                                        {&grad_pred, nullptr, nullptr});
+  lensbox_cpu_masked_giou_loss_backward(problem, SlotView{}, loss, normalizer, {grad_pred, {}, {}});
 }
 
 }  // namespace lensbox

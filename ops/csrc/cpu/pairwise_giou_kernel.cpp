@@ -35,14 +35,19 @@ class ImageBoxes {
 template <typename T>
 void pairwise_giou_kernel(const PairwiseProblem& problem, T eps, const SlotView& out) {
   ImageBoxes<T> columns(problem.boxes2, problem.columns);
-  T result[kBlock];
+  T values[kBlock];
+  T* const result = values;
   for (int64_t row = 0; row < problem.batch * problem.rows; ++row) {
     const Box<T> a = load_box<T>(problem.boxes1, row);
     const auto& blocks = columns.of_image(row / problem.rows);
     size_t block = 0;
     for_each_block(row * problem.columns, (row + 1) * problem.columns,
                    [&](const int64_t* out_slots, int count) {
-                     giou_with_block(a, blocks[block++], eps, count, result);
+                     with_widest_vectors([=, &b = blocks[block++]] {
+                       for (int i = 0; i < count; ++i) {
+                         result[i] = giou(a, b[i], eps);
+                       }
+                     });
                      store_numbers(out, out_slots, count, result);
                    });
   }
@@ -53,14 +58,17 @@ LENSBOX_HOST_DEVICE Box<T> added(const Box<T>& a, const Box<T>& b) {
   return {a.x1 + b.x1, a.y1 + b.y1, a.x2 + b.x2, a.y2 + b.y2};
 }
 
-// Sum grad * d giou / d of over all boxes in `against`. Position i of every block adds to sums[i]; then the
+// Sum grad * d giou / d of over all boxes in `against`. The slot of grad for the next box of `of` is own_step
+// later, that for the next box of `against` other_step. Position i of every block adds to sums[i]; then the
 // upper half of the sums is added to the lower half until one sum is left. The order is always the same, and
 // vector instructions can keep it.
 template <typename T>
 void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& against, int64_t against_count,
-                      int64_t batch, const SlotView& grad, bool of_is_row, T eps, const SlotView& out) {
+                      int64_t batch, const SlotView& grad, int64_t own_step, int64_t other_step, T eps,
+                      const SlotView& out) {
   ImageBoxes<T> others(against, against_count);
   T upstream[kBlock];
+  const T* const factors = upstream;
   int64_t grad_slots[kBlock];
   for (int64_t slot = 0; slot < batch * of_count; ++slot) {
     const Box<T> a = load_box<T>(of, slot);
@@ -72,15 +80,14 @@ void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& agai
     BoxBlock<T> sums{};
     for_each_block(first, first + against_count, [&](const int64_t* slots, int count) {
       for (int i = 0; i < count; ++i) {
-        const int64_t other = slots[i] - first;
-        const int64_t row = of_is_row ? own : other;
-        const int64_t column = of_is_row ? other : own;
-        grad_slots[i] =
-            (image * (of_is_row ? of_count : against_count) + row) * (of_is_row ? against_count : of_count) +
-            column;
+        grad_slots[i] = first * of_count + own * own_step + (slots[i] - first) * other_step;
       }
       load_numbers(grad, grad_slots, count, upstream);
-      add_gradients_with_block(a, blocks[block++], eps, upstream, count, sums);
+      with_widest_vectors([=, &b = blocks[block++], &sums] {
+        for (int i = 0; i < count; ++i) {
+          sums.set(i, added(sums[i], scaled(giou_gradient(a, b[i], eps), factors[i])));
+        }
+      });
     });
     for (int half = kBlock / 2; half > 0; half /= 2) {
       for (int i = 0; i < half; ++i) {
@@ -93,14 +100,15 @@ void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& agai
 
 template <typename T>
 void pairwise_giou_backward_kernel(const SlotView& grad, const PairwiseProblem& problem, T eps,
-                                   const SlotView* grad1, const SlotView* grad2) {
-  if (grad1 != nullptr) {
-    gradient_of_side(problem.boxes1, problem.rows, problem.boxes2, problem.columns, problem.batch, grad, true,
-                     eps, *grad1);
+                                   const SlotView& grad1, const SlotView& grad2) {
+  const int64_t rows = problem.rows, columns = problem.columns;
+  if (grad1.exists()) {
+    gradient_of_side(problem.boxes1, rows, problem.boxes2, columns, problem.batch, grad, columns, 1, eps,
+                     grad1);
   }
-  if (grad2 != nullptr) {
-    gradient_of_side(problem.boxes2, problem.columns, problem.boxes1, problem.rows, problem.batch, grad,
-                     false, eps, *grad2);
+  if (grad2.exists()) {
+    gradient_of_side(problem.boxes2, columns, problem.boxes1, rows, problem.batch, grad, 1, columns, eps,
+                     grad2);
   }
 }
 
@@ -113,7 +121,7 @@ void lensbox_cpu_pairwise_giou(const PairwiseProblem& problem, double eps, bool 
 }
 
 void lensbox_cpu_pairwise_giou_backward(const SlotView& grad, const PairwiseProblem& problem, double eps,
-                                        bool in_double, const SlotView* grad1, const SlotView* grad2) {
+                                        bool in_double, const SlotView& grad1, const SlotView& grad2) {
   with_math(in_double, [&](auto math) {
     pairwise_giou_backward_kernel(grad, problem, static_cast<decltype(math)>(eps), grad1, grad2);
   });

@@ -24,15 +24,14 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads)
     giou_backward_kernel(const __grid_constant__ SlotView grad, const __grid_constant__ SlotView boxes1,
                          const __grid_constant__ SlotView boxes2, T eps, int64_t slots,
-                         const __grid_constant__ SlotView grad1, bool has_grad1,
-                         const __grid_constant__ SlotView grad2, bool has_grad2) {
+                         const __grid_constant__ SlotView grad1, const __grid_constant__ SlotView grad2) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   for (int64_t slot = int64_t{blockIdx.x} * kThreads + threadIdx.x; slot < slots; slot += step) {
     const Box<T> a = load_box<T>(boxes1, slot);
     const Box<T> b = load_box<T>(boxes2, slot);
     const T upstream = load_number<T>(grad, slot);
-    if (has_grad1) store_box(grad1, slot, scaled(giou_gradient(a, b, eps), upstream));
-    if (has_grad2) store_box(grad2, slot, scaled(giou_gradient(b, a, eps), upstream));
+    if (grad1.exists()) store_box(grad1, slot, scaled(giou_gradient(a, b, eps), upstream));
+    if (grad2.exists()) store_box(grad2, slot, scaled(giou_gradient(b, a, eps), upstream));
   }
 }
 
@@ -50,15 +49,14 @@ cudaError_t lensbox_cuda_giou(const SlotView& boxes1, const SlotView& boxes2, do
 }
 
 cudaError_t lensbox_cuda_giou_backward(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2,
-                                       double eps, bool in_double, int64_t slots, const SlotView* grad1,
-                                       const SlotView* grad2, cudaStream_t stream) {
+                                       double eps, bool in_double, int64_t slots, const SlotView& grad1,
+                                       const SlotView& grad2, cudaStream_t stream) {
   if (slots == 0) return cudaSuccess;
   const int blocks = grid_size(slots, kThreads, kBlocksPerSm);
   with_math(in_double, [&](auto math) {
     using T = decltype(math);
-    giou_backward_kernel<T><<<blocks, kThreads, 0, stream>>>(
-        grad, boxes1, boxes2, static_cast<T>(eps), slots, grad1 != nullptr ? *grad1 : SlotView{},
-        grad1 != nullptr, grad2 != nullptr ? *grad2 : SlotView{}, grad2 != nullptr);
+    giou_backward_kernel<T>
+        <<<blocks, kThreads, 0, stream>>>(grad, boxes1, boxes2, static_cast<T>(eps), slots, grad1, grad2);
   });
   return cudaGetLastError();
 }

@@ -184,13 +184,13 @@ __global__ void __launch_bounds__(kLossThreads)
     strided_backward_kernel(const __grid_constant__ SlotView grad,
                             const __grid_constant__ JaggedInputs<StridedPairs> inputs,
                             const double* normalizer, T eps, const __grid_constant__ SlotView grad_pred,
-                            bool has_pred, const __grid_constant__ SlotView grad_targets, bool has_targets) {
+                            const __grid_constant__ SlotView grad_targets) {
   begin_early();
   const T factor = -load_number<T>(grad, 0) / static_cast<T>(*normalizer);
   const T nan = T(NAN);
   const unsigned int step = gridDim.x * kLossThreads;
   const unsigned int start = blockIdx.x * kLossThreads + threadIdx.x;
-  const int64_t pred_slots = has_pred ? inputs.images * inputs.slots : 0;
+  const int64_t pred_slots = grad_pred.exists() ? inputs.images * inputs.slots : 0;
   for (int64_t slot = start; slot < pred_slots; slot += step) {
     const int64_t image = image_of_slot(slot, inputs.slots);
     const int64_t position = slot - image * inputs.slots;
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kLossThreads)
     }
     store_box(grad_pred, slot, gradient);
   }
-  const int64_t targets = has_targets ? inputs.target_count : 0;
+  const int64_t targets = grad_targets.exists() ? inputs.target_count : 0;
   for (int64_t first = start - threadIdx.x % 32; first < targets; first += step) {
     const int64_t target = first + threadIdx.x % 32;
     const int64_t slot = slot_of_target(inputs, first);
@@ -248,25 +248,24 @@ cudaError_t lensbox_cuda_jagged_giou_loss_forward(const JaggedProblem& problem, 
 }
 
 cudaError_t lensbox_cuda_jagged_giou_loss_backward(const JaggedProblem& problem, const SlotView& grad,
-                                                   const double* normalizer, const SlotView* grad_pred,
-                                                   const SlotView* grad_targets, cudaStream_t stream) {
+                                                   const double* normalizer, const SlotView& grad_pred,
+                                                   const SlotView& grad_targets, cudaStream_t stream) {
   const int64_t pred_slots = problem.images * problem.slots;
   const int64_t items = std::max(pred_slots, problem.target_count);
   if (items == 0) return cudaSuccess;
-  const bool only_pred = grad_pred != nullptr && grad_targets == nullptr;
+  const bool only_pred = grad_pred.exists() && !grad_targets.exists();
   const bool packed =
       only_pred && grad.dtype == DType::kFloat32 && with_packed_inputs(problem, [&](const auto& inputs) {
         launch_packed_backward<SlotGroup<std::decay_t<decltype(inputs)>>>(
-            inputs, pred_slots, grad.data, normalizer, problem.eps, *grad_pred, stream);
+            inputs, pred_slots, grad.data, normalizer, problem.eps, grad_pred, stream);
       });
   if (packed) return cudaGetLastError();
   with_math(problem.in_double, [&](auto math) {
     using T = decltype(math);
     launch(Start::kEarly, strided_backward_kernel<T>,
            LaunchShape(grid_size(items, kLossThreads, kGradientBlocksPerSm), kLossThreads), stream, grad,
-           JaggedInputs<StridedPairs>(problem), normalizer, static_cast<T>(problem.eps),
-           grad_pred != nullptr ? *grad_pred : SlotView{}, grad_pred != nullptr,
-           grad_targets != nullptr ? *grad_targets : SlotView{}, grad_targets != nullptr);
+           JaggedInputs<StridedPairs>(problem), normalizer, static_cast<T>(problem.eps), grad_pred,
+           grad_targets);
   });
   return cudaGetLastError();
 }

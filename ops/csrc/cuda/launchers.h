@@ -20,22 +20,22 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_giou(const SlotView& boxes1, const SlotV
                                              bool in_double, int64_t slots, const SlotView& out,
                                              cudaStream_t stream);
 
-// Write the gradients that are not nullptr, each in the dtype of its boxes.
+// Write the gradients that exist, each in the dtype of its boxes.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_giou_backward(const SlotView& grad, const SlotView& boxes1,
                                                       const SlotView& boxes2, double eps, bool in_double,
-                                                      int64_t slots, const SlotView* grad1,
-                                                      const SlotView* grad2, cudaStream_t stream);
+                                                      int64_t slots, const SlotView& grad1,
+                                                      const SlotView& grad2, cudaStream_t stream);
 
 LENSBOX_KERNEL cudaError_t lensbox_cuda_pairwise_giou(const PairwiseProblem& problem, double eps,
                                                       bool in_double, const SlotView& out,
                                                       cudaStream_t stream);
 
-// Write the gradients that are not nullptr: grad1 [batch, rows, 4] and grad2 [batch, columns, 4], each in the
+// Write the gradients that exist: grad1 [batch, rows, 4] and grad2 [batch, columns, 4], each in the
 // dtype of its boxes. grad may have any strides.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_pairwise_giou_backward(const SlotView& grad,
                                                                const PairwiseProblem& problem, double eps,
-                                                               bool in_double, const SlotView* grad1,
-                                                               const SlotView* grad2, cudaStream_t stream);
+                                                               bool in_double, const SlotView& grad1,
+                                                               const SlotView& grad2, cudaStream_t stream);
 
 // Return the bytes of workspace, which may hold anything, of a loss with work for so many threads; 0, and no
 // workspace is needed, if one block does the work.
@@ -71,8 +71,8 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_jagged_giou_loss_forward(const JaggedPro
 // Write every slot of the gradients that are not nullptr, each in the dtype of its input; NaN where the
 // offsets break the rules.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_jagged_giou_loss_backward(
-    const JaggedProblem& problem, const SlotView& grad, const double* normalizer, const SlotView* grad_pred,
-    const SlotView* grad_targets, cudaStream_t stream);
+    const JaggedProblem& problem, const SlotView& grad, const double* normalizer, const SlotView& grad_pred,
+    const SlotView& grad_targets, cudaStream_t stream);
 
 // Return the bytes of workspace, which may hold anything; 0 if none is needed.
 LENSBOX_KERNEL size_t lensbox_cuda_padded_nms_workspace(const NmsProblem& problem);

@@ -172,38 +172,32 @@ __global__ void __launch_bounds__(kLossThreads, kFusedBlocksPerSm)
   }
 }
 
-// The outputs of the strided backward; has_... says whether a gradient was requested.
-struct Gradients {
-  SlotView pred, target, weight;
-  bool has_pred, has_target, has_weight;
-};
-
 // All gradients:  d loss / d w_i = ((1 - giou_i) - [sum(w) > 1] loss) / D
 template <typename T>
 __global__ void __launch_bounds__(kLossThreads)
     strided_backward_kernel(const __grid_constant__ MaskedProblem problem,
                             const __grid_constant__ SlotView grad, const T* loss, const double* normalizer,
-                            T eps, const __grid_constant__ Gradients out) {
-  const T upstream = grad.data == nullptr ? T(1) : load_number<T>(grad, 0);
+                            T eps, const __grid_constant__ MaskedGradients out) {
+  const T upstream = !grad.exists() ? T(1) : load_number<T>(grad, 0);
   const LossScale<T> scale(upstream, *normalizer);
   const T per_weight = scale.of(T(1));
-  const T loss_share = out.has_weight && *normalizer > 1 ? *loss : T(0);
+  const T loss_share = out.weight.exists() && *normalizer > 1 ? *loss : T(0);
   const int64_t step = int64_t{gridDim.x} * kLossThreads;
   for (int64_t slot = int64_t{blockIdx.x} * kLossThreads + threadIdx.x; slot < problem.slots; slot += step) {
     const T w = slot_weight<T>(problem, slot);
     Box<T> predicted = {0, 0, 0, 0}, wanted = {0, 0, 0, 0};
-    if (w != T(0) || out.has_weight) {
+    if (w != T(0) || out.weight.exists()) {
       predicted = load_box<T>(problem.pred, slot);
       wanted = load_box<T>(problem.target, slot);
     }
-    if (out.has_weight) {
+    if (out.weight.exists()) {
       store_number(out.weight, slot, per_weight * (T(1) - giou(predicted, wanted, eps) - loss_share));
     }
     const auto gradient = [&](const Box<T>& of, const Box<T>& against) {
       return w != T(0) ? scaled(giou_gradient(of, against, eps), -scale.of(w)) : Box<T>{0, 0, 0, 0};
     };
-    if (out.has_pred) store_box(out.pred, slot, gradient(predicted, wanted));
-    if (out.has_target) store_box(out.target, slot, gradient(wanted, predicted));
+    if (out.pred.exists()) store_box(out.pred, slot, gradient(predicted, wanted));
+    if (out.target.exists()) store_box(out.target, slot, gradient(wanted, predicted));
   }
 }
 
@@ -286,21 +280,18 @@ cudaError_t lensbox_cuda_masked_giou_loss_backward(const MaskedProblem& problem,
                                                    const void* loss, const double* normalizer,
                                                    const MaskedGradients& out, cudaStream_t stream) {
   if (problem.slots == 0) return cudaSuccess;
-  const bool only_pred = out.pred != nullptr && out.target == nullptr && out.weight == nullptr;
-  const bool plain_grad = grad.data == nullptr || grad.dtype == DType::kFloat32;
+  const bool only_pred = out.pred.exists() && !out.target.exists() && !out.weight.exists();
+  const bool plain_grad = !grad.exists() || grad.dtype == DType::kFloat32;
   const bool packed = only_pred && plain_grad && with_packed_inputs(problem, [&](const auto& inputs) {
                         launch_packed_backward<SlotGroup<std::decay_t<decltype(inputs)>, kGradientSlots>>(
-                            inputs, problem.slots, grad.data, normalizer, problem.eps, *out.pred, stream);
+                            inputs, problem.slots, grad.data, normalizer, problem.eps, out.pred, stream);
                       });
   if (packed) return cudaGetLastError();
-  const auto view_or_empty = [](const SlotView* view) { return view != nullptr ? *view : SlotView{}; };
-  const Gradients gradients = {view_or_empty(out.pred), view_or_empty(out.target), view_or_empty(out.weight),
-                               out.pred != nullptr,     out.target != nullptr,     out.weight != nullptr};
   with_math(problem.in_double, [&](auto math) {
     using T = decltype(math);
     strided_backward_kernel<T>
         <<<grid_size(problem.slots, kLossThreads, kGradientBlocksPerSm), kLossThreads, 0, stream>>>(
-            problem, grad, static_cast<const T*>(loss), normalizer, static_cast<T>(problem.eps), gradients);
+            problem, grad, static_cast<const T*>(loss), normalizer, static_cast<T>(problem.eps), out);
   });
   return cudaGetLastError();
 }
@@ -313,8 +304,8 @@ cudaError_t lensbox_cuda_masked_giou_loss_and_grad(const MaskedProblem& problem,
   if (fused.has_value()) return *fused;
   LENSBOX_RETURN_IF_FAILED(
       lensbox_cuda_masked_giou_loss_forward(problem, loss, normalizer, workspace, stream));
-  return lensbox_cuda_masked_giou_loss_backward(problem, SlotView{}, loss, normalizer,
-                                                {&grad_pred, nullptr, nullptr}, stream);
+  return lensbox_cuda_masked_giou_loss_backward(problem, SlotView{}, loss, normalizer, {grad_pred, {}, {}},
+                                                stream);
 }
 
 }  // namespace lensbox

@@ -13,38 +13,12 @@
 
 namespace lensbox {
 
-// A type as a function argument.
-template <typename T>
-struct Type {
-  using type = T;
-};
-
 // Call body with the Type that `dtype` stands for in device memory. On the host, body picks a template; in a
-// kernel, every thread takes the same branch. The pragma lets one function take a host lambda here and a
-// device lambda there.
+// kernel, every thread takes the same branch.
 #pragma nv_exec_check_disable
 template <typename Body>
 LENSBOX_HOST_DEVICE void with_storage(DType dtype, const Body& body) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return body(Type<double>{});
-    case DType::kFloat32:
-      return body(Type<float>{});
-    case DType::kFloat16:
-      return body(Type<__half>{});
-    case DType::kBFloat16:
-      return body(Type<__nv_bfloat16>{});
-    case DType::kUInt8:
-      return body(Type<uint8_t>{});
-    case DType::kInt16:
-      return body(Type<int16_t>{});
-    case DType::kInt32:
-      return body(Type<int32_t>{});
-    case DType::kInt64:
-      return body(Type<int64_t>{});
-    case DType::kBool:
-      return body(Type<bool>{});
-  }
+  with_type_of<__half, __nv_bfloat16>(dtype, body);
 }
 
 template <typename Storage>

@@ -228,16 +228,16 @@ void forward(const PairwiseProblem& problem, double eps, const SlotView& out, cu
 }
 
 template <typename T>
-void backward(const SlotView& grad, const PairwiseProblem& problem, double eps, const SlotView* grad1,
-              const SlotView* grad2, cudaStream_t stream) {
+void backward(const SlotView& grad, const PairwiseProblem& problem, double eps, const SlotView& grad1,
+              const SlotView& grad2, cudaStream_t stream) {
   const T clamp = static_cast<T>(eps);
-  if (grad1 != nullptr && problem.rows > 0) {
+  if (grad1.exists() && problem.rows > 0) {
     const int blocks = grid_size(problem.batch * problem.rows, kThreads / 32, kBlocksPerSm);
-    pairwise_giou_backward_kernel<T, true><<<blocks, kThreads, 0, stream>>>(grad, problem, clamp, *grad1);
+    pairwise_giou_backward_kernel<T, true><<<blocks, kThreads, 0, stream>>>(grad, problem, clamp, grad1);
   }
-  if (grad2 != nullptr && problem.columns > 0) {
+  if (grad2.exists() && problem.columns > 0) {
     const int blocks = grid_size(problem.batch * problem.columns, kThreads / 32, kBlocksPerSm);
-    pairwise_giou_backward_kernel<T, false><<<blocks, kThreads, 0, stream>>>(grad, problem, clamp, *grad2);
+    pairwise_giou_backward_kernel<T, false><<<blocks, kThreads, 0, stream>>>(grad, problem, clamp, grad2);
   }
 }
 
@@ -251,8 +251,8 @@ cudaError_t lensbox_cuda_pairwise_giou(const PairwiseProblem& problem, double ep
 }
 
 cudaError_t lensbox_cuda_pairwise_giou_backward(const SlotView& grad, const PairwiseProblem& problem,
-                                                double eps, bool in_double, const SlotView* grad1,
-                                                const SlotView* grad2, cudaStream_t stream) {
+                                                double eps, bool in_double, const SlotView& grad1,
+                                                const SlotView& grad2, cudaStream_t stream) {
   if (problem.batch == 0) return cudaSuccess;
   (in_double ? backward<double> : backward<float>)(grad, problem, eps, grad1, grad2, stream);
   return cudaGetLastError();
