@@ -21,17 +21,12 @@ constexpr int32_t kWarpBits = 5;
 constexpr int32_t kBlockBits = 7;
 static_assert(1 << kBlockBits == kFitThreads);
 
-// An axis of the canvas, columns or rows, independent of the order of the passes. (A reference to one of the
-// task's two axes, chosen at run time, would put both axes into local memory.)
-struct CanvasAxis {
-  int32_t input, whole, begin, output, offset;
-};
-
-__device__ __forceinline__ CanvasAxis canvas_axis(const ImageTask& task, bool columns) {
-  const bool first = task.first_is_columns == columns;
-  return {first ? task.first.input : task.second.input, first ? task.first.whole : task.second.whole,
-          first ? task.first.begin : task.second.begin, first ? task.first.output : task.second.output,
-          first ? task.first.offset : task.second.offset};
+// Return the axis of the columns or the rows, independent of the order of the passes. (A reference to one of
+// the task's two axes, chosen at run time, would put both axes into local memory.)
+__device__ __forceinline__ PassAxis canvas_axis(const ImageTask& task, bool columns) {
+  PassAxis axis = task.second;
+  if (task.first_is_columns == columns) axis = task.first;
+  return axis;
 }
 
 // Write the `count` lowest bytes of a word, `step` bytes apart.
@@ -51,7 +46,7 @@ __device__ __forceinline__ void store_bytes(uint8_t* to, uint32_t bytes, int32_t
 // single pixels.
 __device__ __forceinline__ void fill_padding(const ImageTask& task, const Canvases& out, uint8_t* canvas,
                                              int32_t block, int32_t blocks) {
-  const CanvasAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
+  const PassAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
   if (across.output == out.width && down.output == out.height) return;
   const uint32_t four = 0x01010101u * out.fill;
   const int32_t image_end = across.offset + across.output;
@@ -79,7 +74,7 @@ __device__ __forceinline__ void fill_padding(const ImageTask& task, const Canvas
 }
 
 __device__ __forceinline__ void write_geometry_of(const ImageTask& task, float* geometry) {
-  const CanvasAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
+  const PassAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
   ImageView image = {};
   image.width = across.input;
   image.height = down.input;

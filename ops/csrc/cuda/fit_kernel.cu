@@ -66,7 +66,7 @@ __device__ __forceinline__ void take_nearest(const ImageTask& task, const Canvas
                                              int32_t block, int32_t blocks) {
   __shared__ int32_t taken_rows[kNearestRows];
   fill_padding(task, out, canvas, block, blocks);
-  const CanvasAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
+  const PassAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
   const int32_t begin = down.output * block / blocks, end = down.output * (block + 1) / blocks;
   if (threadIdx.x == 0) {
     NearestPixels walk(down.input, down.whole);

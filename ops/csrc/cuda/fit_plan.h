@@ -35,11 +35,10 @@ struct PassAxis {
   int16_t output, offset;  // pixels of the canvas that it fills, and where they begin
 };
 
-struct ImageTask {
+// What the host knows of an image and decides about it.
+struct TaskFacts {
   const uint8_t* data;
   int64_t channel_stride;
-  PassAxis first, second;
-  Filter filter;
   int32_t first_block;
   int16_t tile, band;  // tile is 0 where not even one output's window fits shared memory
   int16_t chunk;       // quads of the second axis that are loaded at once
@@ -50,26 +49,27 @@ struct ImageTask {
   bool first_is_columns;  // else the second axis is
 };
 
-// The part of a scaled axis that a canvas shows. Of a crop it is computed from `whole`; else `output` is all
-// of it. (Loaded numbers take fewer registers than computed ones: they can be loaded again.)
-union ShownAxis {
-  int32_t whole;
-  struct {
-    int16_t output, offset;
-  } all;
+struct ImageTask : TaskFacts {
+  PassAxis first, second;
+  Filter filter;
 };
 
-// A task without what its canvas tells too.
-struct PackedTask {
-  const uint8_t* data;
-  int64_t channel_stride, first_stride, second_stride;
-  int32_t first_input, second_input;
-  ShownAxis first_shown, second_shown;
-  int32_t first_block;
-  int16_t tile, band, chunk;
-  PixelLayout layout;
-  uint8_t channels, planes;
-  bool first_is_fast, first_is_columns;
+// An axis without what its canvas tells too. Of a crop the shown part is computed from `whole`; else `output`
+// is all of it. (Loaded numbers take fewer registers than computed ones: they can be loaded again.)
+struct PackedAxis {
+  int64_t stride;
+  int32_t input;
+  union {
+    int32_t whole;
+    struct {
+      int16_t output, offset;
+    } all;
+  };
+};
+
+// A task as a kernel takes it.
+struct PackedTask : TaskFacts {
+  PackedAxis first, second;
 };
 
 // Return the axis of an image whose `input` pixels become `whole`, for a canvas of `side` pixels.
@@ -83,59 +83,30 @@ LENSBOX_HOST_DEVICE PassAxis pass_axis(int64_t stride, int32_t input, int64_t wh
           static_cast<int16_t>(shown.offset)};
 }
 
-LENSBOX_HOST_DEVICE PassAxis unpacked_axis(int64_t stride, int32_t input, const ShownAxis& shown,
-                                           int32_t side, FitMode mode) {
-  if (mode == FitMode::kCrop) return pass_axis(stride, input, int64_t{shown.whole}, side);
-  return {stride, input, shown.all.output, 0, shown.all.output, shown.all.offset};
+LENSBOX_HOST_DEVICE PassAxis unpacked(const PackedAxis& axis, int32_t side, FitMode mode) {
+  if (mode == FitMode::kCrop) return pass_axis(axis.stride, axis.input, int64_t{axis.whole}, side);
+  return {axis.stride, axis.input, axis.all.output, 0, axis.all.output, axis.all.offset};
 }
 
-LENSBOX_HOST_DEVICE ShownAxis packed_axis(const PassAxis& axis, FitMode mode) {
-  ShownAxis shown = {};
+LENSBOX_HOST_DEVICE PackedAxis packed(const PassAxis& axis, FitMode mode) {
+  PackedAxis found = {axis.stride, axis.input, {}};
   if (mode == FitMode::kCrop) {
-    shown.whole = axis.whole;
+    found.whole = axis.whole;
   } else {
-    shown.all = {axis.output, axis.offset};
+    found.all = {axis.output, axis.offset};
   }
-  return shown;
+  return found;
 }
 
 LENSBOX_HOST_DEVICE PackedTask packed(const ImageTask& task, const Canvases& out) {
-  return {task.data,
-          task.channel_stride,
-          task.first.stride,
-          task.second.stride,
-          task.first.input,
-          task.second.input,
-          packed_axis(task.first, out.mode),
-          packed_axis(task.second, out.mode),
-          task.first_block,
-          task.tile,
-          task.band,
-          task.chunk,
-          task.layout,
-          task.channels,
-          task.planes,
-          task.first_is_fast,
-          task.first_is_columns};
+  return {task, packed(task.first, out.mode), packed(task.second, out.mode)};
 }
 
 LENSBOX_HOST_DEVICE ImageTask unpacked(const PackedTask& task, const Canvases& out) {
   const int32_t first_side = task.first_is_columns ? out.width : out.height;
   const int32_t second_side = task.first_is_columns ? out.height : out.width;
-  return {task.data,
-          task.channel_stride,
-          unpacked_axis(task.first_stride, task.first_input, task.first_shown, first_side, out.mode),
-          unpacked_axis(task.second_stride, task.second_input, task.second_shown, second_side, out.mode),
-          out.filter,
-          task.first_block,
-          task.tile,
-          task.band,
-          task.chunk,
-          task.layout,
-          task.channels,
-          task.planes,
-          task.first_is_fast,
-          task.first_is_columns};
+  return {task, unpacked(task.first, first_side, out.mode), unpacked(task.second, second_side, out.mode),
+          out.filter};
 }
 
 // The images of one launch. A large capacity is a large kernel parameter: at most 4,096 bytes.
