@@ -26,6 +26,9 @@ class Case:
     channels: int = 1
     fill: int = 0
 
+    def __str__(self) -> str:
+        return f"{self.components}x{self.height}x{self.width}to{self.canvas_height}x{self.canvas_width}"
+
     def image(self) -> Tensor:
         return random_image(self.components, self.height, self.width)
 
@@ -33,6 +36,36 @@ class Case:
     def canvas(self) -> tuple[int, int, int, int]:
         """Return the arguments of `letterbox` after the images."""
         return self.canvas_height, self.canvas_width, self.channels, self.fill
+
+
+# Sizes that random ones seldom meet. (components, height, width, canvas height, canvas width)
+CORNERS = [
+    Case(1, 1, 1, 1, 1),
+    Case(3, 1, 1, 256, 256),
+    Case(4, 1, 1, 1, 300),
+    Case(1, 256, 256, 256, 256),  # nothing to resample
+    Case(3, 255, 257, 256, 256),
+    Case(1, 16, 16, 16, 16, channels=3),
+    Case(3, 32, 512, 32, 64),  # the size of a block of rows
+    Case(3, 33, 513, 33, 65),
+    Case(1, 1, 9000, 9, 256),
+    Case(3, 9000, 1, 256, 9),
+    Case(3, 2, 20000, 256, 20),  # 1:1000
+    Case(4, 20000, 3, 20, 256, channels=3),
+    Case(1, 3000, 3000, 3, 3),
+    Case(3, 1100, 1100, 1, 1),
+    Case(3, 1, 70000, 1, 1),
+    Case(1, 70000, 1, 1, 1),
+    Case(1, 3, 2, 700, 901),  # enlarged
+    Case(3, 5, 7, 333, 1025, channels=3, fill=255),
+    Case(4, 40, 1300, 1024, 2048),
+    Case(3, 480, 640, 256, 256),
+    Case(3, 1080, 1920, 256, 256),
+    Case(3, 1920, 1080, 256, 256, channels=3, fill=114),
+    Case(3, 2400, 1080, 256, 256),  # rows first
+    Case(4, 2400, 1080, 256, 256, channels=3),
+    Case(1, 2400, 1080, 256, 256),
+]
 
 
 def random_image(components: int, height: int, width: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Conversion between photographs and canvases, against worked values; test_letterbox.py tests the pixels."""
+"""Conversion between photographs and canvases, against worked values; test_images.py tests the pixels."""
 
 from collections.abc import Callable
 
