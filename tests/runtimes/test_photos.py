@@ -163,19 +163,14 @@ def test_broken_and_unusual_exif_data(tmp_path: Path) -> None:
 
 
 def test_both_refuse_truncated_files(tmp_path: Path) -> None:
-    def truncations(file: bytes) -> Iterator[bytes]:
-        return (file[:length] for length in range(1, len(file), max(1, len(file) // 60)))
-
-    def kinds() -> Iterator[bytes]:
-        for options in ({}, {"progressive": True}, {"subsampling": 0}):
-            yield jpeg_with_exif(encoded(noise("RGB", 320, 224), "JPEG", **options), exif(6))
-        yield encoded(noise("CMYK", 320, 224), "JPEG")
-        yield png_with_exif(encoded(noise("RGB", 32, 20), "PNG"), exif(6))
-
+    picture = noise("RGB", 320, 224)
+    jpegs = [encoded(picture, **options) for options in ({}, {"progressive": True}, {"subsampling": 0})]
+    whole = [*(jpeg_with_exif(jpeg, exif(6)) for jpeg in jpegs), encoded(noise("CMYK", 320, 224))]
+    whole.append(png_with_exif(encoded(noise("RGB", 32, 20), "PNG"), exif(6)))
     files = {
-        f"{number} of {len(short)} bytes": short
-        for number, file in enumerate(kinds())
-        for short in truncations(file)
+        f"{number} of {length} bytes": file[:length]
+        for number, file in enumerate(whole)
+        for length in range(1, len(file), max(1, len(file) // 60))
     }
     assert len(compared(files, tmp_path / "1", COLOR)) == len(files)
 

@@ -1,7 +1,6 @@
 """Many images in one batch: the answers of single images, in pixels of their photographs."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +86,6 @@ def test_images_on_the_device_and_elsewhere(artifact_path: Path, device: torch.d
         assert_close(one, expected)
 
 
-def test_results_are_copies(artifact: Artifact, images: list[Tensor]) -> None:
-    """A view would keep the memory of all slots."""
-    assert artifact.detect_images([]) == []
-    for found in artifact.detect_images(images, LOW):
-        assert found.boxes.untyped_storage().nbytes() == 16 * len(found.scores)
-        assert found.scores.untyped_storage().nbytes() == 4 * len(found.scores)
-
-
 def test_boxes_are_in_pixels_of_the_photograph(artifact: Artifact) -> None:
     pixels = smooth_image(1, 240, 240)  # fills the canvas, so that no box lies in its padding
     whole = artifact.detect_image(pixels, LOW)
@@ -106,16 +97,3 @@ def test_boxes_are_in_pixels_of_the_photograph(artifact: Artifact) -> None:
     found = artifact.detect_images([part, Photo.of(pixels), larger], LOW)
     for one, (scale, shift) in zip(found, [(1, 500), (1, 0), (4, 0)], strict=True):
         assert_close(one, whole, scale, shift)
-
-
-def test_several_threads_at_once(artifact: Artifact, images: list[Tensor]) -> None:
-    expected = artifact.detect_images(images, LOW)
-
-    def work(number: int) -> None:
-        for turn in range(5):
-            first = (number + turn) % len(images)
-            for one, other in zip(artifact.detect_images(images[first:], LOW), expected[first:], strict=True):
-                assert_close(one, other)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))

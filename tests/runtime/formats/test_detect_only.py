@@ -15,9 +15,12 @@ from lensbox.runtime import Artifact, load_artifact
 LOW = 0.05  # a score threshold at which the small detector finds something in every picture
 
 
-@pytest.fixture(scope="module", params=["onnx_path", "package_path", "program_path"])
+DETECT_ONLY = ["onnx_path", "package_path", "program_path"]
+
+
+@pytest.fixture(scope="module", params=["artifact_path", *DETECT_ONLY])
 def artifact(request: pytest.FixtureRequest) -> Artifact:
-    """An ONNX file, a package of machine code, and a program."""
+    """A TorchScript file, an ONNX file, a package of machine code, and a program."""
     return load_artifact(request.getfixturevalue(request.param))
 
 
@@ -45,6 +48,7 @@ def test_in_several_threads(artifact: Artifact) -> None:
         assert all(map(torch.equal, one, other))
 
 
+@pytest.mark.parametrize("artifact", DETECT_ONLY, indirect=True)
 @pytest.mark.parametrize(
     ("images", "message"),
     [
