@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from small_detectors import Landmarks
 
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode, InputError
@@ -15,39 +16,28 @@ from lensbox.export.model_loader import load_model, parse_options
 from lensbox.runtime import load_artifact
 
 # The module in the user's folder.
-MODULE = '''
+MODULE = """
+import dataclasses
+
 import torch
-from torch import Tensor, nn
-from lensbox.model import DetectorSpec
+from small_detectors import Landmarks
 
 
-class Bright(nn.Module):
-    """A cell of a gray canvas of 64 x 64 pixels for each channel of a convolution."""
-
-    def __init__(self, channels: int = 2, title: str = "bright") -> None:
-        super().__init__()
-        self.specification = DetectorSpec(height=64, width=64, channels=1, name=title)
-        self.cells = nn.Conv2d(1, channels, 16, stride=16)
-
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        cells = self.cells(images.float() / 255).flatten(2).sigmoid()
-        scores, index = cells.amax(dim=2).sort(dim=1, descending=True)
-        index = cells.argmax(dim=2).gather(1, index)
-        corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0
-        return torch.cat([corner, corner + 16], dim=-1), scores, (scores > score_threshold).sum(dim=1)
+class Bright(Landmarks):
+    def __init__(self, width: int = 2, title: str = "bright") -> None:
+        super().__init__(width)
+        self.specification = dataclasses.replace(self.specification, name=title)
 
 
-def from_file(weights=None, channels: int = 2):
-    detector = Bright(channels, title=f"from {weights.name}" if weights else "untrained")
+def from_file(weights=None, width: int = 2):
+    detector = Bright(width, title=f"from {weights.name}" if weights else "untrained")
     if weights:
         detector.load_state_dict(torch.load(weights, weights_only=True))
     return detector
 
 
 def broken():
-    return Bright(channels=-1)
+    return Bright(width=-1)
 
 
 def no_module():
@@ -59,7 +49,7 @@ def no_object():
 
 
 made = Bright()
-'''
+"""
 
 
 @pytest.fixture
@@ -77,15 +67,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def state(scale: float = 1.0) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    weight = scale * (0.1 + torch.rand(2, 1, 16, 16, generator=generator)) / 128
-    return {"cells.weight": weight, "cells.bias": torch.tensor([-1.0, -0.4])}
+def state() -> dict[str, torch.Tensor]:
+    return {name: 2 * value for name, value in Landmarks(2).state_dict().items()}
 
 
 def test_command_of_the_documentation(folder: Path) -> None:
     torch.save(state(), folder / "w.pt")
-    arguments = ["--model", "mine.detectors:from_file", "--weights", "w.pt", "--option", "channels=2"]
+    arguments = ["--model", "mine.detectors:from_file", "--weights", "w.pt", "--option", "width=2"]
     assert main(["export", *arguments, "--score-threshold", "0.25", "--output", "mine.pt"]) == 0
     artifact = load_artifact("mine.pt")
     assert artifact.metadata.name == "from w.pt"
@@ -104,9 +92,13 @@ def test_command_of_the_documentation(folder: Path) -> None:
             ExitCode.USAGE,
             "such as mine.detectors:Bright, got 'mine.detectors:made', a Bright object",
         ),
-        (":Bright --option width=3", ExitCode.USAGE, "title: str = 'bright') -> None takes, got width: got"),
+        (
+            ":Bright --option height=3",
+            ExitCode.USAGE,
+            "title: str = 'bright') -> None takes, got height: got",
+        ),
         (":Bright --option 3", ExitCode.USAGE, "must be key=value with an ident"),
-        (":Bright --option channels=1 channels=2", ExitCode.USAGE, "each key once, got channels twice"),
+        (":Bright --option width=1 width=2", ExitCode.USAGE, "each key once, got width twice"),
         ("mine.half:f", ExitCode.UNUSABLE, "importing mine.half raised ModuleNotFoundError: No"),
         (":broken", ExitCode.UNUSABLE, "mine.detectors:broken raised "),
         (":no_module", ExitCode.UNUSABLE, "must return a torch.nn.Module, got int"),
@@ -115,9 +107,9 @@ def test_command_of_the_documentation(folder: Path) -> None:
         (":Bright --weights none.pt", ExitCode.BAD_INPUT, "--weights must be a file, got none.pt"),
         (":Bright --weights mine/half.py", ExitCode.BAD_INPUT, "mine/half.py is neither a safetensors file"),
         (
-            ":Bright --weights w.safetensors --option channels=3",
+            ":Bright --weights w.safetensors --option width=3",
             ExitCode.BAD_INPUT,
-            "cells.bias, must have",
+            "features.bias, must have",
         ),
         (":Bright --weights list.pt", ExitCode.BAD_INPUT, "list.pt must hold a state dict"),
     ],
@@ -141,7 +133,7 @@ def renamed(prefix: str) -> dict[str, torch.Tensor]:
 
 CHECKPOINTS: dict[str, Any] = {
     "DDP of a compiled detector": renamed("module._orig_mod."),
-    "compiled part": {f"cells._orig_mod.{name[6:]}": value for name, value in state().items()},
+    "compiled part": {name.replace(".", "._orig_mod."): value for name, value in state().items()},
     "AveragedModel": {"n_averaged": torch.tensor(3), **renamed("module.")},
     "Lightning": {"epoch": 3, "state_dict": {**renamed("model."), "loss.weight": torch.ones(2)}},
     "model": {"model": state(), "optimizer": {"state": {}, "param_groups": []}, "epoch": 3},
@@ -165,11 +157,14 @@ def test_finds_the_weights_in_checkpoints_of_trainers(name: str, folder: Path) -
             {**renamed("net."), **renamed("ema.module.")},
             "behind the prefix 'ema.' and behind the prefix 'net.'",
         ),
-        ({"net.cells.weight": state()["cells.weight"]}, "the prefix 'net.': 1 tensors .* cells.bias"),
+        (
+            {"net.features.weight": state()["features.weight"]},
+            "the prefix 'net.': 1 tensors .* features.bias",
+        ),
         ({**state(), "extra": torch.ones(1)}, "1 tensors do not fit the detector; the first, extra"),
         ({"model": torch.nn.ReLU()}, "got an object of torch.nn.modules.activation.ReLU: save"),
         ({"epoch": 3}, "must hold a state dict"),
-        ({"weight": torch.ones(1)}, "has no tensor weight but cells.weight: save"),
+        ({"weight": torch.ones(1)}, "has no tensor weight but features.weight: save"),
     ],
 )
 def test_names_the_place_of_weights_that_do_not_fit(checkpoint: Any, message: str, folder: Path) -> None:
