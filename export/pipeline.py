@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +20,7 @@ from lensbox.export.detector.reduced import REDUCED
 from lensbox.export.options import FORMATS, ExportOptions
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.export.verify.precision import OperandRounding, describe_change, measure_precision
-from lensbox.export.verify.self_test import build_self_test
+from lensbox.export.verify.self_test import reduced_self_test
 from lensbox.export.verify.verifier import verify
 from lensbox.model import Detector, weights_sha256
 from lensbox.model.protocol_check import Answer, answer_of
@@ -31,9 +32,8 @@ from lensbox.runtime.file.metadata import (
     Reading,
     Thresholds,
 )
-from lensbox.runtime.file.self_test import SelfTest
-from lensbox.runtime.formats.detect_only import DetectOnlyMethods, in_batches
 from lensbox.runtime.formats.torchscript import methods_for
+from lensbox.runtime.loading import load_artifact_bytes
 
 _logger = logging.getLogger(__name__)
 
@@ -84,14 +84,17 @@ def make_artifact(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
 
 def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
     _logger.info("making the file for %s", kind)
+    dtype = plan.options.dtype
+    if dtype != "float32" and not FORMATS[kind].has_precisions:
+        raise ValueError(f"dtype must be float32 for the format {kind}, got {dtype}")
     built: Built = import_module(f"lensbox.export.formats.{kind}").build(plan)
-    is_float32 = plan.options.dtype == "float32"
-    precision, self_test = (None, plan.self_test) if is_float32 else _measured(plan, built)
-    metadata = _metadata(plan, built, precision, self_test)
+    metadata = _metadata(plan, built)
+    if dtype != "float32":
+        metadata = _measured(plan, built, metadata, name)
     content, reference = built.pack(metadata), plan.reference
     _logger.info("loading the file back and comparing it with the detector")
     # 16 bits round in another way on another device: such a file is held to what was measured on its own.
-    devices = {plan.device.type} if plan.options.dtype in REDUCED else {"cpu", plan.device.type}
+    devices = {plan.device.type} if dtype in REDUCED else {"cpu", plan.device.type}
     devices &= set(built.devices)
     verify(
         content,
@@ -110,8 +113,8 @@ def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
         metadata.weights_sha256[:12],
         len(metadata.self_test.expected.scores),
     )
-    if precision is not None:
-        _logger.info("%s", describe_change(precision))
+    if metadata.precision is not None:
+        _logger.info("%s", describe_change(metadata.precision))
     return MadeArtifact(content, metadata)
 
 
@@ -131,31 +134,28 @@ def _require_packages(name: str) -> None:
         )
 
 
-def _measured(plan: ExportPlan, built: Built) -> tuple[Precision, SelfTest]:
-    """Return the changes by a precision other than float32, and a self-test for it."""
-    dtype, device = plan.options.dtype, plan.device
-    if built.make_run is None:
-        raise ValueError(f"dtype must be float32 for this format, got {dtype}")
+def _measured(plan: ExportPlan, built: Built, metadata: ArtifactMetadata, name: str) -> ArtifactMetadata:
+    """Return the metadata with the changes by a precision other than float32, and a self-test for it."""
+    dtype, device = plan.options.dtype, plan.device.type
     _logger.info("measuring the changes by %s", dtype)
-    run, is_imitated = in_batches(built.make_run(), built.batch), dtype == "tf32" and device.type == "cpu"
+    draft = replace(metadata, precision=Precision(dtype, device, 1, 1, 0.0, 0.0, 0.0))  # type: ignore[arg-type]
+    artifact = load_artifact_bytes(built.pack(draft), name, plan.device)
+    imitated = OperandRounding() if dtype == "tf32" and device == "cpu" else contextlib.nullcontext()
 
     def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-        with torch.inference_mode(), OperandRounding() if is_imitated else contextlib.nullcontext():
-            found = run(canvases.to(device), score_threshold, iou_threshold)
-            return {name: value.cpu() for name, value in found.items()}
+        with imitated:
+            found = artifact.detect_named(canvases, score_threshold, iou_threshold)
+        return {name: value.cpu() for name, value in found.items()}
 
-    precision = measure_precision(detect, plan.reference, dtype, device.type, plan.options.tolerance)
-    _logger.info("choosing a self-test")
-    converted = built.converted
-    if converted is None and dtype in REDUCED:
-        canvas = Canvas.of(plan.detector.specification)
-        converted = DetectOnlyMethods(detect, canvas, torch.device("cpu"))
-    return precision, build_self_test(plan.detector, dtype, converted, plan.carried)
+    precision = measure_precision(detect, plan.reference, dtype, device, plan.options.tolerance)
+    test = metadata.self_test
+    if dtype in REDUCED:
+        test = reduced_self_test(plan.detector, test, detect)
+    return replace(metadata, precision=precision, self_test=test)
 
 
-def _metadata(
-    plan: ExportPlan, built: Built, precision: Precision | None, self_test: SelfTest
-) -> ArtifactMetadata:
+def _metadata(plan: ExportPlan, built: Built) -> ArtifactMetadata:
+    """Return the metadata of a float32 file."""
     detector, specification = plan.detector, plan.detector.specification
     extras = {name: Extra(tuple(shape), "points") for name, shape in specification.points.items()}
     extras |= {name: Extra(tuple(shape), "values") for name, shape in specification.values.items()}
@@ -175,10 +175,9 @@ def _metadata(
         defaults=Thresholds(*plan.thresholds),
         ops=built.ops,
         methods=tuple(name for name in methods_for(specification) if name not in built.left_behind),
-        self_test=self_test,
+        self_test=plan.self_test,
         classes=tuple(specification.classes),
         extras=extras,
-        precision=precision,
         compiled=built.compiled,
         batch=built.batch,
     )

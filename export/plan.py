@@ -20,7 +20,6 @@ from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.device import choose_device, set_gpu_float32
 from lensbox.runtime.file.metadata import ArtifactMetadata, Compiled
 from lensbox.runtime.file.self_test import SelfTest
-from lensbox.runtime.formats.detect_only import Run
 from lensbox.runtime.images.files import read_image
 
 _logger = logging.getLogger(__name__)
@@ -31,21 +30,17 @@ class Built:
     """The result of a format's `build`.
 
     pack: returns the sealed content of the file for its metadata. left_behind: methods of the detector that
-    the file lacks. make_run: returns the code of the file in the plan's precision, on the plan's device; None
-    if the file has no precision. ops: schemas of needed operators. devices: types of usable devices.
-    more_batches: additional batch sizes to compare. compiled: the target machine, None for any.
-    converted: the detector in reduced precision with its own methods, on the CPU; None for Lensbox's methods.
-    batch: the fixed batch size of the file, None for any.
+    the file lacks. ops: schemas of needed operators. devices: types of usable devices. more_batches:
+    additional batch sizes to compare. compiled: the target machine, None for any. batch: the fixed batch size
+    of the file, None for any.
     """
 
     pack: Callable[[ArtifactMetadata], bytes]
     left_behind: Collection[str] = ()
-    make_run: Callable[[], Run] | None = None
     ops: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
     more_batches: tuple[int, ...] = ()
     compiled: Compiled | None = None
-    converted: Any = None
     batch: int | None = None
 
 
@@ -106,9 +101,9 @@ class ExportPlan:
 
     @cached_property
     def self_test(self) -> SelfTest:
-        """Return the self-test of all float32 files."""
+        """Return the self-test with the answers in float32."""
         _logger.info("choosing a self-test")
-        return build_self_test(self.detector, pictures=self.carried)
+        return build_self_test(self.detector, self.options.dtype, self.carried)
 
 
 def _picture(path: Path) -> Tensor:

@@ -21,8 +21,6 @@ from lensbox.model import Detector
 from lensbox.runtime.file.archive import MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE
 from lensbox.runtime.file.seal import sealed_zip
-from lensbox.runtime.formats.aoti import AotiModel
-from lensbox.runtime.formats.detect_only import Run
 from lensbox.runtime.machine import this_machine
 
 _logger = logging.getLogger(__name__)
@@ -51,7 +49,6 @@ def build(plan: ExportPlan) -> Built:
         more_batches=(256,),
         compiled=this_machine(plan.device),
         batch=plan.batch,
-        make_run=lambda: _run_of(plan, files),
     )
 
 
@@ -71,10 +68,6 @@ def compile_detect(plan: ExportPlan, thresholds: torch.dtype | None) -> tuple[li
         expand_depthwise(module)
     lay_out(module, torch.channels_last if on_gpu else torch.contiguous_format)
     return compile_graph(module, program.example_inputs[0]), custom_ops(module)
-
-
-def _run_of(plan: ExportPlan, files: Sequence[str]) -> Run:
-    return AotiModel(package({MODEL: files}, {}), "the compiled code", plan.device, plan.outputs).run
 
 
 def require_compiler() -> None:

@@ -1,6 +1,5 @@
 """Exported programs: `detect` and the loss as graphs of torch.export, for any machine."""
 
-import copy
 import io
 import logging
 import warnings
@@ -20,8 +19,6 @@ from lensbox.model import Detector
 from lensbox.runtime.file.archive import LOSS, MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
-from lensbox.runtime.formats.detect_only import Run
-from lensbox.runtime.formats.program import detect_on
 
 _logger = logging.getLogger(__name__)
 
@@ -56,13 +53,7 @@ def build(plan: ExportPlan) -> Built:
         ops=needed_ops(called, left_behind or own),
         devices=("cpu", "cuda"),
         batch=plan.batch,
-        make_run=lambda: _run_of(plan, graphs[MODEL]),
     )
-
-
-def _run_of(plan: ExportPlan, program: ExportedProgram) -> Run:
-    with quiet_export():
-        return detect_on(copy.deepcopy(program), plan.device, plan.outputs)  # moving a program changes it
 
 
 def _strip(program: ExportedProgram) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.common.machine import has_torchscript
@@ -20,13 +20,11 @@ from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.formats.traced import TracedDetector, mend_trace
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
-from lensbox.model.protocol_check import Answer, is_users
-from lensbox.runtime.detect.self_test import outputs_by_name
+from lensbox.model.protocol_check import is_users
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
-from lensbox.runtime.formats.detect_only import Run
 from lensbox.runtime.formats.torchscript import methods_for
-from lensbox.runtime.torchscript import quiet_torchscript, torchscript_call
+from lensbox.runtime.torchscript import quiet_torchscript
 
 _logger = logging.getLogger(__name__)
 
@@ -50,17 +48,15 @@ def build(plan: ExportPlan) -> Built:
             f"TorchScript needs Python 3.13 or older, got Python {platform.python_version()}: torch does not "
             "support TorchScript there. Use an older Python, or --format program, aoti or onnx"
         )
-    dtype = plan.options.dtype
-    is_reduced = dtype in REDUCED
-    network, batch = plan.network, max(plan.options.batches, default=None)
-    module = _compile(in_precision(network, dtype, batch) if is_reduced else network, plan)
+    network, dtype = plan.network, plan.options.dtype
+    if dtype in REDUCED:
+        network = in_precision(network, dtype, max(plan.options.batches, default=None))
+    module = _compile(network, plan)
     graphs = [getattr(module, name).inlined_graph for name in methods_for(plan.detector.specification)]
     return Built(
         pack=partial(_pack, module),
-        make_run=lambda: _run_of(module, plan.device),
         ops=tuple(sorted({schema for graph in graphs for schema in _custom_ops_of(graph)})),
         devices=("cpu", "cuda"),
-        converted=module if is_reduced else None,
     )
 
 
@@ -69,16 +65,6 @@ def _pack(module: torch.jit.ScriptModule, metadata: ArtifactMetadata) -> bytes:
     with quiet_torchscript():
         torch.jit.save(module, content, _extra_files={METADATA_FILE: metadata.to_json()})
     return sealed_zip(content.getvalue())
-
-
-def _run_of(module: torch.jit.ScriptModule, device: torch.device) -> Run:
-    there: Any = _on(module, device)
-
-    def run(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-        with torchscript_call():
-            return outputs_by_name(there, canvases, score_threshold, iou_threshold)
-
-    return run
 
 
 def _compile(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
@@ -129,17 +115,6 @@ def _traced(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
     module = script_and_freeze(DetectorWrapper(traced), methods)
     mend_trace(module, [name for name in methods if name.startswith("detect")])
     return module
-
-
-def _on(module: torch.jit.ScriptModule, device: torch.device) -> torch.jit.ScriptModule:
-    """Return a copy on the device: constants of a frozen module change devices only when loaded."""
-    content = io.BytesIO()
-    with quiet_torchscript():
-        torch.jit.save(module, content)
-        content.seek(0)
-        copied = torch.jit.load(content, map_location=device)
-    assert isinstance(copied, torch.jit.ScriptModule)
-    return copied
 
 
 def script_and_freeze(module: nn.Module, methods: Sequence[str]) -> torch.jit.ScriptModule:

@@ -28,6 +28,7 @@ from lensbox.runtime.file.self_test import (
     Tolerances,
     max_error,
 )
+from lensbox.runtime.formats.detect_only import Run
 
 _logger = logging.getLogger(__name__)
 
@@ -43,14 +44,11 @@ _GAP = 4.0  # distance between the last detection and the threshold, in units of
 _TF32_SLACK = 4.0
 
 
-def build_self_test(
-    detector: Detector, dtype: str = "float32", converted: Any = None, pictures: Sequence[Tensor] = ()
-) -> SelfTest:
+def build_self_test(detector: Detector, dtype: str = "float32", pictures: Sequence[Tensor] = ()) -> SelfTest:
     """Return the self-test of a detector on the CPU in eval mode; eager execution gives the expectations.
 
-    converted: the detector in reduced precision, with the same methods. If given, the expectations are its
-    answers, and the tolerances allow twice its distance from float32. pictures: uint8 [C, H, W], in place of
-    drawn pictures; the artifact holds one of them, no larger than the canvas. Raises ArtifactError for a
+    dtype: the precision whose rounding is to decide about no detection. pictures: uint8 [C, H, W], in place
+    of drawn pictures; the artifact holds one of them, no larger than the canvas. Raises ArtifactError for a
     detector that finds nothing in any picture.
     """
     module: Any = DetectorWrapper(detector)
@@ -61,10 +59,21 @@ def build_self_test(
         bits = BFLOAT16_MANTISSA_BITS if dtype == "bfloat16" else TF32_MANTISSA_BITS
         threshold = _threshold(module, specification, canvases, bits)
         test = _self_test(module, specification, image, threshold)
-        if converted is not None:
-            test = _widened(_self_test(converted, specification, image, threshold), test)
     _report_coverage(specification.classes, test.expected.labels)
     return test
+
+
+def reduced_self_test(detector: Detector, exact: SelfTest, detect: Run) -> SelfTest:
+    """Return a self-test with the answers of a reduced precision.
+
+    The tolerances allow twice their distance from float32. exact: with the answers in float32. detect: in
+    the reduced precision, from and to the CPU. Raises ArtifactError for other detections than in float32.
+    """
+    module: Any = DetectorWrapper(detector)
+    module.detect_named = detect
+    with torch.no_grad(), one_thread():
+        test = _self_test(module, detector.specification, exact.image, exact.score_threshold)
+    return _widened(test, exact)
 
 
 def _shrunk(picture: Tensor, specification: DetectorSpec) -> Tensor:
