@@ -99,13 +99,17 @@ class Evaluation:
 
     def curve(self, low: float, high: float, wanted: int | None = None) -> Curve:
         """Return the ranked detections of the band of heights [low, high), of all classes or of one."""
+
+        def of_class(image: ImageLabels | ImageDetections) -> Flags | np.bool_:
+            return np.True_ if wanted is None else image.classes == wanted
+
         scores, hits, total = [np.zeros(0)], [np.zeros(0, bool)], 0
         for truth, found, iou in self._images:
             height, found_height = (boxes[:, 3] - boxes[:, 1] for boxes in (truth.boxes, found.boxes))
-            care = (height >= low) & (height < high) & ~truth.ignore & _of_class(truth, wanted)
+            care = (height >= low) & (height < high) & ~truth.ignore & of_class(truth)
             hit = _match(iou, care)
             fits = (found_height >= low * LOW_MARGIN) & (found_height <= high * HIGH_MARGIN)
-            false_alarm = fits & ~(iou[:, ~care] >= MATCH_IOU).any(1) & _of_class(found, wanted)
+            false_alarm = fits & ~(iou[:, ~care] >= MATCH_IOU).any(1) & of_class(found)
             counted = hit | false_alarm
             total += int(care.sum())
             scores.append(found.scores[counted])
@@ -117,11 +121,6 @@ class Evaluation:
     def table(self, wanted: int | None = None) -> dict[str, float]:
         """Return the average precision by band, of one class or of all boxes as if they had one class."""
         return {name: self.curve(*limits, wanted).average_precision() for name, limits in BANDS.items()}
-
-
-def _of_class(image: ImageLabels | ImageDetections, wanted: int | None) -> Flags:
-    """Return bool [n], true for boxes of a class; true for all boxes if `wanted` is None."""
-    return np.full(len(image.boxes), True) if wanted is None else image.classes == wanted
 
 
 def _match(iou: Array, care: Flags) -> Flags:

@@ -64,7 +64,7 @@ def coco_precision(
 ) -> dict[str, float]:
     """Return COCO's figures by the names of `COCO_FIGURES`, the means over the classes; NaN without boxes."""
     truth = [
-        {"image_id": index, **row, "area": _area(row["bbox"]), "iscrowd": int(ignore)}
+        {"image_id": index, **row, "area": math.prod(row["bbox"][2:]), "iscrowd": int(ignore)}
         for index, image in enumerate(labels)
         for row, ignore in zip(_boxes(image), image.ignore, strict=True)
     ]
@@ -83,10 +83,6 @@ def _boxes(image: ImageLabels | ImageDetections) -> Rows:
         {"category_id": label, "bbox": [x1, y1, x2 - x1, y2 - y1]}
         for (x1, y1, x2, y2), label in zip(image.boxes.tolist(), image.classes.tolist(), strict=True)
     ]
-
-
-def _area(bbox: Sequence[float]) -> float:
-    return bbox[2] * bbox[3]
 
 
 def summary(file: Path, results: Rows) -> list[str]:
@@ -110,7 +106,7 @@ def summary(file: Path, results: Rows) -> list[str]:
         # Of the fields in the file, only these reach pycocotools: ids may begin at 0, repeat or be missing.
         kept = {name: row[name] for name in (*ids, "bbox", "iscrowd")}
         area = row.get("area")
-        truth.append({**kept, "area": float(_area(row["bbox"]) if area is None else area)})
+        truth.append({**kept, "area": float(math.prod(row["bbox"][2:]) if area is None else area)})
     found = [{name: row[name] for name in (*ids, "bbox", "score")} for row in results]
     return _score(tables.images, tables.categories, truth, found)[1]
 

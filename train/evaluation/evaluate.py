@@ -45,10 +45,9 @@ def run_evaluate(inputs: EvaluateInputs) -> None:
         require_writable_file("--json", inputs.json)
     detector = _detector(inputs)
     stored = detector.metadata.reading.orientation if isinstance(detector, Artifact) else "exif"
-    labelled = read_labels(data, inputs.strict, "val", inputs.orientation or stored)
-    canvas, classes = canvas_and_classes(detector)
-    photographs = load_evaluation_set(labelled[0], canvas=canvas, classes=classes)
-    report_problems(labelled[1] + photographs.problems, inputs.strict)
+    labelled, problems = read_labels(data, inputs.strict, "val", inputs.orientation or stored)
+    photographs = load_for(detector, labelled)
+    report_problems(problems + photographs.problems, inputs.strict)
     found = detect_all(detector, photographs)
     figures = score(found, photographs, inputs.coco)
     print("\n".join(figures.lines()))
@@ -66,43 +65,39 @@ def _detector(inputs: EvaluateInputs) -> nn.Module | Artifact:
 
 
 def evaluate(
-    detector: nn.Module | Artifact, photographs: Sequence[LabelledImage] | EvaluationSet, coco: bool = False
+    detector: nn.Module | Artifact, photographs: Sequence[LabelledImage], coco: bool = False
 ) -> Figures:
     """Return the figures of a detector on labelled photographs, which are fitted to its canvas.
 
     Args:
         detector: an artifact, or a module with `specification` and `detect` (docs/your_detector.md), which is
             called in eval mode and without gradients on the device of its parameters.
-        photographs: of `read_labels`; or an evaluation set, if several detectors share it.
+        photographs: of `read_labels`.
         coco: COCO's figures too.
 
     Raises:
-        InputError: the evaluation set is of another canvas or other classes, a module has its own
-            `preprocess`, or boxes or scores are not finite.
+        InputError: a module has no specification or its own `preprocess`, or boxes or scores are not finite.
     """
-    canvas, classes = canvas_and_classes(detector)
-    if not isinstance(photographs, EvaluationSet):
-        photographs = load_evaluation_set(photographs, canvas=canvas, classes=classes)
-    return score(detect_all(detector, photographs), photographs, coco)
+    data = load_for(detector, photographs)
+    return score(detect_all(detector, data), data, coco)
 
 
-def canvas_and_classes(detector: nn.Module | Artifact) -> tuple[Canvas, tuple[str, ...]]:
-    """Return the canvas that a detector sees, and the names of its classes."""
+def load_for(detector: nn.Module | Artifact, photographs: Sequence[LabelledImage]) -> EvaluationSet:
+    """Load photographs for the canvas and the classes of a detector. Raise InputError."""
     if isinstance(detector, Artifact):
-        return detector.metadata.canvas, detector.classes
-    specification: Any = getattr(detector, "specification", None)
-    if specification is None:
+        canvas, classes = detector.metadata.canvas, detector.classes
+    elif (specification := cast(Any, getattr(detector, "specification", None))) is not None:
+        canvas, classes = Canvas.of(specification), specification.classes
+    else:
         raise InputError("a detector must have a specification (docs/your_detector.md), got none")
-    return Canvas.of(specification), specification.classes
+    return load_evaluation_set(photographs, canvas=canvas, classes=classes)
 
 
 def detect_all(detector: nn.Module | Artifact, data: EvaluationSet) -> list[ImageDetections]:
-    """Return the detections in each photograph, in pixels of Lensbox's canvas. Raise InputError."""
-    wanted, given = canvas_and_classes(detector), (data.canvas, data.classes)
-    if wanted != given:
-        raise InputError(
-            f"the evaluation set must have the detector's canvas and classes {wanted}, got {given}"
-        )
+    """Return the detections in each photograph, in pixels of Lensbox's canvas. Raise InputError.
+
+    data: of the canvas and the classes of the detector.
+    """
     if isinstance(detector, Artifact):
         if not _fits_as_lensbox(detector.module, detector.device, data.canvas):
             return _detect_photographs(detector, data)

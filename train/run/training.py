@@ -19,9 +19,9 @@ from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.evaluation.evaluate import evaluate
+from lensbox.train.evaluation.evaluate import detect_all
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
-from lensbox.train.evaluation.figures import Figures
+from lensbox.train.evaluation.figures import Figures, score
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.origin import check_same_origin
@@ -122,7 +122,7 @@ class TrainingRun:
         start = time.monotonic()
         try:
             self.step.recalibrate()
-            figures = score(self.step, validation)
+            figures = evaluate(self.step, validation)
             for line in figures.lines():
                 logger.info("%s", line)
             reports.evaluated(figures, self.progress)
@@ -136,7 +136,7 @@ class TrainingRun:
         reports.deliver(None)
         if validation is None:
             return None
-        figures = score(self.step, validation, coco=True)
+        figures = evaluate(self.step, validation, coco=True)
         reports.evaluated(figures, 1.0)
         reports.deliver(figures)
         return figures
@@ -169,10 +169,10 @@ class TrainingRun:
         self.origin = before
 
 
-def score(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
+def evaluate(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
     """Return the figures of the weight average."""
     start = time.monotonic()
-    figures = evaluate(step.average, data, coco)
+    figures = score(detect_all(step.average, data), data, coco)
     logger.info("evaluation took %.1f s", time.monotonic() - start)
     return figures
 
@@ -199,15 +199,13 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """Load what `save_checkpoint` wrote, on the CPU.
 
     Raises:
-        InputError: there is no such file, it is damaged, or no checkpoint of this format.
+        InputError: it is missing, damaged, or no checkpoint of this format.
     """
-    if not path.is_file():
-        raise InputError(f"checkpoint must be a file that exists, got {path}")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive or pickle may fail in any way
         # Without torch's own message, which advises to run whatever code the file holds.
-        raise InputError(f"{path} must be a checkpoint, got a damaged or other file") from error
+        raise InputError(f"{path} must be a checkpoint, got a missing, damaged or other file") from error
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise InputError(f"{path} must be a checkpoint of format {FORMAT}")
     return state

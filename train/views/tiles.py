@@ -144,55 +144,41 @@ def _crop_map(store: StoreTensors, image: Tensor, size: Tensor, u: Tensor) -> tu
 def _mosaic_map(size: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return maps of four rectangles that meet in a random point, each showing most of a photograph."""
     cross = (CANVAS_SIZE * (0.3 + 0.4 * u[:, 2:4])).round().reshape(-1, 4, 2)[:, :1]  # the first tile's draw
-    zero, full = torch.zeros_like(cross), torch.full_like(cross, CANVAS_SIZE)
-    (left, top), (x, y), (right, bottom) = (part.unbind(-1) for part in (zero, cross, full))
-    rectangle = torch.stack(
-        [
-            torch.cat([left, x, left, x], dim=1),
-            torch.cat([top, top, y, y], dim=1),
-            torch.cat([x, right, x, right], dim=1),
-            torch.cat([y, y, bottom, bottom], dim=1),
-        ],
-        dim=2,
-    ).reshape(-1, 4)
-    room = rectangle[:, 2:] - rectangle[:, :2]
-    scale = (room / size).amin(1) * _log_uniform(u[:, 6], MOSAIC_SCALE)
+    edges = torch.cat([torch.zeros_like(cross), cross, torch.full_like(cross, CANVAS_SIZE)], dim=1)
+    # Left, right, left, right; above, above, below, below.
+    low, high = (
+        torch.stack([part[..., 0].repeat(1, 2), part[..., 1].repeat_interleave(2, 1)], dim=2).flatten(0, 1)
+        for part in (edges[:, :2], edges[:, 1:])
+    )
+    scale = ((high - low) / size).amin(1) * _log_uniform(u[:, 6], MOSAIC_SCALE)
     stretch = torch.exp((u[:, 7] - 0.5) * ASPECT)
     scales = torch.stack([scale * stretch, scale / stretch], dim=1)
-    return scales, rectangle[:, :2] + u[:, 8:10] * (room - scales * size), rectangle
+    return scales, low + u[:, 8:10] * (high - low - scales * size), torch.cat([low, high], dim=1)
 
 
-def filter_matrix(
-    size: Tensor,
-    scale: Tensor,
-    offset: Tensor,
-    low: Tensor,
-    high: Tensor,
-    source: int,
-    softness: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return the resize of one axis as a matrix: triangle filter, widened by the shrink factor as torch's
-    `interpolate(mode="bilinear", antialias=True)` does, normalised inside the photograph.
+def filter_matrices(size: Tensor, tiles: Tiles, source: int) -> tuple[Tensor, Tensor]:
+    """Return the resizes of both axes as matrices: triangle filter, widened by the shrink factor as torch's
+    `interpolate(mode="bilinear", antialias=True)` does, normalised inside the photograph. Softness widens it
+    further, as bad focus or a photograph enlarged before does.
 
     Args:
-        size, scale, offset, low, high: [T] photograph's length, map, and range of canvas pixels painted.
-        source: number of source pixels stored.
-        softness: [T], widens the filter further, as bad focus or a photograph enlarged before does.
+        size: [T, 2], width and height of the photographs. source: number of source pixels stored.
 
     Returns:
-        weights [T, 256, source]; painted bool [T, 256].
+        weights [T, 2, 256, source], for columns and rows; painted bool [T, 2, 256].
     """
     pixel = torch.arange(CANVAS_SIZE, device=size.device, dtype=torch.float32) + 0.5
-    center = (pixel - offset[:, None]) / scale[:, None]
-    painted = (center >= 0) & (center <= size[:, None]) & (pixel >= low[:, None]) & (pixel <= high[:, None])
-    support = (1 / scale.abs()).clamp(min=1)
-    if softness is not None:
-        support = support * softness
+    low, high = tiles.rectangle[:, :2, None], tiles.rectangle[:, 2:, None]
+    center = (pixel - tiles.offset[..., None]) / tiles.scale[..., None]
+    painted = (center >= 0) & (center <= size[..., None]) & (pixel >= low) & (pixel <= high)
+    support = (1 / tiles.scale.abs()).clamp(min=1)
+    if tiles.softness is not None:
+        support = support * tiles.softness[:, None]
     taps = torch.arange(source, device=size.device, dtype=torch.float32) + 0.5
-    # In place: uncompiled, each new [T, CANVAS_SIZE, source] costs more to allocate than to compute.
-    weights = (taps - center[..., None]).abs_().div_(-support[:, None, None]).add_(1).clamp_(min=0)
-    weights.mul_(taps < size[:, None, None])
-    total = weights.sum(2, keepdim=True).clamp(min=1e-6)
+    # In place: uncompiled, each new [T, 2, CANVAS_SIZE, source] costs more to allocate than to compute.
+    weights = (taps - center[..., None]).abs_().div_(-support[..., None, None]).add_(1).clamp_(min=0)
+    weights.mul_(taps < size[..., None, None])
+    total = weights.sum(3, keepdim=True).clamp(min=1e-6)
     return weights.mul_(painted[..., None] / total), painted
 
 
@@ -200,23 +186,10 @@ def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, T
     """Paint tiles. Return pixels float [T, 256, 256] (0 to 255) and content bool of that shape."""
     # Half precision keeps 11 bits: sums of weighted bytes are exact to a tenth of a gray level.
     kind = torch.float16 if images.is_cuda else torch.float32
-    size = sizes[tiles.image]
-    rectangle = tiles.rectangle
-    columns, rows = (
-        filter_matrix(
-            size[:, axis],
-            tiles.scale[:, axis],
-            tiles.offset[:, axis],
-            rectangle[:, axis],
-            rectangle[:, axis + 2],
-            images.shape[2 - axis],
-            tiles.softness,
-        )
-        for axis in (0, 1)
-    )
-    pixels = torch.bmm(images[tiles.image].to(kind), columns[0].to(kind).transpose(1, 2)).round_()
-    pixels = torch.bmm(rows[0].to(kind), pixels)
-    return pixels, rows[1][:, :, None] & columns[1][:, None, :]
+    weights, painted = filter_matrices(sizes[tiles.image], tiles, images.shape[2])
+    columns, rows = weights.to(kind).unbind(1)
+    pixels = torch.bmm(images[tiles.image].to(kind), columns.transpose(1, 2)).round_()
+    return torch.bmm(rows, pixels), painted[:, 1, :, None] & painted[:, 0, None, :]
 
 
 def compose(rendered: tuple[Tensor, Tensor], counts: ViewCounts) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,6 @@ from lensbox.export.pipeline import save_artifact
 from lensbox.model import DetectorSpec, FaceDetector
 from lensbox.train.data.labels import LabelledImage, read_labels
 from lensbox.train.evaluation.evaluate import evaluate
-from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 
 
 @pytest.fixture
@@ -56,22 +55,20 @@ def test_a_module_is_scored_on_its_canvas_in_eval_mode_without_gradients(
     assert detector.training
 
 
-def test_another_canvas_is_refused(photographs: list[LabelledImage]) -> None:
-    of_faces = load_evaluation_set(photographs)
-    with pytest.raises(InputError, match=r"must have the detector's canvas .*height=192, .*got .*height=256"):
-        evaluate(RedAndBlue(), of_faces)
-    with pytest.raises(InputError, match="must have a specification"):
-        evaluate(nn.Linear(1, 1), of_faces)
-
-
 class Stretching(FaceDetector):
     def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         return torch.zeros(len(images), 1, 256, 256, dtype=torch.uint8), torch.zeros(len(images), 6)
 
 
-def test_a_module_with_its_own_preprocess_is_refused(photographs: list[LabelledImage]) -> None:
-    with pytest.raises(InputError, match="its own preprocess is scored as an artifact"):
-        evaluate(Stretching(), photographs)
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [(Stretching(), "its own preprocess is scored as an artifact"), (nn.ReLU(), "must have a specification")],
+)
+def test_modules_that_cannot_be_scored_are_refused(
+    photographs: list[LabelledImage], module: nn.Module, words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        evaluate(module, photographs)
 
 
 class Returning(nn.Module):
