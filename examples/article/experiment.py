@@ -157,24 +157,20 @@ def check(approach: Approach, loss: Loss, experiment: Experiment) -> None:
 
 def measure(experiment: Experiment, ready: list[tuple[Approach, Loss, Any]], rounds: int) -> list[Row]:
     """Time the approaches in turns, after a round that warms up: phases, and whole steps without waits."""
-    phases: list[list[list[float]]] = [[] for _ in ready]
-    steps: list[list[float]] = [[] for _ in ready]
+    taken: list[list[list[float]]] = [[] for _ in ready]
     for _ in range(rounds + 1):
-        for arguments, of_phases, of_steps in zip(ready, phases, steps, strict=True):
-            of_phases.append(phase_times(experiment, experiment.step(*arguments)))
+        for arguments, samples in zip(ready, taken, strict=True):
+            phases = phase_times(experiment, experiment.step(*arguments))
             start = time.perf_counter()
             for _ in experiment.step(*arguments):
                 pass
             experiment.synchronize()
-            of_steps.append(1e3 * (time.perf_counter() - start))
-    return [
-        Row(
-            approach,
-            [statistics.median(times) for times in zip(*of_phases[1:], strict=True)],
-            statistics.median(of_steps[1:]) if approach.has_gradient else None,
-        )
-        for (approach, _, _), of_phases, of_steps in zip(ready, phases, steps, strict=True)
-    ]
+            samples.append([*phases, 1e3 * (time.perf_counter() - start)])
+    rows = []
+    for (approach, _, _), samples in zip(ready, taken, strict=True):
+        *phases, step = (statistics.median(times) for times in zip(*samples[1:], strict=True))
+        rows.append(Row(approach, phases, step if approach.has_gradient else None))
+    return rows
 
 
 def phase_times(experiment: Experiment, step: Iterator[None]) -> list[float]:

@@ -5,14 +5,15 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
 import torchvision
 from ssdlite import CATEGORIES, make_network
 from torch import Tensor
-from torch.utils.benchmark import Timer
 
+from lensbox.cli.timing import time_in_turns
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.detect.detection_sets import Difference, Found, Limits, found_in
 
@@ -44,12 +45,10 @@ def main() -> int:
     print(f"torch {torch.__version__}, torchvision {torchvision.__version__}, {where}")
     same = report_differences(ours(canvases), theirs(canvases), list(artifact.classes), network.nms_thresh)
     for batch in (canvases[:1], canvases):
-        timers = (
-            Timer("call(batch)", globals={"call": call, "batch": batch}, num_threads=torch.get_num_threads())
-            for call in (theirs, ours)
-        )
-        times = [1000 * timer.blocked_autorange(min_run_time=1).median for timer in timers]
-        print(f"batch {len(batch):2}: torchvision {times[0]:.2f} ms, artifact {times[1]:.2f} ms")
+        calls = {"torchvision": partial(theirs, batch), "artifact": partial(ours, batch)}
+        times = time_in_turns(calls, torch.get_num_threads())
+        shown = (f"{name} {1e3 * each.median:.2f} ms" for name, each in times.items())
+        print(f"batch {len(batch):2}: {', '.join(shown)}")
     return 0 if same else 1
 
 
