@@ -10,7 +10,7 @@ import torch
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import set_gpu_float32
 from lensbox.runtime.file.archive import open_file, read_file
-from lensbox.runtime.file.seal import require_signature
+from lensbox.runtime.file.seal import check_signature, read_signature
 from lensbox.runtime.op_library import load_op_libraries
 
 _logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def load_artifact(
     """
     data = read_file(path)
     if public_key is not None:
-        require_signature(Path(path), data, Path(public_key))
+        check_signature(Path(path), data, read_signature(Path(path)), Path(public_key))
     load_op_libraries(ops)
     artifact = load_artifact_bytes(data, str(path), device)
     if public_key is None:

@@ -26,7 +26,6 @@ from lensbox.runtime.file.self_test import (
     SelfTest,
     Tolerance,
     Tolerances,
-    max_error,
 )
 from lensbox.runtime.formats.detect_only import Run
 
@@ -184,7 +183,12 @@ def _limit(device: str, exact: Tensor, rounded: Tensor) -> float:
     """Return the tolerance of an output; integers must be equal unless TF32 changes them."""
     largest = float(exact.abs().max()) if exact.is_floating_point() and exact.numel() else 0.0
     by_tf32 = device == "cuda" and exact.shape == rounded.shape
-    return max(PARTS[device].values * largest, _TF32_SLACK * max_error(rounded, exact) if by_tf32 else 0.0)
+    return max(PARTS[device].values * largest, _TF32_SLACK * _max_error(rounded, exact) if by_tf32 else 0.0)
+
+
+def _max_error(actual: Tensor, expected: Tensor) -> float:
+    """Return the largest absolute difference: 0 without elements, NaN if an element is NaN."""
+    return float((actual - expected).abs().max()) if expected.numel() else 0.0
 
 
 def _widened(test: SelfTest, exact: SelfTest) -> SelfTest:
@@ -198,8 +202,8 @@ def _widened(test: SelfTest, exact: SelfTest) -> SelfTest:
             "the detector cannot be exported: its detections in the self-test's picture differ from those in "
             "float32"
         )
-    boxes, scores = 2 * max_error(found.boxes, wanted.boxes), 2 * max_error(found.scores, wanted.scores)
-    extras = {name: 2 * max_error(found.extras[name], values) for name, values in wanted.extras.items()}
+    boxes, scores = 2 * _max_error(found.boxes, wanted.boxes), 2 * _max_error(found.scores, wanted.scores)
+    extras = {name: 2 * _max_error(found.extras[name], values) for name, values in wanted.extras.items()}
 
     def widened(limit: Tolerance) -> Tolerance:
         wider = {name: max(value, extras[name]) for name, value in limit.extras.items()}

@@ -169,10 +169,8 @@ class Artifact:
         device, boxes, float32 [B, K, 4] in canvas pixels; scores, float32 [B, K]; counts, int [B]. Raise
         ValueError.
         """
-        thresholds = self._thresholds(score_threshold, iou_threshold)
-        with self._pipeline.calls():
-            boxes, scores, counts, *_ = self._pipeline.detect(images.to(self.device), thresholds)
-            return boxes, scores, counts
+        found = self.detect_named(images, score_threshold, iou_threshold)
+        return found["boxes"], found["scores"], found["counts"]
 
     def detect_named(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None

@@ -14,6 +14,7 @@ from torch import Tensor
 from lensbox.common.detect_options import TileSpec
 from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
 from lensbox.runtime.detect.detection import DetectionArrays, Detections, by_image, check_labels
+from lensbox.runtime.detect.self_test import outputs_by_name
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
 from lensbox.runtime.device import DeviceTimer, tile_batch
@@ -111,10 +112,7 @@ class Pipeline:
         return merge_tiles(found, windows, photo.width, photo.height, thresholds[1]).copied()
 
     def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Outputs:
-        if not self._further:
-            boxes, scores, counts = self.module.detect(canvases, score_threshold, iou_threshold)
-            return boxes, scores, counts
-        found = self.module.detect_named(canvases, score_threshold, iou_threshold)
+        found = outputs_by_name(self.module, canvases, score_threshold, iou_threshold)
         return tuple(found[name] for name in self.outputs)
 
     def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> Outputs:

@@ -80,17 +80,13 @@ def signature_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sig")
 
 
-def require_signature(path: Path, data: bytes, public_key: Path) -> None:
+def check_signature(path: Path, data: bytes, signature: bytes | None, public_key: Path) -> None:
     """Check that the owner of a public key signed `data`, the content of the file `path`.
 
-    The file is not parsed. Raises ArtifactError if the seal or the signature is missing or does not
-    match, the key file holds no Ed25519 key, or the package cryptography is not installed.
+    The file is not parsed. signature: the result of `read_signature`. Raises ArtifactError if the seal or
+    the signature is missing or does not match, the key file holds no Ed25519 key, or the package cryptography
+    is not installed.
     """
-    check_signature(path, data, _read_signature(path), public_key)
-
-
-def check_signature(path: Path, data: bytes, signature: bytes | None, public_key: Path) -> None:
-    """Check a signature that was read before, as `require_signature` does. signature: None for no file."""
     try:
         from cryptography.exceptions import InvalidSignature
     except ModuleNotFoundError as error:
@@ -115,12 +111,13 @@ def check_signature(path: Path, data: bytes, signature: bytes | None, public_key
         key.verify(signature, seal_of(data))
     except InvalidSignature as error:
         raise ArtifactError(
-            f"{path} must be signed with the key of {public_key}, but {signature_path(path)} does not match: "
+            f"{path} must be signed with the key of {public_key}, but {signature_file} does not match: "
             "one of the two files was changed, or another key signed them"
         ) from error
 
 
-def _read_signature(path: Path) -> bytes | None:
+def read_signature(path: Path) -> bytes | None:
+    """Return the signature of a file; None if there is none. Raises ArtifactError if it cannot be read."""
     signature_file = signature_path(path)
     if not signature_file.is_file():
         return None

@@ -163,8 +163,3 @@ def _require_length(path: str, values: Any, length: int) -> None:
 
 def _refuse(path: str, rule: str, found: object) -> NoReturn:
     raise PydanticCustomError("self_test", f"self_test.{path} must {rule}, got {found}")
-
-
-def max_error(actual: Tensor, expected: Tensor) -> float:
-    """Return the largest absolute difference: 0 without elements, NaN if an element is NaN."""
-    return float((actual - expected).abs().max()) if expected.numel() else 0.0

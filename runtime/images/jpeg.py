@@ -193,9 +193,6 @@ def usual_header(file: bytes | bytearray) -> JpegHeader | None:
     return None
 
 
-_REDUCTIONS = (8, 4, 2)
-
-
 def jpeg_reduction(width: int, height: int, canvas: Canvas, oversampling: int) -> int:
     """Return r = 1, 2, 4 or 8: a JPEG file is decoded at the scale 1/r for a canvas.
 
@@ -204,12 +201,10 @@ def jpeg_reduction(width: int, height: int, canvas: Canvas, oversampling: int) -
     """
     if oversampling == 0:
         return 1
-    needed_width, needed_height = _fit(width, height, canvas)
-    for reduction in _REDUCTIONS:
+    needed_width, needed_height = (oversampling * side for side in _fit(width, height, canvas))
+    for reduction in (8, 4, 2):
         # ceil(a / r) >= b for whole numbers
-        if -(-width // reduction) >= oversampling * needed_width and (
-            -(-height // reduction) >= oversampling * needed_height
-        ):
+        if -(-width // reduction) >= needed_width and -(-height // reduction) >= needed_height:
             return reduction
     return 1
 
@@ -218,16 +213,13 @@ def _fit(width: int, height: int, canvas: Canvas) -> tuple[int, int]:
     """Return width and height of a picture in the canvas, as `ops/csrc/fit.h` computes them."""
     if canvas.fit == "stretch":
         return canvas.width, canvas.height
+    is_crop = canvas.fit == "crop"
+
+    def scaled(side: int, filled: int, whole: int) -> int:
+        """Return side * filled / whole, rounded down for a crop and half up for a letterbox, at least 1."""
+        return max(1, (2 * side * filled + (0 if is_crop else whole)) // (2 * whole))
+
     is_wide = width * canvas.height >= height * canvas.width
-    if canvas.fit == "crop":
-        if is_wide:
-            return width * canvas.height // height, canvas.height
-        return canvas.width, height * canvas.width // width
-    if is_wide:
-        return canvas.width, max(1, _rounded_quotient(height * canvas.width, width))
-    return max(1, _rounded_quotient(width * canvas.height, height)), canvas.height
-
-
-def _rounded_quotient(a: int, b: int) -> int:
-    """Return a / b, rounded half up."""
-    return (2 * a + b) // (2 * b)
+    if is_wide == is_crop:
+        return scaled(width, canvas.height, height), canvas.height
+    return canvas.width, scaled(height, canvas.width, width)
