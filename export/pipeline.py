@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +38,6 @@ from lensbox.runtime.loading import load_artifact_bytes
 _logger = logging.getLogger(__name__)
 
 
-class MadeArtifact(NamedTuple):
-    """The verified content of an artifact, not written yet."""
-
-    content: bytes
-    metadata: ArtifactMetadata
-
-
 def save_artifact(
     detector: Detector,
     path: str | Path,
@@ -63,13 +56,13 @@ def save_artifact(
     wrong options.
     """
     plan = ExportPlan(detector, ExportOptions(score_threshold, iou_threshold, **options))
-    made = make_artifact(plan, kind, str(path))
-    atomic_write(path, made.content)
-    return made.metadata
+    content, metadata = make_artifact(plan, kind, str(path))
+    atomic_write(path, content)
+    return metadata
 
 
-def make_artifact(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
-    """Return the verified artifact. name: the file's name in errors."""
+def make_artifact(plan: ExportPlan, kind: str, name: str) -> tuple[bytes, ArtifactMetadata]:
+    """Return the verified content of a file, and its metadata. name: the file's name in errors."""
     try:
         return _made(plan, kind, name)
     except ArtifactError as error:
@@ -82,7 +75,7 @@ def make_artifact(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
         raise ArtifactError(f"{error}\n  {advice}") from error
 
 
-def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
+def _made(plan: ExportPlan, kind: str, name: str) -> tuple[bytes, ArtifactMetadata]:
     _logger.info("making the file for %s", kind)
     dtype = plan.options.dtype
     if dtype != "float32" and not FORMATS[kind].has_precisions:
@@ -91,7 +84,7 @@ def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
     metadata = _metadata(plan, built)
     if dtype != "float32":
         metadata = _measured(plan, built, metadata, name)
-    content, reference = built.pack(metadata), plan.reference
+    content = built.pack(metadata)
     _logger.info("loading the file back and comparing it with the detector")
     # 16 bits round in another way on another device: such a file is held to what was measured on its own.
     devices = {plan.device.type} if dtype in REDUCED else {"cpu", plan.device.type}
@@ -100,7 +93,7 @@ def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
         content,
         name,
         metadata,
-        reference,
+        plan.reference,
         plan.options,
         devices=sorted(devices),
         more_batches=built.more_batches,
@@ -115,7 +108,7 @@ def _made(plan: ExportPlan, kind: str, name: str) -> MadeArtifact:
     )
     if metadata.precision is not None:
         _logger.info("%s", describe_change(metadata.precision))
-    return MadeArtifact(content, metadata)
+    return content, metadata
 
 
 def make_files(detector: Detector, paths: Mapping[str, Path], options: ExportOptions) -> dict[Path, bytes]:
@@ -123,7 +116,7 @@ def make_files(detector: Detector, paths: Mapping[str, Path], options: ExportOpt
     for name in paths:
         _require_packages(name)
     plan = ExportPlan(detector, options)
-    return {path: make_artifact(plan, name, str(path)).content for name, path in paths.items()}
+    return {path: make_artifact(plan, name, str(path))[0] for name, path in paths.items()}
 
 
 def _require_packages(name: str) -> None:

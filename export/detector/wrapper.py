@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
 from lensbox.model.protocol import Numbers, check_threshold, dtype_name
-from lensbox.model.protocol_check import named
-from lensbox.ops.canvas import cut_into_batches, fit_to_canvases, restore_boxes, restore_points
+from lensbox.model.protocol_check import Answer, named
+from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
+from lensbox.runtime.formats.detect_only import in_batches
 
 # Files that hold only `detect` use Lensbox's own versions of these methods.
 _FIT_METHODS = ("preprocess", "restore", "restore_points")
@@ -141,8 +142,7 @@ class FixedBatches(nn.Module):
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         """See `Detector.detect`."""
-        parts = [
-            named(self.detector.detect(part, score_threshold, iou_threshold))
-            for part in cut_into_batches(images, self.sizes)
-        ]
-        return {name: torch.cat([part[name] for part in parts])[: len(images)] for name in parts[0]}
+        return dict(in_batches(self._detect, self.sizes)(images, score_threshold, iou_threshold))
+
+    def _detect(self, *arguments: Any) -> Answer:
+        return named(self.detector.detect(*arguments))

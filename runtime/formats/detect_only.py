@@ -37,7 +37,7 @@ class DetectOnlyMethods:
     ) -> None:
         """loss: None if the detector has its own loss, which the file does not hold.
         batch: the only batch size of `run`; None for any."""
-        self._run = in_batches(run, batch)
+        self._run = in_batches(run, [] if batch is None else [batch])
         self._canvas = canvas
         self._device = device
         self.loss = loss
@@ -72,13 +72,13 @@ class DetectOnlyMethods:
         return self._run(images.contiguous(), score_threshold, iou_threshold)
 
 
-def in_batches(run: Run, batch: int | None) -> Run:
-    """Return a `Run` for any batch size. batch: the only size that `run` takes; None if it takes any."""
-    if batch is None:
+def in_batches(run: Run, sizes: list[int]) -> Run:
+    """Return a `Run` for any batch size. sizes: those that `run` takes, largest first; none for any."""
+    if not sizes:
         return run
 
     def cut(images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
-        parts = [run(part, score_threshold, iou_threshold) for part in cut_into_batches(images, [batch])]
+        parts = [run(part, score_threshold, iou_threshold) for part in cut_into_batches(images, sizes)]
         return {name: torch.cat([part[name] for part in parts])[: len(images)] for name in parts[0]}
 
     return cut

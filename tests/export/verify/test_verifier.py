@@ -14,33 +14,34 @@ from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.options import ExportOptions
-from lensbox.export.pipeline import MadeArtifact, make_artifact
+from lensbox.export.pipeline import make_artifact
 from lensbox.export.plan import ExportPlan
-from lensbox.export.verify.reference import Reference, tolerance_of
+from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.verifier import verify
 from lensbox.model import Detector
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.file.metadata import Precision
+from lensbox.runtime.file.metadata import ArtifactMetadata, Precision
 
 THRESHOLDS = (0.04, 0.3)
-CPU = tolerance_of("float32", "cpu", 0)
-
 Answer = dict[str, Tensor]
 
 
-def made_of(detector: Detector, kind: str = "torchscript") -> tuple[MadeArtifact, Reference]:
+Made = tuple[bytes, ArtifactMetadata, Reference]
+
+
+def made_of(detector: Detector, kind: str = "torchscript") -> Made:
     plan = ExportPlan(detector, ExportOptions(*THRESHOLDS))
-    made = make_artifact(plan, kind, f"colors.{kind}")
-    return made, Reference(plan.detector, THRESHOLDS, batches=(1, 5))
+    reference = Reference(plan.detector, THRESHOLDS, batches=(1, 5))
+    return *make_artifact(plan, kind, f"colors.{kind}"), reference
 
 
 @pytest.fixture(scope="module")
-def colors() -> tuple[MadeArtifact, Reference]:
+def colors() -> Made:
     return made_of(RedAndBlue())
 
 
-def check(made: MadeArtifact, reference: Reference, **options: Any) -> None:
-    verify(made.content, "colors.pt", made.metadata, reference, ExportOptions(**options))
+def check(content: bytes, metadata: ArtifactMetadata, reference: Reference, **options: Any) -> None:
+    verify(content, "colors.pt", metadata, reference, ExportOptions(**options))
 
 
 def answering(change: Callable[[Answer, Tensor], Answer], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,9 +54,7 @@ def answering(change: Callable[[Answer, Tensor], Answer], monkeypatch: pytest.Mo
     monkeypatch.setattr(Artifact, "detect_named", wrong)
 
 
-def test_rejects_errors_in_one_batch_size(
-    colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_errors_in_one_batch_size(colors: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """`tests/runtime/detect/test_self_test.py` has all kinds of errors that the comparison of sets finds."""
     answering(lambda found, images: {**found, "boxes": found["boxes"] + 3 * (len(images) == 5)}, monkeypatch)
     with pytest.raises(ArtifactError, match=r"with Python on cpu does not .* of 5 at .* are missing, new"):
@@ -76,33 +75,30 @@ def test_rejects_a_constant_threshold(name: str, monkeypatch: pytest.MonkeyPatch
         make_artifact(plan, "torchscript", "colors.pt")
 
 
-def test_rejects_a_changed_loss(
-    colors: tuple[MadeArtifact, Reference], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, reference = colors
-    monkeypatch.setattr(Artifact, "loss", lambda self, predictions, targets: reference.loss * 1.0001)
+def test_rejects_a_changed_loss(colors: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Artifact, "loss", lambda self, predictions, targets: colors[2].loss * 1.0001)
     with pytest.raises(ArtifactError, match=r"change of the loss is 0\.0001"):
-        check(made, reference)
+        check(*colors)
 
 
 def test_tolerance_applies_to_reduced_precision(
-    colors: tuple[MadeArtifact, Reference],
+    colors: Made,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    made, reference = colors
+    content, metadata, reference = colors
     caplog.set_level(logging.INFO)
     precision = Precision("float16", "cpu", 1, 1, 0.1, 0.1, 0.0)
-    rounded = made._replace(metadata=dataclasses.replace(made.metadata, precision=precision))
+    rounded = dataclasses.replace(metadata, precision=precision)
     shift = 0.4
     answering(lambda found, images: {**found, "boxes": found["boxes"] + shift}, monkeypatch)
-    check(rounded, reference, tolerance=0.5)
+    check(content, rounded, reference, tolerance=0.5)
     assert caplog.text.count("boxes within 0.4 px (at most 0.5), scores within 0 (at most 0.02), 0 come") == 3
     with pytest.raises(ArtifactError, match=r"moved by more than 0\.01 px of the canvas \(by up to 0\.4\)"):
-        check(made, reference, tolerance=0.5)
+        check(*colors, tolerance=0.5)
     shift = 0.6
     with pytest.raises(ArtifactError, match=r"moved by more than 0\.5 px of the canvas \(by up to 0\.6\)"):
-        check(rounded, reference, tolerance=0.5)
+        check(content, rounded, reference, tolerance=0.5)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +111,14 @@ def test_tolerance_applies_to_reduced_precision(
     ],
 )
 def test_compares_the_runner(make: Callable[[], Any], kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    made, reference = made_of(make(), kind)
+    made = made_of(make(), kind)
     caplog.set_level(logging.INFO)
-    check(made, reference, runner=built_runner())
+    check(*made, runner=built_runner())
     rows = re.findall(r"with C\+\+ on cpu in batches of (\d+): .* 15 pictures, .* 0 come or go", caplog.text)
     assert rows == ["1", "5"]
 
 
-def test_reports_a_failing_runner(colors: tuple[MadeArtifact, Reference], tmp_path: Path) -> None:
+def test_reports_a_failing_runner(colors: Made, tmp_path: Path) -> None:
     program = tmp_path / "runner"
     program.write_text("#!/bin/sh\necho no device >&2\nexit 2\n")
     with pytest.raises(ArtifactError, match=r"cannot be compared with .*runner: .*Permission"):
