@@ -111,14 +111,6 @@ def decimal_comma(locales: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 @pytest.mark.usefixtures("decimal_comma")
-@pytest.mark.parametrize("kind", ["artifact_path", "package_path"])
-def test_decimal_comma(kind: str, request: pytest.FixtureRequest) -> None:
-    artifact = load_artifact(request.getfixturevalue(kind), device="cpu")
-    assert artifact.self_test().passed
-    assert locale.localeconv()["decimal_point"] == ","
-
-
-@pytest.mark.usefixtures("decimal_comma")
 def test_schemas_are_read_with_points() -> None:
     text = "lensbox::scaled(Tensor x, float by=0.25, float eps=9.9999999999999995e-08) -> Tensor"
     with numbers_with_points():

@@ -1,11 +1,10 @@
 """Tiles: the windows of photographs, and the merged detections, in cases worked out by hand."""
 
-from pathlib import Path
-
 import numpy as np
 import PIL.Image
 import pytest
 import torch
+from picture_files import encoded
 
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
@@ -128,16 +127,12 @@ def test_finds_small_objects_in_a_large_photograph(colors: Artifact) -> None:
     ]
 
 
-def test_files_are_read_at_full_size(colors: Artifact, tmp_path: Path) -> None:
-    path = tmp_path / "large.jpg"
+def test_files_are_read_at_full_size(colors: Artifact) -> None:
     picture = PIL.Image.new("RGB", (1300, 800), (114, 114, 114))
     picture.paste((255, 0, 0), (700, 300, 724, 324))
-    picture.save(path, quality=95)
-    one = colors.detect_image(colors.read_photo(path, full_size=True), 0.7, 0.1, tiles="auto")
-    (many,) = colors.detect_files([path], score_threshold=0.7, iou_threshold=0.1, tiles="auto")
-    assert isinstance(many, Detections)
-    assert len(one.boxes) == 1
-    assert torch.equal(one.boxes, many.boxes)
-    assert torch.equal(one.scores, many.scores)
-    (refused,) = colors.detect_files([path], tiles=TileSpec(1))
+    file = encoded(picture, quality=95)
+    (found,) = colors.detect_files([file], score_threshold=0.7, iou_threshold=0.1, tiles="auto")
+    assert isinstance(found, Detections)
+    assert len(found.boxes) == 1
+    (refused,) = colors.detect_files([file], tiles=TileSpec(1))
     assert isinstance(refused, InputError)

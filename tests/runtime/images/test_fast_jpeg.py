@@ -11,7 +11,7 @@ from typing import Any
 import PIL.Image
 import pytest
 from damaged_files import mutated
-from picture_files import encoded, exif, jpeg_segment, jpeg_with_exif, noise
+from picture_files import encoded, jpeg_segment, noise
 
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
@@ -79,14 +79,6 @@ def _assert_like_pillow(file: bytes, canvas: Canvas | None, reading: Reading = E
 def test_pixels_equal_pillow_s(canvas: Canvas | None, oversampling: int) -> None:
     for file in SOUND:
         _assert_like_pillow(file, canvas, Reading(jpeg_oversampling=oversampling))
-
-
-def test_the_first_exif_segment_counts_even_if_it_is_empty() -> None:
-    file = jpeg_with_exif(jpeg_with_exif(BASELINE, exif(6)), b"")
-    assert _by_either(file, GRAY) == _by_pillow(file, GRAY)
-    other = jpeg_with_exif(jpeg_with_exif(BASELINE, exif(6)), b"http", header=b"")
-    photo = _assert_like_pillow(other, GRAY)
-    assert photo.height > photo.width
 
 
 def test_any_end_of_a_file_gives_pillow_s_result() -> None:

@@ -6,26 +6,13 @@
 import PIL.Image
 import PIL.ImageDraw
 import pytest
-from picture_files import encoded, exif, jpeg_with_exif, noise
+from picture_files import encoded, exif, jpeg_with_exif
 
 from lensbox.common.canvas import Canvas
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.files import read_image, read_photo
 
 GRAY = Canvas(height=32, width=32, channels=1, fill=0)
-COLOR = Canvas(height=32, width=32, channels=3, fill=0)
-
-
-def test_decodes_at_full_size_without_canvas_or_oversampling() -> None:
-    file, full = encoded(noise("RGB", 300, 260)), Reading(jpeg_oversampling=0)
-    assert read_image(file).shape == (3, 260, 300)
-    others = [encoded(noise("RGB", 300, 260), name) for name in ("PNG", "WEBP", "BMP", "GIF")]
-    cases = [(file, None, Reading()), (file, COLOR, full), *((other, GRAY, Reading()) for other in others)]
-    for content, canvas, reading in cases:
-        photo = read_photo(content, canvas, reading)
-        assert photo.pixels.equal(read_image(content))
-        assert (photo.width, photo.height, photo.window) == (300, 260, (0, 0, 300, 260))
-    assert read_photo(file, GRAY, full).pixels.shape == (1, 260, 300)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -46,11 +33,3 @@ def test_the_window_is_the_position_of_the_pixels(orientation: int) -> None:
     whole = (read_image(file)[0] > 127).nonzero(as_tuple=True)
     expected = (whole[1].min(), whole[0].min(), whole[1].max() + 1, whole[0].max() + 1)
     assert [int(side) for side in (left, top, right, bottom)] == [int(side) for side in expected]
-
-
-def test_the_scale_depends_on_the_upright_photograph() -> None:
-    """A wide canvas needs a larger scale for a wide picture than for a high one."""
-    file = encoded(noise("RGB", 512, 256))
-    wide = Canvas(height=64, width=128, channels=1, fill=0)
-    assert read_photo(file, wide).pixels.shape == (1, 128, 256)
-    assert read_photo(jpeg_with_exif(file, exif(6)), wide).pixels.shape == (1, 128, 64)
