@@ -50,6 +50,11 @@ def test_photographs_are_looked_for_by_the_name_of_the_file(
     assert image.ignore.tolist() == [False, True]  # the second one is a crowd
 
 
+def test_a_photograph_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"image 7: file_name 'a\.png' is not beside labels\.json"):
+        read_labels([write(tmp_path, "b.png")])
+
+
 @pytest.mark.parametrize(
     ("change", "rule"),
     [

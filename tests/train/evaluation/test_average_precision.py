@@ -45,16 +45,6 @@ def test_agrees_with_the_reference(seed: int) -> None:
     np.testing.assert_allclose([table[band] for band in BANDS], REFERENCE[seed], rtol=0, atol=1e-9)
 
 
-def test_a_detection_takes_its_best_box_that_is_free() -> None:
-    first, second = (0, 0, 10, 10), (0, 0, 10, 14)
-    # The best score takes its best box, and the next one the remaining box, which the third hits too.
-    detections = found((*second, 0.9), (*second, 0.8), (*first, 0.7), (50, 50, 60, 60, 0.6))
-    curve = Evaluation([labels(first, second)], [detections]).curve(0, np.inf)
-    assert curve.hits.tolist() == [True, True, False, False]
-    ignored = Evaluation([labels(first, second, ignore=(0,))], [detections]).curve(0, np.inf)
-    assert ignored.hits.tolist() == [True, False]  # any number of detections may hit an ignored box
-
-
 def test_threshold_of_best_f1_maximises_f1() -> None:
     curve = Curve(np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, True, False, True]), 4)
     threshold, f1 = threshold_of_best_f1(curve)  # F1 by cut: 2/5, 4/6, 4/7, 6/8
