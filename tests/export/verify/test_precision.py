@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from small_detectors import Landmarks, Named
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
@@ -16,22 +17,20 @@ from lensbox.runtime.loading import load_artifact
 class Cells(nn.Module):
     """Detect cells of 8 x 8 pixels of a gray canvas, slightly moved; the weights are random."""
 
-    def __init__(self, in_float32: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.specification = DetectorSpec(
             height=96, width=128, channels=1, values={"embedding": (4,)}, score_threshold=0.3
         )
-        self.in_float32 = in_float32
         self.cells = nn.Conv2d(1, 7, 8, stride=8, bias=False)
         generator = torch.Generator().manual_seed(2)
         self.cells.weight.data = torch.randn(7, 1, 8, 8, generator=generator) / 4
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        found = self.cells(images.float() / 255.0).flatten(2).transpose(1, 2)
-        if self.in_float32:  # first, as boxes in float16 are coarse
-            found = found.float()
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
+        # In float32 first, as boxes in float16 are coarse.
+        found = self.cells(images.float() / 255.0).float().flatten(2).transpose(1, 2)
         # Even areas would tie, and a GPU breaks ties of `topk` in another order than a CPU.
-        order = (torch.arange(192, device=found.device) * 1e-3).to(found.dtype)
+        order = torch.arange(192, device=found.device) * 1e-3
         scores, cells = (found[..., 0] - order).sigmoid().topk(20)
         found = found.gather(1, cells[:, :, None].expand(-1, -1, 7))
         corner = torch.stack([cells % 16, cells // 16], dim=-1) * 8.0 + found[..., 1:3].sigmoid()
@@ -39,7 +38,7 @@ class Cells(nn.Module):
             "boxes": torch.cat([corner, corner + 6.0], dim=-1),
             "scores": scores,
             "counts": (scores > score_threshold).sum(dim=1),
-            "embedding": found[..., 3:].float(),
+            "embedding": found[..., 3:],
         }
 
 
@@ -67,7 +66,7 @@ def test_metadata_hold_the_change(dtype: str, tmp_path: Path) -> None:
 class OfEight(Cells):
     """Take batches of 8 only."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         if images.shape[0] != 8:
             raise ValueError(f"images must be 8, got {images.shape[0]}")
         return super().detect(images, score_threshold, iou_threshold)
@@ -80,17 +79,17 @@ def test_networks_with_a_fixed_batch_are_converted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("in_float32", "tolerance", "message"),
+    ("detector", "tolerance", "message"),
     [
-        (False, 2, "exported in bfloat16:\n  scores must be float32, got bfloat16: add scores"),
-        (True, 0, r"bfloat16 moves boxes by up to .*at most 0 px \(--tolerance\)"),
+        (Landmarks(), 2, "exported in bfloat16:\n  embedding must be .*, got bfloat16: add embedding"),
+        (Cells(), 0, r"bfloat16 moves boxes by up to .*at most 0 px \(--tolerance\)"),
     ],
 )
 def test_rejects_reduced_outputs_and_large_changes(
-    in_float32: bool, tolerance: float, message: str, tmp_path: Path
+    detector: Any, tolerance: float, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ArtifactError, match=message):
-        save_artifact(Cells(in_float32), tmp_path / "a.pt", dtype="bfloat16", tolerance=tolerance)
+        save_artifact(detector, tmp_path / "a.pt", dtype="bfloat16", tolerance=tolerance)
     assert not list(tmp_path.iterdir())
 
 
