@@ -10,15 +10,13 @@ import PIL.Image
 import pytest
 import torch
 from picture_files import encoded
-from waiting import wait_until
+from waiting import PATIENCE
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.detect.detect_files import in_batches
 from lensbox.runtime.detect.detection import Detections
 from lensbox.runtime.images.photo import Photo
-
-PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -102,54 +100,30 @@ def test_raises_errors_that_no_file_causes(
     assert reading_threads() == []
 
 
-class Reader:
-    """Count the files taken and the concurrent reads; reads wait while `gate` is closed."""
-
-    def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.lock = threading.Lock()
-        self.taken = 0
-        self.at_once = 0
-        self.most_at_once = 0
-
-    def files(self) -> Iterator[int]:
-        """Yield numbers for ever."""
-        while True:
-            self.taken += 1
-            yield self.taken - 1
-
-    def read(self, numbers: list[int]) -> list[int]:
-        with self.lock:
-            self.at_once += 1
-            self.most_at_once = max(self.most_at_once, self.at_once)
-        assert self.gate.wait(PATIENCE)
-        with self.lock:
-            self.at_once -= 1
-        return numbers
-
-
 @pytest.mark.parametrize(("batch_size", "threads"), [(4, 2), (1, 5), (50, 2), (9, 2)])
 def test_limits_the_files_read_ahead(batch_size: int, threads: int) -> None:
-    reader = Reader()
-    reader.gate.set()
-    batches = in_batches(reader.read, reader.files(), batch_size, threads)
-    assert reader.taken == 0
+    taken = 0
+
+    def files() -> Iterator[int]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield taken - 1
+
+    batches = in_batches(lambda numbers: numbers, files(), batch_size, threads)
+    assert taken == 0
     for number in range(5):
         assert next(batches) == [number * batch_size + index for index in range(batch_size)]
-        assert 0 <= (number + 1) * batch_size + batch_size + max(batch_size, threads) - reader.taken < 8
+        assert 0 <= (number + 1) * batch_size + batch_size + max(batch_size, threads) - taken < 8
     batches.close()
     assert reading_threads() == []
-    assert reader.most_at_once <= threads
 
 
 def test_threads_read_concurrently() -> None:
-    reader = Reader()
-    results: list[int] = []
-    batches = in_batches(reader.read, reader.files(), 2, 3)
-    asking = threading.Thread(target=lambda: results.append(len(next(batches))))
-    asking.start()
-    wait_until(lambda: reader.at_once == 3)
-    reader.gate.set()
-    asking.join(PATIENCE)
-    assert results == [2]
-    batches.close()
+    together = threading.Barrier(3, timeout=PATIENCE)
+
+    def read(numbers: list[int]) -> list[int]:
+        together.wait()
+        return numbers
+
+    assert list(in_batches(read, range(6), 2, 3)) == [[0, 1], [2, 3], [4, 5]]

@@ -75,15 +75,7 @@ def test_rejects_decompression_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
         read_image(RGB_PNG)
 
 
-_YCBCR = pytest.param(
-    "YCbCr",
-    marks=pytest.mark.skipif(
-        int(PIL.__version__.split(".")[0]) < 13, reason="this Pillow cannot read its own YCbCr TIFF"
-    ),
-)
-
-
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", _YCBCR, "I;16", "I"])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I"])
 @pytest.mark.parametrize("tile", [1, 3, 7, 100])
 def test_converts_every_mode_tile_by_tile(mode: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles are a part of a row, one row, or several rows."""
