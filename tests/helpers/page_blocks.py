@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,11 +44,7 @@ class Shell:
         self._server: ServeProcess | None = None
         (folder / "build").mkdir()
         (folder / "build" / "runner").symlink_to(built_runner().parent)
-        command = folder / "bin" / "lensbox"
-        command.parent.mkdir()
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m lensbox.cli "$@"\n')
-        command.chmod(0o755)
-        path = os.pathsep.join([str(command.parent), str(built_runner().parent), path_with_build_tools()])
+        path = os.pathsep.join([str(built_runner().parent), path_with_build_tools()])
         # The page's reader has not set LENSBOX_RUNNER.
         self._environment = {"PATH": path, "PYTHONUNBUFFERED": "1", "LENSBOX_RUNNER": ""}
 

@@ -163,17 +163,14 @@ def broken_exif() -> dict[str, bytes]:
     six = entry("<", ORIENTATION, SHORT, 1, 6)
     good = tiff("<", six)
     return {
-        "nothing": b"",
         "directory is the header": b"II*\0" + bytes(104),
-        "header alone": good[:8],
         "no byte order": b"XX" + good[2:],
         "other byte order in the mark": b"MM" + good[2:],
         "wrong magic number": good[:2] + b"+\0" + good[4:],
         "header of the segment twice": 2 * EXIF_HEADER + good,
         "directory behind the end": good[:4] + struct.pack("<I", len(good)) + good[8:],
         "directory at its last byte": good[:4] + struct.pack("<I", len(good) - 1) + good[8:],
-        "cut off in the count": good[:9],
-        "cut off in the entry": good[:21],
+        **{f"cut off after {end} bytes": good[:end] for end in range(22)},
         "no entries": tiff("<", six, count=0),
         "fewer entries than there are": tiff("<", entry("<", 0x0100, SHORT, 1, 6) + six, count=1),
         "orientation 0": tiff("<", entry("<", ORIENTATION, SHORT, 1, 0)),

@@ -1,15 +1,15 @@
 """Build the wheel and use it in an environment without access to this checkout."""
 
-import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from programs import REPOSITORY, path_with_build_tools
+from programs import REPOSITORY, path_with_build_tools, run
 
 pytest.importorskip("scikit_build_core", reason="the wheel's build backend is not installed")
 
@@ -33,9 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     # Below build/, where an earlier build has left its object files: compiling anew takes minutes.
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run(
-        [*command, "--wheel-dir", folder, REPOSITORY], check=True, capture_output=True, timeout=900
-    )
+    run(*command, "--wheel-dir", folder, REPOSITORY, timeout=900)
     (path,) = folder.glob("lensbox-*.whl")
     return path
 
@@ -51,15 +49,14 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder, with_pip=False, symlinks=True)
     site = Path(sysconfig.get_path("purelib", "posix_prefix", vars={"base": str(folder)}))
     install = (sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install")
-    subprocess.run([*install, "--no-deps", "--no-index", wheel], check=True, capture_output=True, timeout=300)
+    run(*install, "--no-deps", "--no-index", wheel)
     (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin"
 
 
-def _run(*command: "str | Path", cwd: Path, env: "dict[str, str] | None" = None) -> str:
-    result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, env=env or {})
-    assert result.returncode == 0, result.stdout + result.stderr
-    return result.stdout
+def _run(*command: object, **options: Any) -> str:
+    """Run a program without the variables of this process, which may name the checkout."""
+    return run("env", "-i", *command, **options).stdout
 
 
 _SOURCES = (".cpp", ".cu", ".cuh", ".h", ".h.in", ".cmake", ".cmake.in", "CMakeLists.txt")
@@ -94,8 +91,8 @@ def test_installed_wheel_runs_ops_and_artifacts(
 ) -> None:
     assert _run(environment / "lensbox", "--version", cwd=tmp_path).startswith("lensbox ")
     for command in ("train", "evaluate"):
-        ended = subprocess.run([environment / "lensbox", command], capture_output=True, text=True, env={})
-        assert (ended.returncode, "are in the repository, not in the package" in ended.stderr) == (3, True)
+        ended = run("env", "-i", environment / "lensbox", command, code=3)
+        assert "are in the repository, not in the package" in ended.stderr
     output = _run(environment / "python", "-c", _PROGRAM, artifact_path, cwd=tmp_path)
     for path in output.split():
         assert Path(path).is_relative_to(environment.parent)
@@ -107,12 +104,12 @@ def test_cpp_runtime_compiles_from_the_wheel(wheel: Path, environment: Path, tmp
     source = _run(python, "-m", "lensbox.cpp_runtime", "--source-dir", cwd=tmp_path).strip()
     assert Path(source).is_relative_to(environment.parent)
     build = tmp_path / "build"
-    tools = {"PATH": path_with_build_tools()}
+    tools = f"PATH={path_with_build_tools()}"
     torch_path = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
     options = ("-G", "Ninja", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_UNITY_BUILD=OFF", torch_path)
-    _run("cmake", "-S", source, "-B", build, *options, cwd=tmp_path, env=tools)
+    _run(tools, "cmake", "-S", source, "-B", build, *options, cwd=tmp_path)
     version = wheel.name.split("-")[1]
     assert f'"{version}"' in (build / "include" / "lensbox" / "version.h").read_text()
     # All would take minutes. This file includes a header of the op library.
     target = "CMakeFiles/lensbox_runtime.dir/src/images/jpeg_decoder.cpp.o"
-    _run("cmake", "--build", build, "--target", target, cwd=tmp_path, env=tools)
+    _run(tools, "cmake", "--build", build, "--target", target, cwd=tmp_path)
