@@ -51,15 +51,13 @@ class Example(NamedTuple):
     score: float = 0.3
 
 
-def make_example(name: str) -> Example:
-    """Return an example, whose scores differ clearly between pictures."""
+def make_example(name: str, monkeypatch: pytest.MonkeyPatch) -> Example:
+    """Return an example, whose scores differ clearly between pictures. Skip the test without its library."""
     for folder in ("detectors", "torchvision_detector"):
-        sys.path.insert(0, str(EXAMPLES / folder))
+        monkeypatch.syspath_prepend(str(EXAMPLES / folder))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     torch.manual_seed(0)
-    try:
-        example = _MAKERS[name](name)
-    finally:
-        del sys.path[:2]
+    example = _MAKERS[name](name)
     if example.class_layers:
         _spread_scores(example)
     return example
@@ -99,6 +97,7 @@ def _spread_scores(example: Example) -> None:
 
 
 def _torchvision(name: str) -> Example:
+    require_torchvision()
     from fcos import make_dense  # type: ignore[import-not-found]
     from torchvision.models import detection
 
@@ -117,6 +116,7 @@ def _torchvision(name: str) -> Example:
 
 
 def _ultralytics(name: str) -> Example:
+    pytest.importorskip("ultralytics")
     from ultralytics.utils.nms import non_max_suppression
     from yolo11 import yolo11  # type: ignore[import-not-found]
 
@@ -133,6 +133,7 @@ def _ultralytics(name: str) -> Example:
 
 
 def _transformers(name: str) -> Example:
+    pytest.importorskip("transformers")
     import detr  # type: ignore[import-not-found]
     from transformers import RTDetrImageProcessor, YolosImageProcessor
 
@@ -149,27 +150,16 @@ def _transformers(name: str) -> Example:
 
 
 _MAKERS: dict[str, Callable[[str], Example]] = {
-    "fcos": _torchvision,
-    "retinanet": _torchvision,
+    **dict.fromkeys(("fcos", "retinanet"), _torchvision),
     "yolo11": _ultralytics,
-    "rtdetr": _transformers,
-    "dfine": _transformers,
-    "yolos": _transformers,
+    **dict.fromkeys(("rtdetr", "dfine", "yolos"), _transformers),
 }
-
-
-PACKAGES = {"yolo11": "ultralytics", **dict.fromkeys(("rtdetr", "dfine", "yolos"), "transformers")}
 
 
 @pytest.mark.parametrize("name", _MAKERS)
 def test_detectors_find_what_the_library_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In eager PyTorch: an export compares its file with that."""
-    if name in PACKAGES:
-        pytest.importorskip(PACKAGES[name])
-    else:
-        require_torchvision()
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    example = make_example(name)
+    example = make_example(name, monkeypatch)
     height, width = example.detector.specification.height, example.detector.specification.width
     canvases, limits = spots(height, width), torch.tensor([width, height, width, height])
     with torch.no_grad():
@@ -189,11 +179,11 @@ def test_detectors_find_what_the_library_finds(name: str, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", ["rtdetr", "yolos"])
-def test_input_is_that_of_the_library_s_processor(name: str) -> None:
+def test_input_is_that_of_the_library_s_processor(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The processors of transformers that resize with Pillow, for photographs of any size."""
     transformers = pytest.importorskip("transformers")
     kind = transformers.YolosImageProcessorPil if name == "yolos" else transformers.RTDetrImageProcessorPil
-    specification = make_example(name).detector.specification
+    specification = make_example(name, monkeypatch).detector.specification
     size = {"height": SIZE, "width": SIZE}
     for seed, sides in enumerate([(480, 640), (700, 90), (31, 57), (SIZE, SIZE), (90, 1200)]):
         image = torch.randint(0, 256, (3, *sides), generator=torch.Generator().manual_seed(seed)).byte()
