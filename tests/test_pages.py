@@ -1,4 +1,4 @@
-"""The blocks of pages, run as a reader does: README, quick start, docs/clients.md and docs/deploy.md."""
+"""The blocks of pages, run as a reader does: README, quick start, clients, deploy and your_detector."""
 
 import contextlib
 import json
@@ -152,3 +152,41 @@ def test_production_takes_the_key_and_speaks_https(tmp_path: Path, random_path: 
         asking = block_with("curl --cacert").replace("https://localhost:8000", local)
         answers = run_script(asking.replace("curl ", "curl -sf "), KEY=key)
     assert answers.count('"detections":') == 2
+
+
+PAGE = read_blocks("docs/your_detector.md")
+EXPORTS = [
+    (block.text.strip(), following.text if following.language == "text" else None)
+    for block, following in zip(PAGE, [*PAGE[1:], PAGE[0]], strict=True)
+    if block.language == "sh"
+]
+# Each export starts a process. An option and an error are what only this page shows.
+_QUICK = (1, 2)
+
+
+@pytest.fixture(scope="module")
+def detectors(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """Return a shell in a folder with the detectors of docs/your_detector.md."""
+    folder = tmp_path_factory.mktemp("page")
+    files = [text for language, text in PAGE if language == "python" and text.startswith("# ")]
+    assert len(files) >= 3
+    for text in files:
+        (folder / text.splitlines()[0].removeprefix("# ")).write_text(text)
+    return Shell(folder)
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        pytest.param(*pair, marks=[pytest.mark.exhaustive] if index not in _QUICK else [])
+        for index, pair in enumerate(EXPORTS)
+    ],
+)
+def test_exports_print_the_output_of_the_page(command: str, output: str | None, detectors: Shell) -> None:
+    failed = output is not None and "cannot be exported" in output
+    printed = detectors.run(command, code=None)
+    if output is not None:
+        assert_prints(printed, output)
+    words = command.split()
+    written = detectors.folder / words[words.index("--output") + 1]
+    assert written.exists() != failed, printed
