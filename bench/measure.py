@@ -3,7 +3,7 @@
 import gc
 import importlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
@@ -16,9 +16,10 @@ from lensbox.common.machine import keep_freed_memory, package_version
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.info import report
 
-_SECONDS, _QUICK_SECONDS = 2.0, 0.5  # for all samples of a way
 _GRAPH_MILLISECONDS = 10
 _GRAPH_TURNS = 3  # of ten samples each
+# torchvision's ops wait for the device, which no graph can hold; the loop launches thousands of kernels.
+_WITHOUT_GRAPH = ("torchvision", "per-sample loop")
 
 
 class UnavailableError(LensboxError):
@@ -86,14 +87,12 @@ class Case(NamedTuple):
 
     ways: by name, Lensbox's own begin with "lensbox". A way loads what it needs and returns the call to time;
     it raises UnavailableError. check: takes the name of a way and its answer, and raises WrongAnswerError.
-    without_graph: ways that no CUDA graph can hold.
     """
 
     title: str
     device: str
     ways: Mapping[str, Callable[[], Call]]
     check: Callable[[str, Any], None]
-    without_graph: Collection[str] = ()
 
 
 def run_case(case: Case, seconds: float = 2.0) -> tuple[str, bool]:
@@ -119,7 +118,7 @@ def run_case(case: Case, seconds: float = 2.0) -> tuple[str, bool]:
     is_good = not any(name.startswith("lensbox") for name in notes)
     times = {"call": time_in_turns(calls, 1, seconds, cpu_time=case.device == "cpu")}
     if case.device == "cuda":
-        captured = {name: call for name, call in calls.items() if name not in case.without_graph}
+        captured = {name: call for name, call in calls.items() if name not in _WITHOUT_GRAPH}
         times["graph"] = _times_in_graphs(captured, notes)
     return time_table(case.title, times, notes), is_good
 
@@ -136,7 +135,7 @@ def run_ops(device: str, quick: bool, only: Sequence[str]) -> None:
     for group in only or [name for name in GROUPS if not (quick and name == "sizes")]:
         module = importlib.import_module(f"lensbox.bench.ops.{GROUPS[group]}")
         for case in module.cases(group, where, quick):
-            table, is_right = run_case(case, _QUICK_SECONDS if quick else _SECONDS)
+            table, is_right = run_case(case, 0.5 if quick else 2.0)
             say(table)
             wrong += [] if is_right else [case.title]
             # Captured graphs and the guards of compiled code would slow the next case down.

@@ -99,10 +99,6 @@ PEERS: dict[str, Load] = {
     "triton": lambda batch: _padded(losses.triton_loss(batch.pred.device), batch),
     "torchvision": _torchvision,
 }
-# torchvision's loss waits for the device, which a graph cannot hold; the loop launches thousands of kernels.
-_WITHOUT_GRAPH = ("per-sample loop", "torchvision")
-# The kernel has no backward.
-_DIRECTIONS = (("forward", False, ONE_OP), ("forward + backward", True, KERNEL))
 
 BYTES, FLOATS = (torch.bfloat16, torch.uint8), (torch.float32, torch.float32)
 _MOST = ("lensbox", ONE_OP, "lensbox jagged", "eager", "torch.compile", KERNEL, "triton")
@@ -132,12 +128,14 @@ def cases(group: str, device: torch.device, quick: bool) -> Iterator[Case]:
         batch = make_loss_batch(count, slots, fill, device, dtypes, weighted=group == "weighted")
         what = "|N(0,3)| boxes a sample" if fill is None else f"fill {fill:.0%}"
         kinds = "/".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        for direction, with_gradient, odd in _DIRECTIONS:
+        for with_gradient in (False, True):
+            direction = "forward + backward" if with_gradient else "forward"
+            odd = KERNEL if with_gradient else ONE_OP  # the kernel has no backward
             known = [name for name in names if name != odd and not (quick and name == "torch.compile")]
             ways = {name: partial(_call, PEERS[name], batch, with_gradient) for name in known}
             kind = "weighted loss" if group == "weighted" else "loss"
             title = f"{kind}, {direction}, [{count}, {slots}], {what}, {kinds}, {device.type.upper()}"
-            yield Case(title, device.type, ways, partial(check, batch, with_gradient), _WITHOUT_GRAPH)
+            yield Case(title, device.type, ways, partial(check, batch, with_gradient))
 
 
 def _call(load: Load, batch: LossBatch, with_gradient: bool) -> Call:

@@ -23,8 +23,7 @@ def cases(group: str, device: torch.device, quick: bool) -> Iterator[Case]:
         boxes, scores = make_boxes(images, count, device)
         ways = {name: partial(load, boxes, scores) for name, load in PEERS.items()}
         title = f"NMS, [{images}, {count}], {device.type.upper()}"
-        # torchvision's NMS waits for the device, which a graph cannot hold.
-        yield Case(title, device.type, ways, partial(check, boxes, scores), without_graph=("torchvision",))
+        yield Case(title, device.type, ways, partial(check, boxes, scores))
 
 
 def make_boxes(images: int, count: int, device: torch.device) -> tuple[Tensor, Tensor]:

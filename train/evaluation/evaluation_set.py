@@ -19,6 +19,7 @@ from lensbox.train.data.image_store import Decoded, decode_all
 from lensbox.train.data.labels import LabelledImage
 from lensbox.train.evaluation.average_precision import ImageLabels
 
+_WORKERS = 8  # threads that decode
 FACE_CANVAS = Canvas(CANVAS_SIZE, CANVAS_SIZE)
 
 
@@ -47,7 +48,6 @@ class EvaluationSet:
 
 def load_evaluation_set(
     images: Sequence[LabelledImage],
-    workers: int = 8,
     canvas: Canvas = FACE_CANVAS,
     classes: Sequence[str] = (),
 ) -> EvaluationSet:
@@ -73,7 +73,7 @@ def load_evaluation_set(
 
     problems: list[str] = []
     mode: Any = "L" if canvas.channels == 1 else "RGB"
-    files, ready = zip(*decode_all(images, prepare, workers, problems, 1 << 30, mode), strict=True)
+    files, ready = zip(*decode_all(images, prepare, _WORKERS, problems, 1 << 30, mode), strict=True)
     canvases, labels, geometry = zip(*ready, strict=True)
     if classes:
         problems += _other_classes(images, classes)

@@ -24,7 +24,7 @@ from lensbox.train.run.training import TrainingRun, load_checkpoint, save_checkp
 def test_overfits_a_handful_of_photographs(store: StoreTensors, faces_folder: Path, tmp_path: Path) -> None:
     views = {"mosaic_share": 0.0, "whole_share": 1.0, "photometric": 0.0}
     config = CONFIG.replace(steps=60, batch_size=4, learning_rate=8e-3, **views)
-    validation = load_evaluation_set(read_labels([faces_folder])[0], workers=2)
+    validation = load_evaluation_set(read_labels([faces_folder])[0])
     figures = train(store, config, run_options(tmp_path), validation)
     assert figures is not None
     assert figures.average_precision["all>=8"] > 0.6
