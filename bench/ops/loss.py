@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,25 +17,9 @@ losses = article_module("losses")
 GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-2}
 
 
-class LossBatch(NamedTuple):
-    """Predictions and targets, on one device.
-
-    Predictions have odd coordinates and targets even ones, whole numbers up to 255: bfloat16, uint8 and every
-    wider dtype hold them exactly, and no gradient depends on how a tie is split.
-
-    pred: `[B, M, 4]`, floating-point, without gradient. boxes: targets, `[n, 4]` of each sample.
-    padded: targets `[B, M, 4]`, zeros after the boxes of a sample, and for a loss with weights these, float32
-    `[B, M]`: 1, 2 or 3 for a box, 0 for padding. packed: targets `[N, 4]`, and their offsets `[B + 1]`.
-    """
-
-    pred: Tensor
-    boxes: list[Tensor]
-    padded: tuple[Tensor, ...]
-    packed: tuple[Tensor, Tensor]
-
-
+Targets = tuple[Tensor, ...]  # boxes [B, M, 4], zeros after those of a sample; perhaps weights [B, M]
 Loss = Callable[[Tensor], Any]  # of predictions [B, M, 4]; returns the loss, or the loss and its gradient
-Load = Callable[[LossBatch], Loss]  # raises UnavailableError
+Load = Callable[[Targets], Loss]  # raises UnavailableError
 
 
 def make_loss_batch(
@@ -45,8 +29,12 @@ def make_loss_batch(
     device: torch.device,
     dtypes: tuple[torch.dtype, torch.dtype],
     weighted: bool,
-) -> LossBatch:
-    """Return a random batch.
+) -> tuple[Tensor, Targets]:
+    """Return random predictions and targets.
+
+    Predictions have odd coordinates and targets even ones, whole numbers up to 255: bfloat16, uint8 and every
+    wider dtype hold them exactly, and no gradient depends on how a tie is split. Weights are float32: 1, 2 or
+    3 for a box, 0 for padding.
 
     fill: share of valid slots. None: floor(|N(0, 3)|) boxes per sample as in the article, at most `slots`.
     dtypes: of predictions and targets.
@@ -59,24 +47,31 @@ def make_loss_batch(
     corners = torch.randint(0, 127, (2, batch, slots, 2, 2), generator=generator, dtype=torch.int16)
     pred, target = 2 * torch.cat([corners.amin(3), corners.amax(3) + 1], -1)
     valid = torch.arange(slots) < counts[:, None]
-    target = (target * valid[..., None]).to(dtypes[1])
+    target = (target * valid[..., None]).to(device, dtypes[1])
     weights = valid * (torch.arange(valid.numel()).view_as(valid) % 3 + 1.0)
-    boxes = [rows[:count] for rows, count in zip(target, counts.tolist(), strict=True)]
-    packed = PackedTargets.pack(boxes).to(device)
-    return LossBatch(
-        (pred + 1).to(device, dtypes[0]),
-        [rows.to(device) for rows in boxes],
-        tuple(values.to(device) for values in ((target, weights) if weighted else (target,))),
-        (packed.values, packed.offsets),
-    )
+    return (pred + 1).to(device, dtypes[0]), (target, weights.to(device)) if weighted else (target,)
 
 
-def _padded(loss: Callable[..., Any], batch: LossBatch) -> Loss:
-    return lambda pred: loss(pred, *batch.padded)
+def _padded(loss: Callable[..., Any], targets: Targets) -> Loss:
+    return lambda pred: loss(pred, *targets)
 
 
-def _torchvision(batch: LossBatch) -> Loss:
-    losses_of, target = optional("torchvision.ops").generalized_box_iou_loss, batch.padded[0]
+def _boxes(targets: Targets) -> list[Tensor]:
+    return [rows[rows[:, 3] != 0] for rows in targets[0]]
+
+
+def _of_boxes(loss: Callable[..., Any], targets: Targets) -> Loss:
+    boxes = _boxes(targets)
+    return lambda pred: loss(pred, boxes)
+
+
+def _jagged(targets: Targets) -> Loss:
+    packed = PackedTargets.pack([rows.cpu() for rows in _boxes(targets)]).to(targets[0].device)
+    return lambda pred: jagged_giou_loss(pred, packed.values, packed.offsets)
+
+
+def _torchvision(targets: Targets) -> Loss:
+    losses_of, target = optional("torchvision.ops").generalized_box_iou_loss, targets[0]
 
     def loss(pred: Tensor) -> Tensor:
         valid = target[..., 3] != 0
@@ -90,13 +85,13 @@ ONE_OP, KERNEL = "lensbox, one op for both", "article's kernel"
 PEERS: dict[str, Load] = {
     "lensbox": partial(_padded, masked_giou_loss),
     ONE_OP: partial(_padded, lambda pred, *targets: masked_giou_loss_and_grad(pred.detach(), *targets)),
-    "lensbox jagged": lambda batch: lambda pred: jagged_giou_loss(pred, *batch.packed),
+    "lensbox jagged": _jagged,
     "eager": partial(_padded, losses.padded_loss),
-    "torch.compile": lambda batch: _padded(losses.compiled(losses.padded_loss), batch),
-    "concatenation": lambda batch: lambda pred: losses.concatenated_loss(pred, batch.boxes),
-    "per-sample loop": lambda batch: lambda pred: losses.looped_loss(pred, batch.boxes),
-    KERNEL: lambda batch: _padded(losses.article_loss(batch.pred.device), batch),
-    "triton": lambda batch: _padded(losses.triton_loss(batch.pred.device), batch),
+    "torch.compile": lambda targets: _padded(losses.compiled(losses.padded_loss), targets),
+    "concatenation": partial(_of_boxes, losses.concatenated_loss),
+    "per-sample loop": partial(_of_boxes, losses.looped_loss),
+    KERNEL: lambda targets: _padded(losses.article_loss(targets[0].device), targets),
+    "triton": lambda targets: _padded(losses.triton_loss(targets[0].device), targets),
     "torchvision": _torchvision,
 }
 
@@ -125,21 +120,21 @@ GROUPS: dict[str, list[Row]] = {
 def cases(group: str, device: torch.device, quick: bool) -> Iterator[Case]:
     """Yield the forward pass, and the forward pass with the gradient. quick: without torch.compile."""
     for count, slots, fill, dtypes, names in GROUPS[group]:
-        batch = make_loss_batch(count, slots, fill, device, dtypes, weighted=group == "weighted")
+        pred, targets = make_loss_batch(count, slots, fill, device, dtypes, weighted=group == "weighted")
         what = "|N(0,3)| boxes a sample" if fill is None else f"fill {fill:.0%}"
         kinds = "/".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
         for with_gradient in (False, True):
             direction = "forward + backward" if with_gradient else "forward"
             odd = KERNEL if with_gradient else ONE_OP  # the kernel has no backward
             known = [name for name in names if name != odd and not (quick and name == "torch.compile")]
-            ways = {name: partial(_call, PEERS[name], batch, with_gradient) for name in known}
+            ways = {name: partial(_call, PEERS[name], pred, targets, with_gradient) for name in known}
             kind = "weighted loss" if group == "weighted" else "loss"
             title = f"{kind}, {direction}, [{count}, {slots}], {what}, {kinds}, {device.type.upper()}"
-            yield Case(title, device.type, ways, partial(check, batch, with_gradient))
+            yield Case(title, device.type, ways, partial(check, pred, targets, with_gradient))
 
 
-def _call(load: Load, batch: LossBatch, with_gradient: bool) -> Call:
-    loss, pred = load(batch), batch.pred.clone().requires_grad_(with_gradient)
+def _call(load: Load, pred: Tensor, targets: Targets, with_gradient: bool) -> Call:
+    loss, pred = load(targets), pred.clone().requires_grad_(with_gradient)
 
     def both() -> Any:
         found = loss(pred)
@@ -148,12 +143,12 @@ def _call(load: Load, batch: LossBatch, with_gradient: bool) -> Call:
     return both if with_gradient else partial(loss, pred)
 
 
-def check(batch: LossBatch, with_gradient: bool, _: str, found: Any) -> None:
+def check(pred: Tensor, targets: Targets, with_gradient: bool, _: str, found: Any) -> None:
     """Raise WrongAnswerError if a loss, or with_gradient a loss or its gradient, is wrong."""
-    value, gradient = loss_reference(batch.pred, *batch.padded)
+    value, gradient = loss_reference(pred, *targets)
     require_close("loss", found[0] if with_gradient else found, value, 1e-4)
     if with_gradient:
-        require_close("gradient", found[1], gradient, GRADIENT_TOLERANCE[batch.pred.dtype])
+        require_close("gradient", found[1], gradient, GRADIENT_TOLERANCE[pred.dtype])
 
 
 def require_close(name: str, value: Tensor, expected: Tensor, tolerance: float) -> None:

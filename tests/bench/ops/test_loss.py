@@ -10,9 +10,10 @@ from lensbox.bench.ops.loss import check, loss_reference, make_loss_batch
 
 
 def test_a_wrong_loss_is_caught() -> None:
-    batch = make_loss_batch(6, 9, 0.4, torch.device("cpu"), (torch.float32, torch.uint8), weighted=False)
-    right, gradient = loss_reference(batch.pred, *batch.padded)
-    of_both = partial(check, batch, True, "a way")
+    dtypes = (torch.float32, torch.uint8)
+    pred, targets = make_loss_batch(6, 9, 0.4, torch.device("cpu"), dtypes, weighted=False)
+    right, gradient = loss_reference(pred, *targets)
+    of_both = partial(check, pred, targets, True, "a way")
     of_both((right, gradient))
     for wrong, message in (
         ((right + 0.01, gradient), "the loss is off by"),
