@@ -20,7 +20,15 @@ def load_op_libraries(paths: Sequence[str | Path]) -> None:
     for path in map(Path, paths):
         if not path.is_file():
             raise ArtifactError(f"--ops must be a shared library, got {path}")
-        _refuse_second_lensbox(path)
+        # Late: a program that imports the runtime must be able to report a library that does not load.
+        import lensbox.ops
+
+        own = lensbox.ops.library_path()
+        if path.name == own.name and not path.samefile(own):
+            raise ArtifactError(
+                f"--ops must be a library of your own operators, got Lensbox's {path}; {own} is loaded, and "
+                "LENSBOX_OPS_LIBRARY names another"
+            )
         try:
             with numbers_with_points():
                 torch.ops.load_library(path.resolve())
@@ -29,25 +37,13 @@ def load_op_libraries(paths: Sequence[str | Path]) -> None:
             raise ArtifactError(f"--ops {path} cannot be loaded: {error.__cause__ or error}") from error
 
 
-def _refuse_second_lensbox(path: Path) -> None:
-    # Imported here: a program that imports the runtime must be able to report a library that does not load.
-    import lensbox.ops
-
-    own = lensbox.ops.library_path()
-    if path.name == own.name and not path.samefile(own):
-        raise ArtifactError(
-            f"--ops must be a library of your own operators, got Lensbox's {path}; {own} is loaded, and "
-            "LENSBOX_OPS_LIBRARY names another"
-        )
-
-
 def require_ops(artifact: str, needed: Sequence[str]) -> None:
     """Raise ArtifactError unless each schema of `needed` is registered. artifact: its name, for messages.
 
     A registered schema may have more arguments than the needed one, if they have defaults. Load the op
     library of `lensbox.ops`; raise OpLibraryError if it does not load.
     """
-    import lensbox.ops  # late, as in `_refuse_second_lensbox`
+    import lensbox.ops  # late, as in `load_op_libraries`
 
     for schema in needed:
         registered = registered_schemas(schema.split("(")[0].split(".")[0])

@@ -44,26 +44,23 @@ class Shown(nn.Module):
 
 
 class Case(NamedTuple):
-    """A canvas, and the part of a photograph of 40 x 20 pixels that it shows."""
+    """Fields of a specification, and the part of a photograph of 40 x 20 pixels that the canvas shows."""
 
-    fit: str
-    filter: str
-    order: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    shown: tuple[float, float, float, float]
-
-    @property
-    def channels(self) -> int:
-        return 1 if self.order == "gray" else 3
+    channels: int
+    fields: dict[str, Any]
+    shown: tuple[float, float, float, float] = (0, 0, 40, 20)
 
 
-CASES = [
+CASES = {
     # The canvas covers 26 2/3 columns of the middle. 40 columns become 12, and 2 are cut off on each side.
-    Case("crop", "lanczos", "gray", (), (), (40 / 6, 0, 40 - 40 / 6, 20)),
-    Case("stretch", "bicubic", "bgr", (0.4, 0.5, 0.6), (0.25, 0.5, 0.75), (0, 0, 40, 20)),
-    Case("letterbox", "nearest", "rgb", (0, 0, 0), (1, 1, 1), (0, 0, 40, 20)),
-]
+    "crop": Case(1, {"fit": "crop", "filter": "lanczos"}, (40 / 6, 0, 40 - 40 / 6, 20)),
+    "stretch": Case(
+        3,
+        {"fit": "stretch", "filter": "bicubic", "order": "bgr"}
+        | {"mean": (0.4, 0.5, 0.6), "std": (0.25, 0.5, 0.75)},
+    ),
+    "letterbox": Case(3, {"filter": "nearest", "mean": (0, 0, 0), "std": (1, 1, 1)}),
+}
 
 
 @pytest.fixture
@@ -73,31 +70,29 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-def pillow_numbers(photo: PIL.Image.Image, case: Case) -> Tensor:
+def pillow_numbers(photo: PIL.Image.Image, canvas: DetectorSpec) -> Tensor:
     pixels = torch.from_numpy(np.array(photo)).permute(2, 0, 1)
-    levels = pillow_fit(pixels, HEIGHT, WIDTH, case.fit, case.filter, case.order, FILL)
-    if not case.mean:
+    order = "gray" if canvas.channels == 1 else canvas.order
+    levels = pillow_fit(pixels, HEIGHT, WIDTH, canvas.fit, canvas.filter, order, FILL)
+    if not canvas.mean:
         return levels.float().flatten()
-    mean, std = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (case.mean, case.std))
+    mean, std = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (canvas.mean, canvas.std))
     return ((levels.float() / 255 - mean) / std).flatten()
 
 
 @pytest.mark.parametrize(
-    ("case", "kind"),
-    [(case, "torchscript") for case in CASES] + [(CASES[1], "program"), (CASES[1], "onnx")],
-    ids=lambda value: value if isinstance(value, str) else value.fit,
+    ("name", "kind"),
+    [*((name, "torchscript") for name in CASES), ("stretch", "program"), ("stretch", "onnx")],
 )
 def test_python_and_cpp_give_the_network_pillow_s_pixels(
-    case: Case, kind: str, photo: Path, tmp_path: Path
+    name: str, kind: str, photo: Path, tmp_path: Path
 ) -> None:
-    path = tmp_path / {"torchscript": "shown.pt", "program": "shown.pt2", "onnx": "shown.onnx"}[kind]
-    fields = {name: getattr(case, name) for name in ("fit", "filter", "mean", "std")}
-    fields |= {} if case.channels == 1 else {"order": case.order}
-    detector: Any = Shown(case.channels, **fields)
+    path, case = tmp_path / "detector", CASES[name]
+    detector: Any = Shown(case.channels, **case.fields)
     save_artifact(detector, path, kind=kind)
     artifact = load_artifact(path)
     assert artifact.self_test().passed
-    expected = pillow_numbers(PIL.Image.open(photo), case)
+    expected = pillow_numbers(PIL.Image.open(photo), detector.specification)
     tolerance = 2e-7 if kind == "onnx" else 0  # onnxruntime may round a division differently
     found = artifact.detect_image(photo)
     answers = [(found.boxes[0], found.extras["numbers"][0])]
@@ -111,5 +106,5 @@ def test_python_and_cpp_give_the_network_pillow_s_pixels(
     tiles = artifact.detect_image(photo, tiles=TileSpec(WIDTH, 0.0, whole=False))
     assert len(tiles.boxes) == 20
     for box, numbers in zip(tiles.boxes.tolist(), tiles.extras["numbers"], strict=True):
-        shown = pillow_numbers(PIL.Image.open(photo).crop(tuple(box)), case)
+        shown = pillow_numbers(PIL.Image.open(photo).crop(tuple(box)), detector.specification)
         torch.testing.assert_close(torch.as_tensor(numbers), shown, rtol=tolerance, atol=0)
