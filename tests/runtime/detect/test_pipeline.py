@@ -7,36 +7,28 @@ from typing import Any
 import pytest
 import torch
 from picture_files import smooth_image, squares
+from small_detectors import Changed
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.detect.detection import Detections
 from lensbox.runtime.images.photo import Photo
 
 
-class Relabelled:
-    """A module whose labels `change` replaces."""
-
-    def __init__(self, module: Any, change: Callable[[Tensor], Tensor]) -> None:
-        self.module, self.change = module, change
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.module, name)
-
-    def detect_named(self, images: Tensor, score: float, iou: float) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = self.module.detect_named(images, score, iou)
-        return {**found, "labels": self.change(found["labels"])}
+def relabelled(colors: Artifact, change: Callable[[Tensor], Tensor]) -> Artifact:
+    detector: Any = Changed(lambda found: {**found, "labels": change(found["labels"])})
+    return Artifact(DetectorWrapper(detector), colors.metadata, colors.device)
 
 
 def test_labels_must_name_a_class_in_used_slots(colors: Artifact) -> None:
-    unused = Relabelled(colors.module, lambda labels: labels.index_fill(1, torch.arange(2, 30), -7))
-    found = Artifact(unused, colors.metadata, colors.device).detect_image(squares(2), 0.4, 0.1)
+    unused = relabelled(colors, lambda labels: labels.index_fill(1, torch.arange(2, 30), -7))
+    found = unused.detect_image(squares(2), 0.4, 0.1)
     assert found.labels is not None
     assert len(found.labels) == 2
-    beyond = Relabelled(colors.module, lambda labels: labels + 1)
     with pytest.raises(ArtifactError, match="labels from 0 to 1, as it has 2 classes, got 2"):
-        Artifact(beyond, colors.metadata, colors.device).detect_image(squares(2), 0.4, 0.1)
+        relabelled(colors, lambda labels: labels + 1).detect_image(squares(2), 0.4, 0.1)
 
 
 LOW = 0.03

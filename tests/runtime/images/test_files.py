@@ -18,22 +18,8 @@ from lensbox.runtime.images.files import DEFAULT_READING, MAX_PIECES, read_image
 
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
 RGB = np.stack([GRAY, 255 - GRAY, GRAY // 2], axis=-1)
-RGBA = np.concatenate([RGB, GRAY[..., None]], axis=-1)
 RGB_PNG = encoded(PIL.Image.fromarray(RGB), "PNG")
 NO_IMAGE = "must be an image that Pillow can decode"
-
-
-@pytest.mark.parametrize("pixels", [GRAY, RGB, RGBA])
-def test_gray_rgb_and_rgba_are_unchanged(pixels: np.ndarray, tmp_path: Path) -> None:
-    content = encoded(PIL.Image.fromarray(pixels), "PNG")
-    expected = torch.from_numpy(pixels.reshape(4, 5, -1)).permute(2, 0, 1)
-    path = tmp_path / "image.png"
-    path.write_bytes(content)
-    for source in (content, path, str(path)):
-        tensor = read_image(source)
-        assert tensor.dtype == torch.uint8
-        assert tensor.permute(1, 2, 0).is_contiguous()
-        assert torch.equal(tensor, expected)
 
 
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG"])
