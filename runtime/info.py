@@ -81,7 +81,13 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
     The code of the artifact does not run. name: of the file, for messages. Raise ArtifactError.
     """
     file = open_file(data, name)
-    metadata = file.metadata
+    metadata, machine = file.metadata, []
+    if (made := metadata.compiled) is not None:  # of a package
+        words = [made.device, made.gpu_architecture, made.platform, f"torch {made.torch_version}"]
+        machine = [
+            ("compiled for", ", ".join(word for word in words if word)),
+            ("processor with", " ".join(made.cpu_features)),
+        ]
     return [
         ("file", f"{name}, {len(data)} bytes"),
         ("format", f"{KINDS[file.kind].title}, metadata of format {metadata.format_version}"),
@@ -91,19 +97,9 @@ def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
         ("written by", f"lensbox {metadata.lensbox_version}, torch {metadata.torch_version}"),
         *_answers(metadata),
         ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of an op library"),
-        *_machine(metadata),
+        *machine,
         ("self-test", f"{len(metadata.self_test.expected.scores)} detections"),
     ]
-
-
-def _machine(metadata: ArtifactMetadata) -> Lines:
-    """Yield the machine for which a package was compiled."""
-    if metadata.compiled is None:
-        return
-    made = metadata.compiled
-    words = [made.device, made.gpu_architecture, made.platform, f"torch {made.torch_version}"]
-    yield "compiled for", ", ".join(word for word in words if word)
-    yield "processor with", " ".join(made.cpu_features)
 
 
 def _answers(metadata: ArtifactMetadata) -> Lines:

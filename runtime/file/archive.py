@@ -77,13 +77,16 @@ def open_file(data: bytes, name: str) -> ArtifactFile:
     non-standard operators, or if the metadata are missing or malformed.
     """
     try:
-        if looks_like_onnx(data):
-            check_seal(data)
-            return ArtifactFile(data, name, "onnx", _metadata(_onnx_metadata(data)))
-        if not data.startswith(b"PK"):
+        if not looks_like_onnx(data) and not data.startswith(b"PK"):
             raise ValueError(_rejection(data))
         check_seal(data)
-        return _open_archive(data, name)
+        if not looks_like_onnx(data):
+            return _open_archive(data, name)
+        import lensbox.ops  # noqa: F401 (late: archives are read without the op library)
+
+        model = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        text = bytes(torch.ops.lensbox_runtime.onnx_metadata(model).numpy()) or None
+        return ArtifactFile(data, name, "onnx", _metadata(text))
     except ValueError as error:
         raise ArtifactError(f"{name} {error}") from error
 
@@ -116,18 +119,6 @@ def _kind_of(entries: Container[str]) -> FileKind:
         if needed and all(name in entries for name in needed):
             return kind
     raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
-
-
-def _onnx_metadata(data: bytes) -> bytes | None:
-    """Return the property `lensbox.json` of an ONNX model.
-
-    Raise ValueError if the model is malformed or has external data, non-standard operators, functions,
-    training information, or two properties with one name.
-    """
-    import lensbox.ops  # noqa: F401 (late: other files are read without the op library)
-
-    file = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    return bytes(torch.ops.lensbox_runtime.onnx_metadata(file).numpy()) or None
 
 
 def _metadata(text: bytes | None) -> ArtifactMetadata:
