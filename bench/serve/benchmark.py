@@ -39,7 +39,8 @@ from lensbox.cli.timing import summarize
 from lensbox.common.errors import LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, load_artifact
-from lensbox.runtime.detect.detection_sets import Difference, Found, Limits
+from lensbox.runtime.detect.detection import detections_to_json
+from lensbox.runtime.detect.detection_sets import Difference, Limits, found_of_json
 from lensbox.runtime.device import choose_device
 
 HEADER = ("service", "images/s", "x", "p50, ms", "p99, ms", "CPU ms an image", "failed")
@@ -126,16 +127,11 @@ def photo_of(artifact: Artifact) -> bytes:
 
 def require_same(artifact: Artifact, photo: bytes, answer: Any) -> None:
     """Raise WrongAnswerError if an answer, as of /v1/detect, differs from the artifact in process."""
-
-    def found(boxes: Any, scores: Any) -> Found:
-        labels = torch.zeros(len(scores), dtype=torch.int64)
-        return Found(torch.as_tensor(boxes).view(-1, 4), torch.as_tensor(scores), labels, False, {})
-
-    expected, rows = artifact.detect_image(artifact.read_photo(photo)), answer["detections"]
-    actual = found([row["box"] for row in rows], [row["score"] for row in rows])
+    expected = detections_to_json(artifact.detect_image(artifact.read_photo(photo)), artifact.classes)
+    wanted, found = (found_of_json(rows, artifact.classes) for rows in (expected, answer["detections"]))
     thresholds = artifact.metadata.score_threshold, artifact.metadata.iou_threshold
     difference = Difference()
-    difference.add(found(expected.boxes, expected.scores), actual, thresholds, _LIMITS, "the answer")
+    difference.add(wanted, found, thresholds, _LIMITS, "the answer")
     if difference.unexplained:
         raise WrongAnswerError("; ".join(difference.unexplained))
 

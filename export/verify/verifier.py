@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
 
-from lensbox.common.detections import numbers_of_json
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
 from lensbox.export.options import ExportOptions
@@ -20,7 +18,7 @@ from lensbox.export.verify.reference import Allowance, Reference, one_thread, to
 from lensbox.model.protocol_check import Answer
 from lensbox.ops import library_path
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
+from lensbox.runtime.detect.detection_sets import Difference, Found, found_in, found_of_json
 from lensbox.runtime.file.archive import looks_like_onnx
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.formats.detect_only import Run
@@ -218,7 +216,9 @@ def _in_cpp(
         for batch in reference.batches:
             score, iou = ("--score-threshold", thresholds[0]), ("--iou-threshold", thresholds[1])
             answers = answer("detect", *score, *iou, "--batch", batch, "--image", *images)["images"]
-            found = [_found(image["detections"], metadata.classes, reference.slots) for image in answers]
+            found = [
+                found_of_json(image["detections"], metadata.classes, reference.slots) for image in answers
+            ]
             comparer.compare(expected, found, thresholds, batch)
 
 
@@ -233,16 +233,3 @@ def _output_of(runner: Path, command: str, *options: object) -> str:
         reason = done.stderr.strip() or f"exit code {done.returncode}"
         raise ArtifactError(f"{runner} {command} failed: {reason}")
     return done.stdout
-
-
-def _found(detections: Sequence[dict[str, Any]], classes: Sequence[str], slots: int | None) -> Found:
-    boxes, scores = (
-        torch.tensor([numbers_of_json(one[key]) for one in detections]).float() for key in ("box", "score")
-    )
-    labels = torch.tensor([classes.index(one["label"]) if classes else 0 for one in detections]).long()
-    full = 0 < len(detections) == slots
-    names = detections[0].get("extras", ()) if detections else ()
-    extras = {
-        name: torch.tensor([numbers_of_json(one["extras"][name]) for one in detections]) for name in names
-    }
-    return Found(boxes.reshape(-1, 4), scores, labels, full, extras)

@@ -3,13 +3,14 @@
 docs/artifact.md, "The self-test", states the rule. The op library computes it, for the C++ runtime too.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from lensbox.common.detections import numbers_of_json
 from lensbox.runtime.file.self_test import EXCHANGED_PART
 
 
@@ -111,3 +112,19 @@ def found_in(answer: Mapping[str, Tensor], slots: int | None, index: int = 0) ->
     known = {"boxes", "scores", "counts", "labels"}
     extras = {name: value[index, :count].cpu() for name, value in answer.items() if name not in known}
     return Found(boxes, scores, labels, 0 < count == slots, extras)
+
+
+def found_of_json(
+    detections: Sequence[Mapping[str, Any]], classes: Sequence[str] = (), slots: int | None = None
+) -> Found:
+    """Return the detections in an answer of the C++ runner or a service. slots: K; None if K varies."""
+    boxes, scores = (
+        torch.tensor([numbers_of_json(one[key]) for one in detections]).float() for key in ("box", "score")
+    )
+    labels = torch.tensor([classes.index(one["label"]) if classes else 0 for one in detections]).long()
+    full = 0 < len(detections) == slots
+    names = detections[0].get("extras", ()) if detections else ()
+    extras = {
+        name: torch.tensor([numbers_of_json(one["extras"][name]) for one in detections]) for name in names
+    }
+    return Found(boxes.reshape(-1, 4), scores, labels, full, extras)
