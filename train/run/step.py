@@ -30,7 +30,7 @@ from lensbox.train.run.optimizer import (
 )
 from lensbox.train.run.origin import Teachers
 from lensbox.train.settings import ConfigError, TrainConfig
-from lensbox.train.views.make_views import Draws, Views, draw, make_views, plain_views, view_counts
+from lensbox.train.views.make_views import Draws, Views, draw, make_views, plain_views
 
 
 class TrainingError(LensboxError, RuntimeError):
@@ -82,7 +82,6 @@ class TrainStep:
         self.device = device
         self.step = 0
         self.mode = "eager"
-        self.counts = view_counts(config)
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
         self._rate = torch.zeros((), device=device)
         self._ema_weight = torch.zeros((), device=device)
@@ -117,13 +116,13 @@ class TrainStep:
 
     def new_draws(self) -> Draws:
         """Return the random numbers of one batch."""
-        return draw(self.counts, self._mosaic_on)
+        return draw(self.config, self._mosaic_on)
 
     # `compile_and_capture` puts compiled functions in the place of the next three.
 
     def draw_views(self, draws: Draws) -> Views:
         """Draw the views of one batch."""
-        return make_views(self.store, draws, self.counts, self.config)
+        return make_views(self.store, draws, self.config)
 
     def ask_teachers(self, images: Tensor) -> Taught:
         """Return the teachers' predictions for images [B, 1, 256, 256]."""
@@ -153,12 +152,12 @@ class TrainStep:
         whole photographs are what the detector will see, augmented views are not.
         """
         plain = plain_views(self.config)
-        counts, no_mosaics = view_counts(plain), torch.zeros((), device=self.device)
+        no_mosaics = torch.zeros((), device=self.device)
         generator = torch.Generator(self.device).manual_seed(plain.seed)  # training draws go on as ever
         batches = -(-plain.recalibration_views // plain.batch_size)
-        draws = (draw(counts, no_mosaics, generator) for _ in range(batches))
+        draws = (draw(plain, no_mosaics, generator) for _ in range(batches))
         if batches:
-            views = (make_views(self.store, each, counts, plain) for each in draws)
+            views = (make_views(self.store, each, plain) for each in draws)
             images = (each.images.contiguous(memory_format=self.memory_format) for each in views)
             update_bn(images, self.average)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.rotation import Turn, turn_boxes
-from lensbox.train.views.tiles import Tiles, ViewCounts
+from lensbox.train.views.tiles import Tiles, view_counts
 
 
 class MappedBoxes(NamedTuple):
@@ -86,17 +86,15 @@ def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
     return MappedBoxes(whole, clipped, visible, used, labelled)
 
 
-def view_boxes(
-    mapped: MappedBoxes, turn: Turn | None, counts: ViewCounts, config: TrainConfig
-) -> tuple[Tensor, Tensor]:
+def view_boxes(mapped: MappedBoxes, turn: Turn | None, config: TrainConfig) -> tuple[Tensor, Tensor]:
     """Join the boxes of every four mosaic tiles, turn them with their views and select."""
-    cut, mosaics = 4 * counts.mosaic, slice(0, counts.mosaic)
-    groups = []
-    if counts.mosaic:
-        joined = (x[:cut].reshape(counts.mosaic, -1, *x.shape[2:]) for x in mapped)
-        groups.append((MappedBoxes(*joined), mosaics))
-    if counts.tiles > cut:
-        groups.append((MappedBoxes(*(x[cut:] for x in mapped)), slice(counts.mosaic, None)))
+    mosaics = view_counts(config).mosaic
+    cut, groups = 4 * mosaics, []
+    if mosaics:
+        joined = (x[:cut].reshape(mosaics, -1, *x.shape[2:]) for x in mapped)
+        groups.append((MappedBoxes(*joined), slice(mosaics)))
+    if mosaics < config.batch_size:
+        groups.append((MappedBoxes(*(x[cut:] for x in mapped)), slice(mosaics, None)))
     parts = []
     for group, views in groups:
         if turn is not None:

@@ -26,7 +26,7 @@ from lensbox.train.views.photometric import (
     photometric,
 )
 from lensbox.train.views.rotation import TURN_DRAWS, draw_turn, turn_pixels
-from lensbox.train.views.tiles import TILE_DRAWS, ViewCounts, compose, place_tiles, render_tiles
+from lensbox.train.views.tiles import TILE_DRAWS, compose, place_tiles, render_tiles, view_counts
 
 PIXEL_DRAWS = (PHOTOMETRIC_DRAWS, TURN_DRAWS, LIGHT_DRAWS, COVER_DRAWS)  # columns of `Draws.view`, in order
 
@@ -55,22 +55,15 @@ class Views(NamedTuple):
     ignored: Tensor
 
 
-def view_counts(config: TrainConfig) -> ViewCounts:
-    """Split a batch into kinds by the shares of the configuration."""
-    mosaic = round(config.batch_size * config.mosaic_share)
-    whole = round((config.batch_size - mosaic) * config.whole_share)
-    return ViewCounts(mosaic, whole, config.batch_size - mosaic - whole)
-
-
 def plain_views(config: TrainConfig) -> TrainConfig:
     """Return the configuration with whole photographs for views, only mirrored and otherwise unchanged."""
     chances = ("photometric", "soft_chance", "light_chance", "cover_chance", "rotate_chance")
     return config.replace(whole_share=1.0, **dict.fromkeys(("mosaic_share", *chances), 0.0))
 
 
-def draw(counts: ViewCounts, mosaic_on: Tensor, generator: torch.Generator | None = None) -> Draws:
+def draw(config: TrainConfig, mosaic_on: Tensor, generator: torch.Generator | None = None) -> Draws:
     """Draw a batch's random numbers on the device of `mosaic_on`, by default from its own generator."""
-    device = mosaic_on.device
+    counts, device = view_counts(config), mosaic_on.device
     noise_type = torch.float16 if device.type == "cuda" else torch.float32
     shape = (counts.views, CANVAS_SIZE, CANVAS_SIZE)
     return Draws(
@@ -81,17 +74,17 @@ def draw(counts: ViewCounts, mosaic_on: Tensor, generator: torch.Generator | Non
     )
 
 
-def make_views(store: StoreTensors, draws: Draws, counts: ViewCounts, config: TrainConfig) -> Views:
+def make_views(store: StoreTensors, draws: Draws, config: TrainConfig) -> Views:
     """Return a batch of augmented views with their targets."""
-    tiles = place_tiles(store, draws.tile, draws.mosaic_on, counts, config)
-    canvas, content = compose(render_tiles(store.images, store.sizes, tiles), counts)
+    tiles = place_tiles(store, draws.tile, draws.mosaic_on, config)
+    canvas, content = compose(render_tiles(store.images, store.sizes, tiles), view_counts(config).mosaic)
     tones, turning, lighting, covering = draws.view.split_with_sizes(PIXEL_DRAWS, dim=1)
     # A change that is switched off costs nothing, not even compiled.
     turn = None
     if config.rotate_chance > 0:
         turn = draw_turn(turning, config.rotate_chance)
         canvas, content = turn_pixels(canvas, content, turn)
-    targets, ignored = view_boxes(map_boxes(store, tiles), turn, counts, config)
+    targets, ignored = view_boxes(map_boxes(store, tiles), turn, config)
     if config.cover_chance > 0:
         canvas = paint_covers(canvas, content, targets, covering, config.cover_chance)
     if config.light_chance > 0:

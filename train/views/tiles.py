@@ -42,6 +42,13 @@ class ViewCounts(NamedTuple):
         return self.mosaic + self.whole + self.crop
 
 
+def view_counts(config: TrainConfig) -> ViewCounts:
+    """Split a batch into kinds by the shares of the configuration."""
+    mosaic = round(config.batch_size * config.mosaic_share)
+    whole = round((config.batch_size - mosaic) * config.whole_share)
+    return ViewCounts(mosaic, whole, config.batch_size - mosaic - whole)
+
+
 class Tiles(NamedTuple):
     """Maps of T tiles: image [T] index into the store; scale, offset [T, 2] for x and y (scale x < 0
     mirrors); rectangle [T, 4] xyxy of the canvas that the tile may paint; softness [T], a factor of at
@@ -54,14 +61,13 @@ class Tiles(NamedTuple):
     softness: Tensor | None = None
 
 
-def place_tiles(
-    store: StoreTensors, u: Tensor, mosaic_on: Tensor, counts: ViewCounts, config: TrainConfig
-) -> Tiles:
+def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: TrainConfig) -> Tiles:
     """Choose photograph, scale and place of every tile: mosaic tiles first (four of a view together).
 
     Args:
         u: [tiles, TILE_DRAWS] uniform draws. mosaic_on: scalar, 1 for mosaics, 0 for crops instead.
     """
+    counts = view_counts(config)
     image = _choose_images(store, u[:, 0], counts)
     size = store.sizes[image]
     mosaic = slice(0, 4 * counts.mosaic)
@@ -192,13 +198,12 @@ def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, T
     return torch.bmm(rows, pixels), painted[:, 1, :, None] & painted[:, 0, None, :]
 
 
-def compose(rendered: tuple[Tensor, Tensor], counts: ViewCounts) -> tuple[Tensor, Tensor]:
+def compose(rendered: tuple[Tensor, Tensor], mosaics: int) -> tuple[Tensor, Tensor]:
     """Join every four mosaic tiles. Return canvas float32 [B, 256, 256] and content likewise."""
     pixels, content = rendered[0].float(), rendered[1].float()
-    if not counts.mosaic:
+    if not mosaics:
         return pixels, content
-    cut = 4 * counts.mosaic
-    shape = (counts.mosaic, 4, CANVAS_SIZE, CANVAS_SIZE)
+    cut, shape = 4 * mosaics, (mosaics, 4, CANVAS_SIZE, CANVAS_SIZE)
     return (
         torch.cat([pixels[:cut].reshape(shape).sum(1), pixels[cut:]]),
         torch.cat([content[:cut].reshape(shape).amax(1), content[cut:]]),

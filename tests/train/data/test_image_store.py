@@ -20,8 +20,8 @@ from lensbox.train.data.image_store import (
 )
 from lensbox.train.data.labels import LabelledImage, fold_index, read_labels
 from lensbox.train.settings import TrainConfig
-from lensbox.train.views.make_views import draw, view_counts
-from lensbox.train.views.tiles import place_tiles
+from lensbox.train.views.make_views import draw
+from lensbox.train.views.tiles import place_tiles, view_counts
 
 CONFIG = TrainConfig().replace(batch_size=30, mosaic_share=0.4, max_targets=8, max_ignored=8)
 
@@ -92,13 +92,13 @@ def test_trim_cuts_shares_of_the_side() -> None:
 def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosaic: bool) -> None:
     images, _ = read_labels([faces_folder])
     store, _ = load_images(images, "cpu", CONFIG.replace(source_weights={"other": 0.3}), folds=3)
-    counts = view_counts(CONFIG)
+    mosaics = view_counts(CONFIG).mosaic
     torch.manual_seed(1)
-    views = torch.cat([torch.arange(counts.mosaic).repeat_interleave(4), torch.arange(counts.mosaic, 30)])
+    views = torch.cat([torch.arange(mosaics).repeat_interleave(4), torch.arange(mosaics, 30)])
     folds, seen = torch.tensor(sorted(fold_index(image.name, 3) for image in images)), set()
     for _ in range(30):
-        draws = draw(counts, torch.tensor(float(mosaic)))
-        tiles = place_tiles(store, draws.tile, draws.mosaic_on, counts, CONFIG)
+        draws = draw(CONFIG, torch.tensor(float(mosaic)))
+        tiles = place_tiles(store, draws.tile, draws.mosaic_on, CONFIG)
         assert torch.equal(folds[tiles.image], views % 3)
         seen.update(tiles.image.tolist())
     assert seen == set(range(len(images)))
@@ -109,9 +109,8 @@ def test_source_weights_decide_what_is_drawn(faces_folder: Path) -> None:
     config = CONFIG.replace(source_weights={"wider": 0.0, "other": 2.0})
     images = sorted(images, key=lambda image: fold_index(image.name, 2))
     store, _ = load_images(images, "cpu", config, folds=2)
-    counts = view_counts(CONFIG)
-    draws = draw(counts, torch.ones(()))
-    tiles = place_tiles(store, draws.tile, draws.mosaic_on, counts, CONFIG)
+    draws = draw(CONFIG, torch.ones(()))
+    tiles = place_tiles(store, draws.tile, draws.mosaic_on, CONFIG)
     assert {images[index].source for index in tiles.image.tolist()} == {"other"}
 
 

@@ -17,7 +17,7 @@ from lensbox.train.run.compile_and_capture import WARMUP_STEPS, compile_and_capt
 from lensbox.train.run.origin import Teachers
 from lensbox.train.run.step import TrainingError, TrainStep
 from lensbox.train.settings import TrainConfig
-from lensbox.train.views.make_views import draw, make_views, view_counts
+from lensbox.train.views.make_views import draw, make_views
 
 PROGRESS = 0.5
 ALL_CHANGES = {f"{name}_chance": 0.5 for name in ("soft", "light", "cover", "rotate")}
@@ -42,7 +42,7 @@ def test_a_failed_compilation_names_the_option_that_does_without(
 def test_compiled_step_traces_whole(store: StoreTensors) -> None:
     """Views, and net with loss, are one graph each: no part falls back to Python inside a captured step."""
     step = make_step(store)
-    draws = draw(step.counts, torch.tensor(1.0))
+    draws = draw(step.config, torch.tensor(1.0))
     views = torch.compile(step.draw_views, fullgraph=True, backend="eager")(draws)
     for one, other in zip(views, step.draw_views(draws), strict=True):
         torch.testing.assert_close(one, other)
@@ -81,14 +81,13 @@ class HostTraffic(TorchFunctionMode):
 
 def test_views_net_loss_and_backward_stay_on_the_device() -> None:
     config = TrainConfig().replace(batch_size=16, **ALL_CHANGES)
-    counts = view_counts(config)
     pixels, boxes, flags = torch.zeros(5, SIDE, SIDE).byte(), torch.zeros(1, 4), torch.zeros(1).bool()
     made = store_tensors(pixels, torch.ones(5, 2), [boxes] * 5, [flags] * 5, torch.ones(5), 256)
     store = StoreTensors(*(tensor.to(META) for tensor in made))
     model = small_detector().to(META)
     switch = torch.ones((), device=META)
     with HostTraffic() as traffic:
-        views = make_views(store, draw(counts, switch), counts, config)
+        views = make_views(store, draw(config, switch), config)
         boxes, logits = model(views.images)
         taught = teach([model], [[model] * 4], views.images)
         losses = detection_loss(boxes, logits, views.targets, views.ignored, config, taught)

@@ -10,9 +10,8 @@ from lensbox.train.data.image_store import SIDE, StoreTensors, store_tensors
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views import rotation
 from lensbox.train.views.boxes import MappedBoxes, judge_boxes
-from lensbox.train.views.make_views import PIXEL_DRAWS, draw, make_views
+from lensbox.train.views.make_views import PIXEL_DRAWS, draw, make_views, plain_views
 from lensbox.train.views.rotation import Turn, turn_boxes
-from lensbox.train.views.tiles import ViewCounts
 
 CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0)
 
@@ -55,14 +54,19 @@ def ellipse_store(*photographs: Sequence[Sequence[float]]) -> StoreTensors:
 
 @pytest.mark.parametrize(("mosaic", "rotate_chance"), [(0.0, 1.0), (1.0, 0.0), (1.0, 1.0)])
 def test_boxes_lie_on_their_pixels(mosaic: float, rotate_chance: float) -> None:
-    counts = ViewCounts(6, 6, 5)
     # Targets are whole here: the bounds of a part are wider than its pixels.
     config = CONFIG.replace(
-        keep_visible=0.999, ignore_visible=0.0, min_target_height=0.0, rotate_chance=rotate_chance
+        keep_visible=0.999,
+        ignore_visible=0.0,
+        min_target_height=0.0,
+        rotate_chance=rotate_chance,
+        batch_size=17,
+        mosaic_share=0.35,
+        whole_share=0.55,
     )
     store = ellipse_store([[150.0, 100, 220, 200]], [[250.0, 200, 290, 260]], [[30.0, 40, 100, 80]])
     torch.manual_seed(7)
-    views = make_views(store, draw(counts, torch.tensor(mosaic)), counts, config)
+    views = make_views(store, draw(config, torch.tensor(mosaic)), config)
     checked = 0
     for image, targets, ignored in zip(views.images[:, 0], views.targets, views.ignored, strict=True):
         unknown = image > 128
@@ -83,13 +87,12 @@ def test_a_box_rotated_out_of_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(rotation, "LARGEST_TURN", 45.0)
     # The larger face is in the upper right corner, where a turn by 45 degrees takes it out of view.
     store = ellipse_store([[306.0, 0.0, 400.0, 94.0], [170.0, 170.0, 230.0, 230.0]])
-    counts = ViewCounts(0, 1, 0)
-    draws = draw(counts, torch.tensor(1.0))
+    config = plain_views(CONFIG.replace(max_targets=1, batch_size=1))
+    draws = draw(config, torch.tensor(1.0))
     draws.tile[:, 1] = 0.9  # not mirrored
     turning = draws.view.split_with_sizes(PIXEL_DRAWS, dim=1)[1]
     turning[:, 0], turning[:, 1] = 0.0, 1.0
-    config = CONFIG.replace(max_targets=1)
-    (straight,) = make_views(store, draws, counts, config.replace(rotate_chance=0.0)).targets[0]
-    (turned_target,) = make_views(store, draws, counts, config).targets[0]
+    (straight,) = make_views(store, draws, config).targets[0]
+    (turned_target,) = make_views(store, draws, config.replace(rotate_chance=1.0)).targets[0]
     torch.testing.assert_close(straight, torch.tensor([306.0, 0.0, 400.0, 94.0]) * 0.64)
     torch.testing.assert_close(turned_target, torch.tensor([170.0, 170.0, 230.0, 230.0]) * 0.64)
