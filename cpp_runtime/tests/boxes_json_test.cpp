@@ -7,8 +7,6 @@
 #include <gtest/gtest.h>
 #include <lensbox/error.h>
 
-#include <limits>
-
 #include "helpers.h"
 
 namespace {
@@ -59,29 +57,6 @@ TEST(ParseBoxes, NamesTheElementTheRuleAndTheValue) {
   for (const auto& [text, message] : wrong) {
     expect_error<lensbox::InputError>([&] { parse(text); }, {message});
   }
-}
-
-lensbox::Metadata with(const std::vector<std::string>& classes, const std::vector<lensbox::Extra>& extras) {
-  lensbox::Metadata metadata{};
-  metadata.classes = classes;
-  metadata.extras = extras;
-  return metadata;
-}
-
-TEST(ToJson, LabelsAreNamesAndExtrasHaveTheirShapes) {
-  using lensbox::ExtraKind;
-  const std::vector<lensbox::Extra> extras{{"eyes", {2, 2}, ExtraKind::kPoints},
-                                           {"age", {}, ExtraKind::kValues},
-                                           {"code", {1, 3}, ExtraKind::kValues}};
-  const lensbox::Detection detection{{1, 2, 3, 4},
-                                     0.5F,
-                                     1,
-                                     {std::vector<float>{0.1F, 2, -3, 4}, std::vector<int64_t>{INT64_MAX},
-                                      std::vector<float>{0, std::numeric_limits<float>::quiet_NaN(), 1e30F}}};
-  EXPECT_EQ(to_json({detection}, with({"cat", "h\u00e9risson"}, extras)).dump(),
-            R"([{"box":[1.0,2.0,3.0,4.0],"score":0.5,"label":"hérisson","extras":{"eyes":[[0.1,2.0],)"
-            R"([-3.0,4.0]],"age":9223372036854775807,"code":[[0.0,null,1e+30]]}}])");
-  EXPECT_EQ(to_json({detection}, with({}, {})).dump(), R"([{"box":[1.0,2.0,3.0,4.0],"score":0.5}])");
 }
 
 }  // namespace

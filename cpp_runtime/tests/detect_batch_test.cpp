@@ -5,43 +5,22 @@
 
 #include "detect/steps.h"
 #include "helpers.h"
-#include "model/methods.h"
+#include "small_detectors.h"
 
 namespace {
 
 using lensbox::Photo;
-using lensbox::ScriptModule;
-
-ScriptModule echo() {
-  torch::jit::Module module("Detector");
-  module.define(
-      "def preprocess(self, images: List[Tensor], windows: Optional[Tensor]):\n"
-      "  assert windows is not None\n"
-      "  return images[0].new_zeros([len(images), 1, 2, 2]), windows\n");
-  return {"model.pt", module};
-}
 
 Photo good_photo() {
   return Photo::of(at::zeros({3, 20, 30}, at::kByte));
-}
-
-TEST(Prepare, PassesWindowsAndSizes) {
-  Photo part = good_photo();
-  part.width = 119;
-  part.height = 80;
-  part.window = {-1, 0, 119, 80};
-  const auto prepared = prepare(echo(), c10::kCPU, {good_photo(), part});
-  EXPECT_EQ(prepared.canvases.size(0), 2);
-  EXPECT_TRUE(
-      at::equal(prepared.geometry,
-                at::tensor({0, 0, 30, 20, 30, 20, -1, 0, 119, 80, 119, 80}, at::kFloat).view({2, 6})));
 }
 
 TEST(Prepare, RefusesInvalidPhotos) {
   const auto refused = [](auto change, std::initializer_list<const char*> parts) {
     Photo photo = good_photo();
     change(photo);
-    expect_error<lensbox::InputError>([&] { prepare(echo(), c10::kCPU, {good_photo(), photo}); }, parts);
+    expect_error<lensbox::InputError>([&] { prepare(scripted(""), c10::kCPU, {good_photo(), photo}); },
+                                      parts);
   };
   refused([](Photo& photo) { photo.pixels = at::zeros({3, 20, 30}); },
           {"photo 1: pixels must be uint8", "got Float [3, 20, 30]"});
@@ -55,33 +34,16 @@ TEST(Prepare, RefusesInvalidPhotos) {
                                     {"[C, H, W], got [20, 30]"});
 }
 
-TEST(Collect, ReturnsAsManyAsCounted) {
-  const at::Tensor boxes = at::arange(2 * 3 * 4, at::kFloat).view({2, 3, 4});
-  const at::Tensor scores = at::arange(6, at::kFloat).view({2, 3}) / 8;
-  for (const auto type : {at::kInt, at::kLong}) {
-    const auto found = collect(echo(), {boxes, scores, at::tensor({1, 2}, type)});
-    ASSERT_EQ(found.size(), 2);
-    ASSERT_EQ(found[0].size(), 1);
-    ASSERT_EQ(found[1].size(), 2);
-    EXPECT_EQ(found[0][0].box, (lensbox::Box{0, 1, 2, 3}));
-    EXPECT_EQ(found[1][1].box, (lensbox::Box{16, 17, 18, 19}));
-    EXPECT_EQ(found[1][1].score, 0.5F);
-  }
-  EXPECT_TRUE(
-      collect(echo(), {boxes.narrow(1, 0, 0), scores.narrow(1, 0, 0), at::tensor({0, 0})})[1].empty());
-}
-
 TEST(Collect, RefusesInvalidCounts) {
   for (const int64_t count : {int64_t{-1}, int64_t{4}, int64_t{1} << 32}) {
     expect_error<lensbox::ArtifactError>(
-        [&] { collect(echo(), {at::zeros({1, 3, 4}), at::zeros({1, 3}), at::tensor({count})}); },
+        [&] { collect(scripted(""), {at::zeros({1, 3, 4}), at::zeros({1, 3}), at::tensor({count})}); },
         {"counts of 0 to 3, got", std::to_string(count).c_str()});
   }
 }
 
 TEST(Collect, RefusesLabelsWithoutAClass) {
-  torch::jit::Module module("Detector");
-  const ScriptModule two_classes{"model.pt", module, {2, {}}};
+  const auto two_classes = scripted("", {2, {}});
   for (const int64_t label : {int64_t{-1}, int64_t{2}, int64_t{1} << 32}) {
     const at::Tensor labels = at::tensor({int64_t{7}, int64_t{1}, label}, at::kLong).view({1, 3}).flip({1});
     expect_error<lensbox::ArtifactError>(
@@ -90,6 +52,58 @@ TEST(Collect, RefusesLabelsWithoutAClass) {
         },
         {"model.pt", "labels from 0 to 1, as there are 2 classes, got", std::to_string(label).c_str()});
   }
+}
+
+// --- the copies between devices ---
+
+TEST(CopyTo, UnpackReturnsThePackedTensors) {
+  const at::Tensor interleaved = at::arange(60, at::kByte).view({4, 5, 3}).permute({2, 0, 1});
+  const std::vector<at::Tensor> tensors{interleaved, at::arange(7, at::kByte),
+                                        interleaved.slice(2, 0, 5, 2),  // with gaps
+                                        at::arange(12, at::kFloat).view({2, 6})};
+  const at::Tensor buffer = lensbox::pack(tensors, /*pinned=*/false);
+  EXPECT_EQ(buffer.numel() % 256, 0);
+  const auto views = lensbox::unpack(buffer, tensors);
+  ASSERT_EQ(views.size(), 4);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(at::equal(views[i], tensors[i])) << i;
+    EXPECT_EQ(views[i].scalar_type(), tensors[i].scalar_type());
+    EXPECT_TRUE(views[i].is_alias_of(buffer));
+  }
+  EXPECT_EQ(views[0].strides(), interleaved.strides());
+  EXPECT_TRUE(views[2].is_contiguous());
+}
+
+#if LENSBOX_TORCH_HAS_CUDA
+TEST(CopyToCpu, WaitsForAGpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "needs a GPU";
+  const at::Tensor expected = at::full({2048, 2048}, 2048.0f);
+  const at::Tensor ones = at::ones({2048, 2048}, at::kCUDA);
+  at::Tensor product = at::zeros({2048, 2048}, at::kCUDA);
+  lensbox::copy_to_cpu({product});  // torch keeps the pinned memory, which takes long to allocate
+  for (int i = 0; i < 200; ++i) {
+    at::mm_out(product, ones, ones);  // is still being computed when the copy is asked for
+  }
+  const at::Tensor copy = lensbox::copy_to_cpu({product})[0];
+  EXPECT_TRUE(at::equal(copy, expected));
+  EXPECT_TRUE(copy.is_pinned());
+}
+#endif
+
+TEST(CopyToCpu, KeepsNumbersAndShapesOfEveryKind) {
+  const std::vector<at::Tensor> tensors{
+      at::arange(3, at::kByte), at::arange(6, at::kLong).view({2, 3}) * (int64_t{1} << 40),
+      at::arange(5, at::kFloat) / 3, at::arange(12, at::kLong).view({3, 4}).narrow(1, 1, 2),
+      at::empty({2, 0, 4})};
+  const std::vector<at::Tensor> copies = lensbox::copy_to_cpu(tensors);
+  ASSERT_EQ(copies.size(), tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_TRUE(at::equal(copies[i], tensors[i])) << i;
+    EXPECT_EQ(copies[i].scalar_type(), tensors[i].scalar_type());
+    EXPECT_TRUE(copies[i].is_contiguous());
+  }
+  EXPECT_TRUE(lensbox::copy_to_cpu({}).empty());
+  EXPECT_TRUE(lensbox::copy_to(c10::kCPU, tensors)[0].is_same(tensors[0]));
 }
 
 }  // namespace

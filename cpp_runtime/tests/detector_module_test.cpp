@@ -1,50 +1,33 @@
 #include <ATen/ATen.h>
 #include <lensbox/error.h>
-#include <torch/csrc/jit/frontend/resolver.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
-#include <torch/library.h>
+#include <torch/csrc/jit/runtime/print_handler.h>
 
 #include "helpers.h"
-#include "model/methods.h"
+#include "small_detectors.h"
 
 namespace {
 
-using lensbox::ScriptModule;
-
-// Return 1 if TorchScript's executor may profile and compile.
-at::Tensor optimizes(const at::Tensor& like) {
-  return at::full_like(like, torch::jit::getGraphExecutorOptimize() ? 1 : 0);
-}
-
-TORCH_LIBRARY_FRAGMENT(lensbox_test, library) {
-  library.def("optimizes(Tensor like) -> Tensor", &optimizes);
-}
-
-// TorchScript's own resolver finds only torch.
-struct TestOps : torch::jit::NativeResolver {
-  std::shared_ptr<torch::jit::SugaredValue> resolveValue(const std::string& name,
-                                                         torch::jit::GraphFunction& function,
-                                                         const torch::jit::SourceRange& place) override {
-    if (name == "lensbox_test") return std::make_shared<torch::jit::BuiltinModule>(name);
-    return NativeResolver::resolveValue(name, function, place);
-  }
-};
-
-ScriptModule with_methods(const std::string& code, const lensbox::Outputs& outputs = {}) {
-  torch::jit::Module module("Detector");
-  module.define(code, std::make_shared<TestOps>());
-  return {"model.pt", module, outputs};
-}
+using lensbox::DetectorModule;
 
 TEST(DetectorModuleCalls, DoNotProfileOrCompile) {
-  const ScriptModule detector = with_methods(
-      "def restore(self, a, b):\n  return lensbox_test.optimizes(a)\n"
+  static int calls, optimized;  // of restore, and with an executor that may profile and compile
+  calls = optimized = 0;
+  const auto before = torch::jit::getPrintHandler();
+  torch::jit::setPrintHandler([](const std::string& /*text*/) {
+    ++calls;
+    optimized += torch::jit::getGraphExecutorOptimize();
+  });
+  const DetectorModule detector = scripted(
+      "def restore(self, a, b):\n  print(1)\n  return a\n"
       "def loss(self, a, b):\n  return a + b\n");
   ASSERT_TRUE(torch::jit::getGraphExecutorOptimize());
   // A profiling executor would compile in the second call, and again for another size.
   for (const int64_t size : {1, 1, 2, 3}) {
-    EXPECT_EQ(detector.restore(at::ones({size}), at::ones({size})).sum().item<int>(), 0);
+    detector.restore({at::ones({size}), {}, {}}, at::ones({size}));
   }
+  torch::jit::setPrintHandler(before);
+  EXPECT_EQ(std::pair(calls, optimized), std::pair(4, 0));
   EXPECT_TRUE(torch::jit::getGraphExecutorOptimize());
   expect_error<lensbox::ArtifactError>([&] { detector.loss(at::ones({2}), at::ones({3})); },
                                        {"model.pt", "method loss failed", "must match the size"});
@@ -54,23 +37,26 @@ TEST(DetectorModuleCalls, DoNotProfileOrCompile) {
 TEST(DetectorModuleCalls, RefuseWrongResults) {
   const at::Tensor boxes = at::zeros({2, 5, 4});
   const at::Tensor geometry = at::ones({2, 6});
-  const ScriptModule detector = with_methods(
+  const DetectorModule detector = scripted(
       "def preprocess(self, images: List[Tensor], windows: Optional[Tensor]):\n"
       "  return images[0], images[0]\n"
-      "def detect(self, canvases, score: float, iou: float):\n"
-      "  return canvases, canvases, canvases\n"
+      "def detect_named(self, canvases, score: float, iou: float):\n"
+      "  return {'boxes': canvases, 'scores': canvases, 'counts': canvases, 'eyes': canvases}\n"
       "def restore(self, boxes, geometry):\n"
       "  return boxes[..., :2]\n"
       "def restore_points(self, points, geometry):\n"
-      "  return geometry\n");
+      "  return geometry\n",
+      {0, {{"eyes", {2, 2}, lensbox::ExtraKind::kPoints}}});
   expect_error<lensbox::ArtifactError>([&] { detector.preprocess({boxes}, geometry); },
                                        {"canvases [B, C, H, W]", "[2, 5, 4] and [2, 5, 4] for 1"});
   expect_error<lensbox::ArtifactError>([&] { detector.detect(boxes, 0.5, 0.5); },
                                        {"boxes [B, K, 4]", "[2, 5, 4], [2, 5, 4] and [2, 5, 4] for 2"});
-  expect_error<lensbox::ArtifactError>([&] { detector.restore(boxes, geometry); },
-                                       {"must keep the shape [2, 5, 4], got [2, 5, 2]"});
-  expect_error<lensbox::ArtifactError>([&] { detector.restore_points(boxes, geometry); },
-                                       {"restore_points must return float32 [2, 5, 4], got Float [2, 6]"});
+  expect_error<lensbox::ArtifactError>([&] { detector.restore({boxes, {}, {}}, geometry); },
+                                       {"restore must return [2, 5, 4], got Float [2, 5, 2]"});
+  lensbox::Found found{boxes.narrow(2, 0, 2), {}, {}};
+  found.extras = {boxes};
+  expect_error<lensbox::ArtifactError>([&] { detector.restore(found, geometry); },
+                                       {"restore_points must return Float [2, 5, 4], got Float [2, 6]"});
   expect_error<lensbox::ArtifactError>([&] { detector.loss(boxes, boxes); }, {"has no method loss"});
 }
 
@@ -98,19 +84,19 @@ TEST(DetectNamed, RefusesWrongResults) {
        "must return tensors, got Int"},
   };
   for (const auto& [code, reason] : cases) {
-    const ScriptModule detector =
-        with_methods("def detect_named(self, x, score: float, iou: float):\n  " + code + "\n", outputs);
+    const DetectorModule detector =
+        scripted("def detect_named(self, x, score: float, iou: float):\n  " + code + "\n", outputs);
     expect_error<lensbox::ArtifactError>([&] { detector.detect(at::zeros({2, 30}), 0.5, 0.5); },
                                          {"model.pt", "method detect_named", reason});
   }
-  const ScriptModule unnamed =
-      with_methods("def detect(self, x, score: float, iou: float):\n  return x, x, x\n", outputs);
+  const DetectorModule unnamed =
+      scripted("def detect(self, x, score: float, iou: float):\n  return x, x, x\n", outputs);
   expect_error<lensbox::ArtifactError>([&] { unnamed.detect(at::zeros({2, 30}), 0.5, 0.5); },
                                        {"has no method detect_named"});
 }
 
 TEST(LossValue, MustBeOneNumber) {
-  const ScriptModule detector = with_methods("def loss(self, a, b):\n  return (a + b).detach()\n");
+  const DetectorModule detector = scripted("def loss(self, a, b):\n  return (a + b).detach()\n");
   const auto loss = [&](at::IntArrayRef shape, bool with_gradient = false) {
     return detector.loss(at::ones(shape).requires_grad_(with_gradient), at::ones(shape)).first;
   };

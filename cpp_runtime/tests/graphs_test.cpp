@@ -1,5 +1,3 @@
-#include "model/graphs.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
@@ -10,7 +8,8 @@
 #include <thread>
 
 #include "helpers.h"
-#include "model/methods.h"
+#include "model/detector_module.h"
+#include "small_detectors.h"
 
 namespace {
 
@@ -19,17 +18,15 @@ using lensbox::Found;
 #if LENSBOX_CUDA_GRAPHS
 
 // A detector whose result depends on every pixel of a canvas and on nothing else.
-lensbox::ScriptModule pixel_detector() {
-  torch::jit::Module module("Detector");
-  module.define(
+lensbox::DetectorModule pixel_detector() {
+  return scripted(
       "def detect_named(self, canvases, score: float, iou: float):\n"
       "  pixels = torch._cast_Float(canvases.flatten(1))\n"
       "  sums = torch.cumsum(pixels, 1)\n"
       "  return {'boxes': sums[:, :8].reshape([-1, 2, 4]) + score, 'scores': sums[:, -2:] * iou,\n"
       "          'counts': torch._cast_Int(sums[:, -1]), 'labels': torch._cast_Long(sums[:, 1:3]),\n"
-      "          'eyes': sums[:, 3:7].reshape([-1, 2, 1, 2])}\n");
-  const lensbox::Outputs outputs{2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}}};
-  return {"model.pt", module, outputs};
+      "          'eyes': sums[:, 3:7].reshape([-1, 2, 1, 2])}\n",
+      {2, {{"eyes", {1, 2}, lensbox::ExtraKind::kPoints}}});
 }
 
 class GraphsOnAGpu : public testing::Test {
@@ -59,13 +56,9 @@ class GraphsOnAGpu : public testing::Test {
     return count;
   }
 
-  lensbox::ScriptModule detector_ = pixel_detector();
+  lensbox::DetectorModule detector_ = pixel_detector();
   lensbox::DetectGraphs graphs_;
 };
-
-TEST_F(GraphsOnAGpu, FindTheSameAsPlainCalls) {
-  EXPECT_EQ(differences(20), 0);
-}
 
 TEST_F(GraphsOnAGpu, RunOnlyTheBatchesThatWereRecorded) {
   EXPECT_FALSE(graphs_(canvases(5), 0.5, 0.25));
@@ -94,11 +87,8 @@ TEST_F(GraphsOnAGpu, AreThreadSafeOnSeveralStreams) {
 #else
 
 TEST(GraphsWithoutCuda, NameTheOption) {
-  torch::jit::Module module("Detector");
   expect_error<lensbox::DeviceError>(
-      [&] {
-        lensbox::record_graphs(lensbox::ScriptModule("model.pt", module), at::zeros({1}), {1}, 0.5, 0.25);
-      },
+      [] { lensbox::record_graphs(scripted(""), at::zeros({1}), {1}, 0.5, 0.25); },
       {"not built into this program", "LENSBOX_CUDA_INCLUDE_DIR"});
 }
 

@@ -7,8 +7,6 @@
 #include <initializer_list>
 #include <string>
 
-#include "file/seal.h"
-
 // Expect that `function` throws an Error whose message has all these parts.
 template <class Error, class Function>
 void expect_error(Function function, std::initializer_list<const char*> parts) {
@@ -42,10 +40,3 @@ class TemporaryFolder : public testing::Test {
 
   std::filesystem::path folder_;
 };
-
-// Return a zip archive without a comment with its seal, as runtime/file/seal.py does.
-inline std::string sealed_zip(const std::string& archive) {
-  const std::string content =
-      archive.substr(0, archive.size() - 2) + std::string("\x4f\0", 2) + "lensbox.sha256=";
-  return content + lensbox::sha256(content);
-}

@@ -28,12 +28,9 @@ void require(const std::string& schema, c10::Device device = c10::kCPU) {
   lensbox::require_ops({schema}, device, {"a.so", "b.so"});
 }
 
-TEST(RequireOps, AcceptsARegisteredOpAndOneThatGainedAnArgument) {
-  EXPECT_NO_THROW(require("lensbox_test::double_it(Tensor x, float factor=2.) -> Tensor"));
-  EXPECT_NO_THROW(require("lensbox_test::double_it(Tensor x) -> Tensor"));
-}
-
 TEST(RequireOps, NamesTheOpAndTheReason) {
+  EXPECT_NO_THROW(require("lensbox_test::double_it(Tensor x, float factor=2.) -> Tensor"));
+  EXPECT_NO_THROW(require("lensbox_test::double_it(Tensor x) -> Tensor"));  // it gained an argument since
   const auto refused = [](const char* schema, std::initializer_list<const char*> parts) {
     expect_error<ArtifactError>([&] { require(schema); }, parts);
   };

@@ -3,8 +3,10 @@
 `tests/runtimes` compares detections at several thresholds with Python's, `detector_test.cpp` has batches.
 """
 
+import functools
 import json
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -59,6 +61,15 @@ def test_bad_files_do_not_affect_the_rest_of_a_batch(random_path: Path, folder: 
     assert any(entry["detections"] for entry in entries if "error" not in entry)
     errors = [entry["error"] for entry in entries if "error" in entry]
     assert done.stderr.splitlines() == [f"lensbox_runner: {error}" for error in errors]
+
+
+def test_a_thread_that_the_system_refuses(random_path: Path, folder: Path) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_STACK)
+    arguments = ("detect", "--artifact", random_path, "--decode-threads", 2, "--image", folder)
+    # As large as the limit is the stack of a thread, here more than there are addresses.
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_STACK, (2**48, most))
+    message = refusal(1, *arguments, preexec_fn=limit)
+    assert "decode_threads: the system gives 0 of 2 threads: Resource temporarily unavailable" in message
 
 
 def test_takes_the_image_files_of_a_folder(random_path: Path, folder: Path) -> None:
@@ -153,8 +164,3 @@ def test_a_gpu_decodes_as_the_cpu_does(
     arguments = ["--device", "cuda", "--batch", batch, "--decode-threads", 3, "--image", folder]
     by_gpu, by_cpu = (detect(random_path, *arguments, "--decode", name, code=4) for name in ("gpu", "cpu"))
     assert by_gpu == by_cpu
-
-
-@pytest.mark.gpu
-def test_selftest_passes_on_the_gpu(random_path: Path) -> None:
-    assert answer("selftest", "--artifact", random_path, "--device", "cuda")["passed"]

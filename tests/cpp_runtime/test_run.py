@@ -12,7 +12,7 @@ from runner_answers import answer, refusal
 from small_program import SmallNetwork
 from torch import Tensor, nn
 
-PROGRAM = REPOSITORY / "cpp_runtime" / "tests" / "programs" / "torch-2.13.pt2"
+PROGRAMS = sorted((REPOSITORY / "cpp_runtime" / "tests" / "programs").iterdir())  # one of each torch
 
 
 def computed(
@@ -42,14 +42,17 @@ def assert_computes(network: nn.Module, calls: list[Any], tmp_path: Path, free: 
                 torch.testing.assert_close(torch.from_numpy(found), wanted)
 
 
-def test_a_program_of_a_cpu_computes_on_every_device(device: torch.device, tmp_path: Path) -> None:
-    """`program_test.cpp` has the programs of every torch."""
-    x = torch.rand(3, 3, 8, 9)
-    with torch.no_grad():
-        expected = SmallNetwork().eval()(x)
-    outputs = computed(PROGRAM, [x], 2, tmp_path, "--device", device.type)
-    for found, wanted in zip(outputs, expected, strict=True):
-        torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
+def test_a_program_of_a_cpu_computes_on_every_device(
+    program: Path, device: torch.device, tmp_path: Path
+) -> None:
+    for batch in (1, 5):
+        x = torch.rand(batch, 3, 8, 9)
+        with torch.no_grad():
+            expected = SmallNetwork().eval()(x)
+        outputs = computed(program, [x], 2, tmp_path, "--device", device.type)
+        for found, wanted in zip(outputs, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-4)
 
 
 class Kinds(nn.Module):
@@ -133,7 +136,7 @@ def test_a_program_that_changes_what_other_runs_see_is_refused(tmp_path: Path) -
 
 
 def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
-    x, run = tmp_path / "x.npy", ["run", "--program", PROGRAM, "--input"]
+    x, run = tmp_path / "x.npy", ["run", "--program", PROGRAMS[0], "--input"]
     np.save(x, np.zeros((1, 3, 8, 9), np.float32))
     assert "outputs, got 1" in refusal(2, *run, x, "--output", tmp_path / "y.npy")
     for value in (np.zeros((2, 2), ">f4"), np.asfortranarray(np.zeros((2, 3)))):

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/accumulate.h>
 #include <lensbox/error.h>
 
@@ -11,7 +12,6 @@
 
 #include "detect/steps.h"
 #include "file/errors.h"
-#include "model/copy_to.h"
 
 namespace lensbox {
 namespace {
@@ -88,18 +88,8 @@ Prepared prepare(const DetectorModule& module, c10::Device device, const std::ve
   return module.preprocess(images, windows);
 }
 
-Found restore(const DetectorModule& module, const Found& found, const at::Tensor& geometry) {
-  Found restored = found;
-  restored.boxes = module.restore(found.boxes, geometry);
-  for (size_t i = 0; i < found.extras.size(); ++i) {
-    if (module.outputs().extras[i].kind == ExtraKind::kPoints) {
-      restored.extras[i] = module.restore_points(found.extras[i], geometry);
-    }
-  }
-  return restored;
-}
-
 std::vector<std::vector<Detection>> collect(const DetectorModule& module, const Found& found) {
+  const c10::InferenceMode inference_mode;
   const int64_t batch = found.boxes.size(0);
   const int64_t slots = found.boxes.size(1);
   std::vector<at::Tensor> moved{found.boxes.to(at::kFloat), found.scores.to(at::kFloat),

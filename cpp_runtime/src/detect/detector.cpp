@@ -3,21 +3,14 @@
 #include <lensbox/torch/tensors.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
 
 #include "detect/steps.h"
 #include "file/errors.h"
 #include "images/decoders.h"
-#include "model/detector_module.h"
-#include "model/graphs.h"
 
 namespace lensbox {
-
-struct Detector::Parts : LoadedModule {
-  DetectGraphs graphs = {};  // none unless asked for
-};
 
 namespace {
 
@@ -28,12 +21,6 @@ double checked(const char* name, const std::optional<double>& given, double by_d
   if (value >= 0 && value <= 1) return value;
   throw InputError(std::string("thresholds.") + name + " must be a number from 0 to 1, got " +
                    std::to_string(value));
-}
-
-// Return the thresholds of score and IoU.
-std::pair<double, double> checked(const Thresholds& thresholds, const Metadata& metadata) {
-  return {checked("score", thresholds.score, metadata.score_threshold),
-          checked("iou", thresholds.iou, metadata.iou_threshold)};
 }
 
 // Detect in canvases on the device, with a graph if one was recorded for such a batch.
@@ -68,11 +55,14 @@ void check_boxes(const at::Tensor& predictions, const at::Tensor& targets) {
 LossAndGradient loss_of(const Detector& detector, const at::Tensor& predictions, const at::Tensor& targets,
                         bool with_gradient) {
   check_boxes(predictions, targets);
-  const auto& [device, metadata, module] = static_cast<const LoadedModule&>(detector.parts());
-  // Copies, as tensors of inference mode have no gradient.
-  const at::Tensor leaf = predictions.to(device, /*non_blocking=*/false, /*copy=*/true);
+  // Leave inference mode, if the caller is in it: its tensors have no gradient, so copies are made.
+  const c10::InferenceMode inference_mode(!with_gradient);
+  const at::AutoGradMode gradient_mode(with_gradient);
+  const auto copy = [&](const at::Tensor& boxes) {
+    return boxes.to(device_of(detector), /*non_blocking=*/false, /*copy=*/true);
+  };
   const auto [value, gradient] =
-      module->loss(leaf.requires_grad_(with_gradient), targets.to(device, false, /*copy=*/true));
+      detector.parts().module->loss(copy(predictions).requires_grad_(with_gradient), copy(targets));
   const auto slots = targets.select(-1, 3).count_nonzero().item<int64_t>();  // that are not padding
   return {{value, slots}, with_gradient ? gradient.cpu() : at::Tensor()};
 }
@@ -94,6 +84,11 @@ FileDetections detect_one(const Detector& detector, Photo photo, const Threshold
 
 // --- the tensor half ---
 
+std::pair<double, double> checked(const Thresholds& thresholds, const Metadata& metadata) {
+  return {checked("score", thresholds.score, metadata.score_threshold),
+          checked("iou", thresholds.iou, metadata.iou_threshold)};
+}
+
 c10::Device device_of(const Detector& detector) {
   return detector.parts().device;
 }
@@ -104,7 +99,7 @@ Found detect_tensors(const Detector& detector, const std::vector<Photo>& photos,
   const Detector::Parts& parts = detector.parts();
   const c10::InferenceMode inference_mode;
   const Prepared prepared = prepare(*parts.module, parts.device, photos);
-  return restore(*parts.module, find(parts, prepared.canvases, thresholds), prepared.geometry);
+  return parts.module->restore(find(parts, prepared.canvases, thresholds), prepared.geometry);
 }
 
 Found detect_canvases(const Detector& detector, const at::Tensor& canvases, const Thresholds& thresholds) {
@@ -117,44 +112,16 @@ Found detect_canvases(const Detector& detector, const at::Tensor& canvases, cons
 std::vector<std::vector<Detection>> detect_photos(const Detector& detector, const std::vector<Photo>& photos,
                                                   const Thresholds& thresholds) {
   if (photos.empty()) return {};
-  return collect(detector, detect_tensors(detector, photos, thresholds));
-}
-
-std::vector<std::vector<Detection>> collect(const Detector& detector, const Found& found) {
-  const c10::InferenceMode inference_mode;
-  return collect(*detector.parts().module, found);
-}
-
-std::vector<Detection> detect_tiles(const Detector& detector, const Photo& photo, const TileSpec& tiles,
-                                    const Thresholds& thresholds) {
-  check_tiles(tiles);
-  return detect_views(detector, cut_into_tiles(photo, detector.metadata().reading.canvas, tiles), thresholds);
-}
-
-std::vector<Detection> detect_views(const Detector& detector, const std::vector<Photo>& views,
-                                    const Thresholds& thresholds) {
-  const Detector::Parts& parts = detector.parts();
-  const size_t together = parts.device.is_cuda() ? 64 : 8;  // the same as largest_batch in runtime/device.py
-  std::vector<std::vector<Detection>> found;
-  for (size_t first = 0; first < views.size(); first += together) {
-    const auto begin = views.begin() + static_cast<int64_t>(first);
-    const auto end = begin + static_cast<int64_t>(std::min(together, views.size() - first));
-    std::ranges::move(detect_photos(detector, {begin, end}, thresholds), std::back_inserter(found));
-  }
-  return merge_tiles(std::move(found), views, checked(thresholds, parts.metadata).second);
+  return collect(*detector.parts().module, detect_tensors(detector, photos, thresholds));
 }
 
 Loss compute_loss(const Detector& detector, const at::Tensor& predictions, const at::Tensor& targets) {
-  const c10::InferenceMode inference_mode;
-  return loss_of(detector, predictions, targets, false).loss;
+  return loss_of(detector, predictions, targets, /*with_gradient=*/false).loss;
 }
 
 LossAndGradient loss_and_gradient(const Detector& detector, const at::Tensor& predictions,
                                   const at::Tensor& targets) {
-  // Leave inference mode, if the caller is in it: its tensors have no gradient.
-  const c10::InferenceMode no_inference_mode(false);
-  const at::AutoGradMode with_gradient(true);
-  return loss_of(detector, predictions, targets, true);
+  return loss_of(detector, predictions, targets, /*with_gradient=*/true);
 }
 
 // --- Detector ---
@@ -165,7 +132,7 @@ Detector& Detector::operator=(Detector&&) noexcept = default;
 Detector::~Detector() = default;
 
 Detector Detector::load(const std::filesystem::path& artifact, const LoadOptions& options) {
-  return guarded([&] { return Detector(std::make_unique<Parts>(Parts{load_module(artifact, options)})); });
+  return guarded([&] { return Detector(std::make_unique<Parts>(load_module(artifact, options))); });
 }
 
 const Metadata& Detector::metadata() const {

@@ -1,5 +1,3 @@
-#include "detect/gpu_jpeg.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -8,6 +6,7 @@
 
 #include <utility>
 
+#include "detect/steps.h"
 #include "images/decoders.h"
 #include "model/op_library.h"
 
@@ -28,58 +27,53 @@ std::string reason_against(c10::Device device) {
   return call_op(kDecoderFault, device).toStringRef();
 }
 
-}  // namespace
-
-GpuJpegDecoder::GpuJpegDecoder(c10::Device device, const Reading& reading, std::string ops)
-    : device_(device),
-      stream_(c10::impl::VirtualGuardImpl(device.type()).getStream(device)),
-      reading_(reading),
-      ops_(std::move(ops)) {}
-
-std::vector<std::optional<Photo>> GpuJpegDecoder::read(std::span<const fs::path> paths) const {
+// Read a few files, with pixels that are ready for the stream.
+std::vector<std::optional<Photo>> read(std::span<const fs::path> paths, const Reading& reading,
+                                       const c10::Stream& stream) {
   std::vector<std::string> names;
   for (const fs::path& path : paths) {
     names.push_back(path.string());
   }
-  const auto files = call_op(ops_ + "::read_files", names).toTensorVector();
+  const auto files = call_op("lensbox_jpeg::read_files", names).toTensorVector();
   // int64 [F, 4]: width, height, begin and end of the EXIF data; zeros for a file that the CPU must decode
-  const at::Tensor headers = call_op(ops_ + "::headers", files).toTensor();
+  const at::Tensor headers = call_op("lensbox_jpeg::headers", files).toTensor();
   const int64_t* header = headers.const_data_ptr<int64_t>();
   std::vector<at::Tensor> accepted;
   std::vector<std::pair<size_t, int>> places;  // of the accepted files in `paths`, and their orientations
   for (size_t i = 0; i < paths.size(); ++i, header += 4) {
-    const int64_t width = header[0];
-    const int64_t height = header[1];
-    if (width == 0) continue;
+    if (header[0] == 0) continue;
     const uint8_t* const bytes = files[i].const_data_ptr<uint8_t>();
     const int orientation = exif_orientation({bytes + header[2], bytes + header[3]});
-    const bool swap = reading_.orientation == Orientation::kExif && swaps_sides(orientation);
-    if (jpeg_reduction(swap ? height : width, swap ? width : height, reading_) != 1) continue;
+    if (jpeg_reduction(header[0], header[1], orientation, reading) != 1) continue;
     accepted.push_back(files[i]);
     places.emplace_back(i, orientation);
   }
 
   std::vector<std::optional<Photo>> photos(paths.size());
   if (accepted.empty()) return photos;
-  const c10::StreamGuard guard(stream_);
-  const char* const decode = reading_.canvas.channels == 1 ? "::decode_luma" : "::decode_rgb";
-  const auto found = call_op(ops_ + decode, accepted, device_).toTensorVector();
+  const c10::StreamGuard guard(stream);
+  const char* const decode =
+      reading.canvas.channels == 1 ? "lensbox_jpeg::decode_luma" : "lensbox_jpeg::decode_rgb";
+  const auto found = call_op(decode, accepted, stream.device()).toTensorVector();
   for (size_t i = 0; i < accepted.size(); ++i) {
     if (found.at(i).numel() == 0) continue;
     const auto [place, orientation] = places[i];
     const at::Tensor pixels = found[i].permute({1, 2, 0});
     photos[place] =
-        turn_upright({pixels, pixels.size(1), pixels.size(0), 1, orientation}, reading_.orientation);
+        turn_upright({pixels, pixels.size(1), pixels.size(0), 1, orientation}, reading.orientation);
   }
   return photos;
 }
 
-std::unique_ptr<const GpuJpegDecoder> gpu_jpeg_decoder(c10::Device device, const Reading& reading,
-                                                       Decode decode, size_t batch_size) {
-  if (decode == Decode::kCpu) return nullptr;
-  if (decode == Decode::kAuto && batch_size < kLeastBatch) return nullptr;
+}  // namespace
+
+GpuJpegReader gpu_jpeg_reader(c10::Device device, const Reading& reading, Decode decode, size_t batch_size) {
+  if (decode == Decode::kCpu || (decode == Decode::kAuto && batch_size < kLeastBatch)) return nullptr;
   const std::string reason = reason_against(device);
-  if (reason.empty()) return std::make_unique<const GpuJpegDecoder>(device, reading);
+  if (reason.empty()) {
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    return [=](std::span<const fs::path> paths) { return read(paths, reading, stream); };
+  }
   if (decode == Decode::kGpu) throw DeviceError("decode must be auto or cpu here, got gpu: " + reason);
   return nullptr;
 }

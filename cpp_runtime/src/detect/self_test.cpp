@@ -7,7 +7,7 @@
 
 #include "detect/steps.h"
 #include "detection_sets.h"  // of the op library
-#include "model/methods.h"
+#include "model/detector_module.h"
 
 namespace lensbox {
 namespace {
@@ -16,11 +16,6 @@ namespace {
 constexpr double kIouLimitOnCpu = 0.01;
 constexpr double kIouLimitElsewhere = 0.02;
 constexpr size_t kExchangedPart = 20;  // rounding may add or remove one detection for each 20 expected ones
-
-// The tensor does not own the pixels: the self-test outlives it.
-at::Tensor image_tensor(const SelfTest& test) {
-  return at::from_blob(const_cast<uint8_t*>(test.pixels.data()), test.image_shape, at::kByte);
-}
 
 // extras: the number of further outputs.
 DetectionSet set_of(const std::vector<Detection>& detections, size_t extras) {
@@ -47,9 +42,10 @@ SelfTestReport run_self_test(const Detector& detector) {
   const SelfTest& test = metadata.self_test;
   const bool on_cpu = device_of(detector).is_cpu();
   const Tolerance& limits = on_cpu ? test.cpu : test.cuda;
-  const auto found = detect_photos(detector, {Photo::of(image_tensor(test))},
-                                   {.score = test.score_threshold, .iou = test.iou_threshold})
-                         .front();
+  const at::Tensor image =
+      at::from_blob(const_cast<uint8_t*>(test.pixels.data()), test.image_shape, at::kByte);
+  const auto found =
+      detect_photos(detector, {Photo::of(image)}, {test.score_threshold, test.iou_threshold}).front();
   DetectionSet expected = set_of(test.detections, 0);
   expected.extras = test.extras;
   const SetDifference difference(expected, set_of(found, test.extras.size()),

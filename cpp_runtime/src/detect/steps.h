@@ -4,7 +4,11 @@
 #include <lensbox/torch/tensors.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "model/detector_module.h"
@@ -14,14 +18,30 @@ namespace lensbox {
 
 // --- load_module.cpp ---
 
-struct LoadedModule {
+struct Detector::Parts {
   c10::Device device;
   Metadata metadata;
   std::shared_ptr<const DetectorModule> module;
+  DetectGraphs graphs = {};  // none unless asked for
 };
 
 // Load an artifact of any format, as Detector::load says. Throws ArtifactError, DeviceError.
-LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& options);
+Detector::Parts load_module(const std::filesystem::path& path, const LoadOptions& options);
+
+// --- copy_to.cpp ---
+
+// Return the tensors on `device`, with the same strides if there are no gaps in their memory. Tensors on the
+// CPU go to a GPU in one asynchronous copy, from one buffer in pinned memory.
+std::vector<at::Tensor> copy_to(c10::Device device, const std::vector<at::Tensor>& tensors);
+
+// Copy the tensors' numbers to one buffer of bytes on their device, each tensor at an aligned address.
+at::Tensor pack(const std::vector<at::Tensor>& tensors, bool pinned);
+// Return views of such a buffer, with the shapes and types of `packed`.
+std::vector<at::Tensor> unpack(const at::Tensor& buffer, const std::vector<at::Tensor>& packed);
+
+// Return tensors of one device on the CPU, contiguous, after one copy for all of them. It waits for a GPU,
+// whose copy goes to pinned memory.
+std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors);
 
 // --- detect_batch.cpp ---
 
@@ -31,38 +51,31 @@ LoadedModule load_module(const std::filesystem::path& path, const LoadOptions& o
 // Photo, ArtifactError.
 Prepared prepare(const DetectorModule& module, c10::Device device, const std::vector<Photo>& photos);
 
-// Convert detections in canvases to pixels of the photographs. Throws ArtifactError.
-Found restore(const DetectorModule& module, const Found& found, const at::Tensor& geometry);
-
 // Return the detections of each photograph, after one copy to the CPU, and one more for extras. Throws
 // ArtifactError for counts outside of the slots and for labels without a class.
 std::vector<std::vector<Detection>> collect(const DetectorModule& module, const Found& found);
 
 // --- detector.cpp ---
 
-// Wait for the detections of detect_tensors, and return those of each photograph. Throws as the function
-// above.
-std::vector<std::vector<Detection>> collect(const Detector& detector, const Found& found);
+// Return the thresholds of score and IoU. Throws InputError.
+std::pair<double, double> checked(const Thresholds& thresholds, const Metadata& metadata);
+
+// --- gpu_jpeg.cpp ---
+
+// Reads a few JPEG files on a GPU, in one batch of its decoder, by the ops of lensbox_jpeg, where the pixels
+// are libjpeg-turbo's to the bit; nothing for each file that the CPU must decode, or that cannot be read.
+using GpuJpegReader =
+    std::function<std::vector<std::optional<Photo>>(std::span<const std::filesystem::path>)>;
+
+// Return the reader to use for a detector on `device`, or none if the CPU decodes, by the rules of
+// runtime/images/gpu_jpeg.py. Pixels are ready for the current stream. Throws DeviceError if the GPU must
+// decode but cannot.
+GpuJpegReader gpu_jpeg_reader(c10::Device device, const Reading& reading, Decode decode, size_t batch_size);
 
 // --- tiles.cpp ---
 
-// Tiles of large photographs: docs/tiles.md has the rule, which the op library computes.
-
 // Throw InputError for a specification out of its range.
 void check_tiles(const TileSpec& spec);
-
-// Return the views of a photograph: the whole photograph first, if requested, then the tiles row by row,
-// without copies. A photograph that fits into one tile is one view. Throws InputError for a photograph that
-// is not at full size, and for more than 4096 tiles.
-std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, const TileSpec& spec);
-
-// Detect in the views of a photograph and return its detections. Throws as detect_photos does.
-std::vector<Detection> detect_views(const Detector& detector, const std::vector<Photo>& views,
-                                    const Thresholds& thresholds);
-
-// Return the detections of a photograph from the detections in its views, best first.
-std::vector<Detection> merge_tiles(std::vector<std::vector<Detection>> found, const std::vector<Photo>& views,
-                                   double iou_threshold);
 
 // --- self_test.cpp ---
 

@@ -1,3 +1,5 @@
+// Tiles of large photographs: docs/tiles.md has the rule, which the op library computes.
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -22,18 +24,8 @@ void require_whole(const Photo& photo) {
   }
 }
 
-}  // namespace
-
-void check_tiles(const TileSpec& spec) {
-  if (spec.size && *spec.size < 1) {
-    throw InputError("tiles must have a size of at least 1 pixel, got " + std::to_string(*spec.size));
-  }
-  if (!(spec.overlap >= 0 && spec.overlap < 1)) {
-    throw InputError("tiles must have an overlap of at least 0 and less than 1, got " +
-                     std::to_string(spec.overlap));
-  }
-}
-
+// Return the views of a photograph: the whole photograph first, if requested, then the tiles row by row,
+// without copies. A photograph that fits into one tile is one view.
 std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, const TileSpec& spec) {
   require_whole(photo);
   std::vector<int64_t> edges;
@@ -55,6 +47,7 @@ std::vector<Photo> cut_into_tiles(const Photo& photo, const Canvas& canvas, cons
   return views;
 }
 
+// Return the detections of a photograph from the detections in its views, best first.
 std::vector<Detection> merge_tiles(std::vector<std::vector<Detection>> found, const std::vector<Photo>& views,
                                    double iou_threshold) {
   std::vector<Detection> all;
@@ -81,6 +74,33 @@ std::vector<Detection> merge_tiles(std::vector<std::vector<Detection>> found, co
     merged.push_back(std::move(all[kept.const_data_ptr<int64_t>()[i]]));
   }
   return merged;
+}
+
+}  // namespace
+
+void check_tiles(const TileSpec& spec) {
+  if (spec.size && *spec.size < 1) {
+    throw InputError("tiles must have a size of at least 1 pixel, got " + std::to_string(*spec.size));
+  }
+  if (!(spec.overlap >= 0 && spec.overlap < 1)) {
+    throw InputError("tiles must have an overlap of at least 0 and less than 1, got " +
+                     std::to_string(spec.overlap));
+  }
+}
+
+std::vector<Detection> detect_tiles(const Detector& detector, const Photo& photo, const TileSpec& tiles,
+                                    const Thresholds& thresholds) {
+  check_tiles(tiles);
+  const Metadata& metadata = detector.metadata();
+  const std::vector<Photo> views = cut_into_tiles(photo, metadata.reading.canvas, tiles);
+  const size_t together = device_of(detector).is_cuda() ? 64 : 8;  // as largest_batch in runtime/device.py
+  std::vector<std::vector<Detection>> found;
+  for (size_t first = 0; first < views.size(); first += together) {
+    const auto begin = views.begin() + static_cast<int64_t>(first);
+    const auto end = begin + static_cast<int64_t>(std::min(together, views.size() - first));
+    std::ranges::move(detect_photos(detector, {begin, end}, thresholds), std::back_inserter(found));
+  }
+  return merge_tiles(std::move(found), views, checked(thresholds, metadata).second);
 }
 
 }  // namespace lensbox

@@ -13,8 +13,6 @@
 #include "file/errors.h"
 #include "file/files.h"
 #include "file/metadata.h"
-#include "file/metadata_limits.h"
-#include "file/seal.h"
 #include "onnx_model.h"  // of the op library
 
 namespace lensbox {
@@ -57,11 +55,6 @@ std::string what_else(std::string_view bytes) {
   return ", which begins as a zip archive or an ONNX model";
 }
 
-std::string read_record(Archive& archive, const std::string& name) {
-  const auto [data, size] = archive.getRecord(name);
-  return {static_cast<const char*>(data.get()), size};
-}
-
 // Return the names in the archive without their folder. torch finds an entry without regard to case, so one
 // whose name differs from another's only by case may be read in its place. torch refuses a second folder.
 std::set<std::string> names_in(const fs::path& path, Archive& archive) {
@@ -76,6 +69,12 @@ std::set<std::string> names_in(const fs::path& path, Archive& archive) {
     names.insert(name);
   }
   return names;
+}
+
+void check_metadata_size(const fs::path& path, size_t size) {
+  if (size <= kMostMetadata) return;
+  fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +
+                          std::to_string(size));
 }
 
 FileKind kind_of(const fs::path& path, const std::set<std::string>& names) {
@@ -93,10 +92,9 @@ void read_archive(const fs::path& path, ArtifactFile& file) {
     const std::set<std::string> names = names_in(path, archive);
     const FileKind kind = kind_of(path, names);
     if (!names.contains(kMetadata)) fail_artifact(path, kNoMetadata);
-    if (archive.getRecordSize(kMetadata) > kMostMetadata) {
-      fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes");
-    }
-    file.metadata = parse_metadata(read_record(archive, kMetadata), path);
+    check_metadata_size(path, archive.getRecordSize(kMetadata));
+    const auto [text, size] = archive.getRecord(kMetadata);
+    file.metadata = parse_metadata({static_cast<const char*>(text.get()), size}, path);
     file.metadata.file_kind = kind;
     if (kind == FileKind::kPackage && !file.metadata.compiled) {
       fail_artifact(
@@ -116,10 +114,7 @@ void read_onnx(const fs::path& path, ArtifactFile& file) {
     fail_artifact(path, error.what());
   }
   if (!metadata) fail_artifact(path, kNoMetadata);
-  if (metadata->size() > kMostMetadata) {
-    fail_artifact(path, "its lensbox.json must be at most " + std::to_string(kMostMetadata) + " bytes, is " +
-                            std::to_string(metadata->size()));
-  }
+  check_metadata_size(path, metadata->size());
   file.metadata = parse_metadata(*metadata, path);
   file.metadata.file_kind = FileKind::kOnnx;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <lensbox/error.h>
 #include <torch/version.h>
 
@@ -13,14 +14,27 @@ namespace lensbox {
 inline constexpr const char* kTorchDescription = "torch " TORCH_VERSION;
 
 // Throw ArtifactError: "artifact PATH: reason".
-[[noreturn]] void fail_artifact(const std::filesystem::path& artifact, const std::string& reason);
+[[noreturn]] inline void fail_artifact(const std::filesystem::path& artifact, const std::string& reason) {
+  throw ArtifactError("artifact " + artifact.string() + ": " + reason);
+}
 
 // Return "2.13" for "2.13.0+cpu". C++ interfaces of torch change between minor versions, not within them.
-std::string minor_version(const std::string& version);
+inline std::string minor_version(const std::string& version) {
+  return version.substr(0, version.find('.', version.find('.') + 1));
+}
 
 // Return the message of an error thrown by torch, without its C++ stack trace, on lines indented by two
 // spaces.
-std::string torch_message(const std::exception& error);
+inline std::string torch_message(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  std::string indented = "  ";
+  for (const char c : std::string(torch_error ? torch_error->what_without_backtrace() : error.what())) {
+    indented += c;
+    if (c == '\n') indented += "  ";
+  }
+  indented.erase(indented.find_last_not_of(" \n") + 1);
+  return indented;
+}
 
 // Call `function`, and put the name of its input before the message of an InputError.
 template <class Function>

@@ -124,6 +124,12 @@ template double JsonField::between(double, double) const;
 template std::vector<int64_t> JsonField::all_between(int64_t, int64_t) const;
 template std::vector<double> JsonField::all_between(double, double) const;
 
+std::array<double, 4> JsonField::box() const {
+  const std::vector<double> edges = numbers(-kMaxFloat32, kMaxFloat32);
+  if (edges.size() != 4) fail("must be a box, four numbers [x1, y1, x2, y2]");
+  return {edges[0], edges[1], edges[2], edges[3]};
+}
+
 std::vector<JsonField> JsonField::list(size_t most, const char* what) const {
   if (array().size() > most) fail("must be at most " + std::to_string(most) + " " + what);
   std::vector<JsonField> fields;

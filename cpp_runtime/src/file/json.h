@@ -2,6 +2,7 @@
 
 #include <lensbox/error.h>
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -47,6 +48,7 @@ class JsonField {
   std::vector<JsonField> list(size_t most = SIZE_MAX, const char* what = "items") const;
   std::vector<int64_t> integers(int64_t least, int64_t most) const { return all_between(least, most); }
   std::vector<double> numbers(double least, double most) const { return all_between(least, most); }
+  std::array<double, 4> box() const;  // of numbers x1, y1, x2, y2 that fit float32
 
   [[noreturn]] void fail(const std::string& rule) const;
 

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "file/errors.h"
-#include "file/metadata_limits.h"
 
 namespace lensbox {
 namespace {
@@ -20,7 +19,6 @@ using Json = nlohmann::ordered_json;
 constexpr int kMaxDepth = 64;
 constexpr int kMaxSchemaDepth = 16;
 constexpr double kMaxNumber = 1e6;  // of a mean, a standard deviation, and its inverse
-constexpr const char* kEmptyOrName = "([a-z0-9_.]{1,40})?";  // of a GPU architecture
 
 // Check the version first, because another format need not have the fields of this one.
 int64_t read_format_version(const JsonField& root, const Json& document, const fs::path& artifact) {
@@ -180,7 +178,7 @@ std::optional<Compiled> read_compiled(const JsonField& root) {
       .platform = field["platform"].text(),
       .cpu_features = read_texts(field["cpu_features"].list(kMostCpuFeatures, "names"),
                                  [](const JsonField& item) { return item.matching("[a-z0-9_.]{1,40}"); }),
-      .gpu_architecture = field["gpu_architecture"].matching(kEmptyOrName)};
+      .gpu_architecture = field["gpu_architecture"].matching("([a-z0-9_.]{1,40})?")};
   if (compiled.gpu_architecture.empty() != (compiled.device == "cpu")) {
     field["gpu_architecture"].fail("must be \"\" for a CPU, else a name such as \"sm_90\"");
   }

@@ -1,5 +1,3 @@
-#include "file/seal.h"
-
 #include <lensbox/error.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
@@ -10,6 +8,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include "file/artifact_file.h"
+#include "file/errors.h"
 #include "file/files.h"
 
 namespace lensbox {
@@ -33,7 +33,6 @@ int no_password(char* /*buffer*/, int /*size*/, int /*is_written*/, void* /*argu
 }
 
 Key read_public_key(const fs::path& path) {
-  const std::string what = "public key " + path.string();
   const std::string text = read_needed("public key", path, kMostKeyBytes, /*also_pipes=*/true);
   const std::unique_ptr<BIO, decltype(&BIO_free)> stream(
       BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free);
@@ -42,7 +41,7 @@ Key read_public_key(const fs::path& path) {
   ERR_clear_error();
   if (!key || EVP_PKEY_base_id(key.get()) != EVP_PKEY_ED25519) {
     throw ArtifactError(
-        what +
+        "public key " + path.string() +
         ": must be a PEM file with an Ed25519 public key (BEGIN PUBLIC KEY), as `lensbox sign "
         "--new-key` writes");
   }
@@ -52,8 +51,7 @@ Key read_public_key(const fs::path& path) {
 std::string read_signature(const fs::path& artifact, const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    throw ArtifactError("artifact " + artifact.string() + ": is not signed: there is no file " +
-                        path.string());
+    fail_artifact(artifact, "is not signed: there is no file " + path.string());
   }
   const std::string bytes = read_needed("signature", path, kMostKeyBytes);
   if (bytes.size() != kSignatureSize) {
@@ -113,13 +111,11 @@ void require_signature(std::string_view bytes, const fs::path& artifact, const f
   fs::path path = artifact;
   path += ".sig";
   const std::string signature = read_signature(artifact, path);
-  if (const std::string fault = seal_fault(bytes); !fault.empty()) {
-    throw ArtifactError("artifact " + artifact.string() + ": " + fault);
-  }
-  if (!is_signed(bytes.substr(bytes.size() - kDigits), signature, key.get())) {
-    throw ArtifactError("artifact " + artifact.string() + ": must be signed with the key of " +
-                        public_key.string() + ", but " + path.string() +
-                        " does not match: one of the two files was changed, or another key signed them");
+  if (!is_signed(bytes.substr(bytes.size() - std::min(bytes.size(), kDigits)), signature, key.get())) {
+    fail_artifact(artifact, "must be signed with the key of " + public_key.string() + ", but " +
+                                path.string() +
+                                " does not match: one of the two files was changed, or another key signed "
+                                "them");
   }
 }
 

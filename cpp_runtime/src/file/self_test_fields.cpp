@@ -1,7 +1,8 @@
 #include <c10/util/accumulate.h>
 
+#include <algorithm>
+
 #include "file/metadata.h"
-#include "file/metadata_limits.h"
 
 namespace lensbox {
 namespace {
@@ -31,12 +32,8 @@ std::vector<uint8_t> read_pixels(const JsonField& field, const std::array<int64_
 std::vector<Box> read_boxes(const JsonField& field) {
   std::vector<Box> boxes;
   for (const JsonField& item : field.list()) {
-    const std::vector<double> values = item.numbers(-kMaxFloat32, kMaxFloat32);
-    if (values.size() != 4) item.fail("must be four numbers [x1, y1, x2, y2]");
-    Box& box = boxes.emplace_back();
-    for (size_t k = 0; k < 4; ++k) {
-      box[k] = static_cast<float>(values[k]);
-    }
+    std::ranges::transform(item.box(), boxes.emplace_back().begin(),
+                           [](double edge) { return static_cast<float>(edge); });
   }
   if (boxes.empty()) field.fail("must be at least one box");
   return boxes;

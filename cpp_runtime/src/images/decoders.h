@@ -31,9 +31,9 @@ at::Tensor new_pixels(int64_t width, int64_t height, int64_t channels);
 // size.
 StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading);
 
-// Return the greatest of 8, 4, 2 and 1 by which decode_jpeg divides the sides of an upright image, so that
-// the image still has `jpeg_oversampling` times as many pixels a side as the image needs in the canvas.
-int jpeg_reduction(int64_t width, int64_t height, const Reading& reading);
+// Return the greatest of 8, 4, 2 and 1 by which decode_jpeg divides the sides of an image, as stored, so that
+// the photograph still has `jpeg_oversampling` times as many pixels a side as it needs in the canvas.
+int jpeg_reduction(int64_t width, int64_t height, int exif_orientation, const Reading& reading);
 
 // Decode a PNG file with libpng. Gray, RGB and RGBA stay as they are; gray with alpha loses the alpha, 16
 // bits become 8, palettes become RGB, and transparent colors are not read. Throws InputError with the reason
@@ -47,8 +47,8 @@ Photo turn_upright(StoredImage stored, Orientation orientation);
 // data are damaged or truncated before it.
 int exif_orientation(std::span<const uint8_t> tiff);
 
-// Return whether an EXIF orientation, 1..8, swaps rows and columns.
-bool swaps_sides(int exif_orientation);
+// Return whether a photograph with an EXIF orientation, 1..8, is turned upright by swapping rows and columns.
+bool swaps_sides(int exif_orientation, Orientation orientation);
 
 // Copy a frame as to_photo does; error messages begin with `name`.
 Photo read_frame(const ImageView& view, const Reading& reading, const std::string& name);

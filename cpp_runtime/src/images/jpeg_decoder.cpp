@@ -32,11 +32,6 @@ constexpr std::array kDamage{JWRN_BOGUS_PROGRESSION, JWRN_HIT_MARKER, JWRN_HUFF_
 
 constexpr unsigned kWholeSegment = 0xFFFF;  // bytes
 
-int64_t allowed_scans(int64_t width, int64_t height) {
-  const int64_t blocks = ((width + 7) / 8) * ((height + 7) / 8);
-  return std::max(kScansAlwaysAllowed, kMaxScannedBlocks / blocks);
-}
-
 // Return a * b / 255, rounded; exact for bytes.
 int multiply_bytes(int a, int b) {
   const int product = a * b + 128;
@@ -100,7 +95,8 @@ class JpegDecoder {
     at::Tensor image = new_pixels(info_.output_width, info_.output_height, channels);
     uint8_t* const data = image.mutable_data_ptr<uint8_t>();
     const size_t row_size = static_cast<size_t>(channels) * info_.output_width;
-    allowed_scans_ = allowed_scans(info_.image_width, info_.image_height);
+    const int64_t blocks = ((info_.image_width + 7) / 8) * ((info_.image_height + 7) / 8);
+    allowed_scans_ = std::max(kScansAlwaysAllowed, kMaxScannedBlocks / blocks);
     std::vector<uint8_t> cmyk(is_cmyk ? size_t{4} * info_.output_width : 0);
 
     const bool good = guard_.run([&] {
@@ -162,11 +158,8 @@ class JpegDecoder {
   void choose_output(const Reading& reading) {
     if (info_.num_components == 4) info_.out_color_space = JCS_CMYK;
     if (reading.canvas.channels == 1 && info_.num_components != 4) info_.out_color_space = JCS_GRAYSCALE;
-    const bool swap = reading.orientation == Orientation::kExif && swaps_sides(orientation_);
-    const int64_t width = swap ? info_.image_height : info_.image_width;
-    const int64_t height = swap ? info_.image_width : info_.image_height;
     info_.scale_num = 1;
-    info_.scale_denom = jpeg_reduction(width, height, reading);
+    info_.scale_denom = jpeg_reduction(info_.image_width, info_.image_height, orientation_, reading);
     if (!guard_.run([&] { jpeg_calc_output_dimensions(&info_); })) fail_to_decode();
   }
 
@@ -206,9 +199,10 @@ class JpegDecoder {
 
 }  // namespace
 
-int jpeg_reduction(int64_t width, int64_t height, const Reading& reading) {
+int jpeg_reduction(int64_t width, int64_t height, int exif_orientation, const Reading& reading) {
   const int64_t oversampling = reading.jpeg_oversampling;
   if (oversampling == 0) return 1;
+  if (swaps_sides(exif_orientation, reading.orientation)) std::swap(width, height);
   const Canvas& canvas = reading.canvas;
   const FitMode mode = canvas.fit == "stretch" ? FitMode::kStretch
                        : canvas.fit == "crop"  ? FitMode::kCrop

@@ -36,6 +36,10 @@ constexpr std::array<Turn, 9> kTurns{{{},
                                       {true, true, true},
                                       {true, false, true}}};
 
+Turn turn_of(int exif_orientation, Orientation orientation) {
+  return kTurns.at(orientation == Orientation::kExif ? exif_orientation : kUpright);
+}
+
 // Copy square by square: the rows of one image are columns of the other, and a column touches as many cache
 // lines as it has pixels.
 template <int channels>
@@ -122,12 +126,12 @@ int exif_orientation(std::span<const uint8_t> tiff) {
   return kUpright;
 }
 
-bool swaps_sides(int exif_orientation) {
-  return kTurns.at(exif_orientation).swap;
+bool swaps_sides(int exif_orientation, Orientation orientation) {
+  return turn_of(exif_orientation, orientation).swap;
 }
 
 Photo turn_upright(StoredImage stored, Orientation orientation) {
-  const Turn turn = kTurns.at(orientation == Orientation::kExif ? stored.orientation : 1);
+  const Turn turn = turn_of(stored.orientation, orientation);
   auto x = span_on_side(stored.pixels.size(1) * stored.reduction, stored.width, turn.mirror_x);
   auto y = span_on_side(stored.pixels.size(0) * stored.reduction, stored.height, turn.mirror_y);
   if (turn.swap) {

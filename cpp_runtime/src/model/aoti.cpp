@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "file/errors.h"
-#include "model/methods.h"
+#include "model/detector_module.h"
 
 namespace lensbox {
 namespace {
@@ -65,22 +65,16 @@ std::unique_ptr<Loader> load(const fs::path& artifact, std::string_view bytes, c
   }
 }
 
-// The loaded package, and the lock by which its calls take turns on a GPU.
-struct Package {
-  std::unique_ptr<Loader> loader;
-  std::mutex turn;
-};
-
 }  // namespace
 
 Code load_package(const fs::path& artifact, std::string_view bytes, c10::Device device) {
-  const auto package = std::make_shared<Package>();
-  package->loader = load(artifact, bytes, device);
-  return [package, device](const Tensors& inputs) {
+  const std::shared_ptr<Loader> loader = load(artifact, bytes, device);
+  const auto turn = std::make_shared<std::mutex>();  // of the calls on a GPU
+  return [loader, turn, device](const Tensors& inputs) {
     const c10::DeviceGuard on_device(device);
-    std::unique_lock<std::mutex> turn(package->turn, std::defer_lock);
-    if (device.is_cuda()) turn.lock();
-    return package->loader->run(inputs);  // on the current stream
+    std::unique_lock<std::mutex> lock(*turn, std::defer_lock);
+    if (device.is_cuda()) lock.lock();
+    return loader->run(inputs);  // on the current stream
   };
 }
 

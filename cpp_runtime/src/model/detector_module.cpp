@@ -63,20 +63,20 @@ Found DetectorModule::detect(const at::Tensor& canvases, double score_threshold,
   return found;
 }
 
-at::Tensor DetectorModule::restore(const at::Tensor& boxes, const at::Tensor& geometry) const {
-  at::Tensor restored = results("restore", {boxes, geometry}, 1)[0];
-  if (restored.sizes() != boxes.sizes()) {
-    fail("method restore must keep the shape " + shape(boxes) + ", got " + shape(restored));
+Found DetectorModule::restore(Found found, const at::Tensor& geometry) const {
+  const auto restored = [&](const std::string& method, const at::Tensor& values, bool is_float) {
+    at::Tensor result = results(method, {values, geometry}, 1)[0];
+    if (result.sizes() == values.sizes() && (!is_float || result.scalar_type() == at::kFloat)) return result;
+    fail("method " + method + " must return " + (is_float ? "Float " : "") + shape(values) + ", got " +
+         described(result));
+  };
+  found.boxes = restored("restore", found.boxes, false);
+  for (size_t i = 0; i < found.extras.size(); ++i) {
+    if (outputs_.extras[i].kind == ExtraKind::kPoints) {
+      found.extras[i] = restored("restore_points", found.extras[i], true);
+    }
   }
-  return restored;
-}
-
-at::Tensor DetectorModule::restore_points(const at::Tensor& points, const at::Tensor& geometry) const {
-  at::Tensor restored = results("restore_points", {points, geometry}, 1)[0];
-  if (restored.sizes() != points.sizes() || restored.scalar_type() != at::kFloat) {
-    fail("method restore_points must return float32 " + shape(points) + ", got " + described(restored));
-  }
-  return restored;
+  return found;
 }
 
 std::pair<double, at::Tensor> DetectorModule::loss(const at::Tensor& predictions,
@@ -113,15 +113,15 @@ void DetectorModule::fail(const std::string& reason) const {
 
 Tensors DetectorModule::results(const std::string& method, std::vector<c10::IValue> arguments, size_t count,
                                 bool or_more) const {
-  if (!has(method)) fail("has no method " + method);
-  Tensors tensors;
+  std::optional<Tensors> tensors;
   try {
-    tensors = call(method, std::move(arguments));
+    tensors = call_(method, std::move(arguments));
   } catch (const std::exception& error) {
     fail("method " + method + " failed:\n" + torch_message(error));
   }
-  if (tensors.size() == count || (or_more && tensors.size() > count)) return tensors;
-  fail(c10::str("method ", method, " must return ", count, " tensor(s), got ", tensors.size()));
+  if (!tensors) fail("has no method " + method);
+  if (tensors->size() == count || (or_more && tensors->size() > count)) return *std::move(tensors);
+  fail(c10::str("method ", method, " must return ", count, " tensor(s), got ", tensors->size()));
 }
 
 // Check types and shapes, with boxes [B, K, 4]. The numbers are checked once they are on the CPU.

@@ -1,11 +1,17 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
-#include <lensbox/detection.h>
+#include <c10/core/Device.h>
+#include <lensbox/metadata.h>
 #include <lensbox/torch/tensors.h>
+#include <torch/csrc/jit/api/module.h>
 
+#include <filesystem>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,6 +33,12 @@ struct Outputs {
 
 using Tensors = std::vector<at::Tensor>;
 
+// Calls a method by its name, and returns its tensors: of detect_named in the order of Outputs::names, of
+// loss also the gradient, if the file computes it. Returns nothing if there is no such method. Exceptions of
+// the method pass through. Called from several threads at once.
+using Methods =
+    std::function<std::optional<Tensors>(const std::string& method, std::vector<c10::IValue> arguments)>;
+
 // The typed methods of an artifact, whatever the kind of its file, with checked results: docs/artifact.md has
 // the methods. Thread-safe.
 //
@@ -34,8 +46,8 @@ using Tensors = std::vector<at::Tensor>;
 // returns a wrong result.
 class DetectorModule {
  public:
-  DetectorModule(std::string path, Outputs outputs) : path_(std::move(path)), outputs_(std::move(outputs)) {}
-  virtual ~DetectorModule() = default;
+  DetectorModule(std::string path, Outputs outputs, Methods methods)
+      : path_(std::move(path)), outputs_(std::move(outputs)), call_(std::move(methods)) {}
 
   const Outputs& outputs() const { return outputs_; }
 
@@ -45,11 +57,9 @@ class DetectorModule {
   // The method detect, or detect_named of a detector with labels or extras.
   Found detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
 
-  // boxes [B, K, 4], geometry [B, 6].
-  at::Tensor restore(const at::Tensor& boxes, const at::Tensor& geometry) const;
-
-  // points [B, K, ..., 2], geometry [B, 6].
-  at::Tensor restore_points(const at::Tensor& points, const at::Tensor& geometry) const;
+  // Convert boxes and points in canvases to pixels of the photographs, by restore and restore_points.
+  // geometry: [B, 6].
+  Found restore(Found found, const at::Tensor& geometry) const;
 
   // Return the loss and, if the predictions require a gradient, its gradient with respect to them.
   std::pair<double, at::Tensor> loss(const at::Tensor& predictions, const at::Tensor& targets) const;
@@ -57,12 +67,6 @@ class DetectorModule {
   [[noreturn]] void fail(const std::string& reason) const;
 
  private:
-  virtual bool has(const std::string& method) const = 0;
-
-  // Call an existing method, and return its tensors; of detect_named in the order of Outputs::names, of loss
-  // also the gradient, if the file computes it. Exceptions of the method pass through.
-  virtual Tensors call(const std::string& method, std::vector<c10::IValue> arguments) const = 0;
-
   // Call a method that returns `count` tensors, or more if `or_more`.
   Tensors results(const std::string& method, std::vector<c10::IValue> arguments, size_t count,
                   bool or_more = false) const;
@@ -71,6 +75,69 @@ class DetectorModule {
 
   std::string path_;
   Outputs outputs_;
+  Methods call_;
 };
+
+// --- methods.cpp ---
+
+// Return the methods of a TorchScript module. They run without TorchScript's profiling executor, which would
+// compile again for each batch size; the switch is restored after the call.
+Methods script_methods(torch::jit::Module module, const Outputs& outputs);
+
+// Return whether there is a loss. TorchScript files always have one; packages and ONNX files lack a loss of
+// the detector's own.
+bool has_loss(const Metadata& metadata);
+
+// Code in a file. Of detect: contiguous canvases on the device, and thresholds of scores and IoU, float64 on
+// the CPU, which the code reads there without waiting for the device, to the outputs in the order of
+// Outputs::names. Of the loss: predictions and targets, float64 [B, N, 4], to the loss and, if there is one,
+// its gradient with respect to the predictions. Called from several threads at once.
+using Code = std::function<Tensors(const Tensors& inputs)>;
+
+// Return the methods of a file that contains only detect, a package or an ONNX file, or beside it a loss, a
+// program. All other methods are Lensbox's own, the same that the export gives to a detector without its own.
+// loss: of the file; none for Lensbox's.
+//
+// The code in the file checks nothing: canvases must be uint8 [B, c, h, w] on the device, with B of at
+// least 1. If the code takes batches of one size only, batches are cut, and the last one is filled with
+// black.
+Methods methods_around(Code detect, Code loss, const Metadata& metadata);
+
+// Return the schemas of the ops that these methods call.
+std::vector<std::string> ops_around(const Metadata& metadata);
+
+// --- program.cpp, aoti.cpp and onnx_session.cpp ---
+
+// Return a graph of a program in the bytes of an artifact with a seal. Throws ArtifactError, naming the
+// artifact.
+Code load_graph(const std::filesystem::path& artifact, std::shared_ptr<const std::string> bytes,
+                const std::string& name, c10::Device device);
+
+// Return the compiled code of detect in an AOTInductor package, `bytes`, that was compiled for this machine.
+// Throws ArtifactError, naming the artifact.
+//
+// On a GPU the code runs without AOTInductor's own bookkeeping, which queries events of earlier runs; a CUDA
+// graph cannot capture these queries. Calls are launched one after another instead.
+Code load_package(const std::filesystem::path& artifact, std::string_view bytes, c10::Device device);
+
+// Open an ONNX model in onnxruntime, on the CPU, and return its detect. All callers share its threads.
+// threads: CPU threads for one batch. Throws ArtifactError, naming the artifact, if onnxruntime refuses the
+// model or is not there, or if this library was built without it. A call fails if the model lacks an input or
+// output, or has one of another type or size.
+Code open_onnx_session(const std::filesystem::path& artifact, std::string_view model, const Outputs& outputs,
+                       int threads);
+
+// --- graphs.cpp ---
+
+// Run detect with the CUDA graph of the next larger batch size. Return nothing if no graph fits the batch
+// size, the canvases or the thresholds. Thread-safe.
+using DetectGraphs = std::function<std::optional<Found>(const at::Tensor& canvases, double score_threshold,
+                                                        double iou_threshold)>;
+
+// Record the graphs for canvases like `canvas`, [1, c, h, w] on a GPU, and for these thresholds. Throws
+// DeviceError in a library that was built without CUDA, ArtifactError.
+DetectGraphs record_graphs(const DetectorModule& module, const at::Tensor& canvas,
+                           const std::vector<int64_t>& batch_sizes, double score_threshold,
+                           double iou_threshold);
 
 }  // namespace lensbox

@@ -1,9 +1,9 @@
 // The graphs are compiled if torch has CUDA and its headers are found (LENSBOX_CUDA_GRAPHS). Everything but
 // the graph itself goes through c10's interfaces for any device, so that nothing here calls the CUDA runtime.
 
-#include "model/graphs.h"
-
 #include <ATen/ATen.h>
+
+#include "model/detector_module.h"
 #if LENSBOX_CUDA_GRAPHS
 #include <ATen/cuda/CUDAGraph.h>
 #endif

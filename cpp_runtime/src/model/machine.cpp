@@ -24,27 +24,31 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kAgain = ": export the detector again, on a machine like this one";
-
-std::string read_cpuinfo() {
-  std::ifstream stream("/proc/cpuinfo");
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-// cuda.h: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
-constexpr int kMajor = 75;
-constexpr int kMinor = 76;
-
-template <class Function>
-Function* find(void* library, const char* name) {
-  return reinterpret_cast<Function*>(dlsym(library, name));
-}
-
 // Return the platform of this process, such as linux-x86_64.
 std::string this_platform() {
   utsname names{};
   uname(&names);
   return std::string("linux-") + names.machine;
+}
+
+// Return the architecture of a GPU, such as sm_90, or "" if the driver cannot be asked. The driver is
+// installed if torch has a GPU, so neither CUDA's headers nor its run-time library are needed.
+std::string gpu_architecture(c10::Device device) {
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);  // for the life of the process
+  if (driver == nullptr) return "";
+  const auto init = reinterpret_cast<int (*)(unsigned int)>(dlsym(driver, "cuInit"));
+  const auto get = reinterpret_cast<int (*)(int*, int)>(dlsym(driver, "cuDeviceGet"));
+  const auto attribute = reinterpret_cast<int (*)(int*, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));
+  if (init == nullptr || get == nullptr || attribute == nullptr) return "";
+  // cuda.h: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+  constexpr int kMajor = 75, kMinor = 76;
+  int handle = 0, major = 0, minor = 0;
+  const int index = std::max<int>(device.index(), 0);
+  if (init(0) != 0 || get(&handle, index) != 0 || attribute(&major, kMajor, handle) != 0 ||
+      attribute(&minor, kMinor, handle) != 0) {
+    return "";
+  }
+  return "sm_" + std::to_string(major) + std::to_string(minor);
 }
 
 c10::Device cuda_device(const std::string& name, int index) {
@@ -71,10 +75,9 @@ c10::Device parse_device(const std::string& name) {
   throw DeviceError("device must be cpu, cuda, cuda:N or auto, got '" + name + "'");
 }
 
-std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::string_view cpuinfo) {
-  std::istringstream lines{std::string(cpuinfo)};
+std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::istream&& cpuinfo) {
   std::set<std::string> present;
-  for (std::string line; present.empty() && std::getline(lines, line);) {
+  for (std::string line; present.empty() && std::getline(cpuinfo, line);) {
     if (!line.starts_with("flags") && !line.starts_with("Features")) continue;  // of x86-64 and of ARM
     std::istringstream words(line.substr(std::min(line.find(':'), line.size() - 1) + 1));
     present = {std::istream_iterator<std::string>(words), {}};
@@ -86,44 +89,29 @@ std::vector<std::string> lacking_features(const std::vector<std::string>& needed
 }
 
 void require_machine(const fs::path& artifact, const Compiled& compiled, c10::Device device) {
-  const std::string made = "artifact " + artifact.string() + ": was compiled for ";
+  const auto fail = [&](const std::string& made_for, const std::string& here) {
+    fail_artifact(artifact, "was compiled for " + made_for + here +
+                                ": export the detector again, on a machine like this one");
+  };
   if (minor_version(compiled.torch_version) != minor_version(TORCH_VERSION)) {
-    throw ArtifactError(made + "torch " + compiled.torch_version + "; this program has " + kTorchDescription +
-                        ", and C++ interfaces change between minor versions" + kAgain);
+    fail("torch " + compiled.torch_version, std::string("; this program has ") + kTorchDescription +
+                                                ", and C++ interfaces change between minor versions");
   }
   if ((compiled.device == "cuda") != device.is_cuda()) {
     throw DeviceError("device must be " + compiled.device + ", for which " + artifact.string() +
                       " was compiled, got " + device.str());
   }
   if (compiled.platform != this_platform()) {
-    throw ArtifactError(made + compiled.platform + "; this machine is " + this_platform() + kAgain);
+    fail(compiled.platform, "; this machine is " + this_platform());
   }
-  if (const auto lacking = lacking_features(compiled.cpu_features, read_cpuinfo()); !lacking.empty()) {
-    throw ArtifactError(made + "a processor with " + c10::Join(", ", lacking) + ", which this one lacks" +
-                        kAgain);
+  const auto lacking = lacking_features(compiled.cpu_features, std::ifstream("/proc/cpuinfo"));
+  if (!lacking.empty()) {
+    fail("a processor with " + c10::Join(", ", lacking), ", which this one lacks");
   }
   if (device.is_cuda() && gpu_architecture(device) != compiled.gpu_architecture) {
-    throw ArtifactError(made + "a GPU of architecture " + compiled.gpu_architecture + "; " + device.str() +
-                        " has " + gpu_architecture(device) + kAgain);
+    fail("a GPU of architecture " + compiled.gpu_architecture,
+         "; " + device.str() + " has " + gpu_architecture(device));
   }
-}
-
-// The driver is installed if torch has a GPU, so neither CUDA's headers nor its run-time library are
-// needed.
-std::string gpu_architecture(c10::Device device) {
-  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);  // for the life of the process
-  if (driver == nullptr) return "";
-  const auto init = find<int(unsigned int)>(driver, "cuInit");
-  const auto get = find<int(int*, int)>(driver, "cuDeviceGet");
-  const auto attribute = find<int(int*, int, int)>(driver, "cuDeviceGetAttribute");
-  if (init == nullptr || get == nullptr || attribute == nullptr) return "";
-  int handle = 0, major = 0, minor = 0;
-  const int index = std::max<int>(device.index(), 0);
-  if (init(0) != 0 || get(&handle, index) != 0 || attribute(&major, kMajor, handle) != 0 ||
-      attribute(&minor, kMinor, handle) != 0) {
-    return "";
-  }
-  return "sm_" + std::to_string(major) + std::to_string(minor);
 }
 
 void set_gpu_float32(const std::string& artifact, bool tf32) {

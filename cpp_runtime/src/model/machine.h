@@ -4,8 +4,8 @@
 #include <lensbox/metadata.h>
 
 #include <filesystem>
+#include <istream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace lensbox {
@@ -19,10 +19,7 @@ c10::Device parse_device(const std::string& name);
 void require_machine(const std::filesystem::path& artifact, const Compiled& compiled, c10::Device device);
 
 // Return the features in `needed` that `cpuinfo`, the text of Linux's /proc/cpuinfo, does not name.
-std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::string_view cpuinfo);
-
-// Return the architecture of a GPU, such as sm_90, or "" if the driver cannot be asked.
-std::string gpu_architecture(c10::Device device);
+std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::istream&& cpuinfo);
 
 // Let this process compute in full float32 on GPUs, or in TF32, where tensor cores round factors to 10 of the
 // 23 bits of the mantissa. torch has one switch for the whole process, so all artifacts of a process must

@@ -1,7 +1,7 @@
 #include <lensbox/version.h>
 
 #include "file/errors.h"
-#include "model/methods.h"
+#include "model/detector_module.h"
 
 #if LENSBOX_WITH_ONNX
 
@@ -31,14 +31,13 @@ constexpr const char* kSystemLibrary = "libonnxruntime.so.1";
                            " can name another file.");
 }
 
-fs::path choose_library() {
+const OrtApiBase& open_library() {
   const char* const variable = std::getenv(kEnvironmentVariable);
-  if (variable != nullptr && *variable != '\0') return fs::absolute(variable);
+  const bool is_given = variable != nullptr && *variable != '\0';
   std::error_code error;
-  return fs::exists(kBuiltWith, error) ? kBuiltWith : kSystemLibrary;
-}
-
-const OrtApiBase& open_library(const fs::path& library) {
+  const fs::path library = is_given                        ? fs::absolute(variable)
+                           : fs::exists(kBuiltWith, error) ? fs::path(kBuiltWith)
+                                                           : fs::path(kSystemLibrary);
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* const function = handle == nullptr ? nullptr : dlsym(handle, "OrtGetApiBase");
   if (function == nullptr) fail_to_open(library, dlerror());
@@ -56,7 +55,7 @@ const OrtApiBase& open_library(const fs::path& library) {
 // std::runtime_error if there is none, or one older than the headers of the build.
 const OrtApiBase& onnxruntime() {
   static const OrtApiBase& library = [&]() -> const OrtApiBase& {
-    const OrtApiBase& opened = open_library(choose_library());
+    const OrtApiBase& opened = open_library();
     Ort::InitApi(opened.GetApi(ORT_API_VERSION));
     return opened;
   }();

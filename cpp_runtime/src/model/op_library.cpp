@@ -25,21 +25,6 @@ namespace fs = std::filesystem;
 constexpr const char* kFileName = "liblensbox_ops.so";
 constexpr const char* kOpsVariable = "LENSBOX_OPS_LIBRARY";
 
-// Return the folders of the op library: beside the program, in the library folder of its installation, and
-// beside the shared library if this code lies in one.
-std::vector<fs::path> op_library_folders() {
-  std::vector<fs::path> folders;
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (!error) folders = {program.parent_path(), program.parent_path() / LENSBOX_LIBRARY_FOLDER};
-  Dl_info code;
-  if (dladdr(reinterpret_cast<const void*>(&open_op_libraries), &code) != 0 && code.dli_fname != nullptr) {
-    const fs::path library = fs::canonical(code.dli_fname, error);
-    if (!error) folders.push_back(library.parent_path());
-  }
-  return folders;
-}
-
 // While an object lives, this thread reads numbers with a decimal point, whatever locale the program has set.
 // torch's parser of schemas uses strtod, which reads 0.25 as 0 under a locale with a decimal comma.
 class NumbersWithPoints {
@@ -76,12 +61,21 @@ std::string op_build_record(std::string_view content) {
 }
 
 // Return the op library of Lensbox: the file in LENSBOX_OPS_LIBRARY if it is set and not empty, else the
-// first liblensbox_ops.so in `op_library_folders`, else nothing.
+// first liblensbox_ops.so beside the program, in the library folder of its installation, and beside the
+// shared library if this code lies in one, else nothing.
 std::optional<fs::path> find_op_library() {
   const char* const variable = std::getenv(kOpsVariable);
   if (variable != nullptr && *variable != '\0') return fs::path(variable);
+  std::vector<fs::path> folders;
   std::error_code error;
-  for (const fs::path& folder : op_library_folders()) {
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (!error) folders = {program.parent_path(), program.parent_path() / LENSBOX_LIBRARY_FOLDER};
+  Dl_info code;
+  if (dladdr(reinterpret_cast<const void*>(&open_op_libraries), &code) != 0 && code.dli_fname != nullptr) {
+    const fs::path library = fs::canonical(code.dli_fname, error);
+    if (!error) folders.push_back(library.parent_path());
+  }
+  for (const fs::path& folder : folders) {
     const fs::path library = folder / kFileName;
     if (fs::exists(library, error)) return library;
   }

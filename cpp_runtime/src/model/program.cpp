@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "file/errors.h"
+#include "model/detector_module.h"
 #include "model/machine.h"
-#include "model/methods.h"
 #include "model/op_library.h"
 
 namespace lensbox {

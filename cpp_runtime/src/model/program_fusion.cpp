@@ -68,16 +68,8 @@ void use_onednn(GraphNode& node) {
   const auto given = node.arguments;  // input, weight, bias, stride, padding, dilation, groups
   const auto weight = call_op(kPack, given[1], given[4], given[3], given[5], given[6], c10::IValue());
   node.op = c10::Dispatcher::singleton().findSchema({kFused, ""});
-  node.arguments = {c10::IValue(),
-                    weight,
-                    given[2],
-                    given[4],
-                    given[3],
-                    given[5],
-                    given[6],
-                    "none",
-                    c10::List<std::optional<at::Scalar>>(),
-                    ""};
+  const c10::List<std::optional<at::Scalar>> no_scalars;
+  node.arguments = {{}, weight, given[2], given[4], given[3], given[5], given[6], "none", no_scalars, ""};
 }
 
 }  // namespace

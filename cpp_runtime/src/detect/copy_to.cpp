@@ -1,7 +1,7 @@
-#include "model/copy_to.h"
-
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "detect/steps.h"
 
 namespace lensbox {
 namespace {
@@ -33,16 +33,16 @@ std::vector<at::Tensor> copy_to(c10::Device device, const std::vector<at::Tensor
 }
 
 at::Tensor pack(const std::vector<at::Tensor>& tensors, bool pinned) {
-  int64_t size = 0;
+  const at::TensorOptions options = tensors[0].options().dtype(at::kByte);
+  const at::Tensor gap = at::empty({kAlignment}, options);
+  std::vector<at::Tensor> bytes;
   for (const at::Tensor& tensor : tensors) {
-    size += aligned(static_cast<int64_t>(tensor.nbytes()));
+    const at::Tensor dense = tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous();
+    bytes.push_back(dense.as_strided({dense.numel()}, {1}).view(at::kByte));
+    bytes.push_back(gap.narrow(0, 0, aligned(bytes.back().numel()) - bytes.back().numel()));
   }
-  at::Tensor buffer = at::empty({size}, at::TensorOptions().dtype(at::kByte).pinned_memory(pinned));
-  const std::vector<at::Tensor> views = unpack(buffer, tensors);
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    views[i].copy_(tensors[i]);
-  }
-  return buffer;
+  at::Tensor buffer = at::empty({0}, options.pinned_memory(pinned));
+  return at::cat_out(buffer, bytes);
 }
 
 std::vector<at::Tensor> unpack(const at::Tensor& buffer, const std::vector<at::Tensor>& packed) {
@@ -61,14 +61,11 @@ std::vector<at::Tensor> unpack(const at::Tensor& buffer, const std::vector<at::T
 
 std::vector<at::Tensor> copy_to_cpu(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty()) return {};
-  const at::Tensor gap = at::empty({kAlignment}, tensors[0].options().dtype(at::kByte));
-  std::vector<at::Tensor> rows, bytes;
+  std::vector<at::Tensor> rows;
   for (const at::Tensor& tensor : tensors) {
     rows.push_back(tensor.contiguous());
-    bytes.push_back(rows.back().flatten().view(at::kByte));
-    bytes.push_back(gap.narrow(0, 0, aligned(bytes.back().numel()) - bytes.back().numel()));
   }
-  at::Tensor all = at::cat(bytes);
+  at::Tensor all = pack(rows, /*pinned=*/false);
   if (const c10::Device device = all.device(); !device.is_cpu()) {
     // To pinned memory: a copy to other memory keeps all other threads from calling CUDA until it is over.
     all = all.to(at::kCPU, /*non_blocking=*/true);
