@@ -163,7 +163,7 @@ Json bench_batch(const lensbox::Detector& detector, const BenchOptions& options,
 
 }  // namespace
 
-ExitCode run_bench(const ModelOptions& model, const BenchOptions& options) {
+void run_bench(const ModelOptions& model, const BenchOptions& options) {
   lensbox::Detector detector = lensbox::Detector::load(model.artifact, model.load);
   Json document = {
       {"device", device_of(detector).str()}, {"threads", at::get_num_threads()},
@@ -175,5 +175,4 @@ ExitCode run_bench(const ModelOptions& model, const BenchOptions& options) {
     document["batches"].push_back(bench_batch(detector, options, batch));
   }
   print_line(document);
-  return ExitCode::kGood;
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -24,9 +25,7 @@ using lensbox::JsonField;
 std::vector<double> numbers_of(const std::vector<JsonField>& boxes) {
   std::vector<double> values;
   for (const JsonField& box : boxes) {
-    const std::vector<double> edges = box.numbers(-lensbox::kMaxFloat32, lensbox::kMaxFloat32);
-    if (edges.size() != 4) box.fail("must be a box, four numbers [x1, y1, x2, y2]");
-    values.insert(values.end(), edges.begin(), edges.end());
+    std::ranges::copy(box.box(), std::back_inserter(values));
   }
   return values;
 }
@@ -66,6 +65,16 @@ at::Tensor parse_detect_output(const JsonField& images) {
   }
   if (boxes.empty()) return at::empty({0, 0, 4}, at::kDouble);
   return boxes.size() == 1 ? boxes[0] : at::pad_sequence(boxes, /*batch_first=*/true);
+}
+
+// Return the double with the shortest decimal form of `value`: 0.3f is printed as 0.3 and reads back as the
+// same float.
+double shortest_decimal(float value) {
+  std::array<char, 32> text;
+  const char* const end = std::to_chars(text.begin(), text.end(), value).ptr;
+  double parsed = 0;
+  std::from_chars(text.begin(), end, parsed);
+  return parsed;
 }
 
 // Nest numbers, taken row by row from `next` on, in arrays of the remaining shape.
@@ -119,12 +128,4 @@ Json to_json(const at::Tensor& numbers) {
   const at::Tensor rows = numbers.contiguous();
   const auto* next = rows.const_data_ptr<double>();
   return nested(next, rows.sizes());
-}
-
-double shortest_decimal(float value) {
-  std::array<char, 32> text;
-  const char* const end = std::to_chars(text.begin(), text.end(), value).ptr;
-  double parsed = 0;
-  std::from_chars(text.begin(), end, parsed);
-  return parsed;
 }

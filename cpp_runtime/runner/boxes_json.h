@@ -24,7 +24,3 @@ nlohmann::ordered_json to_json(const std::vector<lensbox::Detection>& detections
 
 // Return numbers, float64 on the CPU, as nested arrays of the tensor's shape.
 nlohmann::ordered_json to_json(const at::Tensor& numbers);
-
-// Return the double with the shortest decimal form of `value`: 0.3f is printed as 0.3 and reads back as the
-// same float.
-double shortest_decimal(float value);

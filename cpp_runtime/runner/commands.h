@@ -5,19 +5,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "frames.h"
 
 // The command line asks for something impossible.
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
+struct UsageError : lensbox::Error {
+  explicit UsageError(const std::string& message) : Error(lensbox::ErrorCode::kUsage, message) {}
 };
 
-// The exit codes of the program. kOther: an unexpected failure, such as a lack of memory.
-enum class ExitCode : int { kGood = 0, kOther = 1, kUsage = 2, kArtifact = 3, kInput = 4 };
+// The exit code of a command: nothing for success, else one whose reason is in its document.
+using Outcome = std::optional<lensbox::ErrorCode>;
 
 struct ModelOptions {
   std::filesystem::path artifact;
@@ -54,16 +53,16 @@ struct BenchOptions {
 };
 
 // Print the artifact's lensbox.json, and versions and device. Needs no op library.
-ExitCode run_info(const ModelOptions& model);
+void run_info(const ModelOptions& model);
 
-ExitCode run_selftest(const ModelOptions& model);
+Outcome run_selftest(const ModelOptions& model);
 
-// Print the detections. The entry of a bad image has "error", the rest goes on, and the exit code is kInput.
-ExitCode run_detect(const ModelOptions& model, const DetectOptions& options);
+// Print the detections. The entry of a bad image has "error", the rest goes on, and the outcome is kInput.
+Outcome run_detect(const ModelOptions& model, const DetectOptions& options);
 
-ExitCode run_loss(const ModelOptions& model, const LossOptions& options);
+void run_loss(const ModelOptions& model, const LossOptions& options);
 
 // Run a program, whose path is model.artifact, and print the files, dtypes and shapes of the outputs.
-ExitCode run_program(const ModelOptions& model, const RunOptions& options);
+void run_program(const ModelOptions& model, const RunOptions& options);
 
-ExitCode run_bench(const ModelOptions& model, const BenchOptions& options);
+void run_bench(const ModelOptions& model, const BenchOptions& options);

@@ -89,13 +89,13 @@ lensbox::Detector load(const ModelOptions& model, const DetectOptions& options) 
   return detector;
 }
 
-ExitCode detect_images(const ModelOptions& model, const DetectOptions& options) {
+Outcome detect_images(const ModelOptions& model, const DetectOptions& options) {
   const std::vector<ListedImage> images = list_images(options.images, options.recursive);
   const lensbox::Detector detector = load(model, options);
   if (options.json_lines) end_on_closed_stdout();
 
   Json document = {{"images", Json::array()}};
-  ExitCode code = ExitCode::kGood;
+  Outcome outcome_of_all;
   const auto report = [&](size_t i, const lensbox::FileOutcome& outcome) {
     Json entry = {{"file", images[i].path.string()}};
     const auto* const error = std::get_if<lensbox::InputError>(&outcome);
@@ -103,7 +103,7 @@ ExitCode detect_images(const ModelOptions& model, const DetectOptions& options) 
       const std::string reason = images[i].fault.empty() ? error->what() : images[i].fault;
       std::cerr << "lensbox_runner: " << reason << '\n';
       entry["error"] = reason;
-      code = ExitCode::kInput;
+      outcome_of_all = lensbox::ErrorCode::kInput;
     } else {
       const auto& file = std::get<lensbox::FileDetections>(outcome);
       entry["width"] = file.width;
@@ -122,11 +122,11 @@ ExitCode detect_images(const ModelOptions& model, const DetectOptions& options) 
   }
   detector.detect_files(files, options.files, report);
   if (!options.json_lines) print_line(document);
-  return code;
+  return outcome_of_all;
 }
 
 // Detect in frame after frame, and print a line for each.
-ExitCode detect_stream(const lensbox::Detector& detector, RawFrames& frames, const DetectOptions& options) {
+void detect_stream(const lensbox::Detector& detector, RawFrames& frames, const DetectOptions& options) {
   int64_t reported = 0;
   std::vector<lensbox::Photo> batch;
   do {
@@ -145,12 +145,11 @@ ExitCode detect_stream(const lensbox::Detector& detector, RawFrames& frames, con
     }
   } while (batch.size() == options.files.batch_size);
   frames.check_end();
-  return ExitCode::kGood;
 }
 
 }  // namespace
 
-ExitCode run_detect(const ModelOptions& model, const DetectOptions& options) {
+Outcome run_detect(const ModelOptions& model, const DetectOptions& options) {
   if (options.images.empty() != options.raw.has_value()) {
     throw UsageError(std::string("detect needs one of --image and --raw, got ") +
                      (options.raw ? "both" : "none"));
@@ -161,5 +160,6 @@ ExitCode run_detect(const ModelOptions& model, const DetectOptions& options) {
   end_on_closed_stdout();
   const lensbox::Detector detector = load(model, options);
   RawFrames frames(STDIN_FILENO, STDOUT_FILENO, *options.raw, detector.metadata().reading, stop);
-  return detect_stream(detector, frames, options);
+  detect_stream(detector, frames, options);
+  return std::nullopt;
 }

@@ -8,7 +8,7 @@
 
 using Json = nlohmann::ordered_json;
 
-ExitCode run_info(const ModelOptions& model) {
+void run_info(const ModelOptions& model) {
   const lensbox::Metadata metadata = lensbox::read_metadata(model.artifact, model.load.public_key);
   Json document = Json::parse(metadata.json);
   document["runner"] = {
@@ -21,10 +21,9 @@ ExitCode run_info(const ModelOptions& model) {
     document["runner"]["onnxruntime"] = lensbox::onnxruntime_version().value_or("");
   }
   print_line(document);
-  return ExitCode::kGood;
 }
 
-ExitCode run_selftest(const ModelOptions& model) {
+Outcome run_selftest(const ModelOptions& model) {
   const lensbox::SelfTestReport report = lensbox::Detector::load(model.artifact, model.load).self_test();
   print_line({
       {"passed", report.passed()},
@@ -34,5 +33,5 @@ ExitCode run_selftest(const ModelOptions& model) {
       {"loss_error", report.loss_error},
       {"exchanged", report.exchanged},
   });
-  return report.passed() ? ExitCode::kGood : ExitCode::kArtifact;
+  return report.passed() ? Outcome() : lensbox::ErrorCode::kArtifact;
 }

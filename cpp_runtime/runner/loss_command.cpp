@@ -40,7 +40,7 @@ void refuse_to_overwrite(const std::string& option, const std::string& boxes, co
 
 }  // namespace
 
-ExitCode run_loss(const ModelOptions& model, const LossOptions& options) {
+void run_loss(const ModelOptions& model, const LossOptions& options) {
   if (options.predictions == "-" && options.targets == "-") {
     throw UsageError("only one of --predictions and --targets can be read from stdin");
   }
@@ -52,7 +52,7 @@ ExitCode run_loss(const ModelOptions& model, const LossOptions& options) {
   if (options.gradient.empty()) {
     const lensbox::Loss loss = compute_loss(detector, predictions, targets);
     print_line({{"loss", loss.value}, {"slots", loss.slots}});
-    return ExitCode::kGood;
+    return;
   }
 
   const auto [loss, gradient] = loss_and_gradient(detector, predictions, targets);
@@ -65,5 +65,4 @@ ExitCode run_loss(const ModelOptions& model, const LossOptions& options) {
     if (!stream) throw lensbox::InputError("gradient: cannot write the file " + options.gradient);
   }
   print_line(document);
-  return ExitCode::kGood;
 }

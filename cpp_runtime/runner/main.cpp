@@ -80,17 +80,13 @@ CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
           "Without Lensbox's own, liblensbox_ops.so, the program opens the file in the environment "
           "variable LENSBOX_OPS_LIBRARY, else the library beside this program")
       ->allow_extra_args(false);
-  command
-      ->add_option("--device", options.model.load.device,
-                   "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)")
-      ->capture_default_str();
+  command->add_option("--device", options.model.load.device,
+                      "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)");
   if (file == "--artifact") {
     command->add_option("--public-key", options.model.load.public_key,
                         "A PEM file with an Ed25519 public key; accept only artifacts signed with this key");
   }
-  command->add_option("--threads", options.threads, "CPU threads")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  command->add_option("--threads", options.threads, "CPU threads")->check(CLI::Range(1, 1024));
   return command;
 }
 
@@ -132,13 +128,11 @@ void add_detect(CLI::App& app, Options& options) {
           "Detect small objects in overlapping tiles of large photographs: auto, SIZE or SIZE,OVERLAP")
       ->needs(image);
   command->add_option("--batch", detect.files.batch_size, "Photographs or frames for the detector at a time")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 1024));
   command
       ->add_option("--decode-threads", detect.files.decode_threads,
                    "Threads that read photographs beside the detector")
       ->check(CLI::Range(1, 1024))
-      ->capture_default_str()
       ->needs(image);
   command
       ->add_option_function<std::string>(
@@ -173,16 +167,13 @@ void add_bench(CLI::App& app, Options& options) {
   CLI::App* const command = add_command(app, options, "bench", "Time the detector on this machine");
   command->add_option("--batch-sizes", options.bench.batch_sizes, "Images at a time, as 1,8,32")
       ->delimiter(',')
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 4096));
   command->add_option("--seconds", options.bench.seconds, "Seconds to measure each figure")
-      ->check(number_from(0.001, 3600))
-      ->capture_default_str();
+      ->check(number_from(0.001, 3600));
   command
       ->add_option("--callers", options.bench.callers,
                    "Threads that call the detector at the same time, for images per second")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 64));
   command->add_flag("--capture", options.bench.capture, "On a GPU, run the detector as a CUDA graph");
 }
 
@@ -212,14 +203,15 @@ constexpr const char* kExitCodes =
     "4. "
     "With --json-lines and --raw, detect writes one document per line.";
 
-ExitCode run(const CLI::App& app, const Options& options) {
+Outcome run(const CLI::App& app, const Options& options) {
   at::set_num_threads(options.threads);
-  if (app.got_subcommand("info")) return run_info(options.model);
   if (app.got_subcommand("selftest")) return run_selftest(options.model);
   if (app.got_subcommand("detect")) return run_detect(options.model, options.detect);
-  if (app.got_subcommand("bench")) return run_bench(options.model, options.bench);
-  if (app.got_subcommand("run")) return run_program(options.model, options.run);
-  return run_loss(options.model, options.loss);
+  if (app.got_subcommand("info")) run_info(options.model);
+  if (app.got_subcommand("loss")) run_loss(options.model, options.loss);
+  if (app.got_subcommand("bench")) run_bench(options.model, options.bench);
+  if (app.got_subcommand("run")) run_program(options.model, options.run);
+  return std::nullopt;
 }
 
 // Keep freed memory in this process instead of returning large blocks to the system, whose pages would have
@@ -247,7 +239,7 @@ std::string version() {
          (onnxruntime ? ", onnxruntime " + *onnxruntime : ", without onnxruntime") + ")";
 }
 
-int fail(ExitCode code, const std::string& message) {
+int fail(lensbox::ErrorCode code, const std::string& message) {
   std::cerr << "lensbox_runner: " << message << '\n';
   return static_cast<int>(code);
 }
@@ -261,16 +253,16 @@ std::optional<std::string> unknown_subcommand(const CLI::App& app) {
 }
 
 // Return the exit code, unless there is a command to run. Throws UsageError.
-std::optional<ExitCode> parse(CLI::App& app, int argc, char** argv) {
+std::optional<int> parse(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     if (const auto name = unknown_subcommand(app)) throw UsageError("there is no subcommand " + *name);
     std::ostringstream help;
-    if (app.exit(error, help, std::cerr) != 0) return ExitCode::kUsage;
+    if (app.exit(error, help, std::cerr) != 0) return static_cast<int>(lensbox::ErrorCode::kUsage);
     write_stdout(help.str());
-    return ExitCode::kGood;
+    return 0;
   }
 }
 
@@ -283,21 +275,21 @@ int main(int argc, char** argv) {
   app.footer(kExitCodes);
   app.set_version_flag("--version", version);
   app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
   Options options;
   add_commands(app, options);
   send_prints_to_stderr();
   try {
-    if (const auto code = parse(app, argc, argv)) return static_cast<int>(*code);
-    return static_cast<int>(run(app, options));
+    if (const auto code = parse(app, argc, argv)) return *code;
+    const Outcome outcome = run(app, options);
+    return outcome ? static_cast<int>(*outcome) : 0;
   } catch (const ClosedOutput&) {
-    return static_cast<int>(ExitCode::kGood);  // the reader has closed the pipe
-  } catch (const UsageError& error) {
-    return fail(ExitCode::kUsage, error.what());
+    return 0;  // the reader has closed the pipe
   } catch (const lensbox::Error& error) {
-    return fail(static_cast<ExitCode>(error.code()), error.what());
+    return fail(error.code(), error.what());
   } catch (const c10::Error& error) {
-    return fail(ExitCode::kOther, error.what_without_backtrace());
+    return fail(lensbox::ErrorCode::kInternal, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return fail(ExitCode::kOther, error.what());
+    return fail(lensbox::ErrorCode::kInternal, error.what());
   }
 }

@@ -57,10 +57,6 @@ def test_wrong_usage(arguments: list[str], part: str) -> None:
     assert part in done.stderr
 
 
-def test_refuses_an_unknown_device(random_path: Path) -> None:
-    assert "device" in refusal(2, "selftest", "--artifact", random_path, "--device", "mps")
-
-
 def test_version_and_help() -> None:
     onnxruntime = runner_onnxruntime()
     libraries = f"libtorch {torch.__version__.split('+')[0]}, "
