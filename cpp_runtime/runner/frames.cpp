@@ -75,10 +75,6 @@ RawFormat parse_raw_format(const std::string& size, const std::string& pixels) {
   return format;
 }
 
-RawFrames::RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading,
-                     int stop)
-    : input_(input), output_(output), format_(format), reading_(reading), stop_(stop) {}
-
 std::optional<lensbox::Photo> RawFrames::read() {
   frame_.resize(format_.frame_size());
   size_t size = 0;

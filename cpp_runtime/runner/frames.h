@@ -31,7 +31,8 @@ class RawFrames {
  public:
   // output: the descriptor of the results. If its other end closes while the reader waits for a frame, next()
   // throws ClosedOutput. stop: a descriptor that is readable once the end is requested.
-  RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading, int stop);
+  RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading, int stop)
+      : input_(input), output_(output), format_(format), reading_(reading), stop_(stop) {}
 
   // Return the next frame; nothing at the end, once the end was requested, or if the stream cannot be read.
   // Throws std::system_error.

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <lensbox/error.h>
 
+#include <cmath>
+
 #include "helpers.h"
 
 namespace {
@@ -57,6 +59,14 @@ TEST(ParseBoxes, NamesTheElementTheRuleAndTheValue) {
   for (const auto& [text, message] : wrong) {
     expect_error<lensbox::InputError>([&] { parse(text); }, {message});
   }
+}
+
+TEST(ToJson, PrintsShortDecimalsAndNullForNan) {
+  lensbox::Metadata metadata{};
+  metadata.extras = {{"age", {}, lensbox::ExtraKind::kValues}};
+  const lensbox::Detection detection{{1, 2, 3, 4}, 0.3F, 0, {std::vector<float>{NAN}}};
+  EXPECT_EQ(to_json({detection}, metadata).dump(),
+            R"([{"box":[1.0,2.0,3.0,4.0],"score":0.3,"extras":{"age":null}}])");
 }
 
 }  // namespace

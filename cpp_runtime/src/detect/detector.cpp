@@ -172,10 +172,6 @@ Loss Detector::loss(std::span<const Box> predictions, std::span<const Box> targe
   return guarded([&] { return compute_loss(*this, tensor_of(predictions), tensor_of(targets)); });
 }
 
-SelfTestReport Detector::self_test() const {
-  return guarded([&] { return run_self_test(*this); });
-}
-
 void Detector::capture(std::span<const int64_t> batch_sizes, const Thresholds& thresholds) {
   guarded([&] {
     const std::vector<int64_t> sizes(batch_sizes.begin(), batch_sizes.end());

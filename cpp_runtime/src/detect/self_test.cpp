@@ -7,6 +7,7 @@
 
 #include "detect/steps.h"
 #include "detection_sets.h"  // of the op library
+#include "file/errors.h"
 #include "model/detector_module.h"
 
 namespace lensbox {
@@ -35,8 +36,8 @@ DetectionSet set_of(const std::vector<Detection>& detections, size_t extras) {
   return set;
 }
 
-}  // namespace
-
+// Run the self-test: detection in a small image and the loss of a few boxes, compared by the rule of
+// docs/artifact.md, "The self-test".
 SelfTestReport run_self_test(const Detector& detector) {
   const Metadata& metadata = detector.metadata();
   const SelfTest& test = metadata.self_test;
@@ -82,6 +83,12 @@ SelfTestReport run_self_test(const Detector& detector) {
     fail("losses differ by ", report.loss_error, ", at most ", limits.loss, " is allowed");
   }
   return report;
+}
+
+}  // namespace
+
+SelfTestReport Detector::self_test() const {
+  return guarded([&] { return run_self_test(*this); });
 }
 
 }  // namespace lensbox

@@ -77,10 +77,4 @@ GpuJpegReader gpu_jpeg_reader(c10::Device device, const Reading& reading, Decode
 // Throw InputError for a specification out of its range.
 void check_tiles(const TileSpec& spec);
 
-// --- self_test.cpp ---
-
-// Run the self-test stored in the artifact: detection in a small image and the loss of a few boxes, compared
-// by the rule of docs/artifact.md, "The self-test". Throws ArtifactError if the self-test cannot be run.
-SelfTestReport run_self_test(const Detector& detector);
-
 }  // namespace lensbox
