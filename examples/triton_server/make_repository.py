@@ -79,7 +79,7 @@ def write_package(models: Path, device: str, dtype: str, model: str | None, weig
     threshold = recommended_threshold(weights) if model is None else None
     plan = ExportPlan(detector, ExportOptions(threshold, dtype=dtype, device=device))
     files, _ = compile_detect(plan, thresholds=None)
-    content = package({"model": files}, {})
+    content = package("model", files, {})
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "model.pt2").write_bytes(content)
         run: Any = torch._inductor.aoti_load_package(f"{folder}/model.pt2")

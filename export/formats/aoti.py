@@ -41,7 +41,7 @@ def build(plan: ExportPlan) -> Built:
     left_behind = methods_left_behind(plan.network, "a package")
     files, ops = compile_detect(plan, torch.float64)
     return Built(
-        pack=lambda metadata: package({MODEL: files}, {METADATA_FILE: metadata.to_json()}),
+        pack=lambda metadata: package(MODEL, files, {METADATA_FILE: metadata.to_json()}),
         left_behind=left_behind,
         ops=needed_ops(ops, left_behind),
         devices=(plan.device.type,),
@@ -108,20 +108,17 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor]) -> lis
     return [file for file in files if isinstance(file, str)]
 
 
-def package(models: Mapping[str, Sequence[str]], texts: Mapping[str, str]) -> bytes:
-    """Return the sealed archive of compiled models by name and of texts, stored as `extra/NAME`.
+def package(name: str, files: Sequence[str], texts: Mapping[str, str]) -> bytes:
+    """Return the sealed archive of a compiled model and of texts, stored as `extra/NAME`.
 
-    Sources of the models are left out, as they hold paths of this machine.
+    name: of the model. Its sources are left out, as they hold paths of this machine.
     """
     from torch.export.pt2_archive._package import package_pt2
 
     archive = io.BytesIO()
     with temporary_folder() as folder:
-        files: dict[str, list[Any]] = {
-            name: [_without_source(Path(file), folder) for file in compiled]
-            for name, compiled in models.items()
-        }
-        package_pt2(archive, aoti_files=files, extra_files=dict(texts))
+        kept: list[Any] = [_without_source(Path(file), folder) for file in files]
+        package_pt2(archive, aoti_files={name: kept}, extra_files=dict(texts))
     return sealed_zip(archive.getvalue())
 
 

@@ -29,7 +29,7 @@ def load(file: ArtifactFile, device_name: str) -> Artifact:
     require_ops(file.name, metadata.ops)
     try:
         graphs = _read(file.data)
-        run = detect_on(graphs[MODEL], device, metadata.outputs)
+        run = _detect_on(graphs[MODEL], device, metadata.outputs)
         loss = _loss(run_on(graphs[LOSS], device)) if "loss" in metadata.methods else None
     except Exception as error:  # torch's reader raises any type
         raise ArtifactError(
@@ -48,7 +48,7 @@ def _read(data: bytes) -> Mapping[str, ExportedProgram]:
     return programs
 
 
-def detect_on(graph: ExportedProgram, device: torch.device, outputs: Sequence[str]) -> Run:
+def _detect_on(graph: ExportedProgram, device: torch.device, outputs: Sequence[str]) -> Run:
     """Return `detect` on a device; thread-safe. outputs: names of the outputs, in the graph's order."""
     run_graph = run_on(graph, device)
 
