@@ -53,9 +53,7 @@ def decode_usual_jpeg(
     stored = header.width, header.height
     orientation = exif_orientation(header.exif) if reading.orientation == "exif" else 1
     width, height = upright_size(stored, orientation)
-    reduction = 1
-    if canvas is not None:
-        reduction = jpeg_reduction(width, height, canvas, reading.jpeg_oversampling)
+    reduction = jpeg_reduction(width, height, canvas, reading.jpeg_oversampling)
     is_gray = header.components == 1 or (canvas is not None and canvas.channels == 1)
     pixels = _decode(file, "GRAY" if is_gray else "RGB", stored, reduction)
     if pixels is None or (limits.deadline is not None and time.monotonic() > limits.deadline):

@@ -193,13 +193,14 @@ def usual_header(file: bytes | bytearray) -> JpegHeader | None:
     return None
 
 
-def jpeg_reduction(width: int, height: int, canvas: Canvas, oversampling: int) -> int:
+def jpeg_reduction(width: int, height: int, canvas: Canvas | None, oversampling: int) -> int:
     """Return r = 1, 2, 4 or 8: a JPEG file is decoded at the scale 1/r for a canvas.
 
     width, height: of the upright photograph. r is the largest one for which ceil(width / r) and
-    ceil(height / r) are at least `oversampling` times the size in the canvas; 1 if `oversampling` is 0.
+    ceil(height / r) are at least `oversampling` times the size in the canvas; 1 if `oversampling` is 0, and
+    without a canvas.
     """
-    if oversampling == 0:
+    if canvas is None or oversampling == 0:
         return 1
     needed_width, needed_height = (oversampling * side for side in _fit(width, height, canvas))
     for reduction in (8, 4, 2):
