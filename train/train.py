@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import platform
 import time
 from typing import Any
 
@@ -65,8 +64,7 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
             logger.warning(message, len(shared), len(scored), shared[0])
         validation = load_evaluation_set(scored)
         report_problems(problems + validation.problems, inputs.strict)
-    recipe = {"command": command, "photographs": str(len(store.images)), "python": platform.python_version()}
-    options = RunOptions(inputs.output, device, inputs.time_limit, started, inputs.resume, origin, recipe)
+    options = RunOptions(inputs.output, inputs.time_limit, started, inputs.resume, origin, command)
     run = TrainingRun(store, config, options)
     if (figures := run.train(validation)) is not None:
         print("\n".join(figures.lines()))

@@ -19,7 +19,6 @@ from lensbox.train.run.step import TrainStep
 from lensbox.train.run.training import TrainingRun
 from lensbox.train.settings import TrainConfig
 
-CPU = torch.device("cpu")
 Lensbox = Callable[..., tuple[str, str]]  # runs a command, see `lensbox` in tests/train/conftest.py
 
 SHORT_RUN = TrainConfig().replace(
@@ -51,11 +50,11 @@ def small_detector(seed: int | None = None) -> FaceDetector:
 
 
 def make_step(store: StoreTensors, config: TrainConfig = SIX_STEPS) -> TrainStep:
-    return TrainStep(small_detector(), store, config, CPU)
+    return TrainStep(small_detector(), store, config)
 
 
 def run_options(output: Path, **changes: Any) -> RunOptions:
-    return dataclasses.replace(RunOptions(output, CPU, recipe={"command": "test"}), **changes)
+    return dataclasses.replace(RunOptions(output, command="test"), **changes)
 
 
 def train(

@@ -37,21 +37,19 @@ class RunOptions:
 
     Attributes:
         output: folder for the run's files.
-        device: where to train.
         time_limit: seconds from `started` until the last step, or None for as many steps as configured.
         started: `time.monotonic()` when the clock of the run began; reading data and compiling count.
         resume: go on from the checkpoint in `output`, which must exist.
         origin: initial weights, fold left out, teachers; a resumed run needs the same fold and teachers.
-        recipe: more facts for the metadata of the weights, such as the command line and data.
+        command: the command line, for the metadata of the weights.
     """
 
     output: Path
-    device: torch.device
     time_limit: float | None = None
     started: float = field(default_factory=time.monotonic)
     resume: bool = False
     origin: Origin = field(default_factory=Origin)
-    recipe: dict[str, str] = field(default_factory=dict)
+    command: str = ""
 
     def seconds(self) -> float:
         """Return the seconds since the clock of the run began."""

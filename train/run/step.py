@@ -43,10 +43,10 @@ class TrainStep:
     """Model, its weight average, optimiser and the step on them.
 
     Attributes:
-        model: the detector being trained, on `device`.
+        device: of the photographs, for everything. model: the detector being trained.
         average: its exponential moving average, in eval mode.
         step: optimiser steps done.
-        teachers: detectors whose predictions are learned too, on `device`.
+        teachers: detectors whose predictions are learned too.
         captured: the CUDA graph of `body`; None if it is not captured.
         mode: the compiled and captured parts, in words.
         memory_format: of the nets and their images.
@@ -60,7 +60,6 @@ class TrainStep:
         model: FaceDetector,
         store: StoreTensors,
         config: TrainConfig,
-        device: torch.device,
         teachers: Teachers = Teachers(),  # noqa: B008 (immutable)
     ) -> None:
         batch_size = config.batch_size
@@ -68,18 +67,16 @@ class TrainStep:
             raise ConfigError(
                 f"batch_size: must be a multiple of {teachers.folds}, the teachers' folds, got {batch_size}"
             )
+        self.store, self.config, self.teachers = store, config, teachers
+        self.device = device = store.images.device
         self.memory_format = torch.channels_last if config.channels_last else torch.contiguous_format
-        self.model = self._placed(model, device).train()
+        self.model = self._placed(model).train()
         self.average = copy.deepcopy(self.model).eval().requires_grad_(False)
         self._learned, self._averaged = map(floating_point_state, (self.model, self.average))
         if device.type == "cpu" and config.bf16:
             keep_wide_depthwise_float32(self.model)
-        self.teachers = teachers
         for teacher in chain(teachers.whole, *teachers.sets):
-            self._placed(teacher, device).eval()
-        self.store = store
-        self.config = config
-        self.device = device
+            self._placed(teacher).eval()
         self.step = 0
         self.mode = "eager"
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
@@ -187,10 +184,10 @@ class TrainStep:
         if self.device.type == "cuda" and cuda is not None:
             torch.cuda.set_rng_state(cuda, self.device)
 
-    def _placed(self, net: FaceDetector, device: torch.device) -> FaceDetector:
+    def _placed(self, net: FaceDetector) -> FaceDetector:
         """Move a net to the device, in the memory format of its images."""
         # The stub of Module.to lacks this overload.
-        return net.to(device).to(memory_format=self.memory_format)  # type: ignore[call-overload,no-any-return]
+        return net.to(self.device).to(memory_format=self.memory_format)  # type: ignore[call-overload,no-any-return]
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.config.bf16)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import platform
 import time
 from collections import deque
 from pathlib import Path
@@ -57,7 +58,7 @@ class TrainingRun:
         detector = FaceDetector(DetectorConfig.named(config.model))
         if origin.detector is not None:
             detector.load_state_dict(origin.detector.state_dict())
-        self.step = TrainStep(detector, store, config, options.device, origin.teachers)
+        self.step = TrainStep(detector, store, config, origin.teachers)
         if options.resume:
             self._resume(options.output / CHECKPOINT_FILE)
             logger.info("resuming at step %d, %.1f%% of the run", self.step.step, 100 * self.progress)
@@ -88,8 +89,9 @@ class TrainingRun:
         clock = Clock(config.steps, options.time_limit, options.seconds(), self.progress)
         start = "step: %s; %d views a step; training starts at %.1f s"
         logger.info(start, self.step.mode, config.batch_size, options.seconds())
-        facts = {**options.recipe, **self.origin}
-        reports = Reports(options, self.step, clock, facts, self.best)
+        photographs = str(len(self.step.store.images))
+        about = {"command": options.command, "photographs": photographs, "python": platform.python_version()}
+        reports = Reports(options, self.step, clock, {**about, **self.origin}, self.best)
         self._do_steps(clock, reports, validation)
         reports.report(1.0)
         self._save(reports.best)
@@ -115,7 +117,7 @@ class TrainingRun:
                 self._save(reports.best)
                 saved = time.monotonic()
             self.step.run(self.progress)
-            _throttle(in_flight, self.options.device)
+            _throttle(in_flight, self.step.device)
             reports.after_step(self.progress)
 
     def _evaluate_between(self, reports: Reports, validation: EvaluationSet) -> None:

@@ -104,12 +104,11 @@ CONFIG = TrainConfig().replace(
 
 def step_on_gpu(faces_folder: Path, config: TrainConfig, taught: bool = False) -> TrainStep:
     """Return a step; taught: with a teacher that saw everything and two that left a fold out."""
-    device = torch.device("cuda", 0)
     whole, *fold = (small_detector(seed).requires_grad_(False) for seed in (1, 2, 3))
     teachers = Teachers((whole,), (tuple(fold),)) if taught else Teachers()
     images = read_labels([faces_folder])[0]
-    store, _ = load_images(images, device, config, teachers.folds)
-    return TrainStep(small_detector(0), store, config, device, teachers)
+    store, _ = load_images(images, "cuda:0", config, teachers.folds)
+    return TrainStep(small_detector(0), store, config, teachers)
 
 
 def run_steps(step: TrainStep, count: int) -> list[float]:

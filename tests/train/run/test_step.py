@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from short_runs import CPU, SIX_STEPS, make_step
+from short_runs import SIX_STEPS, make_step
 
 from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import StoreTensors
@@ -44,7 +44,7 @@ def test_average_follows_weights_and_statistics(store: StoreTensors) -> None:
 
 
 def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store: StoreTensors) -> None:
-    step = TrainStep(FaceDetector(), store, SIX_STEPS.replace(bf16=True), CPU)
+    step = TrainStep(FaceDetector(), store, SIX_STEPS.replace(bf16=True))
     inputs = torch.rand(2, 112, 8, 8, dtype=torch.bfloat16)
     convolutions = [m for m in step.model.modules() if isinstance(m, torch.nn.Conv2d)]
     wide = next(m for m in convolutions if m.kernel_size == (5, 5) and m.groups == 112 and m.stride == (1, 1))

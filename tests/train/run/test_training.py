@@ -69,8 +69,8 @@ def test_a_time_limit_ends_the_run_and_its_schedule(
     assert not weights.exists()
     clock = itertools.count()
     monkeypatch.setattr(RunOptions, "seconds", lambda _: float(next(clock)))
-    recipe = {"command": "--data " + os.fsdecode(b"caf\xe9")}  # metadata must be Unicode, paths need not
-    train(store, CONFIG.replace(steps=10**9), run_options(tmp_path, time_limit=12.0, recipe=recipe))
+    command = "--data " + os.fsdecode(b"caf\xe9")  # metadata must be Unicode, paths need not
+    train(store, CONFIG.replace(steps=10**9), run_options(tmp_path, time_limit=12.0, command=command))
     assert read_metadata(weights)["command"] == r"--data caf\udce9"
     assert load_checkpoint(tmp_path / "checkpoint.pt")["progress"] == 1.0
 
