@@ -17,7 +17,7 @@ from lensbox.export.verify.reference import TOLERANCES as PARTS
 from lensbox.export.verify.reference import one_thread
 from lensbox.model import Detector, DetectorSpec
 from lensbox.runtime.detect.detection_sets import Found, found_in
-from lensbox.runtime.detect.self_test import outputs_by_name, outputs_in_picture
+from lensbox.runtime.detect.self_test import outputs_in_picture
 from lensbox.runtime.file.self_test import (
     MAX_PIXELS,
     TOLERANCES,
@@ -72,7 +72,24 @@ def reduced_self_test(detector: Detector, exact: SelfTest, detect: Run) -> SelfT
     module.detect_named = detect
     with torch.no_grad(), one_thread():
         test = _self_test(module, detector.specification, exact.image, exact.score_threshold)
-    return _widened(test, exact)
+    found, wanted = test.expected, exact.expected
+    same = found.boxes.shape == wanted.boxes.shape
+    if same and found.labels is not None and wanted.labels is not None:
+        same = torch.equal(found.labels, wanted.labels)
+    if not same:
+        raise ArtifactError(
+            "the detector cannot be exported: its detections in the self-test's picture differ from those in "
+            "float32"
+        )
+    boxes, scores = 2 * _max_error(found.boxes, wanted.boxes), 2 * _max_error(found.scores, wanted.scores)
+    extras = {name: 2 * _max_error(found.extras[name], values) for name, values in wanted.extras.items()}
+
+    def widened(limit: Tolerance) -> Tolerance:
+        wider = {name: max(value, extras[name]) for name, value in limit.extras.items()}
+        return Tolerance(max(limit.boxes, boxes), max(limit.scores, scores), limit.loss, wider)
+
+    tolerances = Tolerances(widened(test.tolerance.cpu), widened(test.tolerance.cuda))
+    return dataclasses.replace(test, tolerance=tolerances)
 
 
 def _shrunk(picture: Tensor, specification: DetectorSpec) -> Tensor:
@@ -98,7 +115,7 @@ def _choose(module: Any, specification: DetectorSpec, pictures: Sequence[Tensor]
     for score in (specification.score_threshold, 0.0):
         classes = []
         for _, canvases in fitted:
-            answer = outputs_by_name(module, canvases, score, specification.iou_threshold)
+            answer = module.detect_named(canvases, score, specification.iou_threshold)
             classes.append(len(found_in(answer, None).labels[:_MAX_DETECTIONS].unique()))
             if classes[-1] >= max(len(specification.classes), 1):
                 break
@@ -114,7 +131,7 @@ def _threshold(module: Any, specification: DetectorSpec, canvases: Tensor, bits:
     """Return a score threshold for at most 20 detections, if possible one that rounding does not affect."""
 
     def found() -> Found:
-        return found_in(outputs_by_name(module, canvases, 0.0, specification.iou_threshold), None)
+        return found_in(module.detect_named(canvases, 0.0, specification.iou_threshold), None)
 
     exact = found()
     with OperandRounding(bits):
@@ -189,28 +206,6 @@ def _limit(device: str, exact: Tensor, rounded: Tensor) -> float:
 def _max_error(actual: Tensor, expected: Tensor) -> float:
     """Return the largest absolute difference: 0 without elements, NaN if an element is NaN."""
     return float((actual - expected).abs().max()) if expected.numel() else 0.0
-
-
-def _widened(test: SelfTest, exact: SelfTest) -> SelfTest:
-    """Return the test with tolerances of at least twice the distance from float32."""
-    found, wanted = test.expected, exact.expected
-    same = found.boxes.shape == wanted.boxes.shape
-    if same and found.labels is not None and wanted.labels is not None:
-        same = torch.equal(found.labels, wanted.labels)
-    if not same:
-        raise ArtifactError(
-            "the detector cannot be exported: its detections in the self-test's picture differ from those in "
-            "float32"
-        )
-    boxes, scores = 2 * _max_error(found.boxes, wanted.boxes), 2 * _max_error(found.scores, wanted.scores)
-    extras = {name: 2 * _max_error(found.extras[name], values) for name, values in wanted.extras.items()}
-
-    def widened(limit: Tolerance) -> Tolerance:
-        wider = {name: max(value, extras[name]) for name, value in limit.extras.items()}
-        return Tolerance(max(limit.boxes, boxes), max(limit.scores, scores), limit.loss, wider)
-
-    tolerances = Tolerances(widened(test.tolerance.cpu), widened(test.tolerance.cuda))
-    return dataclasses.replace(test, tolerance=tolerances)
 
 
 def _report_coverage(classes: Sequence[str], labels: Tensor | None) -> None:
