@@ -27,13 +27,12 @@ def ask_service(client: "Client", files: Sequence[Path], question: Mapping[str, 
 
     question: keyword arguments of `Client.detect_many`.
     """
+    from lensbox.client import ServiceError  # late: httpx may be missing where no service is asked
+
     for found in client.detect_many(files, **question):
-        if not isinstance(found, LensboxError):
-            yield found.to_json()
-        elif getattr(found, "is_of_one_image", True):
-            yield found
-        else:
+        if isinstance(found, ServiceError) and not found.is_of_one_image:
             raise found
+        yield found if isinstance(found, LensboxError) else found.to_json()
 
 
 def ask_artifact(

@@ -216,39 +216,35 @@ def test_retries_after_a_wait_with_jitter(
     assert least <= wait <= 1.25 * least
 
 
-def test_limits_the_retries(waits: list[float]) -> None:
-    for retries, seconds, tries in ((0, 1, 1), (4, 1, 5), (4, 3600, 1)):
-        answer, requests = in_turn(*[problem(503, "overloaded", "full", **{"Retry-After": str(seconds)})] * 9)
-        waits.clear()
-        with faked(answer, retries=retries) as client, pytest.raises(ServiceError, match="full") as caught:
-            client.detect(b"file")
-        assert (len(requests), len(waits)) == (tries, tries - 1)
-        assert (caught.value.status, caught.value.is_of_one_image) == (503, False)
+def overloaded(seconds: int) -> httpx.Response:
+    return problem(503, "overloaded", "full", **{"Retry-After": str(seconds)})
 
 
-def test_raises_without_an_answer(waits: list[float]) -> None:
-    for error, words in (
-        (httpx.ConnectError("refused"), "refused"),
-        (httpx.ReadTimeout("late"), "gave no answer within 1.5 seconds"),
-        (UnicodeError("label empty or too long"), "label empty"),
-    ):
-        answer, requests = in_turn(error)
-        with faked(answer, timeout=1.5) as client, pytest.raises(ServiceError, match=words) as caught:
-            client.detect(b"file")
-        assert "http://service" in str(caught.value)
-        assert str(caught.value).endswith(" (no_answer)")
-        assert (caught.value.status, caught.value.is_of_one_image) == (None, False)
-        assert len(requests) == 1
-
-
-def test_does_not_retry_permanent_errors(waits: list[float]) -> None:
-    for status in (400, 401, 500):
-        answer, requests = in_turn(problem(status, "no", "because", **{"X-Request-ID": "r-7"}))
-        with faked(answer) as client, pytest.raises(ServiceError) as caught:
-            client.detect(b"file")
-        error = caught.value
-        assert (error.status, error.code, error.detail, error.request_id) == (status, "no", "because", "r-7")
-        assert (error.is_of_one_image, len(requests)) == (status in (400, 500), 1)
+@pytest.mark.parametrize(
+    ("refused", "options", "tries", "message"),
+    [
+        (overloaded(1), {"retries": 0}, 1, "full (503 overloaded)"),
+        (overloaded(1), {"retries": 4}, 5, "full (503 overloaded)"),
+        (overloaded(3600), {"retries": 4}, 1, "full (503 overloaded)"),
+        (problem(401, "no", "because"), {}, 1, "because (401 no)"),
+        (problem(400, "no", **{"X-Request-ID": "r-7"}), {}, 1, "it is so (400 no, request r-7)"),
+        (problem(500, "no", **{"X-Request-ID": "r-7"}), {}, 1, "it is so (500 no, request r-7)"),
+        (httpx.ReadTimeout("late"), {"timeout": 1.5}, 1, "gave no answer within 1.5 seconds (no_answer)"),
+        (httpx.ConnectError("refused"), {}, 1, "cannot be reached: refused (no_answer)"),
+        (UnicodeError("label too long"), {}, 1, "cannot be reached: label too long (no_answer)"),
+    ],
+)
+def test_gives_up_with_the_reason(
+    waits: list[float], refused: httpx.Response | Exception, options: Any, tries: int, message: str
+) -> None:
+    answer, requests = in_turn(*[refused] * 9)
+    with faked(answer, **options) as client, pytest.raises(ServiceError) as caught:
+        client.detect(b"file")
+    where = "" if isinstance(refused, httpx.Response) else "http://service/below/ "
+    assert str(caught.value) == where + message
+    assert (len(requests), len(waits)) == (tries, tries - 1)
+    status = caught.value.status
+    assert (status is None, caught.value.is_of_one_image) == (bool(where), status in (400, 500))
 
 
 def test_rejects_answers_of_another_service() -> None:
