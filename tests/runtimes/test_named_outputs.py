@@ -21,6 +21,7 @@ from lensbox.cli.samples import save_photos
 from lensbox.common.detect_options import TileSpec
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.detect.detection import detections_to_json
+from lensbox.runtime.detect.detection_sets import Difference, Limits, found_of_json
 from lensbox.runtime.loading import load_artifact
 
 Name = Literal["classes", "points"]
@@ -64,10 +65,6 @@ def detect(path: Path, photos: list[Path], name: Name, *options: str) -> list[li
     thresholds = ("--score-threshold", score, "--iou-threshold", iou)
     found = answer("detect", "--artifact", path, *thresholds, *options, "--image", *photos)
     return [image["detections"] for image in found["images"]]
-
-
-def numbers(value: Any) -> np.ndarray[Any, Any]:
-    return np.array(value, np.float64)
 
 
 def in_float32(value: Any) -> Any:
@@ -138,31 +135,16 @@ def test_a_gpu_finds_the_same(
     name: Name, options: tuple[str, ...], export: Export, photos: list[Path]
 ) -> None:
     path = export(name)
-    artifact = load_artifact(path)
+    artifact, difference = load_artifact(path), Difference()
+    limits = Limits(0.1, 2e-3, 0.02, dict.fromkeys(artifact.metadata.extras, 0.1))
     answers = detect(path, photos, name, "--device", "cuda", *options)
+    slots = LANDMARKS if name == "points" else None
     for photo, found in zip(photos, answers, strict=True):
         image = artifact.detect_image(artifact.read_photo(photo), *THRESHOLDS[name])
         expected = detections_to_json(image, artifact.classes)
-        lowest = THRESHOLDS[name][0]
-        if name == "points" and len(expected) == LANDMARKS:
-            # The list is full: the last bit of a mean decides which of equal ones come in.
-            lowest = expected[-1]["score"]
-            assert len(found) == LANDMARKS
-        for one, other in ((found, expected), (expected, found)):
-            assert_has_all(one, other, lowest + 2e-3)
-
-
-def assert_has_all(found: list[Values], expected: list[Values], clear: float) -> None:
-    """Assert that each expected detection with a score of at least `clear` is found, in any order."""
-    for wanted in expected:
-        if wanted["score"] < clear:
-            continue
-        near = [one for one in found if np.abs(numbers(one["box"]) - numbers(wanted["box"])).max() < 0.1]
-        near = [one for one in near if one.get("label") == wanted.get("label")]
-        assert near, wanted
-        assert near[0]["score"] == pytest.approx(wanted["score"], abs=2e-3)
-        for name, value in wanted.get("extras", {}).items():
-            np.testing.assert_allclose(numbers(near[0]["extras"][name]), numbers(value), atol=0.1)
+        one, other = (found_of_json(rows, artifact.classes, slots) for rows in (expected, found))
+        difference.add(one, other, THRESHOLDS[name], limits, photo.name)
+    assert difference.unexplained == []
 
 
 def other_labels(values: Values) -> None:
