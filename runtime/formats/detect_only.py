@@ -93,9 +93,15 @@ def detect_only_artifact(
     return Artifact(DetectOnlyMethods(run, metadata.canvas, device, loss, metadata.batch), metadata, device)
 
 
-def by_name(found: Sequence[Tensor], outputs: Sequence[str]) -> Mapping[str, Tensor]:
-    """Return the tensors of `detect` by name. outputs: names in their order. Raise ArtifactError for another
-    number of tensors."""
-    if len(found) != len(outputs):
-        raise ArtifactError(f"detect must give {', '.join(outputs)}, got {len(found)} tensors")
-    return dict(zip(outputs, found, strict=True))
+def detect_of_graph(call: Callable[[list[Tensor]], Sequence[Tensor]], outputs: Sequence[str]) -> Run:
+    """Return `detect` of machine code or of a graph. call: takes canvases and thresholds, float64 [] on the
+    CPU. outputs: names in their order. The result raises ArtifactError for another number of tensors."""
+
+    def run(images: Tensor, *thresholds: float) -> Mapping[str, Tensor]:
+        on_cpu = [torch.tensor(value, dtype=torch.float64, device="cpu") for value in thresholds]
+        found = call([images, *on_cpu])
+        if len(found) != len(outputs):
+            raise ArtifactError(f"detect must give {', '.join(outputs)}, got {len(found)} tensors")
+        return dict(zip(outputs, found, strict=True))
+
+    return run

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.archive import LOSS, MODEL, ArtifactFile
-from lensbox.runtime.formats.detect_only import Loss, Run, by_name, detect_only_artifact
+from lensbox.runtime.formats.detect_only import Loss, detect_of_graph, detect_only_artifact
 from lensbox.runtime.op_library import require_ops
 
 
@@ -29,7 +29,8 @@ def load(file: ArtifactFile, device_name: str) -> Artifact:
     require_ops(file.name, metadata.ops)
     try:
         graphs = _read(file.data)
-        run = _detect_on(graphs[MODEL], device, metadata.outputs)
+        graph = run_on(graphs[MODEL], device)
+        run = detect_of_graph(lambda inputs: graph(*inputs), metadata.outputs)
         loss = _loss(run_on(graphs[LOSS], device)) if "loss" in metadata.methods else None
     except Exception as error:  # torch's reader raises any type
         raise ArtifactError(
@@ -46,17 +47,6 @@ def _read(data: bytes) -> Mapping[str, ExportedProgram]:
         warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         programs: Mapping[str, ExportedProgram] = load_pt2(io.BytesIO(data)).exported_programs
     return programs
-
-
-def _detect_on(graph: ExportedProgram, device: torch.device, outputs: Sequence[str]) -> Run:
-    """Return `detect` on a device; thread-safe. outputs: names of the outputs, in the graph's order."""
-    run_graph = run_on(graph, device)
-
-    def run(images: Tensor, *thresholds: float) -> Mapping[str, Tensor]:
-        on_cpu = [torch.tensor(value, dtype=torch.float64, device="cpu") for value in thresholds]
-        return by_name(run_graph(images, *on_cpu), outputs)
-
-    return run
 
 
 def run_on(program: ExportedProgram, device: torch.device) -> Callable[..., tuple[Tensor, ...]]:

@@ -1,9 +1,8 @@
 """AOTInductor packages: their content, and no file if the compiled code is wrong."""
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from small_detectors import Brightest
@@ -13,7 +12,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export.formats import aoti
 from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
-from lensbox.runtime.formats.aoti import AotiModel
+from lensbox.runtime.formats.detect_only import Run, detect_of_graph
 
 
 @pytest.fixture
@@ -46,13 +45,16 @@ def test_rejects_code_that_is_wrong_for_one_batch_size(
     detector: FaceDetector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     """Move the boxes, as AOTInductor once did without an error."""
-    run = AotiModel.run
 
-    def wrong(self: Any, images: Tensor, *thresholds: float) -> Mapping[str, Tensor]:
-        found = dict(run(self, images, *thresholds))
-        return {**found, "boxes": found["boxes"] + 52 * (len(images) == batch)}
+    def wrong(call: Callable[[list[Tensor]], list[Tensor]], outputs: Sequence[str]) -> Run:
+        def moved(inputs: list[Tensor]) -> list[Tensor]:
+            count = len(inputs[0])
+            boxes, *others = call(inputs)
+            return [boxes + 52 * (count == batch), *others]
 
-    monkeypatch.setattr(AotiModel, "run", wrong)
+        return detect_of_graph(moved, outputs)
+
+    monkeypatch.setattr("lensbox.runtime.formats.aoti.detect_of_graph", wrong)
     path = tmp_path / "out" / "detector.pt2"
     path.parent.mkdir()
     with pytest.raises(ArtifactError, match=f"fails its self-test|does not find .* in batches of {batch}\\b"):
