@@ -21,6 +21,7 @@ import PIL.ImageOps
 
 from lensbox.cli.annotate import annotate
 from lensbox.cli.command import FILE
+from lensbox.cli.output import DetectionTable
 from lensbox.cli.samples import DRAWN_BOXES, save_photos
 from lensbox.client import Client
 
@@ -62,9 +63,12 @@ def main(runner: Path, artifact: Path, output: Path) -> None:
 
         files = ("--artifact", artifact, "--ops", library_path())
         images = [word for path in photos for word in ("--image", path)]
-        in_cpp = [image["detections"] for image in _run(runner, "detect", *files, *images)["images"]]
-        for path, found in zip(photos, in_cpp, strict=True):
-            _print_photo(path, found)
+        answers, table = _run(runner, "detect", *files, *images)["images"], DetectionTable(photos, ())
+        for path, answer in zip(photos, answers, strict=True):
+            print(table(path, answer), end="")
+            if not answer["detections"]:
+                raise DemoError(f"no face was found in {path.name}")
+        in_cpp = [answer["detections"] for answer in answers]
         best = [found[0]["box"] for found in in_cpp]
         targets = output / "photos" / "drawn_boxes.json"
         targets.write_text(json.dumps(drawn), encoding="utf-8")
@@ -76,13 +80,13 @@ def main(runner: Path, artifact: Path, output: Path) -> None:
         in_python = [detections_to_json(loaded.detect_image(path), loaded.classes) for path in photos]
         with Client(_address(service)) as client:
             over_http = [client.detect(path).to_json()["detections"] for path in photos]
-            answer = client.loss(best, drawn, gradient=True)
+            asked = client.loss(best, drawn, gradient=True)
         service.terminate()  # drains during what follows
         worst = require_same("the service", over_http, in_cpp)
-        if abs(answer.loss - loss) > SCORES or answer.gradient is None:
-            raise DemoError(f"the service's loss must be {loss:.4f}, got {answer.loss:.4f}")
-        step = ", ".join(f"{value:+.4f}" for value in answer.gradient[0])
-        print(f"HTTP:   the same {worst}; loss {answer.loss:.4f}, its gradient for the first box ({step})")
+        if abs(asked.loss - loss) > SCORES or asked.gradient is None:
+            raise DemoError(f"the service's loss must be {loss:.4f}, got {asked.loss:.4f}")
+        step = ", ".join(f"{value:+.4f}" for value in asked.gradient[0])
+        print(f"HTTP:   the same {worst}; loss {asked.loss:.4f}, its gradient for the first box ({step})")
         print(f"Python: the same {require_same('Python', in_python, in_cpp)}")
         pictures = [annotate(PIL.Image.open(path), found) for path, found in zip(photos, in_cpp, strict=True)]
         side_by_side(*pictures).save(output / "demo.png")
@@ -145,19 +149,6 @@ def require_same(door: str, found: list[Found], expected: list[Found]) -> str:
             f"{door} must find the boxes of C++, got boxes {pixels:.3g} px and scores {scores:.3g} off"
         )
     return f"boxes within {pixels:.1g} px, scores within {scores:.1g}"
-
-
-def _print_photo(path: Path, found: Found) -> None:
-    with PIL.Image.open(path) as picture:
-        print(f"\n{path.name}, {picture.width} x {picture.height} pixels")
-    for number, detection in enumerate(found, start=1):
-        x1, y1, x2, y2 = detection["box"]
-        print(
-            f"  {detection.get('label', 'face')} {number}: score {detection['score']:.3f}, "
-            f"x {x1:.1f} to {x2:.1f}, y {y1:.1f} to {y2:.1f}"
-        )
-    if not found:
-        raise DemoError(f"no face was found in {path.name}")
 
 
 if __name__ == "__main__":
