@@ -11,6 +11,7 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <iterator>
 
 #include "commands.h"
 #include "streams.h"
@@ -38,20 +39,16 @@ void wait_for(c10::Device device) {
   c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
 }
 
-// Return the milliseconds of each call of each way, up to the result on the device. The ways take turns, so
-// that a disturbance meets all of them. Each way runs for `seconds` or more, at least once.
-std::vector<std::vector<double>> sample_latencies(const std::vector<BenchWay>& ways, c10::Device device,
-                                                  double seconds) {
-  std::vector<std::vector<double>> milliseconds(ways.size());
+// Return the milliseconds of each call, up to the result on the device, for `seconds` or more, at least one.
+std::vector<double> sample_latencies(const BenchWay& way, c10::Device device, double seconds) {
+  std::vector<double> milliseconds;
   const auto start = Clock::now();
   do {
-    for (size_t i = 0; i < ways.size(); ++i) {
-      const auto begin = Clock::now();
-      ways[i].call();
-      wait_for(device);
-      milliseconds[i].push_back(seconds_since(begin) * 1e3);
-    }
-  } while (seconds_since(start) < seconds * static_cast<double>(ways.size()));
+    const auto begin = Clock::now();
+    way.call();
+    wait_for(device);
+    milliseconds.push_back(seconds_since(begin) * 1e3);
+  } while (seconds_since(start) < seconds);
   return milliseconds;
 }
 
@@ -120,28 +117,24 @@ std::vector<BenchWay> bench_ways(const lensbox::Detector& detector, int64_t batc
 constexpr double kWarmUpSeconds = 0.3;
 constexpr int kWarmUpCalls = 5;               // cuDNN chooses kernels in the first calls
 constexpr double kSecondsBetweenWaits = 0.1;  // else a GPU's queue would hold seconds of work
-constexpr int kRounds = 5;                    // in which the ways take turns
-
-void warm_up(const BenchWay& way, c10::Device device) {
-  sample_latencies(std::vector<BenchWay>(kWarmUpCalls, way), device, 0);
-  sample_latencies({way}, device, kWarmUpSeconds);
-}
+constexpr int kRounds = 5;  // in which the ways take turns, so that a disturbance meets all of them
 
 Json bench_batch(const lensbox::Detector& detector, const BenchOptions& options, int64_t batch) {
   const c10::Device device = device_of(detector);
   const std::vector<BenchWay> ways = bench_ways(detector, batch);
-  for (const BenchWay& way : ways) {
-    warm_up(way, device);
-  }
-  const auto latencies = sample_latencies(ways, device, options.seconds);
-  std::vector<at::Tensor> percentiles;
-  for (const std::vector<double>& milliseconds : latencies) {
-    percentiles.push_back(at::quantile(at::tensor(milliseconds), at::tensor({0.5, 0.9, 0.99}, at::kDouble)));
-  }
+  std::vector<std::vector<double>> latencies(ways.size());  // milliseconds
   std::vector<double> images_per_second(ways.size());
+  for (const BenchWay& way : ways) {
+    for (int call = 0; call < kWarmUpCalls; ++call) {
+      way.call();
+    }
+    sample_latencies(way, device, kWarmUpSeconds);
+  }
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < ways.size(); ++i) {
-      const double calls = kSecondsBetweenWaits * 1e3 / percentiles[i][0].item<double>();
+      const auto sampled = sample_latencies(ways[i], device, options.seconds / kRounds);
+      std::ranges::copy(sampled, std::back_inserter(latencies[i]));
+      const double calls = kSecondsBetweenWaits * 1e3 / std::ranges::min(sampled);
       images_per_second[i] += static_cast<double>(batch) / kRounds *
                               calls_per_second(ways[i], device, options.seconds / kRounds, options.callers,
                                                static_cast<size_t>(std::clamp(calls, 1.0, 100.0)));
@@ -150,11 +143,13 @@ Json bench_batch(const lensbox::Detector& detector, const BenchOptions& options,
 
   Json result = {{"batch", batch}};
   for (size_t i = 0; i < ways.size(); ++i) {
+    const auto percentiles =
+        at::quantile(at::tensor(latencies[i]), at::tensor({0.5, 0.9, 0.99}, at::kDouble));
     result[ways[i].name] = {
         {"calls", latencies[i].size()},
-        {"p50_ms", percentiles[i][0].item<double>()},
-        {"p90_ms", percentiles[i][1].item<double>()},
-        {"p99_ms", percentiles[i][2].item<double>()},
+        {"p50_ms", percentiles[0].item<double>()},
+        {"p90_ms", percentiles[1].item<double>()},
+        {"p99_ms", percentiles[2].item<double>()},
         {"images_per_s", images_per_second[i]},
     };
   }
