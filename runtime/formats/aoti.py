@@ -13,7 +13,7 @@ from lensbox.common.files import temporary_folder
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import named_device
 from lensbox.runtime.file.archive import MODEL, ArtifactFile
-from lensbox.runtime.formats.detect_only import Run, detect_of_graph, detect_only_artifact
+from lensbox.runtime.formats.detect_only import DetectOnlyMethods, Run, detect_of_graph
 from lensbox.runtime.machine import require_machine
 from lensbox.runtime.op_library import require_ops
 
@@ -36,7 +36,7 @@ def load(file: ArtifactFile, device_name: str) -> Artifact:
     require_machine(file.name, compiled, device)
     require_ops(file.name, file.metadata.ops)
     run = _compiled_detect(file, device)
-    return detect_only_artifact(run, file.metadata, device)
+    return Artifact(DetectOnlyMethods(run, file.metadata, device), file.metadata, device)
 
 
 def _compiled_detect(file: ArtifactFile, device: torch.device) -> Run:

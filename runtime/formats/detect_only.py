@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from lensbox.common.canvas import Canvas
 from lensbox.common.errors import ArtifactError
 from lensbox.ops.canvas import cut_into_batches, fit_to_canvases, restore_boxes, restore_points
-from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.file.metadata import ArtifactMetadata
 
 # Compute the outputs by name. Arguments: canvases, uint8 [B, c, h, w] on the device, contiguous, with B >= 1;
@@ -28,17 +26,13 @@ class DetectOnlyMethods:
     restore_points = staticmethod(restore_points)
 
     def __init__(
-        self,
-        run: Run,
-        canvas: Canvas,
-        device: torch.device,
-        loss: Loss | None = torch.ops.lensbox.masked_giou_loss,
-        batch: int | None = None,
+        self, run: Run, metadata: ArtifactMetadata, device: torch.device, loss: Loss | None = None
     ) -> None:
-        """loss: None if the detector has its own loss, which the file does not hold.
-        batch: the only batch size of `run`; None for any."""
-        self._run = in_batches(run, [] if batch is None else [batch])
-        self._canvas = canvas
+        """loss: of the file; None for Lensbox's, if the detector has no other."""
+        if loss is None and "loss" in metadata.methods:
+            loss = torch.ops.lensbox.masked_giou_loss
+        self._run = in_batches(run, [] if metadata.batch is None else [metadata.batch])
+        self._canvas = metadata.canvas
         self._device = device
         self.loss = loss
 
@@ -49,14 +43,14 @@ class DetectOnlyMethods:
     def detect(
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return boxes, scores and counts. Raise ValueError for another shape, dtype or device."""
+        """Return boxes, scores and counts. Raise ValueError as `detect_named` does."""
         found = self.detect_named(images, score_threshold, iou_threshold)
         return found["boxes"], found["scores"], found["counts"]
 
     def detect_named(
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> Mapping[str, Tensor]:
-        """Return all outputs by name. Raise ValueError as `detect` does."""
+        """Return all outputs by name. Raise ValueError for another shape, dtype or device."""
         canvas = list(self._canvas.canvas_shape)
         if images.dtype != torch.uint8:
             raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
@@ -82,15 +76,6 @@ def in_batches(run: Run, sizes: list[int]) -> Run:
         return {name: torch.cat([part[name] for part in parts])[: len(images)] for name in parts[0]}
 
     return cut
-
-
-def detect_only_artifact(
-    run: Run, metadata: ArtifactMetadata, device: torch.device, loss: Loss | None = None
-) -> Artifact:
-    """Return the artifact whose `detect` is `run`. loss: of the file; None for Lensbox's, if it has one."""
-    if loss is None and "loss" in metadata.methods:
-        loss = torch.ops.lensbox.masked_giou_loss
-    return Artifact(DetectOnlyMethods(run, metadata.canvas, device, loss, metadata.batch), metadata, device)
 
 
 def detect_of_graph(call: Callable[[list[Tensor]], Sequence[Tensor]], outputs: Sequence[str]) -> Run:

@@ -13,7 +13,7 @@ from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import named_device
 from lensbox.runtime.file.archive import INPUTS, ArtifactFile
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
-from lensbox.runtime.formats.detect_only import detect_only_artifact
+from lensbox.runtime.formats.detect_only import DetectOnlyMethods
 
 
 def load(file: ArtifactFile, device_name: str) -> Artifact:
@@ -34,7 +34,7 @@ def load(file: ArtifactFile, device_name: str) -> Artifact:
         found = session.run(None, dict(zip(INPUTS, (images.numpy(), *thresholds), strict=True)))
         return dict(zip(outputs, map(torch.from_numpy, found), strict=True))
 
-    return detect_only_artifact(run, file.metadata, device)
+    return Artifact(DetectOnlyMethods(run, file.metadata, device), file.metadata, device)
 
 
 def onnx_session(data: bytes, name: str, threads: int) -> Any:

@@ -15,7 +15,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.archive import LOSS, MODEL, ArtifactFile
-from lensbox.runtime.formats.detect_only import Loss, detect_of_graph, detect_only_artifact
+from lensbox.runtime.formats.detect_only import DetectOnlyMethods, Loss, detect_of_graph
 from lensbox.runtime.op_library import require_ops
 
 
@@ -36,7 +36,7 @@ def load(file: ArtifactFile, device_name: str) -> Artifact:
         raise ArtifactError(
             f"{file.name} cannot be loaded on {device} by torch {torch.__version__}: {error}"
         ) from error
-    return detect_only_artifact(run, metadata, device, loss)
+    return Artifact(DetectOnlyMethods(run, metadata, device, loss), metadata, device)
 
 
 def _read(data: bytes) -> Mapping[str, ExportedProgram]:
