@@ -6,7 +6,6 @@ And unusual standard streams: a full disk, closed pipes, sockets, non-blocking p
 """
 
 import fcntl
-import functools
 import json
 import os
 import select
@@ -17,13 +16,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import PIL.Image
 import pytest
-import torch
 from picture_files import noise
-from runner_answers import Process, started
+from runner_answers import Document, Process, answer, started
 from waiting import PATIENCE
-
-from lensbox.runtime.loading import load_artifact
 
 WIDTH, HEIGHT = 90, 70
 FRAME = bytes(WIDTH * HEIGHT)
@@ -47,47 +44,46 @@ def finish(process: Process) -> tuple[int, list[Any], str]:
     return process.returncode, [json.loads(line) for line in (out or b"").splitlines()], errors.decode()
 
 
-loaded = functools.cache(load_artifact)
-
-
-def assert_found(line: Any, number: int, image: Frames, random_path: Path) -> None:
-    """Assert that the line says what Python finds in the image, [h, w] or RGB [h, w, 3]."""
-    assert (line["frame"], line["width"], line["height"]) == (number, WIDTH, HEIGHT)
-    pixels = torch.from_numpy(image.reshape(HEIGHT, WIDTH, -1).copy()).permute(2, 0, 1)
-    expected = loaded(random_path).detect_image(pixels)
-    assert len(expected.scores) > 0
-    boxes = torch.tensor([found["box"] for found in line["detections"]])
-    scores = torch.tensor([found["score"] for found in line["detections"]])
-    torch.testing.assert_close(boxes, expected.boxes, atol=0.01, rtol=0)
-    torch.testing.assert_close(scores, expected.scores, atol=1e-5, rtol=0)
+def found_in_files(frames: Frames, random_path: Path, folder: Path, *options: object) -> list[Document]:
+    """Return the lines that say what the program finds in files of the frames."""
+    files = [folder / f"{number}.png" for number in range(len(frames))]
+    for file, frame in zip(files, frames, strict=True):
+        PIL.Image.fromarray(frame).save(file)
+    images: list[Document] = answer("detect", "--artifact", random_path, *options, "--image", *files)[
+        "images"
+    ]
+    for number, (image, file) in enumerate(zip(images, files, strict=True)):
+        assert image["detections"]
+        assert image.pop("file") == str(file)
+        image["frame"] = number
+    return images
 
 
 @pytest.mark.parametrize("pixels", ["gray8", "rgb8", "bgr8", "nv12"])
-def test_every_frame_is_answered_before_the_next(random_path: Path, pixels: str) -> None:
+def test_every_frame_is_answered_before_the_next(random_path: Path, pixels: str, tmp_path: Path) -> None:
     frames = pictures("RGB" if pixels in ("rgb8", "bgr8") else "L")
+    sent = frames[..., ::-1] if pixels == "bgr8" else frames
+    if pixels == "nv12":
+        # Without color, limited range: 16 is black, 235 is white.
+        sent = np.concatenate([sent, np.full((3, HEIGHT // 2, WIDTH), 128, np.uint8)], axis=1)
+        frames = np.clip(np.round((frames - 16.0) * 255 / 219), 0, 255).astype(np.uint8)
     with frames_program(random_path, pixels=pixels) as process:
-        for number, frame in enumerate(frames):
-            sent = frame[..., ::-1] if pixels == "bgr8" else frame
-            if pixels == "nv12":
-                # Without color, limited range: 16 is black, 235 is white.
-                sent = np.concatenate([sent, np.full((HEIGHT // 2, WIDTH), 128, np.uint8)])
-                frame = np.clip(np.round((frame.astype(np.float64) - 16) * 255 / 219), 0, 255)
-            for part in np.array_split(sent, 7):
+        for frame, line in zip(sent, found_in_files(frames, random_path, tmp_path), strict=True):
+            for part in np.array_split(frame, 7):
                 process.stdin.write(part.tobytes())
                 process.stdin.flush()
-            assert_found(json.loads(process.stdout.readline()), number, frame.astype(np.uint8), random_path)
+            assert json.loads(process.stdout.readline()) == line
         assert finish(process) == (0, [], "")
 
 
-def test_a_truncated_last_frame_ends_a_batch(random_path: Path) -> None:
+def test_a_truncated_last_frame_ends_a_batch(random_path: Path, tmp_path: Path) -> None:
     frames, size = pictures(), WIDTH * HEIGHT
     with frames_program(random_path, "--batch", "2") as process:
         process.stdin.write(frames.tobytes()[:-1])
         code, lines, errors = finish(process)
     assert code == 4
     assert f"the last frame is truncated: got {size - 1} bytes, a frame of 90x70 gray8 has {size}" in errors
-    for number, (line, frame) in enumerate(zip(lines, frames[:2], strict=True)):
-        assert_found(line, number, frame, random_path)
+    assert lines == found_in_files(frames[:2], random_path, tmp_path, "--batch", "2")
 
 
 @pytest.mark.parametrize(("number", "part"), [(signal.SIGTERM, 0), (signal.SIGINT, 100)])
