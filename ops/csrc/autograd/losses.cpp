@@ -6,115 +6,104 @@ namespace lensbox {
 namespace {
 
 using MaybeTensor = std::optional<Tensor>;
+using Gradients = std::tuple<Tensor, Tensor, Tensor>;  // of the first three arguments
 
-std::tuple<Tensor, Tensor> masked_forward(const Tensor& pred, const Tensor& target, const MaybeTensor& weight,
-                                          double eps) {
-  static const auto op =
-      find_op<std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const MaybeTensor&, double)>(
-          "lensbox::_masked_giou_loss_forward");
-  return op.call(pred, target, weight, eps);
-}
+// The halves of a loss. Third: its third argument, of which the jagged loss has no gradient.
+struct Masked {
+  using Third = MaybeTensor;  // weights
 
-std::tuple<Tensor, Tensor> jagged_forward(const Tensor& pred, const Tensor& targets, const Tensor& offsets,
-                                          double eps) {
-  static const auto op =
-      find_op<std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, double)>(
-          "lensbox::_jagged_giou_loss_forward");
-  return op.call(pred, targets, offsets, eps);
-}
-
-class MaskedGiouLossFunction : public torch::autograd::Function<MaskedGiouLossFunction> {
- public:
-  static Tensor forward(AutogradContext* context, const Tensor& pred, const Tensor& target,
-                        const MaybeTensor& weight, double eps) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto [loss, normalizer] = masked_forward(pred, target, weight, eps);
-    // Besides the inputs, save only scalars. Only the gradient of the weight needs the loss. Save a copy,
-    // because autograd refuses `loss += ...` on a saved tensor.
-    const Tensor kept_loss = weight.has_value() && weight->requires_grad() ? loss.clone() : Tensor();
-    context->save_for_backward({pred, target, weight.value_or(Tensor()), kept_loss, normalizer});
-    context->saved_data["eps"] = eps;
-    return loss;
+  static std::tuple<Tensor, Tensor> forward(const Tensor& pred, const Tensor& target, const Third& weight,
+                                            double eps) {
+    static const auto op =
+        find_op<std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Third&, double)>(
+            "lensbox::_masked_giou_loss_forward");
+    return op.call(pred, target, weight, eps);
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const auto saved = context->get_saved_variables();
-    const BelowAutogradInBackward below_autograd;
+  static Gradients backward(const Tensor& grad, const variable_list& saved, double eps,
+                            std::array<bool, 3> mask) {
     const auto given = [&](int i) { return saved[i].defined() ? MaybeTensor(saved[i]) : std::nullopt; };
-    const std::array<bool, 3> mask = {context->needs_input_grad(0), context->needs_input_grad(1),
-                                      saved[2].defined() && context->needs_input_grad(2)};
-    static const auto op = find_op<std::tuple<Tensor, Tensor, Tensor>(
-        const Tensor&, const Tensor&, const Tensor&, const MaybeTensor&, const MaybeTensor&, const Tensor&,
-        double, std::array<bool, 3>)>("lensbox::_masked_giou_loss_backward");
-    const auto [grad_pred, grad_target, grad_weight] =
-        op.call(grads[0], saved[0], saved[1], given(2), given(3), saved[4],
-                context->saved_data["eps"].toDouble(), mask);
-    return {mask[0] ? grad_pred : Tensor(), mask[1] ? grad_target : Tensor(),
-            mask[2] ? grad_weight : Tensor(), Tensor()};
+    static const auto op =
+        find_op<Gradients(const Tensor&, const Tensor&, const Tensor&, const MaybeTensor&, const MaybeTensor&,
+                          const Tensor&, double, std::array<bool, 3>)>("lensbox::_masked_giou_loss_backward");
+    return op.call(grad, saved[0], saved[1], given(2), given(3), saved[4], eps, mask);
   }
 };
 
-class JaggedGiouLossFunction : public torch::autograd::Function<JaggedGiouLossFunction> {
- public:
-  static Tensor forward(AutogradContext* context, const Tensor& pred, const Tensor& targets,
-                        const Tensor& offsets, double eps) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const auto [loss, normalizer] = jagged_forward(pred, targets, offsets, eps);
-    context->save_for_backward({pred, targets, offsets, normalizer});
-    context->saved_data["eps"] = eps;
-    return loss;
+struct Jagged {
+  using Third = Tensor;  // offsets
+
+  static std::tuple<Tensor, Tensor> forward(const Tensor& pred, const Tensor& targets, const Third& offsets,
+                                            double eps) {
+    static const auto op =
+        find_op<std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Third&, double)>(
+            "lensbox::_jagged_giou_loss_forward");
+    return op.call(pred, targets, offsets, eps);
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    const auto saved = context->get_saved_variables();
-    const BelowAutogradInBackward below_autograd;
-    const std::array<bool, 2> mask = {context->needs_input_grad(0), context->needs_input_grad(1)};
+  static Gradients backward(const Tensor& grad, const variable_list& saved, double eps,
+                            std::array<bool, 3> mask) {
     static const auto op =
         find_op<std::tuple<Tensor, Tensor>(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
                                            const Tensor&, double, std::array<bool, 2>)>(
             "lensbox::_jagged_giou_loss_backward");
-    const auto [grad_pred, grad_targets] = op.call(grads[0], saved[0], saved[1], saved[2], saved[3],
-                                                   context->saved_data["eps"].toDouble(), mask);
-    return {mask[0] ? grad_pred : Tensor(), mask[1] ? grad_targets : Tensor(), Tensor(), Tensor()};
+    return std::tuple_cat(op.call(grad, saved[0], saved[1], saved[2], saved[4], eps, {mask[0], mask[1]}),
+                          std::tuple(Tensor()));
+  }
+};
+
+template <typename Loss>
+class LossFunction : public torch::autograd::Function<LossFunction<Loss>> {
+ public:
+  static Tensor forward(AutogradContext* context, const Tensor& pred, const Tensor& target,
+                        const typename Loss::Third& third, double eps) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    const auto [loss, normalizer] = Loss::forward(pred, target, third, eps);
+    // Besides the inputs, save only scalars. Only the gradient of the weight needs the loss. Save a copy,
+    // because autograd refuses `loss += ...` on a saved tensor.
+    const Tensor given = MaybeTensor(third).value_or(Tensor());
+    const Tensor kept_loss = given.defined() && given.requires_grad() ? loss.clone() : Tensor();
+    context->save_for_backward({pred, target, given, kept_loss, normalizer});
+    context->saved_data["eps"] = eps;
+    return loss;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    const auto saved = context->get_saved_variables();
+    const BelowAutogradInBackward below_autograd;
+    const std::array<bool, 3> mask = {context->needs_input_grad(0), context->needs_input_grad(1),
+                                      saved[2].defined() && context->needs_input_grad(2)};
+    const auto [first, second, third] =
+        Loss::backward(grads[0], saved, context->saved_data["eps"].toDouble(), mask);
+    return {mask[0] ? first : Tensor(), mask[1] ? second : Tensor(), mask[2] ? third : Tensor(), Tensor()};
   }
 };
 
 // Without autograd above it, the loss is the first output of the forward op.
-Tensor masked_giou_loss(const Tensor& pred, const Tensor& target, const MaybeTensor& weight, double eps) {
-  return std::get<0>(masked_forward(pred, target, weight, eps));
+template <typename Loss>
+Tensor loss(const Tensor& pred, const Tensor& target, const typename Loss::Third& third, double eps) {
+  return std::get<0>(Loss::forward(pred, target, third, eps));
 }
 
-Tensor jagged_giou_loss(const Tensor& pred, const Tensor& targets, const Tensor& offsets, double eps) {
-  return std::get<0>(jagged_forward(pred, targets, offsets, eps));
-}
-
-Tensor masked_giou_loss_autograd(const Tensor& pred, const Tensor& target, const MaybeTensor& weight,
-                                 double eps) {
-  if (!needs_autograd(pred, target, weight.has_value() ? *weight : target)) {
+template <typename Loss>
+Tensor loss_autograd(const Tensor& pred, const Tensor& target, const typename Loss::Third& third,
+                     double eps) {
+  if (!needs_autograd(pred, target, MaybeTensor(third).value_or(target))) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return masked_giou_loss(pred, target, weight, eps);
+    return loss<Loss>(pred, target, third, eps);
   }
-  return MaskedGiouLossFunction::apply(pred, target, weight, eps);
-}
-
-Tensor jagged_giou_loss_autograd(const Tensor& pred, const Tensor& targets, const Tensor& offsets,
-                                 double eps) {
-  if (!needs_autograd(pred, targets)) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    return jagged_giou_loss(pred, targets, offsets, eps);
-  }
-  return JaggedGiouLossFunction::apply(pred, targets, offsets, eps);
+  return LossFunction<Loss>::apply(pred, target, third, eps);
 }
 
 }  // namespace
 }  // namespace lensbox
 
 TORCH_LIBRARY_IMPL(lensbox, Autograd, m) {
-  m.impl("masked_giou_loss", lensbox::masked_giou_loss_autograd);
-  m.impl("jagged_giou_loss", lensbox::jagged_giou_loss_autograd);
+  m.impl("masked_giou_loss", lensbox::loss_autograd<lensbox::Masked>);
+  m.impl("jagged_giou_loss", lensbox::loss_autograd<lensbox::Jagged>);
 }
 
 TORCH_LIBRARY_IMPL(lensbox, CompositeExplicitAutograd, m) {
-  m.impl("masked_giou_loss", lensbox::masked_giou_loss);
-  m.impl("jagged_giou_loss", lensbox::jagged_giou_loss);
+  m.impl("masked_giou_loss", lensbox::loss<lensbox::Masked>);
+  m.impl("jagged_giou_loss", lensbox::loss<lensbox::Jagged>);
 }

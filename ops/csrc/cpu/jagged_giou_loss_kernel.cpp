@@ -12,44 +12,34 @@ int64_t offset(const JaggedProblem& problem, int64_t i) {
   return value;
 }
 
-// Call body(pairs) for blocks of the pairs of all images, in order.
-template <typename Body>
-void for_each_pair_block(const JaggedProblem& problem, const Body& body) {
-  int64_t pred_slots[kBlock], target_slots[kBlock];
-  int count = 0;
-  for (int64_t image = 0; image < problem.images; ++image) {
-    const int64_t first = offset(problem, image), targets = offset(problem, image + 1) - first;
-    for (int64_t i = 0; i < targets; ++i) {
-      pred_slots[count] = image * problem.slots + i;
-      target_slots[count] = first + i;
-      if (++count < kBlock) continue;
-      body(Pairs{problem.pred, problem.targets, pred_slots, target_slots, count});
-      count = 0;
-    }
-  }
-  if (count > 0) body(Pairs{problem.pred, problem.targets, pred_slots, target_slots, count});
-}
-
+// Return the walk of the pairs of all images, in order, for sum_losses() and write_gradients().
 template <typename T>
-Sums sum_losses(const JaggedProblem& problem) {
-  T ones[kBlock];
-  std::fill_n(ones, kBlock, T(1));
-  Sums sums;
-  for_each_pair_block(
-      problem, [&](const Pairs& pairs) { add_losses(pairs, ones, static_cast<T>(problem.eps), sums); });
-  return sums;
+auto walk_of(const JaggedProblem& problem) {
+  return [&problem](const auto& body) {
+    T ones[kBlock];
+    std::fill_n(ones, kBlock, T(1));
+    int64_t pred_slots[kBlock], target_slots[kBlock];
+    int count = 0;
+    for (int64_t image = 0; image < problem.images; ++image) {
+      const int64_t first = offset(problem, image), targets = offset(problem, image + 1) - first;
+      for (int64_t i = 0; i < targets; ++i) {
+        pred_slots[count] = image * problem.slots + i;
+        target_slots[count] = first + i;
+        if (++count < kBlock) continue;
+        body(Pairs{problem.pred, problem.targets, pred_slots, target_slots, count}, ones);
+        count = 0;
+      }
+    }
+    if (count > 0) body(Pairs{problem.pred, problem.targets, pred_slots, target_slots, count}, ones);
+  };
 }
 
-// d loss / d box = -1 / D  d giou / d box, with D the number of pairs, at least 1; slots without a target get
-// 0.
+// Slots without a target get 0.
 template <typename T>
 void backward(const JaggedProblem& problem, const SlotView& grad, double divisor, const SlotView& grad_pred,
               const SlotView& grad_targets) {
-  T factors[kBlock];
-  std::fill_n(factors, kBlock, -LossScale<T>(load_scalar<T>(grad), divisor).of(T(1)));
-  for_each_pair_block(problem, [&](const Pairs& pairs) {
-    write_gradients(pairs, factors, static_cast<T>(problem.eps), grad_pred, grad_targets);
-  });
+  write_gradients(walk_of<T>(problem), LossScale<T>(load_scalar<T>(grad), divisor),
+                  static_cast<T>(problem.eps), grad_pred, grad_targets);
   for (int64_t image = 0; grad_pred.exists() && image < problem.images; ++image) {
     const int64_t filled = offset(problem, image + 1) - offset(problem, image);
     zero_boxes(grad_pred, image * problem.slots + filled, problem.slots - filled);
@@ -70,7 +60,8 @@ int64_t lensbox_cpu_first_invalid_segment(const JaggedProblem& problem) {
 }
 
 void lensbox_cpu_jagged_giou_loss_forward(const JaggedProblem& problem, void* loss, double* normalizer) {
-  const Sums sums = (problem.in_double ? sum_losses<double> : sum_losses<float>)(problem);
+  const Sums sums = problem.in_double ? sum_losses(walk_of<double>(problem), problem.eps)
+                                      : sum_losses(walk_of<float>(problem), static_cast<float>(problem.eps));
   store_loss(loss, normalizer, problem.in_double, sums.loss,
              std::max(1.0, static_cast<double>(problem.target_count)));
 }

@@ -23,33 +23,45 @@ struct Pairs {
   }
 };
 
-// Add weights[i] * (1 - giou) of each pair to `sums`.
-template <typename T>
-void add_losses(const Pairs& pairs, const T* weights, T eps, Sums& sums) {
+// Return the sums of weight * (1 - giou) and of the weights. walk(body) calls body(pairs, weights) for all
+// pairs of a loss, here and below.
+template <typename T, typename Walk>
+Sums sum_losses(const Walk& walk, T eps) {
+  Sums sums;
   BoxBlock<T> predicted, wanted;
   T gious[kBlock];
-  pairs.load(predicted, wanted);
-  giou_of_blocks(predicted, wanted, eps, pairs.count, gious);
-  for (int i = 0; i < pairs.count; ++i) {
-    sums.loss += static_cast<double>(weights[i]) * static_cast<double>(T(1) - gious[i]);
-    sums.weight += static_cast<double>(weights[i]);
-  }
+  walk([&](const Pairs& pairs, const T* weights) {
+    pairs.load(predicted, wanted);
+    giou_of_blocks(predicted, wanted, eps, pairs.count, gious);
+    for (int i = 0; i < pairs.count; ++i) {
+      sums.loss += static_cast<double>(weights[i]) * static_cast<double>(T(1) - gious[i]);
+      sums.weight += static_cast<double>(weights[i]);
+    }
+  });
+  return sums;
 }
 
-// Write factors[i] * d giou / d box of each pair to the slots of the gradients that exist.
-template <typename T>
-void write_gradients(const Pairs& pairs, const T* factors, T eps, const SlotView& grad_pred,
+// loss = sum(w_i (1 - giou_i)) / D with D = max(sum(w), 1), so d loss / d box_i = -w_i / D  d giou_i / d
+// box_i. Write it to the slots of the gradients that exist.
+template <typename T, typename Walk>
+void write_gradients(const Walk& walk, const LossScale<T>& scale, T eps, const SlotView& grad_pred,
                      const SlotView& grad_target) {
   BoxBlock<T> predicted, wanted, result;
-  pairs.load(predicted, wanted);
-  if (grad_pred.exists()) {
-    gradients_of_blocks(predicted, wanted, eps, factors, pairs.count, result);
-    store_gradients(grad_pred, pairs.pred_slots, pairs.count, result);
-  }
-  if (grad_target.exists()) {
-    gradients_of_blocks(wanted, predicted, eps, factors, pairs.count, result);
-    store_gradients(grad_target, pairs.target_slots, pairs.count, result);
-  }
+  T factors[kBlock];
+  walk([&](const Pairs& pairs, const T* weights) {
+    pairs.load(predicted, wanted);
+    for (int i = 0; i < pairs.count; ++i) {
+      factors[i] = -scale.of(weights[i]);
+    }
+    if (grad_pred.exists()) {
+      gradients_of_blocks(predicted, wanted, eps, factors, pairs.count, result);
+      store_gradients(grad_pred, pairs.pred_slots, pairs.count, result);
+    }
+    if (grad_target.exists()) {
+      gradients_of_blocks(wanted, predicted, eps, factors, pairs.count, result);
+      store_gradients(grad_target, pairs.target_slots, pairs.count, result);
+    }
+  });
 }
 
 // Write the loss and its divisor, each a scalar.

@@ -37,57 +37,54 @@ int find_valid(const MaskedProblem& problem, const int64_t* slots, int count, in
   return found;
 }
 
+// Return the walk of all valid pairs, for sum_losses() and write_gradients().
 template <typename T>
-Sums sum_losses(const MaskedProblem& problem) {
-  Sums sums;
-  int64_t valid[kBlock];
-  T weights[kBlock];
-  for_each_block(0, problem.slots, [&](const int64_t* slots, int count) {
-    const int found = find_valid(problem, slots, count, valid, weights);
-    add_losses(Pairs{problem.pred, problem.target, valid, valid, found}, weights, static_cast<T>(problem.eps),
-               sums);
-  });
-  return sums;
+auto walk_of(const MaskedProblem& problem) {
+  return [&problem](const auto& body) {
+    int64_t valid[kBlock];
+    T weights[kBlock];
+    for_each_block(0, problem.slots, [&](const int64_t* slots, int count) {
+      const int found = find_valid(problem, slots, count, valid, weights);
+      body(Pairs{problem.pred, problem.target, valid, valid, found}, weights);
+    });
+  };
 }
 
-// loss = sum(w_i (1 - giou_i)) / D with D = max(sum(w), 1), so
-//   d loss / d box_i = -w_i / D  d giou_i / d box_i
-//   d loss / d w_i   = ((1 - giou_i) - [sum(w) > 1] loss) / D
+// d loss / d w_i = ((1 - giou_i) - [sum(w) > 1] loss) / D
+template <typename T>
+void write_weight_gradients(const MaskedProblem& problem, T per_weight, T loss_share, const SlotView& out) {
+  BoxBlock<T> predicted, wanted;
+  T numbers[kBlock];
+  for_each_block(0, problem.slots, [&](const int64_t* slots, int count) {
+    Pairs{problem.pred, problem.target, slots, slots, count}.load(predicted, wanted);
+    giou_of_blocks(predicted, wanted, static_cast<T>(problem.eps), count, numbers);
+    for (int i = 0; i < count; ++i) {
+      numbers[i] = per_weight * (T(1) - numbers[i] - loss_share);
+    }
+    store_numbers(out, slots, count, numbers);
+  });
+}
+
 template <typename T>
 void backward(const MaskedProblem& problem, const SlotView& grad, const void* loss, double divisor,
               const MaskedGradients& out) {
   const LossScale<T> scale(load_scalar<T>(grad), divisor);
-  const T per_weight = scale.of(T(1)), eps = static_cast<T>(problem.eps);
-  const T loss_share = out.weight.exists() && divisor > 1 ? *static_cast<const T*>(loss) : T(0);
-  int64_t valid[kBlock];
-  T weights[kBlock];
-  for_each_block(0, problem.slots, [&](const int64_t* block, int count) {
-    if (out.weight.exists()) {
-      BoxBlock<T> predicted, wanted;
-      T numbers[kBlock];
-      Pairs{problem.pred, problem.target, block, block, count}.load(predicted, wanted);
-      giou_of_blocks(predicted, wanted, eps, count, numbers);
-      for (int i = 0; i < count; ++i) {
-        numbers[i] = per_weight * (T(1) - numbers[i] - loss_share);
-      }
-      store_numbers(out.weight, block, count, numbers);
-    }
-    // Padding gets a gradient of exactly 0, even where its prediction is not a number.
-    const int found = find_valid(problem, block, count, valid, weights);
-    for (int i = 0; i < found; ++i) {
-      weights[i] = -scale.of(weights[i]);
-    }
-    if (out.pred.exists()) zero_boxes(out.pred, block[0], count);
-    if (out.target.exists()) zero_boxes(out.target, block[0], count);
-    write_gradients(Pairs{problem.pred, problem.target, valid, valid, found}, weights, eps, out.pred,
-                    out.target);
-  });
+  if (out.weight.exists()) {
+    const T loss_share = divisor > 1 ? *static_cast<const T*>(loss) : T(0);
+    write_weight_gradients(problem, scale.of(T(1)), loss_share, out.weight);
+  }
+  // Padding gets a gradient of exactly 0, even where its prediction is not a number.
+  for (const SlotView& boxes : {out.pred, out.target}) {
+    if (boxes.exists()) zero_boxes(boxes, 0, problem.slots);
+  }
+  write_gradients(walk_of<T>(problem), scale, static_cast<T>(problem.eps), out.pred, out.target);
 }
 
 }  // namespace
 
 void lensbox_cpu_masked_giou_loss_forward(const MaskedProblem& problem, void* loss, double* normalizer) {
-  const Sums sums = (problem.in_double ? sum_losses<double> : sum_losses<float>)(problem);
+  const Sums sums = problem.in_double ? sum_losses(walk_of<double>(problem), problem.eps)
+                                      : sum_losses(walk_of<float>(problem), static_cast<float>(problem.eps));
   store_loss(loss, normalizer, problem.in_double, sums.loss, sums.weight < 1 ? 1 : sums.weight);
 }
 
