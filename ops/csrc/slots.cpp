@@ -84,20 +84,4 @@ SlotView number_slots(const at::Tensor& numbers) {
   return view;
 }
 
-PairwiseProblem pairwise_problem(const at::Tensor& boxes1, const at::Tensor& boxes2) {
-  const int64_t rows = boxes1.size(-2), columns = boxes2.size(-2);
-  return {box_slots(boxes1), box_slots(boxes2),
-          c10::multiply_integers(boxes1.sizes().slice(0, boxes1.dim() - 2)), rows, columns};
-}
-
-ImageView image_view(const at::Tensor& image) {
-  return {image.const_data_ptr<uint8_t>(),
-          image.stride(0),
-          image.stride(1),
-          image.stride(2),
-          static_cast<int32_t>(image.size(0)),
-          static_cast<int32_t>(image.size(1)),
-          static_cast<int32_t>(image.size(2))};
-}
-
 }  // namespace lensbox

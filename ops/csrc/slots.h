@@ -7,7 +7,6 @@
 
 #include <optional>
 
-#include "fit_math.h"
 #include "problems.h"
 
 namespace lensbox {
@@ -34,10 +33,5 @@ SlotView box_slots(const at::Tensor& boxes);
 
 // View a tensor [...]: one slot a number.
 SlotView number_slots(const at::Tensor& numbers);
-
-// [..., N, 4] and [..., M, 4], with common leading dimensions, made by expand_leading().
-PairwiseProblem pairwise_problem(const at::Tensor& boxes1, const at::Tensor& boxes2);
-
-ImageView image_view(const at::Tensor& image);
 
 }  // namespace lensbox

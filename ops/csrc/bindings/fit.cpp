@@ -12,7 +12,6 @@
 #include "../backends.h"
 #include "../checks.h"
 #include "../dispatch.h"
-#include "../slots.h"
 
 namespace lensbox {
 namespace {
@@ -162,7 +161,9 @@ std::tuple<Tensor, Tensor> fit(at::TensorList images, int64_t height, int64_t wi
     std::vector<ImageView> views;
     views.reserve(images.size());
     for (const Tensor& image : images) {
-      views.push_back(image_view(image));
+      views.push_back({image.const_data_ptr<uint8_t>(), image.stride(0), image.stride(1), image.stride(2),
+                       static_cast<int32_t>(image.size(0)), static_cast<int32_t>(image.size(1)),
+                       static_cast<int32_t>(image.size(2))});
       if (out.mode == FitMode::kCrop) check_scaled_sides(views.back(), out);
     }
     backend.run(Backend::fit, views.data(), count, out);

@@ -44,6 +44,13 @@ bool in_double(const Tensor& a, const Tensor& b) {
   return math_dtype(a, b) == at::kDouble;
 }
 
+// [..., N, 4] and [..., M, 4], with common leading dimensions, made by expand_leading().
+PairwiseProblem pairwise_problem(const Tensor& boxes1, const Tensor& boxes2) {
+  return {box_slots(boxes1), box_slots(boxes2),
+          c10::multiply_integers(boxes1.sizes().slice(0, boxes1.dim() - 2)), boxes1.size(-2),
+          boxes2.size(-2)};
+}
+
 template <typename Backend>
 Tensor giou(const Tensor& boxes1, const Tensor& boxes2, double eps) {
   const Backend backend(boxes1);

@@ -281,21 +281,17 @@ void pad(int32_t image_channels, const Shown& columns, const Shown& rows, const 
   }
 }
 
-// The filter tables of a call, one for each pair of sides. References to tables stay valid.
-class FilterTables {
- public:
-  const FilterTable* find(Filter filter, int32_t input, int64_t whole, const Shown& shown) {
-    const auto sides = std::make_pair(input, static_cast<int32_t>(whole));
-    return &tables_
-                .try_emplace(sides, filter, input, sides.second, static_cast<int32_t>(shown.begin),
-                             static_cast<int32_t>(shown.count))
-                .first->second;
-  }
+// The filter tables of a call along one axis, by the sides of images. The shown part depends on the canvas
+// too: columns and rows have tables of their own. References to tables stay valid.
+using FilterTables = std::map<std::pair<int32_t, int32_t>, FilterTable>;
 
- private:
-  // The shown part depends on the canvas too: columns and rows have tables of their own.
-  std::map<std::pair<int32_t, int32_t>, FilterTable> tables_;
-};
+const FilterTable* find_table(FilterTables& tables, Filter filter, int32_t input, int64_t whole,
+                              const Shown& shown) {
+  const auto output = static_cast<int32_t>(whole), begin = static_cast<int32_t>(shown.begin);
+  const auto sides = std::make_pair(input, output);
+  return &tables.try_emplace(sides, filter, input, output, begin, static_cast<int32_t>(shown.count))
+              .first->second;
+}
 
 }  // namespace
 
@@ -312,8 +308,8 @@ void lensbox_cpu_fit(const ImageView* images, int64_t image_count, const Canvase
       FittedImage fitted = {image,
                             columns,
                             rows,
-                            across.find(out.filter, image.width, fit.width, columns),
-                            down.find(out.filter, image.height, fit.height, rows),
+                            find_table(across, out.filter, image.width, fit.width, columns),
+                            find_table(down, out.filter, image.height, fit.height, rows),
                             rows_first(image.width, image.height, fit)};
       fitted.image.data += fitted.across->origin() * image.column_stride;
       fitted.image.data += fitted.down->origin() * image.row_stride;

@@ -287,15 +287,20 @@ size_t ranking_bytes(int threads, bool has_categories) {
   return std::max(Candidates<T>::bytes(threads, has_categories), threads * sizeof(KeyOf<Score>));
 }
 
-// CUDA grants more than 48 KiB, static memory included, only on request. Always request the maximum: the
-// setting holds for all launches, and the launch of another thread must not find too little.
-template <typename T, typename Score, typename Kernel>
-cudaError_t allow_ranking_bytes(Kernel kernel) {
+// Launch a kernel that ranks the candidates of an image in each block.
+template <typename T, typename Score, typename Kernel, typename... Arguments>
+cudaError_t launch_ranking(Kernel kernel, const NmsProblem& problem, dim3 blocks, cudaStream_t stream,
+                           Arguments... arguments) {
+  // CUDA grants more than 48 KiB, static memory included, only on request. Always request the maximum: the
+  // setting holds for all launches, and the launch of another thread must not find too little.
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(ranking_bytes<T, Score>(kMaxNmsThreads, true))) != cudaSuccess) {
     return cudaGetLastError();  // clear the error, or a later launch would report it
   }
-  return cudaSuccess;
+  const int threads = nms_threads(problem);
+  kernel<<<blocks, threads, ranking_bytes<T, Score>(threads, problem.has_categories), stream>>>(problem,
+                                                                                                arguments...);
+  return cudaGetLastError();
 }
 
 }  // namespace lensbox

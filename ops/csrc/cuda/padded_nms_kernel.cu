@@ -84,16 +84,6 @@ __global__ void __launch_bounds__(kMaxNmsThreads)
   write_image(problem, image, own.key, shared.kept_words, kept_count);
 }
 
-template <typename T, typename Score>
-cudaError_t launch(const NmsProblem& problem, cudaStream_t stream) {
-  const auto kernel = padded_nms_kernel<T, Score>;
-  if (const cudaError_t error = allow_ranking_bytes<T, Score>(kernel); error != cudaSuccess) return error;
-  const int threads = nms_threads(problem);
-  kernel<<<static_cast<unsigned int>(problem.batch), threads,
-           ranking_bytes<T, Score>(threads, problem.has_categories), stream>>>(problem);
-  return cudaGetLastError();
-}
-
 }  // namespace
 
 size_t lensbox_cuda_padded_nms_workspace(const NmsProblem& problem) {
@@ -106,7 +96,10 @@ cudaError_t lensbox_cuda_padded_nms(const NmsProblem& problem, void* workspace, 
   if (is_large(problem)) return launch_large_nms(problem, workspace, stream);
   if (workspace != nullptr) return launch_split_nms(problem, workspace, stream);
   return with_math_types(problem, [&](auto math, auto score) {
-    return launch<decltype(math), decltype(score)>(problem, stream);
+    using T = decltype(math);
+    using Score = decltype(score);
+    return launch_ranking<T, Score>(padded_nms_kernel<T, Score>, problem,
+                                    static_cast<unsigned int>(problem.batch), stream);
   });
 }
 

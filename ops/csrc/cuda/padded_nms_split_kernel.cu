@@ -134,19 +134,6 @@ int blocks_of_image(const NmsProblem& problem, int threads) {
   return static_cast<int>(std::clamp<int64_t>(multiprocessors() / problem.batch, 1, wanted));
 }
 
-template <typename T, typename Score>
-cudaError_t launch(const NmsProblem& problem, unsigned int* workspace, unsigned int* tickets,
-                   cudaStream_t stream) {
-  const auto kernel = padded_nms_split_kernel<T, Score>;
-  if (const cudaError_t error = allow_ranking_bytes<T, Score>(kernel); error != cudaSuccess) return error;
-  const int threads = nms_threads(problem);
-  const dim3 grid(static_cast<unsigned int>(blocks_of_image(problem, threads)),
-                  static_cast<unsigned int>(problem.batch));
-  kernel<<<grid, threads, ranking_bytes<T, Score>(threads, problem.has_categories), stream>>>(
-      problem, workspace, tickets);
-  return cudaGetLastError();
-}
-
 }  // namespace
 
 size_t split_nms_workspace(const NmsProblem& problem) {
@@ -161,11 +148,16 @@ size_t split_nms_workspace(const NmsProblem& problem) {
 cudaError_t launch_split_nms(const NmsProblem& problem, void* memory, cudaStream_t stream) {
   auto* workspace = static_cast<unsigned int*>(behind_spare(memory));
   unsigned int* tickets = nullptr;
-  if (blocks_of_image(problem, nms_threads(problem)) > 1) {
+  const int blocks = blocks_of_image(problem, nms_threads(problem));
+  if (blocks > 1) {
     LENSBOX_RETURN_IF_FAILED(take_tickets(stream, memory, &tickets));
   }
   return with_math_types(problem, [&](auto math, auto score) {
-    return launch<decltype(math), decltype(score)>(problem, workspace, tickets, stream);
+    using T = decltype(math);
+    using Score = decltype(score);
+    const dim3 grid(static_cast<unsigned int>(blocks), static_cast<unsigned int>(problem.batch));
+    return launch_ranking<T, Score>(padded_nms_split_kernel<T, Score>, problem, grid, stream, workspace,
+                                    tickets);
   });
 }
 
