@@ -1,4 +1,4 @@
-"""giou and pairwise_giou against float64, against numbers worked by hand, and against numeric gradients."""
+"""giou and pairwise_giou against float64 and numbers worked by hand."""
 
 from collections.abc import Callable
 from typing import Any
@@ -109,13 +109,6 @@ def test_nan_is_not_hidden(device: torch.device) -> None:
         other = torch.tensor([[1.0, 1, 5, 5]], device=device)
         assert giou(boxes, other).isnan().all()
         assert giou(other, boxes).isnan().all()
-
-
-def test_numeric_gradients(device: torch.device) -> None:
-    boxes1 = random_boxes(2, 3, dtype=torch.float64).to(device).requires_grad_()
-    boxes2 = random_boxes(3, dtype=torch.float64).to(device).requires_grad_()
-    assert torch.autograd.gradcheck(giou, (boxes1, boxes2))
-    assert torch.autograd.gradcheck(pairwise_giou, (boxes1, boxes2))
 
 
 ZEROS = torch.zeros(3, 4)
