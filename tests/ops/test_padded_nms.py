@@ -46,11 +46,20 @@ def crowd(batch: int, count: int, size: float = 60.0) -> Tensor:
     return random_boxes(batch, count, size=size).round()
 
 
-@pytest.mark.parametrize("count", [1, 2, 31, 32, 33, 64, 100, 257, 1000, 1024])
-def test_one_block_of_candidates(device: torch.device, count: int) -> None:
-    boxes, scores = crowd(3, count), torch.rand(3, count)
-    check(boxes, scores, device, 0.5, 0.1, 2000, 100)
-    check(boxes, scores, device, 0.25, 0.0, count, count)
+# One block of candidates, a selection among more boxes, and more candidates than a block holds.
+SIZES = [(3, count, 2000) for count in (1, 2, 31, 32, 33, 64, 100, 257, 1000, 1024)]
+SIZES += [(2, 1025, 1000), (2, 3000, 1024), (2, 5440, 300), (2, 5440, 1), (2, 2000, 37), (2, 1500, 500)]
+SIZES += [(1, 2500, 2500), (2, 1500, 1500), (2, 1500, 1100)]
+
+
+@pytest.mark.parametrize(("batch", "count", "candidates"), SIZES)
+def test_like_the_reference(device: torch.device, batch: int, count: int, candidates: int) -> None:
+    boxes = crowd(batch, count, size=300.0 if count > 1024 else 60.0)
+    check(boxes, torch.rand(batch, count), device, 0.5, 0.1, candidates, 100)
+    # Few distinct scores: the candidates end within a run of ties.
+    check(boxes, (torch.rand(batch, count) * 3).round() / 4, device, 0.25, -1.0, candidates, count)
+    kinds = torch.randint(-2, 3, (batch, count)) * 2**40
+    check(boxes, torch.rand(batch, count), device, 0.3, 0.0, candidates, 150, categories=kinds)
 
 
 @pytest.mark.parametrize(("count", "candidates"), [(20, 20), (200, 200), (1024, 1024), (1500, 300)])
@@ -61,30 +70,6 @@ def test_many_images(device: torch.device, count: int, candidates: int) -> None:
     many = padded_nms(boxes.repeat(50, 1, 1), scores.repeat(50, 1), 0.4, 0.1, candidates, 100)
     for ours, theirs in zip(many, few, strict=True):
         assert torch.equal(ours, theirs.repeat(50, *[1] * (theirs.dim() - 1)))
-
-
-@pytest.mark.parametrize(
-    ("count", "candidates"), [(1025, 1000), (3000, 1024), (5440, 300), (5440, 1), (2000, 37)]
-)
-def test_selection_among_more_boxes(device: torch.device, count: int, candidates: int) -> None:
-    boxes = crowd(2, count, size=300.0)
-    check(boxes, torch.rand(2, count), device, 0.5, 0.02, candidates, 256)
-    # Few distinct scores: the candidates end within a run of ties.
-    check(boxes, (torch.rand(2, count) * 3).round() / 4, device, 0.5, -1.0, candidates, 256)
-
-
-@pytest.mark.parametrize(("batch", "count"), [(1, 2500), (2, 1500)])
-def test_more_candidates_than_a_block_holds(device: torch.device, batch: int, count: int) -> None:
-    boxes = crowd(batch, count, size=400.0)
-    check(boxes, torch.rand(batch, count), device, 0.4, 0.2, count, 400)
-    check(boxes, (torch.rand(batch, count) * 5).round(), device, 0.4, 0.5, 1100, count)
-
-
-def test_categories(device: torch.device) -> None:
-    for count, candidates in ((200, 200), (1500, 500), (1500, 1500)):
-        boxes, scores = crowd(2, count), torch.rand(2, count)
-        kinds = torch.randint(-2, 3, (2, count)) * 2**40
-        check(boxes, scores, device, 0.3, 0.0, candidates, 150, categories=kinds)
 
 
 @pytest.mark.parametrize("box_dtype", FLOAT_DTYPES)
