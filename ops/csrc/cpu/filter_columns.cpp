@@ -61,6 +61,7 @@ FilterTable::FilterTable(Filter filter, int32_t input, int32_t whole, int32_t be
 
 namespace {
 
+constexpr int64_t kTransposedRows = ColumnFilter::kRows, kTransposedColumns = ColumnFilter::kColumns;
 constexpr int64_t kBlockBytes = kTransposedRows * kTransposedColumns;
 
 // Interleave two halves: byte k of the first half goes to 2 k, byte k of the second half to 2 k + 1. The bits
@@ -124,8 +125,8 @@ void transpose_block(const uint8_t* in, int64_t in_pitch, uint8_t* out, int64_t 
 }
 #endif
 
-}  // namespace
-
+// Transpose: out[column][row] = in[row][column]. in_pitch and out_pitch are the bytes of a row of `in` and of
+// `out`. `in` consists of whole blocks of kTransposedRows rows and kTransposedColumns columns.
 void transpose(const uint8_t* in, int64_t in_pitch, int64_t rows, int64_t columns, uint8_t* out,
                int64_t out_pitch) {
   auto* block = transpose_block;
@@ -138,8 +139,6 @@ void transpose(const uint8_t* in, int64_t in_pitch, int64_t rows, int64_t column
     }
   }
 }
-
-namespace {
 
 // The number of bytes transposed at once; they stay in the L1 cache until they are combined.
 constexpr int64_t kTileBytes = 512;

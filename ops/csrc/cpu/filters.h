@@ -54,13 +54,6 @@ class FilterTable {
 void filter_rows(const FilterTable& filter, int32_t begin, int32_t end, const uint8_t* rows, int64_t pitch,
                  int64_t width, uint8_t* out, int64_t out_pitch);
 
-constexpr int64_t kTransposedRows = 32, kTransposedColumns = 16;
-
-// Transpose: out[column][row] = in[row][column]. in_pitch and out_pitch are the bytes of a row of `in` and of
-// `out`. `in` consists of whole blocks of kTransposedRows rows and kTransposedColumns columns.
-void transpose(const uint8_t* in, int64_t in_pitch, int64_t rows, int64_t columns, uint8_t* out,
-               int64_t out_pitch);
-
 class SlidingRows {
  public:
   // Row `first` is the first to be appended. Holds `capacity` rows at once.
@@ -101,7 +94,7 @@ class SlidingRows {
 // sum crosses the lanes of a vector.
 class ColumnFilter {
  public:
-  static constexpr int64_t kRows = kTransposedRows;
+  static constexpr int64_t kRows = 32, kColumns = 16;  // of a block that is transposed
 
   // `colours` of the `pixel_bytes` of a pixel are filtered. `filter` must outlive this.
   ColumnFilter(const FilterTable& filter, int32_t pixel_bytes, int32_t colours);
@@ -111,7 +104,7 @@ class ColumnFilter {
   int64_t out_pitch() const { return out_pitch_; }
 
   // Take the next `count` pixels, from the left, of each row of the band. Rows are `pitch` bytes apart and
-  // can be read to the next multiple of kTransposedColumns bytes.
+  // can be read to the next multiple of kColumns bytes.
   void add(const uint8_t* band, int64_t pitch, int64_t count);
 
   // Write the kRows rows of the result, after all pixels were added. The next band may follow.

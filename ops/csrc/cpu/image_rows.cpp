@@ -89,8 +89,8 @@ template <int kPixelBytes>
 }
 #endif
 
-}  // namespace
-
+// Compute the gray levels of `count` pixels that lie `pixel_bytes` (3 or 4) bytes apart: red, green, blue and
+// perhaps a fourth byte, which is not read behind the last pixel.
 void gray_of_interleaved(const uint8_t* pixels, int64_t pixel_bytes, int64_t count, uint8_t* out) {
 #ifdef __x86_64__
   // The loop is bound by memory: vectors twice as wide were no faster.
@@ -101,6 +101,7 @@ void gray_of_interleaved(const uint8_t* pixels, int64_t pixel_bytes, int64_t cou
   pixel_bytes == 3 ? gray_in_turn(pixels, 3, count, out) : gray_in_turn(pixels, 4, count, out);
 }
 
+// Compute the gray levels of `count` pixels whose colours are arrays.
 void gray_of_planes(const uint8_t* red, const uint8_t* green, const uint8_t* blue, int64_t count,
                     uint8_t* out) {
   with_widest_vectors([=] {
@@ -109,6 +110,8 @@ void gray_of_planes(const uint8_t* red, const uint8_t* green, const uint8_t* blu
     }
   });
 }
+
+}  // namespace
 
 bool ImageRows::holds_colours(const ImageView& image) {
   return image.channels >= 3 && image.channel_stride == 1 &&

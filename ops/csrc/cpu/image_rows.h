@@ -7,14 +7,6 @@
 
 namespace lensbox {
 
-// Compute the gray levels of `count` pixels that lie `pixel_bytes` (3 or 4) bytes apart: red, green, blue and
-// perhaps a fourth byte, which is not read behind the last pixel.
-void gray_of_interleaved(const uint8_t* pixels, int64_t pixel_bytes, int64_t count, uint8_t* out);
-
-// Compute the gray levels of `count` pixels whose colours are arrays.
-void gray_of_planes(const uint8_t* red, const uint8_t* green, const uint8_t* blue, int64_t count,
-                    uint8_t* out);
-
 // Reads rows as gray levels, or as interleaved colours for a canvas of three channels.
 class ImageRows {
  public:
@@ -24,7 +16,6 @@ class ImageRows {
   // Return whether the memory of an image is rows of interleaved colours.
   static bool holds_colours(const ImageView& image);
 
-  int32_t height() const { return image_.height; }
   int32_t width() const { return image_.width; }
 
   // Bytes of a pixel in a row.

@@ -68,7 +68,7 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_jagged_giou_loss_forward(const JaggedPro
                                                                  double* normalizer, void* workspace,
                                                                  cudaStream_t stream);
 
-// Write every slot of the gradients that are not nullptr, each in the dtype of its input; NaN where the
+// Write every slot of the gradients that exist, each in the dtype of its input; NaN where the
 // offsets break the rules.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_jagged_giou_loss_backward(
     const JaggedProblem& problem, const SlotView& grad, const double* normalizer, const SlotView& grad_pred,
