@@ -32,10 +32,6 @@ from picture_files import encoded, exif, jpeg_with_exif
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
 
-needs_turbo = pytest.mark.skipif(
-    not PIL.features.check_feature("libjpeg_turbo"), reason="Pillow has another libjpeg"
-)
-
 
 def test_sound_files_are_accepted() -> None:
     files = [
@@ -121,7 +117,7 @@ def _merged(files: list[bytes], width: int, height: int, across: int, down: int)
     return merged + b"\xff\xd9"
 
 
-@needs_turbo
+@pytest.mark.skipif(not PIL.features.check_feature("libjpeg_turbo"), reason="Pillow has another libjpeg")
 @pytest.mark.parametrize(("across", "down"), [(1, 1), (2, 1), (1, 2), (2, 2)])
 def test_colors_are_those_of_libjpeg(across: int, down: int) -> None:
     generator = np.random.default_rng(28)
@@ -134,19 +130,6 @@ def test_colors_are_those_of_libjpeg(across: int, down: int) -> None:
         planes = [_decoded(file) for file in files]
         found = torch.ops.lensbox_jpeg.to_rgb(*planes, across, down)
         assert torch.equal(found, expected.permute(2, 0, 1)), (width, height)
-
-
-@needs_turbo
-def test_every_color_is_converted_as_libjpeg_does() -> None:
-    """Blocks of one color each, for colors all over the cube."""
-    levels = torch.arange(0, 256, 5, dtype=torch.uint8)
-    colors = torch.cartesian_prod(torch.arange(0, 256, 51, dtype=torch.uint8), levels, levels)
-    wide = colors.T.reshape(3, 6, -1).repeat_interleave(8, 1).repeat_interleave(8, 2)
-    planes = [wide[i].contiguous() for i in range(3)]
-    files = [encoded(PIL.Image.fromarray(plane.numpy()), quality=90) for plane in planes]
-    expected = _decoded(_merged(files, wide.shape[2], wide.shape[1], 1, 1))
-    found = torch.ops.lensbox_jpeg.to_rgb(*(_decoded(file) for file in files), 1, 1)
-    assert torch.equal(found, expected.permute(2, 0, 1))
 
 
 def test_wrong_planes_are_refused() -> None:
