@@ -9,20 +9,17 @@ from lensbox.ops import PackedTargets, collate_packed
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.int64])
 @pytest.mark.parametrize("columns", [4, 5])
-def test_packed_rows_are_returned(device: torch.device, dtype: torch.dtype, columns: int) -> None:
-    rows = [(torch.rand(n, columns) * 200).to(dtype) for n in (3, 0, 1, 0)]
+@pytest.mark.parametrize(("counts", "offsets"), [((3, 0, 1, 0), [0, 3, 3, 4, 4]), ((0, 0, 0), [0] * 4)])
+def test_packed_rows_are_returned(
+    device: torch.device, dtype: torch.dtype, columns: int, counts: tuple[int, ...], offsets: list[int]
+) -> None:
+    rows = [(torch.rand(n, columns) * 200).to(dtype) for n in counts]
     packed = PackedTargets.pack(rows).to(device)
-    assert packed.offsets.tolist() == [0, 3, 3, 4, 4]
+    assert packed.offsets.tolist() == offsets
     assert packed.offsets.dtype == torch.int64
     assert torch.equal(packed.values.cpu(), torch.cat(rows))
     assert packed.values.untyped_storage().data_ptr() == packed.offsets.untyped_storage().data_ptr()
     assert packed.values.data_ptr() % 16 == 0
-
-
-def test_images_without_boxes() -> None:
-    packed = PackedTargets.pack([torch.zeros(0, 4)] * 3)
-    assert packed.values.shape == (0, 4)
-    assert packed.offsets.tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.gpu
