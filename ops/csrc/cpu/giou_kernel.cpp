@@ -1,4 +1,4 @@
-#include "box_block.h"
+#include "box_pairs.h"
 #include "launchers.h"
 
 namespace lensbox {
@@ -9,8 +9,7 @@ void giou_kernel(const SlotView& boxes1, const SlotView& boxes2, T eps, int64_t 
   BoxBlock<T> a, b;
   T result[kBlock];
   for_each_block(0, slots, [&](const int64_t* block, int count) {
-    load_boxes(boxes1, block, count, a);
-    load_boxes(boxes2, block, count, b);
+    Pairs{boxes1, boxes2, block, block, count}.load(a, b);
     giou_of_blocks(a, b, eps, count, result);
     store_numbers(out, block, count, result);
   });
@@ -19,20 +18,10 @@ void giou_kernel(const SlotView& boxes1, const SlotView& boxes2, T eps, int64_t 
 template <typename T>
 void giou_backward_kernel(const SlotView& grad, const SlotView& boxes1, const SlotView& boxes2, T eps,
                           int64_t slots, const SlotView& grad1, const SlotView& grad2) {
-  BoxBlock<T> a, b, result;
   T upstream[kBlock];
   for_each_block(0, slots, [&](const int64_t* block, int count) {
-    load_boxes(boxes1, block, count, a);
-    load_boxes(boxes2, block, count, b);
     load_numbers(grad, block, count, upstream);
-    if (grad1.exists()) {
-      gradients_of_blocks(a, b, eps, upstream, count, result);
-      store_gradients(grad1, block, count, result);
-    }
-    if (grad2.exists()) {
-      gradients_of_blocks(b, a, eps, upstream, count, result);
-      store_gradients(grad2, block, count, result);
-    }
+    write_gradients(Pairs{boxes1, boxes2, block, block, count}, upstream, eps, grad1, grad2);
   });
 }
 

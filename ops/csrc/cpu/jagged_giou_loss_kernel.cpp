@@ -1,7 +1,7 @@
 #include <algorithm>
 
+#include "box_pairs.h"
 #include "launchers.h"
-#include "loss_pairs.h"
 
 namespace lensbox {
 namespace {
@@ -12,7 +12,7 @@ int64_t offset(const JaggedProblem& problem, int64_t i) {
   return value;
 }
 
-// Return the walk of the pairs of all images, in order, for sum_losses() and write_gradients().
+// Return the walk of the pairs of all images, in order, for sum_losses() and write_loss_gradients().
 template <typename T>
 auto walk_of(const JaggedProblem& problem) {
   return [&problem](const auto& body) {
@@ -38,8 +38,8 @@ auto walk_of(const JaggedProblem& problem) {
 template <typename T>
 void backward(const JaggedProblem& problem, const SlotView& grad, double divisor, const SlotView& grad_pred,
               const SlotView& grad_targets) {
-  write_gradients(walk_of<T>(problem), LossScale<T>(load_scalar<T>(grad), divisor),
-                  static_cast<T>(problem.eps), grad_pred, grad_targets);
+  write_loss_gradients(walk_of<T>(problem), LossScale<T>(load_scalar<T>(grad), divisor),
+                       static_cast<T>(problem.eps), grad_pred, grad_targets);
   for (int64_t image = 0; grad_pred.exists() && image < problem.images; ++image) {
     const int64_t filled = offset(problem, image + 1) - offset(problem, image);
     zero_boxes(grad_pred, image * problem.slots + filled, problem.slots - filled);

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "box_pairs.h"
 #include "launchers.h"
-#include "loss_pairs.h"
 
 namespace lensbox {
 namespace {
@@ -37,7 +37,7 @@ int find_valid(const MaskedProblem& problem, const int64_t* slots, int count, in
   return found;
 }
 
-// Return the walk of all valid pairs, for sum_losses() and write_gradients().
+// Return the walk of all valid pairs, for sum_losses() and write_loss_gradients().
 template <typename T>
 auto walk_of(const MaskedProblem& problem) {
   return [&problem](const auto& body) {
@@ -77,7 +77,7 @@ void backward(const MaskedProblem& problem, const SlotView& grad, const void* lo
   for (const SlotView& boxes : {out.pred, out.target}) {
     if (boxes.exists()) zero_boxes(boxes, 0, problem.slots);
   }
-  write_gradients(walk_of<T>(problem), scale, static_cast<T>(problem.eps), out.pred, out.target);
+  write_loss_gradients(walk_of<T>(problem), scale, static_cast<T>(problem.eps), out.pred, out.target);
 }
 
 }  // namespace

@@ -6,44 +6,27 @@
 namespace lensbox {
 namespace {
 
-// The boxes of one image in blocks. Each block is read once and compared with all boxes of the other side.
+// Read the boxes of one image, each of which is compared with all boxes of the other side.
 template <typename T>
-class ImageBoxes {
- public:
-  ImageBoxes(const SlotView& view, int64_t count)
-      : view_(view), count_(count), blocks_((count + kBlock - 1) / kBlock) {}
-
-  // Return the blocks of an image, valid until the next call for another image.
-  const std::vector<BoxBlock<T>>& of_image(int64_t image) {
-    if (image != loaded_) {
-      size_t block = 0;
-      for_each_block(image * count_, (image + 1) * count_, [&](const int64_t* slots, int count) {
-        load_boxes(view_, slots, count, blocks_[block++]);
-      });
-      loaded_ = image;
-    }
-    return blocks_;
-  }
-
- private:
-  const SlotView& view_;
-  int64_t count_;
-  std::vector<BoxBlock<T>> blocks_;
-  int64_t loaded_ = -1;
-};
+void load_image(const SlotView& view, int64_t image, int64_t count, std::vector<BoxBlock<T>>& blocks) {
+  blocks.resize((count + kBlock - 1) / kBlock);
+  auto block = blocks.begin();
+  for_each_block(image * count, (image + 1) * count,
+                 [&](const int64_t* slots, int in_block) { load_boxes(view, slots, in_block, *block++); });
+}
 
 template <typename T>
 void pairwise_giou_kernel(const PairwiseProblem& problem, T eps, const SlotView& out) {
-  ImageBoxes<T> columns(problem.boxes2, problem.columns);
+  std::vector<BoxBlock<T>> columns;
   T values[kBlock];
   T* const result = values;
   for (int64_t row = 0; row < problem.batch * problem.rows; ++row) {
+    if (row % problem.rows == 0) load_image(problem.boxes2, row / problem.rows, problem.columns, columns);
     const Box<T> a = load_box<T>(problem.boxes1, row);
-    const auto& blocks = columns.of_image(row / problem.rows);
-    size_t block = 0;
+    auto block = columns.begin();
     for_each_block(row * problem.columns, (row + 1) * problem.columns,
                    [&](const int64_t* out_slots, int count) {
-                     with_widest_vectors([=, &b = blocks[block++]] {
+                     with_widest_vectors([=, &b = *block++] {
                        for (int i = 0; i < count; ++i) {
                          result[i] = giou(a, b[i], eps);
                        }
@@ -66,24 +49,23 @@ template <typename T>
 void gradient_of_side(const SlotView& of, int64_t of_count, const SlotView& against, int64_t against_count,
                       int64_t batch, const SlotView& grad, int64_t own_step, int64_t other_step, T eps,
                       const SlotView& out) {
-  ImageBoxes<T> others(against, against_count);
+  std::vector<BoxBlock<T>> others;
   T upstream[kBlock];
   const T* const factors = upstream;
   int64_t grad_slots[kBlock];
   for (int64_t slot = 0; slot < batch * of_count; ++slot) {
+    const int64_t image = slot / of_count, own = slot - image * of_count;
+    if (own == 0) load_image(against, image, against_count, others);
     const Box<T> a = load_box<T>(of, slot);
-    const int64_t image = slot / of_count;
-    const int64_t own = slot - image * of_count;
-    const int64_t first = image * against_count;
-    const auto& blocks = others.of_image(image);
-    size_t block = 0;
+    const int64_t first_grad = image * of_count * against_count + own * own_step;
+    auto block = others.begin();
     BoxBlock<T> sums{};
-    for_each_block(first, first + against_count, [&](const int64_t* slots, int count) {
+    for_each_block(0, against_count, [&](const int64_t* slots, int count) {
       for (int i = 0; i < count; ++i) {
-        grad_slots[i] = first * of_count + own * own_step + (slots[i] - first) * other_step;
+        grad_slots[i] = first_grad + slots[i] * other_step;
       }
       load_numbers(grad, grad_slots, count, upstream);
-      with_widest_vectors([=, &b = blocks[block++], &sums] {
+      with_widest_vectors([=, &b = *block++, &sums] {
         for (int i = 0; i < count; ++i) {
           sums.set(i, added(sums[i], scaled(giou_gradient(a, b[i], eps), factors[i])));
         }

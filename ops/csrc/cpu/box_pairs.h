@@ -1,4 +1,4 @@
-// Pairs of boxes in blocks, for the CPU kernels of both losses.
+// Pairs of boxes in blocks, for the CPU kernels of `giou` and of both losses.
 #pragma once
 
 #include "box_block.h"
@@ -41,26 +41,33 @@ Sums sum_losses(const Walk& walk, T eps) {
   return sums;
 }
 
-// loss = sum(w_i (1 - giou_i)) / D with D = max(sum(w), 1), so d loss / d box_i = -w_i / D  d giou_i / d
-// box_i. Write it to the slots of the gradients that exist.
-template <typename T, typename Walk>
-void write_gradients(const Walk& walk, const LossScale<T>& scale, T eps, const SlotView& grad_pred,
+// Write factors[i] * d giou / d box of each pair to the slots of the gradients that exist.
+template <typename T>
+void write_gradients(const Pairs& pairs, const T* factors, T eps, const SlotView& grad_pred,
                      const SlotView& grad_target) {
   BoxBlock<T> predicted, wanted, result;
+  pairs.load(predicted, wanted);
+  if (grad_pred.exists()) {
+    gradients_of_blocks(predicted, wanted, eps, factors, pairs.count, result);
+    store_gradients(grad_pred, pairs.pred_slots, pairs.count, result);
+  }
+  if (grad_target.exists()) {
+    gradients_of_blocks(wanted, predicted, eps, factors, pairs.count, result);
+    store_gradients(grad_target, pairs.target_slots, pairs.count, result);
+  }
+}
+
+// loss = sum(w_i (1 - giou_i)) / D with D = max(sum(w), 1), so d loss / d box_i = -w_i / D  d giou_i / d
+// box_i.
+template <typename T, typename Walk>
+void write_loss_gradients(const Walk& walk, const LossScale<T>& scale, T eps, const SlotView& grad_pred,
+                          const SlotView& grad_target) {
   T factors[kBlock];
   walk([&](const Pairs& pairs, const T* weights) {
-    pairs.load(predicted, wanted);
     for (int i = 0; i < pairs.count; ++i) {
       factors[i] = -scale.of(weights[i]);
     }
-    if (grad_pred.exists()) {
-      gradients_of_blocks(predicted, wanted, eps, factors, pairs.count, result);
-      store_gradients(grad_pred, pairs.pred_slots, pairs.count, result);
-    }
-    if (grad_target.exists()) {
-      gradients_of_blocks(wanted, predicted, eps, factors, pairs.count, result);
-      store_gradients(grad_target, pairs.target_slots, pairs.count, result);
-    }
+    write_gradients(pairs, factors, eps, grad_pred, grad_target);
   });
 }
 
