@@ -104,16 +104,6 @@ def test_every_view_shows_photographs_of_its_fold_alone(faces_folder: Path, mosa
     assert seen == set(range(len(images)))
 
 
-def test_source_weights_decide_what_is_drawn(faces_folder: Path) -> None:
-    images, _ = read_labels([faces_folder])
-    config = CONFIG.replace(source_weights={"wider": 0.0, "other": 2.0})
-    images = sorted(images, key=lambda image: fold_index(image.name, 2))
-    store, _ = load_images(images, "cpu", config, folds=2)
-    draws = draw(CONFIG, torch.ones(()))
-    tiles = place_tiles(store, draws.tile, draws.mosaic_on, CONFIG)
-    assert {images[index].source for index in tiles.image.tolist()} == {"other"}
-
-
 @pytest.mark.parametrize(
     ("weights", "folds", "words"),
     [
