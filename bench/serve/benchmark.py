@@ -72,8 +72,7 @@ class Load(NamedTuple):
 class ServerProgram(NamedTuple):
     """A program that serves the artifact.
 
-    arguments: of Python; the port follows. path: to POST the file `body` to, with its content type. check:
-    takes the JSON of the first answer, and raises for a wrong one.
+    arguments: of Python; the port follows. path: to POST the file `body` to, with its content type.
     """
 
     name: str
@@ -81,7 +80,9 @@ class ServerProgram(NamedTuple):
     path: str
     body: Path
     content_type: str
-    check: Callable[[Any], None]
+
+
+Check = Callable[[Any], None]  # takes the JSON of an answer; raises for a wrong one
 
 
 def run_load_test(artifact: Path, device: str, connections: Sequence[int], seconds: int, quick: bool) -> None:
@@ -97,16 +98,17 @@ def run_load_test(artifact: Path, device: str, connections: Sequence[int], secon
     detector.capture([1])
     photo = photo_of(detector)
     with tempfile.TemporaryDirectory() as folder:
-        lensbox, *peers = _programs(
-            Path(folder), photo, str(artifact), device, partial(require_same, detector, photo)
-        )
-        fastest = _fastest([] if quick or find_spec("litserve") is None else peers, connections, seconds)
-        with running(lensbox) as load:
+        lensbox, *peers = _programs(Path(folder), photo, str(artifact), device)
+        if quick or find_spec("litserve") is None:
+            peers = []
+        check = partial(require_same, detector, photo)
+        fastest = _fastest(peers, check, connections, seconds)
+        with running(lensbox, check) as load:
             for count in connections:
                 with contextlib.ExitStack() as stack:
                     loads = {lensbox.name: partial(load, count)}
                     if peer := fastest.get(count):
-                        loads[peer.name] = partial(stack.enter_context(running(peer)), count)
+                        loads[peer.name] = partial(stack.enter_context(running(peer, check)), count)
                     if count == 1:
                         loads["in process"] = partial(_in_process, detector, photo)
                     lines = _lines(loads, seconds)
@@ -136,31 +138,29 @@ def require_same(artifact: Artifact, photo: bytes, answer: Any) -> None:
         raise WrongAnswerError("; ".join(difference.unexplained))
 
 
-def _programs(
-    folder: Path, photo: bytes, artifact: str, device: str, check: Callable[[Any], None]
-) -> list[ServerProgram]:
+def _programs(folder: Path, photo: bytes, artifact: str, device: str) -> list[ServerProgram]:
     """Return the service, and LitServe in each setting."""
     raw, encoded = folder / "photo.jpg", folder / "photo.json"
     raw.write_bytes(photo)
     encoded.write_text(json.dumps({"image": base64.b64encode(photo).decode()}))
     options = ("--artifact", artifact, "--device", device, "--log-level", "error")
     serve = ("-m", "lensbox.cli", "serve", *options, "--port")
-    programs = [ServerProgram("lensbox", serve, "/v1/detect", raw, "image/jpeg", check)]
+    programs = [ServerProgram("lensbox", serve, "/v1/detect", raw, "image/jpeg")]
     for workers, batch in SETTINGS:
         name = f"LitServe, {workers} workers, batches of {batch}"
         peer = ("-m", "lensbox.bench.serve.litserve_peer", artifact, device, str(workers), str(batch))
-        programs.append(ServerProgram(name, peer, "/predict", encoded, "application/json", check))
+        programs.append(ServerProgram(name, peer, "/predict", encoded, "application/json"))
     return programs
 
 
 def _fastest(
-    peers: Sequence[ServerProgram], connections: Sequence[int], seconds: int
+    peers: Sequence[ServerProgram], check: Check, connections: Sequence[int], seconds: int
 ) -> dict[int, ServerProgram]:
     """Load the peers; return the fastest one for each number of connections."""
     rates: dict[int, dict[ServerProgram, float]] = {count: {} for count in connections}
     for peer in peers:
         try:
-            with running(peer) as load:
+            with running(peer, check) as load:
                 for count in connections:
                     rates[count][peer] = load(count, seconds).rate
                     say(f"{peer.name}, {count} connections: {number(rates[count][peer])} images/s")
@@ -195,11 +195,11 @@ def _lines(loads: Mapping[str, Callable[[int], Load]], seconds: int) -> list[lis
 
 
 @contextlib.contextmanager
-def running(program: ServerProgram) -> Iterator[Callable[[int, int], Load]]:
+def running(program: ServerProgram, check: Check) -> Iterator[Callable[[int, int], Load]]:
     """Start a program on a free port, and end it after the block.
 
     The value takes connections and seconds, and sends the file again and again, with wrk. Raises
-    UnavailableError, and what the program's check raises.
+    UnavailableError, and what the check of the first answer raises.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -219,7 +219,7 @@ def running(program: ServerProgram) -> Iterator[Callable[[int, int], Load]]:
                 with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=60) as response:
                     answer = json.load(response)
                 time.sleep(0.2)
-            program.check(answer)
+            check(answer)
             yield partial(_load, program, url, process.pid)
         finally:
             process.send_signal(signal.SIGTERM)

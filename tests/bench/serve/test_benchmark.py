@@ -73,8 +73,8 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 def test_a_load_counts_answers_and_cpu_time(tmp_path: Path) -> None:
     (tmp_path / "body").write_bytes(b"an image")
     answers: list[object] = []
-    program = ServerProgram("half", ("-c", SERVICE), "/", tmp_path / "body", "image/jpeg", answers.append)
-    with running(program) as send:
+    program = ServerProgram("half", ("-c", SERVICE), "/", tmp_path / "body", "image/jpeg")
+    with running(program, answers.append) as send:
         load = send(3, 1)
     assert answers == [{}]
     assert load.rate > 0
