@@ -11,7 +11,7 @@ from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, Photo, load_artifact
 from lensbox.runtime.device import choose_device, largest_batch
 from lensbox.runtime.file.seal import check_signature
-from lensbox.runtime.images.gpu_jpeg import coded_photo, gpu_jpeg_decoder
+from lensbox.runtime.images.gpu_jpeg import coded_photo, decodes_on_gpu
 from lensbox.runtime.loading import load_artifact_bytes
 from lensbox.runtime.op_library import load_op_libraries
 from lensbox.serve.engine.devices import batch_sizes, usable_cpus
@@ -54,8 +54,7 @@ def load_model(settings: Settings, content: "Content | None" = None) -> Artifact
         path = settings.artifact if content is None else content.path
         raise StartupError(f"{path} failed its self-test on {device}: {failures}")
     largest = settings.max_batch or largest_batch(device)
-    canvas, reading = artifact.metadata.canvas, artifact.reading()
-    artifact.decodes_jpeg = gpu_jpeg_decoder(device, canvas, reading, "auto", largest) is not None
+    artifact.decodes_jpeg = decodes_on_gpu(device, "auto", largest)
     sizes = batch_sizes(largest)
     artifact.capture(sizes)
     warm_up(artifact, sizes)

@@ -20,7 +20,7 @@ from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
 from lensbox.runtime.images.files import read_photo
-from lensbox.runtime.images.gpu_jpeg import Decode, gpu_jpeg_decoder
+from lensbox.runtime.images.gpu_jpeg import Decode, decodes_on_gpu
 from lensbox.runtime.images.photo import Photo, is_in_memory, photo_of
 
 Image = Tensor | Photo | Picture | ImageFile
@@ -156,8 +156,8 @@ class Artifact:
         thresholds = self._thresholds(score_threshold, iou_threshold)
         canvas, reading = self.metadata.canvas, self.reading(orientation, full_size=tiles is not None)
         spec = None if tiles is None else tile_spec(tiles)
-        decoder = None if spec else gpu_jpeg_decoder(self.device, canvas, reading, decode, batch_size)
-        batches = photo_batches(files, canvas, reading, decoder, batch_size, threads)
+        gpu = self.device if spec is None and decodes_on_gpu(self.device, decode, batch_size) else None
+        batches = photo_batches(files, canvas, reading, gpu, batch_size, threads)
         return detect_batches(self._pipeline, batches, thresholds, spec)
 
     def detect(

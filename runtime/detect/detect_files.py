@@ -19,7 +19,7 @@ from lensbox.runtime.detect.detection import Detections
 from lensbox.runtime.detect.pipeline import Pipeline
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.files import read_photo
-from lensbox.runtime.images.gpu_jpeg import CodedPhoto, GpuJpegDecoder
+from lensbox.runtime.images.gpu_jpeg import CodedPhoto, coded_photos, decoded_photos, decoded_pixels
 from lensbox.runtime.images.photo import Photo
 
 # More threads wait for Python's lock (GIL): on 16 cores, 16 threads were slower than 8. Threads that only
@@ -62,14 +62,14 @@ def photo_batches(
     files: Iterable[File],
     canvas: Canvas,
     reading: Reading,
-    decoder: GpuJpegDecoder | None,
+    gpu: torch.device | None,
     batch_size: int,
     threads: int | None,
 ) -> Generator[list[Photo | InputError], None, None]:
     """Yield photographs in the order of their files, `batch_size` at a time; an error for an unreadable file.
 
-    decoder: decodes what it accepts, two batches ahead, for the stream that is current at the first `next`.
-    Closing the generator leaves no thread.
+    gpu: decodes the JPEG files that it can, two batches ahead, for the stream that is current at the first
+    `next`. Closing the generator leaves no thread.
     """
 
     def read(file: File) -> Photo | InputError:
@@ -80,18 +80,20 @@ def photo_batches(
         except OSError as error:  # such as FileNotFoundError
             return InputError(str(error))
 
-    if decoder is None:
+    if gpu is None:
         threads = threads or min(_MAX_THREADS, os.cpu_count() or 1)
         yield from in_batches(lambda group: list(map(read, group)), files, batch_size, threads)
         return
-    stream = torch.cuda.current_stream(decoder.device)
+    stream = torch.cuda.current_stream(gpu)
 
     def read_coded(group: list[File]) -> list[CodedPhoto | Photo | InputError]:
-        return [photo or read(file) for photo, file in zip(decoder.read(group), group, strict=True)]
+        coded = coded_photos(group, canvas, reading)
+        return [photo or read(file) for photo, file in zip(coded, group, strict=True)]
 
     def decoded(batch: list[CodedPhoto | Photo | InputError]) -> list[Photo | InputError]:
+        coded = [one for one in batch if isinstance(one, CodedPhoto)]
         with torch.cuda.stream(stream):
-            photos = iter(decoder.decode([one for one in batch if isinstance(one, CodedPhoto)]))
+            photos = iter(decoded_photos(decoded_pixels(coded, gpu, canvas), coded))
         return [(next(photos) or read(one.source)) if isinstance(one, CodedPhoto) else one for one in batch]
 
     threads = threads or min(_MAX_THREADS_BESIDE_GPU_DECODER, os.cpu_count() or 1)

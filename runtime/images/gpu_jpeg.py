@@ -5,7 +5,6 @@ Other kinds of files, damaged files and other machines are left to the CPU.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -102,42 +101,27 @@ def decoded_photos(pixels: Sequence[Tensor], photos: Sequence[CodedPhoto]) -> li
     ]
 
 
-@dataclass(frozen=True)
-class GpuJpegDecoder:
-    """Decodes JPEG files on a GPU. May be used by several threads at once. device: of the photographs."""
-
-    device: torch.device
-    canvas: Canvas
-    reading: Reading
-
-    def read(self, sources: Sequence[str | Path | bytes]) -> list[CodedPhoto | None]:
-        """Read several files in two calls without the GIL; None for each file that the CPU must decode."""
-        jpeg = torch.ops.lensbox_jpeg
-        # torch takes no lone surrogates. No file has an empty path.
-        paths = ["" if isinstance(one, bytes) or not str(one).isprintable() else str(one) for one in sources]
-        files = [
-            file_tensor(memoryview(source)) if isinstance(source, bytes) else file
-            for source, file in zip(sources, jpeg.read_files(paths), strict=True)
-        ]
-        coded: list[CodedPhoto | None] = []
-        for source, file, header in zip(sources, files, jpeg.headers(files).tolist(), strict=True):
-            width, height, begin, end = header
-            exif = bytes(file[begin:end].numpy()) if end else b""
-            size = width, height
-            coded.append(
-                _if_at_full_size(source, file, size, exif, self.canvas, self.reading) if width else None
-            )
-        return coded
-
-    def decode(self, photos: Sequence[CodedPhoto]) -> list[Photo | None]:
-        """Decode a batch; None for each file that is damaged, or that the hardware refuses."""
-        return decoded_photos(decoded_pixels(photos, self.device, self.canvas), photos)
+def coded_photos(
+    sources: Sequence[str | Path | bytes], canvas: Canvas, reading: Reading
+) -> list[CodedPhoto | None]:
+    """Read several files in two calls without the GIL; None for each file that the CPU must decode."""
+    jpeg = torch.ops.lensbox_jpeg
+    # torch takes no lone surrogates. No file has an empty path.
+    paths = ["" if isinstance(one, bytes) or not str(one).isprintable() else str(one) for one in sources]
+    files = [
+        file_tensor(memoryview(source)) if isinstance(source, bytes) else file
+        for source, file in zip(sources, jpeg.read_files(paths), strict=True)
+    ]
+    coded: list[CodedPhoto | None] = []
+    for source, file, header in zip(sources, files, jpeg.headers(files).tolist(), strict=True):
+        width, height, begin, end = header
+        size, exif = (width, height), bytes(file[begin:end].numpy()) if end else b""
+        coded.append(_if_at_full_size(source, file, size, exif, canvas, reading) if width else None)
+    return coded
 
 
-def gpu_jpeg_decoder(
-    device: torch.device, canvas: Canvas, reading: Reading, decode: Decode, batch_size: int
-) -> GpuJpegDecoder | None:
-    """Return the decoder to use for a detector, or None for the CPU.
+def decodes_on_gpu(device: torch.device, decode: Decode, batch_size: int) -> bool:
+    """Return whether a GPU decodes JPEG files for a detector.
 
     decode: "auto" uses the GPU where it can decode, for batches so large that the GPU is faster than the CPU.
     Raises ValueError for another word, and DeviceError if the GPU must decode but cannot.
@@ -145,20 +129,14 @@ def gpu_jpeg_decoder(
     if decode not in ("auto", "cpu", "gpu"):
         raise ValueError(f"decode must be 'auto', 'cpu' or 'gpu', got {decode!r}")
     if decode == "cpu" or (decode == "auto" and batch_size < _LEAST_BATCH):
-        return None
-    reason = _reason_against(device)
-    if reason is None:
-        return GpuJpegDecoder(device, canvas, reading)
-    if decode == "gpu":
-        raise DeviceError(f"decode must be 'auto' or 'cpu' here, got 'gpu': {reason}")
-    return None
-
-
-def _reason_against(device: torch.device) -> str | None:
+        return False
     if device.type != "cuda":
-        return f"the detector is on the device {device.type}"
+        fault = f"the detector is on the device {device.type}"
     # Not imported here: a detector that needs no op library has none loaded.
-    if not hasattr(torch.ops.lensbox_jpeg, "decoder_fault"):
-        return "the op library, which calls nvJPEG, is not loaded"
-    fault: str = torch.ops.lensbox_jpeg.decoder_fault(device)
-    return fault or None
+    elif not hasattr(torch.ops.lensbox_jpeg, "decoder_fault"):
+        fault = "the op library, which calls nvJPEG, is not loaded"
+    else:
+        fault = torch.ops.lensbox_jpeg.decoder_fault(device)
+    if fault and decode == "gpu":
+        raise DeviceError(f"decode must be 'auto' or 'cpu' here, got 'gpu': {fault}")
+    return not fault

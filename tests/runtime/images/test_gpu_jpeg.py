@@ -1,6 +1,7 @@
 """Which JPEG files go to the GPU's decoder, and whether it gives the CPU's pixels."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,12 +35,13 @@ from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.files import read_photo
 from lensbox.runtime.images.gpu_jpeg import (
     CodedPhoto,
-    GpuJpegDecoder,
     coded_photo,
+    coded_photos,
     decoded_photos,
     decoded_pixels,
-    gpu_jpeg_decoder,
+    decodes_on_gpu,
 )
+from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
 
 GRAY = Canvas(256, 256, 1)
@@ -54,12 +56,12 @@ def test_the_cpu_decodes_long_codes_that_walks_do_not_look_up() -> None:
 
 @pytest.mark.parametrize("orientation", ["exif", "stored"])
 def test_header_says_what_the_front_end_finds(orientation: Orientation) -> None:
-    """The service checks headers without the op library, `GpuJpegDecoder` with it."""
+    """The service checks headers without the op library, `coded_photos` with it."""
     reading = replace(Reading(), orientation=orientation)
     other_app1 = b"\xff\xe1\0\x0ahttp://x"
     files = [BASELINE, BASELINE[:2] + other_app1 + jpeg_with_exif(BASELINE, exif(6))[2:]]
     files += [jpeg_with_exif(file, exif(turn)) for turn in range(10) for file in files[:2]]
-    for file, found in zip(files, GpuJpegDecoder(CPU, GRAY, reading).read(files), strict=True):
+    for file, found in zip(files, coded_photos(files, GRAY, reading), strict=True):
         expected = coded_photo(file, file, GRAY, reading)
         assert found is not None
         assert expected is not None
@@ -109,7 +111,7 @@ def test_files_are_read_from_paths_and_from_memory(tmp_path: Path) -> None:
     for path, content in zip(paths, contents, strict=True):
         path.write_bytes(content)
     others = [tmp_path, tmp_path / "missing.jpg", tmp_path / "\udcff.jpg"]
-    found = GpuJpegDecoder(CPU, GRAY, Reading()).read([*paths, *others, *contents])
+    found = coded_photos([*paths, *others, *contents], GRAY, Reading())
     assert [one is not None for one in found] == [*3 * [True], *8 * [False], *3 * [True], *5 * [False]]
     for index, content in enumerate(contents[:3]):
         for photo, source in ((found[index], paths[index]), (found[11 + index], content)):
@@ -121,12 +123,12 @@ def test_files_are_read_from_paths_and_from_memory(tmp_path: Path) -> None:
 
 
 def test_who_decodes() -> None:
-    assert gpu_jpeg_decoder(CPU, GRAY, FULL, "auto", 512) is None
-    assert gpu_jpeg_decoder(CPU, GRAY, FULL, "cpu", 512) is None
+    assert not decodes_on_gpu(CPU, "auto", 512)
+    assert not decodes_on_gpu(CPU, "cpu", 512)
     with pytest.raises(DeviceError, match="decode must be 'auto' or 'cpu' here, got 'gpu': the detector"):
-        gpu_jpeg_decoder(CPU, GRAY, FULL, "gpu", 1)
+        decodes_on_gpu(CPU, "gpu", 1)
     with pytest.raises(ValueError, match="decode must be 'auto', 'cpu' or 'gpu', got 'nvjpeg'"):
-        gpu_jpeg_decoder(CPU, GRAY, FULL, "nvjpeg", 1)  # type: ignore[arg-type]
+        decodes_on_gpu(CPU, "nvjpeg", 1)  # type: ignore[arg-type]
 
 
 @pytest.fixture(params=[GRAY, COLORS], ids=["gray", "colors"])
@@ -136,21 +138,25 @@ def canvas(request: pytest.FixtureRequest) -> Canvas:
 
 
 @pytest.fixture
-def decoder(canvas: Canvas) -> GpuJpegDecoder:
+def gpu() -> torch.device:
+    device = torch.device("cuda", 0)
     try:
-        made = gpu_jpeg_decoder(torch.device("cuda", 0), canvas, FULL, "gpu", 32)
+        decodes_on_gpu(device, "gpu", 32)
     except DeviceError as error:
         pytest.skip(str(error))
-    assert made is not None
-    return made
+    return device
 
 
-def _coded(decoder: GpuJpegDecoder, files: list[bytes]) -> list[CodedPhoto]:
-    return [one for one in decoder.read(files) if one is not None]
+def _decoded(gpu: torch.device, canvas: Canvas, coded: Sequence[CodedPhoto]) -> list[Photo | None]:
+    return decoded_photos(decoded_pixels(coded, gpu, canvas), coded)
 
 
-def _assert_like_the_cpu(decoder: GpuJpegDecoder, canvas: Canvas, files: list[bytes]) -> None:
-    for file, photo in zip(files, decoder.decode(_coded(decoder, files)), strict=True):
+def _coded(canvas: Canvas, files: list[bytes]) -> list[CodedPhoto]:
+    return [one for one in coded_photos(files, canvas, FULL) if one is not None]
+
+
+def _assert_like_the_cpu(gpu: torch.device, canvas: Canvas, files: list[bytes]) -> None:
+    for file, photo in zip(files, _decoded(gpu, canvas, _coded(canvas, files)), strict=True):
         assert photo is not None
         expected = read_photo(file, canvas, FULL)
         assert photo.pixels.is_cuda
@@ -160,35 +166,33 @@ def _assert_like_the_cpu(decoder: GpuJpegDecoder, canvas: Canvas, files: list[by
 
 
 @pytest.mark.gpu
-def test_small_batches_stay_on_the_cpu(decoder: GpuJpegDecoder, canvas: Canvas) -> None:
-    assert gpu_jpeg_decoder(decoder.device, canvas, FULL, "auto", 15) is None
-    assert gpu_jpeg_decoder(decoder.device, canvas, FULL, "auto", 16) is not None
+def test_small_batches_stay_on_the_cpu(gpu: torch.device) -> None:
+    assert not decodes_on_gpu(gpu, "auto", 15)
+    assert decodes_on_gpu(gpu, "auto", 16)
 
 
 @pytest.mark.gpu
-def test_pixels_are_those_of_the_cpu(decoder: GpuJpegDecoder, canvas: Canvas) -> None:
-    _assert_like_the_cpu(decoder, canvas, [*SMALL, TALL])
+def test_pixels_are_those_of_the_cpu(gpu: torch.device, canvas: Canvas) -> None:
+    _assert_like_the_cpu(gpu, canvas, [*SMALL, TALL])
     large = list(sound_files([(640, 480), (777, 1031)], noise=2))
-    _assert_like_the_cpu(decoder, canvas, large)
+    _assert_like_the_cpu(gpu, canvas, large)
     for file in large[:3]:
-        _assert_like_the_cpu(decoder, canvas, [file])
+        _assert_like_the_cpu(gpu, canvas, [file])
 
 
 @pytest.mark.gpu
-def test_photographs_are_turned_upright(decoder: GpuJpegDecoder, canvas: Canvas) -> None:
+def test_photographs_are_turned_upright(gpu: torch.device, canvas: Canvas) -> None:
     files = [jpeg_with_exif(BASELINE, exif(orientation)) for orientation in range(10)]
-    _assert_like_the_cpu(decoder, canvas, files)
+    _assert_like_the_cpu(gpu, canvas, files)
 
 
 @pytest.mark.gpu
-def test_damaged_files_are_refused_and_others_of_the_batch_are_not(
-    decoder: GpuJpegDecoder, canvas: Canvas
-) -> None:
+def test_damaged_files_are_refused_and_others_of_the_batch_are_not(gpu: torch.device, canvas: Canvas) -> None:
     chance = random.Random(28)
     damaged = [with_flipped_bit(chance.choice([*SMALL, *LARGE]), chance) for _ in range(400)]
     for begin in range(0, len(damaged), 50):
-        batch = _coded(decoder, [BASELINE, *damaged[begin : begin + 50]])
-        for one, photo in zip(batch, decoder.decode(batch), strict=True):
+        batch = _coded(canvas, [BASELINE, *damaged[begin : begin + 50]])
+        for one, photo in zip(batch, _decoded(gpu, canvas, batch), strict=True):
             file = np.asarray(one.file).tobytes()
             assert (photo is not None) == is_sound(file)
             if photo is not None:
@@ -196,7 +200,7 @@ def test_damaged_files_are_refused_and_others_of_the_batch_are_not(
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("decoder")
+@pytest.mark.usefixtures("gpu")
 def test_detect_files_finds_the_same(canvas: Canvas, artifact_path: Path, tmp_path: Path) -> None:
     if canvas == COLORS:
         artifact_path = tmp_path / "colors.pt"
