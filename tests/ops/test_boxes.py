@@ -11,7 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from box_reference import exact_giou, giou_reference, nms_reference, random_boxes
+from box_reference import (
+    FLOAT_DTYPES,
+    exact_giou,
+    extreme_boxes,
+    giou_reference,
+    nms_reference,
+    random_boxes,
+)
 from torch import Tensor
 
 from lensbox.ops import (
@@ -19,6 +26,7 @@ from lensbox.ops import (
     giou,
     jagged_giou_loss,
     masked_giou_loss,
+    masked_giou_loss_and_grad,
     padded_nms,
     pairwise_giou,
 )
@@ -81,6 +89,23 @@ def test_giou_against_rational_arithmetic(device: torch.device, dtype: torch.dty
     rows, columns = boxes1[:20], boxes2[:25]
     pairs = pairwise_giou(rows.to(device), columns.to(device), eps)
     assert_exact(pairs.flatten(), rows.repeat_interleave(25, 0), columns.repeat(20, 1), eps)
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("function", [giou, masked_giou_loss])
+def test_finite_boxes_give_finite_results(
+    device: torch.device, function: Callable[[Tensor, Tensor], Tensor], dtype: torch.dtype
+) -> None:
+    boxes = [extreme_boxes(20000, dtype).to(device).requires_grad_() for _ in range(2)]
+    out = function(boxes[0], boxes[1])
+    assert out.isfinite().all()
+    assert (1 - out if out.dim() == 0 else out).abs().max() <= 1 + 1e-5
+    _, of_pred = masked_giou_loss_and_grad(boxes[0].detach(), boxes[1].detach())
+    grads = [*torch.autograd.grad(out.sum(), boxes, retain_graph=True), of_pred]
+    # float16 ends at 65504: a gradient beyond is infinite, as any is if the upstream gradient is huge.
+    grads += torch.autograd.grad(out, boxes, torch.full_like(out, 6e4 if dtype == torch.float16 else 1e30))
+    assert not any(grad.isnan().any() for grad in grads)
+    assert dtype == torch.float16 or all(grad.isfinite().all() for grad in grads[:3])
 
 
 # Factors of x and of y. A pair keeps its value; its gradient is divided by them.

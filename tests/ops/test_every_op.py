@@ -5,7 +5,6 @@ The samples come from `op_samples`; an op without a sample fails the first test.
 
 import warnings
 from collections.abc import Callable
-from typing import TypeVar
 
 import pytest
 import torch
@@ -124,19 +123,14 @@ def test_more_dimensions_with_strides_than_a_kernel_takes(
         assert torch.equal(ours, theirs)
 
 
-def coordinates_far_apart(tensor: Tensor) -> Tensor:
-    return tensor.movedim(-1, 0).contiguous().movedim(0, -1) if tensor.dim() > 0 else tensor
+STRIDES: dict[str, Callable[[Tensor], Tensor]] = {
+    "coordinates far apart": lambda t: t.movedim(-1, 0).contiguous().movedim(0, -1) if t.dim() > 0 else t,
+    "every other value": lambda t: torch.stack([t, t], -1)[..., 0],
+    "unaligned": lambda t: torch.cat([t.new_zeros(1), t.flatten()])[1:].view(t.shape),
+}
 
 
-def every_other_value(tensor: Tensor) -> Tensor:
-    return torch.stack([tensor, tensor], -1)[..., 0]
-
-
-def unaligned(tensor: Tensor) -> Tensor:
-    return torch.cat([tensor.new_zeros(1), tensor.flatten()])[1:].view(tensor.shape)
-
-
-@pytest.mark.parametrize("layout", [coordinates_far_apart, every_other_value, unaligned])
+@pytest.mark.parametrize("layout", STRIDES.values(), ids=STRIDES.keys())
 @every_sample
 def test_any_strides(device: torch.device, sample: Sample, layout: Callable[[Tensor], Tensor]) -> None:
     inputs = make_inputs(device)
@@ -231,19 +225,6 @@ def test_torchscript(device: torch.device, sample: Sample) -> None:
         assert_same(outputs, sample.run(inputs))
 
 
-Result = TypeVar("Result")
-
-
-def compile_quietly(function: Callable[..., Result]) -> Callable[..., Result]:
-    def run(*arguments: Tensor) -> Result:
-        with warnings.catch_warnings():
-            # torch's own: TF32 hints on the GPU, and deprecated calls inside its tracer.
-            warnings.simplefilter("ignore")
-            return torch.compile(function, fullgraph=True, dynamic=True)(*arguments)
-
-    return run
-
-
 @public_samples
 def test_compile(device: torch.device, sample: Sample) -> None:
     if is_composed(sample.op):
@@ -251,7 +232,11 @@ def test_compile(device: torch.device, sample: Sample) -> None:
     inputs = make_inputs(device)
     arguments = sample.leaves(inputs)
     torch.compiler.reset()
-    outputs = compile_quietly(Call(sample, arguments))(*tensors_of(arguments))
+    with warnings.catch_warnings():
+        # torch's own: TF32 hints on the GPU, and deprecated calls inside its tracer.
+        warnings.simplefilter("ignore")
+        compiled = torch.compile(Call(sample, arguments), fullgraph=True, dynamic=True)
+        outputs = compiled(*tensors_of(arguments))
     assert_same(sample.with_gradients(outputs, arguments), sample.run(inputs))
 
 

@@ -7,10 +7,8 @@ import pytest
 import torch
 from box_reference import (
     BOX_DTYPES,
-    FLOAT_DTYPES,
     TOLERANCE,
     check_op,
-    extreme_boxes,
     giou_reference,
     random_boxes,
 )
@@ -88,18 +86,6 @@ def test_sums_of_gradients_too_large_for_their_dtype_are_infinite(
 def test_shapes_broadcast(device: torch.device, op: Giou, reference: Giou, shapes: list[Any]) -> None:
     for shape1, shape2 in shapes:
         check_op(op, reference, (random_boxes(*shape1), random_boxes(*shape2)), device)
-
-
-@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
-def test_finite_boxes_give_finite_results(device: torch.device, dtype: torch.dtype) -> None:
-    boxes1 = extreme_boxes(20000, dtype).to(device).requires_grad_()
-    boxes2 = extreme_boxes(20000, dtype).to(device).requires_grad_()
-    out = giou(boxes1, boxes2)
-    assert out.isfinite().all()
-    assert out.abs().max() <= 1 + 1e-5
-    for grad in torch.autograd.grad(out.sum(), (boxes1, boxes2)):
-        # float16 ends at 65504: a gradient beyond is infinite.
-        assert not grad.isnan().any() if dtype == torch.float16 else grad.isfinite().all()
 
 
 def test_nan_is_not_hidden(device: torch.device) -> None:
