@@ -47,15 +47,12 @@ def annotation_file(path: Path) -> Path | None:
         return None
 
 
-def read_coco(path: Path, problems: list[str]) -> list[LabelledImage]:
-    """Return the labelled images of a COCO JSON file, or of the folder that holds one. Add to `problems`.
+def read_coco(file: Path, problems: list[str]) -> list[LabelledImage]:
+    """Return the labelled images of a COCO JSON file. Add to `problems`.
 
     Raises:
-        DataError: there is no such file, or it is not what COCO describes.
+        DataError: the file is not what COCO describes.
     """
-    file = annotation_file(path)
-    if file is None:
-        raise DataError(f"{path} must be a COCO JSON file, or a folder that holds exactly one")
     tables = load_tables(file)
     problems += tables.problems
     images = []
@@ -102,16 +99,16 @@ def load_tables(file: Path) -> CocoTables:
             or categories.
     """
     content = load_json(file)
-    tables = [content.get(name) if isinstance(content, dict) else None for name in _TABLES]
+    tables = [content.get(name) for name in _TABLES] if isinstance(content, dict) else [None]
     if not all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables):
         raise DataError(f"{file} must hold lists of objects: {', '.join(_TABLES)}")
-    for name, table in zip(_TABLES[:2], tables, strict=False):
-        ids = [row.get("id") for row in table or []]
+    for name in _TABLES[:2]:
+        ids = [row.get("id") for row in content[name]]
         if not all(type(id_) is int for id_ in ids) or len(set(ids)) < len(ids):
             raise DataError(f"{file}: {name} must have an integer id each, all different, got {ids[:9]}")
-    images, categories = ({row["id"]: row for row in table or []} for table in tables[:2])
+    images, categories = ({row["id"]: row for row in content[name]} for name in _TABLES[:2])
     sound, problems = [], []
-    for row in tables[2] or []:
+    for row in content["annotations"]:
         try:
             sound.append(_sound(row, images, categories))
         except ValueError as error:

@@ -171,10 +171,10 @@ def read_labels(
     for path in map(Path, paths):
         if not path.exists():
             raise DataError(f"data path must be a folder, a tar file or labels that exist, got {path}")
-        if annotation_file(path) is not None:
-            images += read_coco(path, problems)
-        elif description_file(path) is not None:
-            images += read_yolo(path, problems, split, orientation)
+        if (annotations := annotation_file(path)) is not None:
+            images += read_coco(annotations, problems)
+        elif (description := description_file(path)) is not None:
+            images += read_yolo(description, problems, split, orientation)
         else:
             images += read_wider_face(path, problems)
         if strict and problems:

@@ -37,11 +37,11 @@ def description_file(path: Path) -> Path | None:
         return None
 
 
-def read_yolo(path: Path, problems: list[str], split: str, orientation: Orientation) -> list[LabelledImage]:
+def read_yolo(file: Path, problems: list[str], split: str, orientation: Orientation) -> list[LabelledImage]:
     """Return the labelled images of one split of a YOLO data set. Add to `problems`.
 
-    `data.yaml` names the classes (`names`, a list or a mapping). For each split it names folders of images,
-    or text files that list images. The labels of `…/images/a.jpg` are `…/labels/a.txt`. A row is
+    file: a `data.yaml`. It names the classes (`names`, a list or a mapping). For each split it names folders
+    of images, or text files that list images. The labels of `…/images/a.jpg` are `…/labels/a.txt`. A row is
     `class x y width height` (the centre, as shares of the image), or a class and the corners of a polygon.
     With `kpt_shape: [K, D]` a box may be followed by K landmarks of D numbers, which are skipped. Longer rows
     need `kpt_shape`, [0, 0] for polygons: a box with landmarks could be taken for a polygon. An image
@@ -51,11 +51,8 @@ def read_yolo(path: Path, problems: list[str], split: str, orientation: Orientat
         orientation: of the picture that the shares refer to, see `LabelledImage`.
 
     Raises:
-        DataError: `data.yaml` is missing or wrong, a folder is missing, or no image has a label file.
+        DataError: the file is wrong, a folder is missing, or no image has a label file.
     """
-    file = description_file(path)
-    if file is None:
-        raise DataError(f"{path} must be a YOLO data.yaml, or a folder that holds one")
     description = _load_yaml(file)
     names, landmarks = _names(file, description), _landmark_numbers(file, description)
     found: list[LabelledImage] = []
