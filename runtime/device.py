@@ -57,6 +57,7 @@ def tile_batch(device: torch.device, canvas: Canvas) -> int:
     return max(1, _TILE_PIXELS_ON_GPU // (canvas.width * canvas.height))
 
 
+_MODES = ("full float32", "TF32")
 _setting = threading.Lock()
 _first: tuple[str, bool] | None = None  # the first artifact on a GPU, and whether it computes in TF32
 
@@ -75,15 +76,11 @@ def set_gpu_float32(artifact: str, tf32: bool) -> None:
         name, earlier = _first
         if earlier != tf32:
             raise ArtifactError(
-                f"{artifact} needs {_mode(tf32)} on GPUs, but {name} set this process to {_mode(earlier)}: "
+                f"{artifact} needs {_MODES[tf32]} on GPUs, but {name} set this process to {_MODES[earlier]}: "
                 "use a process for each"
             )
         # These switches set torch's newer interface, `fp32_precision`, too.
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
-
-
-def _mode(tf32: bool) -> str:
-    return "TF32" if tf32 else "full float32"
 
 
 class DeviceTimer:

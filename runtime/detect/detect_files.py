@@ -75,13 +75,12 @@ def photo_batches(
     def read(file: File) -> Photo | InputError:
         try:
             return read_photo(file, canvas, reading)
-        except InputError as error:
-            return error
-        except OSError as error:  # such as FileNotFoundError
+        except (InputError, OSError) as error:  # such as FileNotFoundError
             return InputError(str(error))
 
+    most = _MAX_THREADS if gpu is None else _MAX_THREADS_BESIDE_GPU_DECODER
+    threads = threads or min(most, os.cpu_count() or 1)
     if gpu is None:
-        threads = threads or min(_MAX_THREADS, os.cpu_count() or 1)
         yield from in_batches(lambda group: list(map(read, group)), files, batch_size, threads)
         return
     stream = torch.cuda.current_stream(gpu)
@@ -96,7 +95,6 @@ def photo_batches(
             photos = iter(decoded_photos(decoded_pixels(coded, gpu, canvas), coded))
         return [(next(photos) or read(one.source)) if isinstance(one, CodedPhoto) else one for one in batch]
 
-    threads = threads or min(_MAX_THREADS_BESIDE_GPU_DECODER, os.cpu_count() or 1)
     waiting: deque[Future[list[Photo | InputError]]] = deque()
     with (
         closing(in_batches(read_coded, files, batch_size, threads)) as batches,

@@ -66,7 +66,9 @@ def decode_photo(
             is_gray = isinstance(image, PngImageFile) and _raw_mode(image).startswith("LA")
             reduction = _reduce(image, orientation, canvas, reading)
             image.load()
-            _refuse_truncated(image, bounded)
+            # Pillow fills these up with gray if the program has set its switch, for all threads.
+            if bounded.is_exhausted and PIL.ImageFile.LOAD_TRUNCATED_IMAGES and image.format in _FILLED_UP:
+                raise InputError("image file is truncated")
             if reduction == 1:
                 stored = image.size  # Pillow rotates TIFF files while it loads them
             width, height = upright_size(stored, orientation)
@@ -92,7 +94,7 @@ def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, lim
     _check_pixels("the image", width, height, limits.max_pixels)
     if any(tile[0] in PIL.Image.DECODERS for tile in getattr(image, "tile", ())):
         _check_pixels("a run-length BMP image", width, height, limits.max_run_length_pixels)
-        bounded.allow_more_reads(_RUN_LENGTH_READS)
+        bounded.max_reads += _RUN_LENGTH_READS
     if isinstance(image, PngImageFile):
         _check_png_size(image, limits.max_png_bytes)
         png.check_pixels(file, bounded.check_deadline)
@@ -100,12 +102,6 @@ def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, lim
         jpeg.check_jpeg(file, width, height, limits.max_pieces)
     if image.mode == "P" and image.palette is None:
         raise InputError("an image of palette indices must have a palette")
-
-
-def _refuse_truncated(image: PIL.Image.Image, bounded: BoundedFile) -> None:
-    """Raise InputError for what Pillow fills with gray if the program has set its switch, for all threads."""
-    if bounded.is_exhausted and PIL.ImageFile.LOAD_TRUNCATED_IMAGES and image.format in _FILLED_UP:
-        raise InputError("image file is truncated")
 
 
 def _reduce(image: PIL.Image.Image, orientation: int, canvas: Canvas | None, reading: Reading) -> int:

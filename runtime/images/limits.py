@@ -41,23 +41,19 @@ class BoundedFile(BytesIO):
     def __init__(self, content: bytes, deadline: float | None = None, max_reads: int | None = None) -> None:
         super().__init__(content)
         self._deadline = inf if deadline is None else deadline
-        self._max_reads = inf if max_reads is None else max_reads
+        self.max_reads = inf if max_reads is None else max_reads
         self._reads = 0
         self.is_exhausted = False
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Read bytes. Raise TimeoutError after the deadline, and InputError after too many reads."""
         self._reads += 1
-        if self._reads > self._max_reads:
-            raise InputError(f"it must be readable in at most {self._max_reads} pieces")
+        if self._reads > self.max_reads:
+            raise InputError(f"it must be readable in at most {self.max_reads} pieces")
         self.check_deadline()
         content = super().read(size)
         self.is_exhausted |= not content and size != 0
         return content
-
-    def allow_more_reads(self, count: int) -> None:
-        """Increase the limit on the number of reads."""
-        self._max_reads += count
 
     def check_deadline(self) -> None:
         """Raise TimeoutError after the deadline."""
