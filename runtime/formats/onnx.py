@@ -90,11 +90,7 @@ def _check_values(name: str, session: Any, metadata: ArtifactMetadata) -> None:
         for value, rule in zip(values, rules.values(), strict=True):
             sizes = ", ".join(str(size) if isinstance(size, int) else "any" for size in value.shape)
             actual = f"{value.type.removeprefix('tensor(').removesuffix(')')} [{sizes}]"
-            if not re.fullmatch(_pattern(rule), actual):
+            types, shape = rule.removesuffix("]").split(" [")
+            types, shape = types.replace(" or ", "|"), shape.replace("any", "(any|[0-9]+)")
+            if not re.fullmatch(rf"({types}) \[{shape}\]", actual):
                 raise ArtifactError(f"{unfit} {kind} {value.name} must be {rule}, got {actual}")
-
-
-def _pattern(rule: str) -> str:
-    """Return the expression that fits the values of a rule such as "int32 or int64 [any]"."""
-    types, _, shape = rule.partition(" [")
-    return f"({types.replace(' or ', '|')}) \\[{shape[:-1].replace('any', '(any|[0-9]+)')}\\]"

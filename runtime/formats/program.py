@@ -28,7 +28,12 @@ def load(file: ArtifactFile, device_name: str) -> Artifact:
     device, metadata = choose_device(device_name), file.metadata
     require_ops(file.name, metadata.ops)
     try:
-        graphs = _read(file.data)
+        from torch.export.pt2_archive._package import load_pt2
+
+        with warnings.catch_warnings():
+            # torch 2.11 makes read-only tensors from bytes.
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+            graphs = load_pt2(io.BytesIO(file.data)).exported_programs
         graph = run_on(graphs[MODEL], device)
         run = detect_of_graph(lambda inputs: graph(*inputs), metadata.outputs)
         loss = _loss(run_on(graphs[LOSS], device)) if "loss" in metadata.methods else None
@@ -37,16 +42,6 @@ def load(file: ArtifactFile, device_name: str) -> Artifact:
             f"{file.name} cannot be loaded on {device} by torch {torch.__version__}: {error}"
         ) from error
     return Artifact(DetectOnlyMethods(run, metadata, device, loss), metadata, device)
-
-
-def _read(data: bytes) -> Mapping[str, ExportedProgram]:
-    from torch.export.pt2_archive._package import load_pt2
-
-    with warnings.catch_warnings():
-        # torch 2.11 makes read-only tensors from bytes.
-        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
-        programs: Mapping[str, ExportedProgram] = load_pt2(io.BytesIO(data)).exported_programs
-    return programs
 
 
 def run_on(program: ExportedProgram, device: torch.device) -> Callable[..., tuple[Tensor, ...]]:

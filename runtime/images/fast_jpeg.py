@@ -6,7 +6,6 @@ files, and raises all errors.
 """
 
 import time
-from typing import Any
 
 import numpy as np
 import PIL.features
@@ -55,10 +54,18 @@ def decode_usual_jpeg(
     width, height = upright_size(stored, orientation)
     reduction = jpeg_reduction(width, height, canvas, reading.jpeg_oversampling)
     is_gray = header.components == 1 or (canvas is not None and canvas.channels == 1)
-    pixels = _decode(file, "GRAY" if is_gray else "RGB", stored, reduction)
-    if pixels is None or (limits.deadline is not None and time.monotonic() > limits.deadline):
+    columns, rows = (-(-side // reduction) for side in stored)
+    try:
+        # strict: libjpeg's warnings are errors.
+        pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
+            file, "GRAY" if is_gray else "RGB", min_height=rows, min_width=columns, min_factor=1, strict=True
+        )
+    except Exception:  # Pillow will report the error
         return None
-    covered = (0, 0, pixels.shape[1] * reduction, pixels.shape[0] * reduction)
+    is_late = limits.deadline is not None and time.monotonic() > limits.deadline
+    if is_late or pixels.shape[:2] != (rows, columns):
+        return None
+    covered = (0, 0, columns * reduction, rows * reduction)
     window = upright_box(covered, stored, orientation)
     # numpy rotates and permutes: each call of torch would release the GIL, and wait to get it back.
     upright = np.ascontiguousarray(upright_array(pixels, orientation))
@@ -90,16 +97,3 @@ def _is_affordable(file: bytes, header: JpegHeader, limits: ImageLimits) -> bool
         return count_scans(file, most) <= most
     except InputError:
         return False
-
-
-def _decode(file: bytes, colors: str, size: tuple[int, int], reduction: int) -> NDArray[np.uint8] | None:
-    """Return pixels [h, w, C] at the scale 1 / reduction; None if the file has any error."""
-    width, height = (-(-side // reduction) for side in size)
-    try:
-        # strict: libjpeg's warnings are errors.
-        pixels: Any = simplejpeg.decode_jpeg(
-            file, colors, min_height=height, min_width=width, min_factor=1, strict=True
-        )
-    except Exception:  # Pillow will report the error
-        return None
-    return pixels if pixels.shape[:2] == (height, width) else None
