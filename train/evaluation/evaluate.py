@@ -108,16 +108,15 @@ def detect_all(detector: nn.Module | Artifact, data: EvaluationSet) -> list[Imag
         raise InputError(
             "a detector with its own preprocess is scored as an artifact: export it, got a module"
         )
-    training = detector.training
+    numbers, module, training = Numbers(data.canvas).to(device), cast(Any, detector), detector.training
+
+    def detect_numbers(canvases: Tensor, *thresholds: float) -> Any:
+        return module.detect(numbers(canvases), *thresholds)
+
     detector.eval()
     try:
         with torch.no_grad():
-            numbers, module = Numbers(data.canvas).to(device), cast(Any, detector)
-            return _detect_canvases(
-                lambda canvases, *thresholds: module.detect(numbers(canvases), *thresholds),
-                data.canvases,
-                device,
-            )
+            return _detect_canvases(detect_numbers, data.canvases, device)
     finally:
         detector.train(training)
 

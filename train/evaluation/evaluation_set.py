@@ -47,9 +47,7 @@ class EvaluationSet:
 
 
 def load_evaluation_set(
-    images: Sequence[LabelledImage],
-    canvas: Canvas = FACE_CANVAS,
-    classes: Sequence[str] = (),
+    images: Sequence[LabelledImage], canvas: Canvas = FACE_CANVAS, classes: Sequence[str] = ()
 ) -> EvaluationSet:
     """Decode and fit photographs exactly as artifacts without a `preprocess` of their own do.
 
