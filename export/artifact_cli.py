@@ -42,7 +42,7 @@ def info(file: Path | None, ops: tuple[Path, ...], as_json: bool) -> None:
         if as_json:
             click.echo(metadata.to_json())
             return
-        lines = describe_artifact(data, str(file))
+        lines = list(describe_artifact(data, str(file)))
     for name, value in lines:
         click.echo(f"{name}: {value}")
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 from lensbox.common.machine import cpu_name, driver_version, package_version
 from lensbox.runtime.file.archive import KINDS, open_file
-from lensbox.runtime.file.metadata import ArtifactMetadata
 
 # Optional packages whose versions change results or speed.
 PACKAGES = ("numpy", "pillow", "simplejpeg", "onnxruntime", "fastapi", "uvicorn", "triton", "torchvision")
@@ -75,36 +74,19 @@ def _devices() -> Lines:
         )
 
 
-def describe_artifact(data: bytes, name: str) -> list[tuple[str, str]]:
-    """Return names and values that describe an artifact's file, in the order of the report.
+def describe_artifact(data: bytes, name: str) -> Lines:
+    """Yield names and values that describe an artifact's file, in the order of the report.
 
     The code of the artifact does not run. name: of the file, for messages. Raise ArtifactError.
     """
     file = open_file(data, name)
-    metadata, machine = file.metadata, []
-    if (made := metadata.compiled) is not None:  # of a package
-        words = [made.device, made.gpu_architecture, made.platform, f"torch {made.torch_version}"]
-        machine = [
-            ("compiled for", ", ".join(word for word in words if word)),
-            ("processor with", " ".join(made.cpu_features)),
-        ]
-    return [
-        ("file", f"{name}, {len(data)} bytes"),
-        ("format", f"{KINDS[file.kind].title}, metadata of format {metadata.format_version}"),
-        ("sha256", hashlib.sha256(data).hexdigest()),
-        ("detector", metadata.name),
-        ("weights", metadata.weights_sha256),
-        ("written by", f"lensbox {metadata.lensbox_version}, torch {metadata.torch_version}"),
-        *_answers(metadata),
-        ("operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of an op library"),
-        *machine,
-        ("self-test", f"{len(metadata.self_test.expected.scores)} detections"),
-    ]
-
-
-def _answers(metadata: ArtifactMetadata) -> Lines:
-    """Yield the inputs, thresholds and outputs of the detector."""
-    canvas = metadata.canvas
+    metadata, canvas = file.metadata, file.metadata.canvas
+    yield "file", f"{name}, {len(data)} bytes"
+    yield "format", f"{KINDS[file.kind].title}, metadata of format {metadata.format_version}"
+    yield "sha256", hashlib.sha256(data).hexdigest()
+    yield "detector", metadata.name
+    yield "weights", metadata.weights_sha256
+    yield "written by", f"lensbox {metadata.lensbox_version}, torch {metadata.torch_version}"
     order = "gray" if canvas.channels == 1 else canvas.order.upper()
     yield "canvas", f"{canvas.width} x {canvas.height}, {order}, {canvas.fit}, {canvas.filter}"
     if canvas.mean:
@@ -115,6 +97,12 @@ def _answers(metadata: ArtifactMetadata) -> Lines:
     yield "methods", ", ".join(metadata.methods)
     if metadata.classes:
         yield "classes", f"{len(metadata.classes)}: {', '.join(metadata.classes)}"
-    for name, extra in metadata.extras.items():
-        yield "output", f"{name} {list(extra.shape)}, {extra.kind}"
+    for output, extra in metadata.extras.items():
+        yield "output", f"{output} {list(extra.shape)}, {extra.kind}"
     yield "precision", metadata.precision.dtype if metadata.precision else "float32"
+    yield "operators", ", ".join(schema.split("(")[0] for schema in metadata.ops) or "none of an op library"
+    if (made := metadata.compiled) is not None:  # of a package
+        words = [made.device, made.gpu_architecture, made.platform, f"torch {made.torch_version}"]
+        yield "compiled for", ", ".join(word for word in words if word)
+        yield "processor with", " ".join(made.cpu_features)
+    yield "self-test", f"{len(metadata.self_test.expected.scores)} detections"
