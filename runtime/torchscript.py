@@ -30,27 +30,16 @@ def torchscript_call() -> Iterator[None]:
     for every new batch size; requests would wait for seconds. Without it the graph runs as exported. The
     switch belongs to the thread, so each call sets it.
     """
-    unoptimized = torch.jit.optimized_execution(False)  # type: ignore[attr-defined] # not in its __all__
-    with torch.inference_mode(), unoptimized, _without_autocast(), _plain_errors():
-        yield
-
-
-@contextlib.contextmanager
-def _without_autocast() -> Iterator[None]:
-    """Turn off the caller's autocast, which would move the boxes."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode())
+        stack.enter_context(torch.jit.optimized_execution(False))  # type: ignore[attr-defined] # not in its __all__
         for device in ("cpu", "cuda"):
-            if torch.is_autocast_enabled(device):
+            if torch.is_autocast_enabled(device):  # it would move the boxes
                 stack.enter_context(torch.autocast(device, enabled=False))
-        yield
-
-
-@contextlib.contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Convert an exception from TorchScript, with its compiler-style traceback, to a ValueError."""
-    try:
-        yield
-    except torch.jit.Error as error:
-        # The last line is the Python exception that the scripted code raised: 'builtins.ValueError: message'.
-        message = str(error).strip().splitlines()[-1]
-        raise ValueError(message.removeprefix("builtins.ValueError: ")) from error
+        try:
+            yield
+        except torch.jit.Error as error:
+            # The traceback is a compiler's. Its last line is the exception of the scripted code:
+            # 'builtins.ValueError: message'.
+            message = str(error).strip().splitlines()[-1]
+            raise ValueError(message.removeprefix("builtins.ValueError: ")) from error

@@ -56,7 +56,7 @@ def decode_photo(
     try:
         file, exif = split_exif(file, limits.max_pieces)
         orientation = exif_orientation(exif) if reading.orientation == "exif" else 1
-        bounded = BoundedFile(file, limits.deadline, limits.max_pieces)
+        bounded = BoundedFile(file, limits)
         with open_image(bounded) as image:
             _check_header(image, file, bounded, limits)
             if image.format == "AVIF" and reading.orientation == "exif":

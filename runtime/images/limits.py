@@ -29,19 +29,18 @@ NO_LIMITS = ImageLimits()
 
 
 class BoundedFile(BytesIO):
-    """The bytes of an image file, readable until a deadline and for a limited number of reads.
+    """The bytes of an image file, readable until the deadline and in at most `max_pieces` reads.
 
     Decoders read at every marker, chunk, sub-block and run, and for every 64 KiB of compressed pixels, so
     `read` can stop a decoder in any thread.
 
-    deadline: on the clock of `time.monotonic`. max_reads: maximum calls of `read`. None: no limit.
     is_exhausted: whether a decoder wanted more than there is.
     """
 
-    def __init__(self, content: bytes, deadline: float | None = None, max_reads: int | None = None) -> None:
+    def __init__(self, content: bytes, limits: ImageLimits) -> None:
         super().__init__(content)
-        self._deadline = inf if deadline is None else deadline
-        self.max_reads = inf if max_reads is None else max_reads
+        self._deadline = inf if limits.deadline is None else limits.deadline
+        self.max_reads = inf if limits.max_pieces is None else limits.max_pieces
         self._reads = 0
         self.is_exhausted = False
 
