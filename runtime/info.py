@@ -65,13 +65,8 @@ def _devices() -> Lines:
         yield "GPU", f"no usable GPU (driver {driver_version()})"
     for index in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(index)
-        yield (
-            f"cuda:{index}",
-            (
-                f"{found.name}, compute capability {found.major}.{found.minor}, "
-                f"{found.total_memory / 2**30:.0f} GiB, driver {driver_version()}"
-            ),
-        )
+        memory = f"{found.total_memory / 2**30:.0f} GiB, driver {driver_version()}"
+        yield f"cuda:{index}", f"{found.name}, compute capability {found.major}.{found.minor}, {memory}"
 
 
 def describe_artifact(data: bytes, name: str) -> Lines:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from lensbox.common.detections import numbers_of_json
-from lensbox.runtime.file.self_test import EXCHANGED_PART
 
 
 class Found(NamedTuple):
@@ -71,11 +70,6 @@ class Difference:
     def others(self) -> int:
         """Return the number of detections without a partner, of both sides."""
         return self.exchanged + self.unexplained_count
-
-    @property
-    def allowed(self) -> int:
-        """Return the number of exchanged detections that a self-test allows."""
-        return self.expected // EXCHANGED_PART
 
     def add(
         self, expected: Found, actual: Found, thresholds: tuple[float, float], limits: Limits, name: str

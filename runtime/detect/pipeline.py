@@ -124,9 +124,7 @@ class Pipeline:
             timer.stop()
             watcher.on_letterbox(timer)
         outputs = None if self._captured is None else self._captured(canvases, thresholds, geometry)
-        if outputs is None:
-            outputs = self._of_photos(self._uncaptured(canvases, *thresholds), geometry)
-        return outputs
+        return outputs or self._of_photos(self._uncaptured(canvases, *thresholds), geometry)
 
     def _of_photos(self, found: Outputs, geometry: Tensor) -> Outputs:
         """Return outputs in pixels of the photographs; boxes, scores and counts as one tensor (`packed`)."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lensbox.runtime.detect.detection_sets import Difference, Found, Limits, found_in
-from lensbox.runtime.file.self_test import IOU_TOLERANCES, SelfTest, Tolerance
+from lensbox.runtime.file.self_test import EXCHANGED_PART, IOU_TOLERANCES, SelfTest, Tolerance
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ def run_self_test(
             f"expected {len(expected.scores)} detections, got {len(found.scores)}, moved by up to "
             f"{difference.moved:.3g} px and {difference.score_moved:.3g} of the score",
         )
-    if difference.exchanged > difference.allowed:
+    if difference.exchanged > (allowed := difference.expected // EXCHANGED_PART):
         failures.append(
-            f"{difference.exchanged} detections came or went by rounding, at most {difference.allowed} of "
+            f"{difference.exchanged} detections came or went by rounding, at most {allowed} of "
             f"{difference.expected} may"
         )
     box_error = max([*difference.boxes, difference.moved if failures else 0.0])

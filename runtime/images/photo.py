@@ -56,10 +56,9 @@ def photo_of(image: Tensor | Photo | Picture, name: str, color_order: ColorOrder
     if isinstance(image, Tensor):
         check_color_order(color_order)
         _check_pixels(image, name)
-        has_colors = image.shape[0] >= 3
-        return Photo.of(
-            image[[2, 1, 0, 3][: image.shape[0]]] if has_colors and color_order == "BGR" else image
-        )
+        if color_order == "BGR" and image.shape[0] >= 3:
+            image = image[[2, 1, 0, 3][: image.shape[0]]]
+        return Photo.of(image)
     require_rgb(name, color_order)
     _check_pixels(image.pixels, f"{name}.pixels")
     x1, y1, x2, y2 = image.window
