@@ -20,12 +20,9 @@ constexpr const char* kFit = "lensbox::fit";
 
 using Numbers = std::optional<at::ArrayRef<double>>;
 
-// How `fit` makes canvases.
+// How `fit` makes canvases, which have no size and no memory yet.
 struct FitOptions {
-  int64_t channels;
-  FitMode mode;
-  Filter filter;
-  bool is_bgr;
+  Canvases canvases;
   at::ScalarType dtype;
   std::array<float, 3> mean, deviation;  // of the canvas's channels
 };
@@ -85,18 +82,19 @@ FitOptions checked_options(std::string_view fit, std::string_view filter, std::s
                            const Numbers& mean, const Numbers& deviation,
                            std::optional<at::ScalarType> dtype) {
   FitOptions options = {};
-  options.mode = value_of<FitMode>(
+  options.canvases.mode = value_of<FitMode>(
       "fit", fit,
       {{"letterbox", FitMode::kLetterbox}, {"stretch", FitMode::kStretch}, {"crop", FitMode::kCrop}});
-  options.filter = value_of<Filter>("filter", filter,
-                                    {{"nearest", Filter::kNearest},
-                                     {"box", Filter::kBox},
-                                     {"bilinear", Filter::kBilinear},
-                                     {"hamming", Filter::kHamming},
-                                     {"bicubic", Filter::kBicubic},
-                                     {"lanczos", Filter::kLanczos}});
-  options.channels = value_of<int64_t>("order", order, {{"gray", 1}, {"rgb", 3}, {"bgr", 3}});
-  options.is_bgr = order == "bgr";
+  options.canvases.filter = value_of<Filter>("filter", filter,
+                                             {{"nearest", Filter::kNearest},
+                                              {"box", Filter::kBox},
+                                              {"bilinear", Filter::kBilinear},
+                                              {"hamming", Filter::kHamming},
+                                              {"bicubic", Filter::kBicubic},
+                                              {"lanczos", Filter::kLanczos}});
+  const auto channels = options.canvases.channels =
+      value_of<int32_t>("order", order, {{"gray", 1}, {"rgb", 3}, {"bgr", 3}});
+  options.canvases.is_bgr = order == "bgr";
   const bool is_scaled = mean.has_value() || deviation.has_value();
   options.dtype = dtype.value_or(is_scaled ? at::kFloat : at::kByte);
   TORCH_CHECK_TYPE(options.dtype == at::kByte || options.dtype == at::kFloat || options.dtype == at::kHalf ||
@@ -104,8 +102,8 @@ FitOptions checked_options(std::string_view fit, std::string_view filter, std::s
                    kFit, ": dtype must be uint8, float32, float16 or bfloat16, got ", options.dtype);
   TORCH_CHECK_VALUE(options.dtype != at::kByte || !is_scaled, kFit,
                     ": dtype must be floating-point where mean or std is given, got ", options.dtype);
-  options.mean = numbers_of_channels("mean", mean, options.channels, 0.0f);
-  options.deviation = numbers_of_channels("std", deviation, options.channels, 1.0f);
+  options.mean = numbers_of_channels("mean", mean, channels, 0.0f);
+  options.deviation = numbers_of_channels("std", deviation, channels, 1.0f);
   for (float number : options.deviation)
     TORCH_CHECK_VALUE(number > 0.0f, kFit, ": std must be above 0, got ", number);
   return options;
@@ -113,7 +111,7 @@ FitOptions checked_options(std::string_view fit, std::string_view filter, std::s
 
 LevelTable level_table(const FitOptions& options) {
   LevelTable table = {};
-  table.channels = static_cast<int32_t>(options.channels);
+  table.channels = options.canvases.channels;
   table.is_float32 = options.dtype == at::kFloat;
   for (int32_t i = 0; i < 256 * table.channels; ++i) {
     const float number = normalised_level(i % 256, options.mean[i / 256], options.deviation[i / 256]);
@@ -144,20 +142,18 @@ std::tuple<Tensor, Tensor> fit(at::TensorList images, int64_t height, int64_t wi
   const Backend backend(images[0]);
   const auto count = static_cast<int64_t>(images.size());
   const auto tensors = at::TensorOptions().device(images[0].device());
-  const Tensor canvases = at::empty({count, options.channels, height, width}, tensors.dtype(options.dtype));
+  const Tensor canvases =
+      at::empty({count, options.canvases.channels, height, width}, tensors.dtype(options.dtype));
   const Tensor geometry = at::empty({count, 6}, tensors.dtype(at::kFloat));
   if constexpr (Backend::kHasKernels) {
     const bool is_bytes = options.dtype == at::kByte;
     const Tensor bytes = is_bytes ? canvases : at::empty(canvases.sizes(), tensors.dtype(at::kByte));
-    const Canvases out = {bytes.mutable_data_ptr<uint8_t>(),
-                          geometry.mutable_data_ptr<float>(),
-                          static_cast<int32_t>(options.channels),
-                          static_cast<int32_t>(height),
-                          static_cast<int32_t>(width),
-                          static_cast<uint8_t>(fill),
-                          options.is_bgr,
-                          options.mode,
-                          options.filter};
+    Canvases out = options.canvases;
+    out.pixels = bytes.mutable_data_ptr<uint8_t>();
+    out.geometry = geometry.mutable_data_ptr<float>();
+    out.height = static_cast<int32_t>(height);
+    out.width = static_cast<int32_t>(width);
+    out.fill = static_cast<uint8_t>(fill);
     std::vector<ImageView> views;
     views.reserve(images.size());
     for (const Tensor& image : images) {
@@ -168,8 +164,8 @@ std::tuple<Tensor, Tensor> fit(at::TensorList images, int64_t height, int64_t wi
     }
     backend.run(Backend::fit, views.data(), count, out);
     if (!is_bytes) {
-      backend.run(Backend::look_up, level_table(options), out.pixels, count * options.channels,
-                  height * width, canvases.mutable_data_ptr());
+      backend.run(Backend::look_up, level_table(options), out.pixels, count * out.channels, height * width,
+                  canvases.mutable_data_ptr());
     }
   }
   return {canvases, geometry};

@@ -328,12 +328,9 @@ std::string decoder_fault(at::Device device) {
 #endif
 }
 
-std::vector<Tensor> decode_luma(at::TensorList files, at::Device device) {
-  return decoded(files, device, false);
-}
-
-std::vector<Tensor> decode_rgb(at::TensorList files, at::Device device) {
-  return decoded(files, device, true);
+template <bool with_colors>
+std::vector<Tensor> decode(at::TensorList files, at::Device device) {
+  return decoded(files, device, with_colors);
 }
 
 }  // namespace
@@ -341,6 +338,6 @@ std::vector<Tensor> decode_rgb(at::TensorList files, at::Device device) {
 
 TORCH_LIBRARY_FRAGMENT(lensbox_jpeg, m) {
   m.def("decoder_fault(Device device) -> str", lensbox::decoder_fault);
-  m.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_luma);
-  m.def("decode_rgb(Tensor[] files, Device device) -> Tensor[]", lensbox::decode_rgb);
+  m.def("decode_luma(Tensor[] files, Device device) -> Tensor[]", lensbox::decode<false>);
+  m.def("decode_rgb(Tensor[] files, Device device) -> Tensor[]", lensbox::decode<true>);
 }
