@@ -24,12 +24,13 @@ def choose_device(name: str) -> torch.device:
     Raise DeviceError for another name, and for a GPU that cannot be used.
     """
     device = named_device(name)
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
         build, cuda = f"{name!r} with torch {torch.__version__}: this torch was built", torch.version.cuda
         reason = "without CUDA" if cuda is None else f"for CUDA {cuda}, but no usable GPU was found"
         raise DeviceError(f"device must be usable, got {build} {reason}")
-    if device.type == "cuda" and device.index is not None and device.index >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
+    if (device.index or 0) >= (found := torch.cuda.device_count()):
         raise DeviceError(f"device must be usable, got {name!r} where torch finds {found} of them")
     return device
 

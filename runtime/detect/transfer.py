@@ -36,10 +36,7 @@ def to_device(tensors: list[Tensor], device: torch.device) -> list[Tensor]:
         sum(layout.size for layout in layouts), dtype=torch.uint8, device="cpu", pin_memory=True
     )
     _fill(staging, moved, layouts)
-    on_device = _views(staging.to(device, non_blocking=True), layouts)
-    if len(moved) == len(tensors):
-        return on_device
-    views = iter(on_device)
+    views = iter(_views(staging.to(device, non_blocking=True), layouts))
     return [tensor.to(device) if tensor.is_cuda else next(views) for tensor in tensors]
 
 

@@ -107,8 +107,6 @@ def upright_array(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uin
 
 def upright_tensor(pixels: Tensor, orientation: int) -> Tensor:
     """Return pixels [C, h, w] turned upright, on their device."""
-    mirrored = [-1] if orientation in _MIRRORED_LEFT_RIGHT else []
-    mirrored += [-2] if orientation in _MIRRORED_TOP_BOTTOM else []
-    if mirrored:
-        pixels = pixels.flip(mirrored)
-    return pixels.transpose(-1, -2) if orientation in _TRANSPOSED else pixels
+    axes = [-1] * (orientation in _MIRRORED_LEFT_RIGHT) + [-2] * (orientation in _MIRRORED_TOP_BOTTOM)
+    mirrored = pixels.flip(axes) if axes else pixels
+    return mirrored.transpose(-1, -2) if orientation in _TRANSPOSED else mirrored
