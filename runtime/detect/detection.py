@@ -1,6 +1,6 @@
 """The detections of an image, as tensors and as JSON."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -54,26 +54,6 @@ class DetectionArrays(NamedTuple):
             self.width,
             self.height,
         )
-
-
-def by_image(
-    boxes: NDArray[np.float32],
-    scores: NDArray[np.float32],
-    counts: Sequence[int],
-    further: Mapping[str, NDArray[Any]],
-    sizes: Iterable[tuple[int, int]],
-) -> list[DetectionArrays]:
-    """Return the detections of each image of a batch of B. Image b uses the first counts[b] of its K slots.
-
-    boxes: [B, K, 4]. scores: [B, K]. further: labels and other outputs by name, [B, K, ...]. sizes: width and
-    height of each photograph.
-    """
-    found = []
-    for image, (count, size) in enumerate(zip(counts, sizes, strict=False)):
-        extras = {name: values[image, :count] for name, values in further.items()}
-        labels = extras.pop("labels", None)
-        found.append(DetectionArrays(boxes[image, :count], scores[image, :count], labels, extras, *size))
-    return found
 
 
 def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lensbox.common.detect_options import TileSpec
 from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
-from lensbox.runtime.detect.detection import DetectionArrays, Detections, by_image, check_labels
+from lensbox.runtime.detect.detection import DetectionArrays, Detections, check_labels
 from lensbox.runtime.detect.self_test import outputs_by_name
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
@@ -136,10 +136,18 @@ class Pipeline:
         return packed(self.module.restore(boxes, geometry), scores, counts), *restored
 
     def _fetch(self, outputs: Outputs, sizes: Iterable[tuple[int, int]]) -> list[DetectionArrays]:
-        """Wait for outputs, and copy them to the CPU. Raise ArtifactError for a label without a class."""
+        """Wait for outputs, and return the detections of each image as views of the batch, on the CPU.
+
+        sizes: width and height of each photograph. Raise ArtifactError for a label without a class.
+        """
         first, *others = to_host(outputs)
         boxes, scores, counts = unpacked(first)
         further = dict(zip(self._further, others, strict=True))
         if "labels" in further:
             check_labels(further["labels"], counts, len(self._metadata.classes))
-        return by_image(boxes, scores, counts, further, sizes)
+        found = []
+        for image, (count, size) in enumerate(zip(counts, sizes, strict=False)):
+            extras = {name: values[image, :count] for name, values in further.items()}
+            labels = extras.pop("labels", None)
+            found.append(DetectionArrays(boxes[image, :count], scores[image, :count], labels, extras, *size))
+        return found
