@@ -46,7 +46,7 @@ def require_ops(artifact: str, needed: Sequence[str]) -> None:
     import lensbox.ops  # late, as in `load_op_libraries`
 
     for schema in needed:
-        registered = registered_schemas(schema.split("(")[0].split(".")[0])
+        registered = torch._C._jit_get_schemas_for_operator(schema.split("(")[0].split(".")[0])
         if not registered:
             advice = "; it has other operators: export the artifact again" * schema.startswith("lensbox::")
             raise ArtifactError(
@@ -67,11 +67,6 @@ def require_ops(artifact: str, needed: Sequence[str]) -> None:
                 f"{artifact} needs the operator {schema}, but the loaded library has {registered[0]}: "
                 "export the artifact again, or load the library it was made with (--ops FILE)"
             )
-
-
-def registered_schemas(op_name: str) -> "list[torch._C.FunctionSchema]":
-    """Return the registered schemas of every overload of an operator such as 'lensbox::giou'."""
-    return list(torch._C._jit_get_schemas_for_operator(op_name))
 
 
 @contextlib.contextmanager

@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lensbox.common.errors import ArtifactError
-
 
 @dataclass(frozen=True)
 class Detections:
@@ -53,17 +51,6 @@ class DetectionArrays(NamedTuple):
             {name: torch.from_numpy(values.copy()) for name, values in self.extras.items()},
             self.width,
             self.height,
-        )
-
-
-def check_labels(labels: NDArray[np.int64], counts: list[int], classes: int) -> None:
-    """Raise ArtifactError unless the first counts[b] labels of each image, [B, K], name a class."""
-    counted = labels[np.arange(labels.shape[1]) < np.array(counts)[:, None]]
-    wrong = counted[(counted < 0) | (counted >= classes)]
-    if wrong.size:
-        raise ArtifactError(
-            f"the detector must return labels from 0 to {classes - 1}, as it has {classes} classes, "
-            f"got {wrong[0]}"
         )
 
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from lensbox.common.detect_options import TileSpec
+from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
-from lensbox.runtime.detect.detection import DetectionArrays, Detections, check_labels
+from lensbox.runtime.detect.detection import DetectionArrays, Detections
 from lensbox.runtime.detect.self_test import outputs_by_name
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
@@ -144,7 +145,11 @@ class Pipeline:
         boxes, scores, counts = unpacked(first)
         further = dict(zip(self._further, others, strict=True))
         if "labels" in further:
-            check_labels(further["labels"], counts, len(self._metadata.classes))
+            given, classes = further["labels"], len(self._metadata.classes)
+            used = given[np.arange(given.shape[1]) < np.array(counts)[:, None]]
+            if (wrong := used[(used < 0) | (used >= classes)]).size:
+                rule = f"labels from 0 to {classes - 1}, as it has {classes} classes"
+                raise ArtifactError(f"the detector must return {rule}, got {wrong[0]}")
         found = []
         for image, (count, size) in enumerate(zip(counts, sizes, strict=False)):
             extras = {name: values[image, :count] for name, values in further.items()}

@@ -18,8 +18,6 @@ from lensbox.runtime.images.photo import Photo
 
 Window = tuple[int, int, int, int]
 
-_LARGEST_SIZE = 1 << 31  # larger than any photograph
-
 
 def tile_windows(width: int, height: int, canvas: Canvas, spec: TileSpec) -> list[Window]:
     """Return the windows x1, y1, x2, y2 of a photograph: the whole one first if requested, then row by row.
@@ -28,7 +26,7 @@ def tile_windows(width: int, height: int, canvas: Canvas, spec: TileSpec) -> lis
     """
     import lensbox.ops  # noqa: F401 (late: front ends of a service need the ops for tiles alone)
 
-    size = min(spec.size or 0, _LARGEST_SIZE)
+    size = min(spec.size or 0, 1 << 31)  # larger than any photograph
     try:
         edges = torch.ops.lensbox_runtime.tile_windows(
             width, height, canvas.width, canvas.height, size, spec.overlap, spec.whole

@@ -87,8 +87,5 @@ def _loss(run: Callable[..., tuple[Tensor, ...]]) -> Loss:
             (gradient,) = ctx.saved_tensors
             return outer[0] * gradient, None
 
-    def loss(predictions: Tensor, targets: Tensor) -> Tensor:
-        value: Tensor = GraphLoss.apply(predictions, targets)  # type: ignore[no-untyped-call]
-        return value
-
-    return loss
+    apply: Loss = GraphLoss.apply
+    return apply

@@ -8,7 +8,6 @@ import torch
 from lensbox.common.canvas import Canvas
 from lensbox.model import FaceDetector, weights_sha256
 from lensbox.runtime.loading import load_artifact
-from lensbox.runtime.op_library import registered_schemas
 
 
 def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: Path) -> None:
@@ -22,7 +21,7 @@ def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: 
         "weights_sha256": weights_sha256(detector),
         "defaults": {"score_threshold": 0.25, "iou_threshold": 0.4},
         "methods": ["preprocess", "detect", "restore", "loss"],
-        "ops": sorted(str(registered_schemas(f"lensbox::{name}")[0]) for name in ops),
+        "ops": sorted(str(torch._C._jit_get_schemas_for_operator(f"lensbox::{name}")[0]) for name in ops),
         "reading": {"orientation": "exif", "jpeg_oversampling": 2},
     }
     assert {name: values[name] for name in expected} == expected
