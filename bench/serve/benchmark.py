@@ -206,9 +206,12 @@ def running(program: ServerProgram, check: Check) -> Iterator[Callable[[int, int
     url = f"http://127.0.0.1:{port}{program.path}"
     request = urllib.request.Request(url, program.body.read_bytes(), {"Content-Type": program.content_type})
     command = [sys.executable, *program.arguments, str(port)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # one thread an inference, as in process
     # A pipe without a reader would block a service that writes much.
     with tempfile.TemporaryFile("w+", errors="replace") as said:
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+        )
         try:
             deadline, answer = time.monotonic() + _START_TIMEOUT, None
             while answer is None:

@@ -78,11 +78,3 @@ def test_skips_engines_that_are_full_or_down() -> None:
     full.failure = NotReadyError("given up")
     with pytest.raises(NotReadyError, match="being started"):
         engines.ready_artifact()
-
-
-def test_an_absent_engine_says_why() -> None:
-    engine: Any = Engine("the model is unloaded")
-    assert (engine.loaded, engine.missing, engine.stop(0.0)) == (False, ["the model is unloaded"], True)
-    for refused in (engine.ready_artifact, lambda: engine.submit(0)):
-        with pytest.raises(NotReadyError, match="the model is unloaded"):
-            refused()
