@@ -4,7 +4,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,7 +108,7 @@ class Pipeline:
             for start in range(0, len(windows), together):
                 part = slice(start, start + together)
                 launched.append(self._launch(cut_windows(pixels, windows[part]), rows[part], thresholds))
-            found = [one for outputs in launched for one in self._fetch(outputs, repeat((0, 0)))]
+            found = [one for outputs in launched for one in self._fetch(outputs, [(0, 0)] * len(outputs[0]))]
         return merge_tiles(found, windows, photo.width, photo.height, thresholds[1]).copied()
 
     def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Outputs:
@@ -151,7 +150,7 @@ class Pipeline:
                 rule = f"labels from 0 to {classes - 1}, as it has {classes} classes"
                 raise ArtifactError(f"the detector must return {rule}, got {wrong[0]}")
         found = []
-        for image, (count, size) in enumerate(zip(counts, sizes, strict=False)):
+        for image, (count, size) in enumerate(zip(counts, sizes, strict=True)):
             extras = {name: values[image, :count] for name, values in further.items()}
             labels = extras.pop("labels", None)
             found.append(DetectionArrays(boxes[image, :count], scores[image, :count], labels, extras, *size))
