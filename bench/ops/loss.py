@@ -17,7 +17,8 @@ losses = article_module("losses")
 GRADIENT_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-2}
 
 
-Targets = tuple[Tensor, ...]  # boxes [B, M, 4], zeros after those of a sample; perhaps weights [B, M]
+# Boxes [B, M, 4], padded with zeros. Weights [B, M] follow if the loss has weights.
+Targets = tuple[Tensor, ...]
 Loss = Callable[[Tensor], Any]  # of predictions [B, M, 4]; returns the loss, or the loss and its gradient
 Load = Callable[[Targets], Loss]  # raises UnavailableError
 

@@ -1,4 +1,4 @@
-"""The detections of a detector in PyTorch, and how far those of an exported file may lie from them."""
+"""Detect in PyTorch, as the reference for exported files, and compute the tolerances of the comparison."""
 
 import copy
 import logging

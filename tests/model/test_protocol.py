@@ -1,4 +1,4 @@
-"""What a detector gets: numbers of the canvas, checked thresholds and dtypes, in eager mode and scripted."""
+"""Canvases become numbers, and thresholds are checked, the same in eager mode and in TorchScript."""
 
 from typing import Any
 
