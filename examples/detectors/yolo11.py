@@ -30,6 +30,7 @@ class Yolo11(nn.Module):
         head = network.model[-1]
         head.export = True  # the decoded predictions alone
         head.dynamic = True  # no anchors kept from the batch before
+        head.end2end = False  # of YOLO26's two heads, the one for NMS
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         raw = self.network(images).transpose(1, 2)  # [B, A, 4 + classes]

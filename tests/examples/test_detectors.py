@@ -152,7 +152,7 @@ def _transformers(name: str) -> Example:
 
 _MAKERS: dict[str, Callable[[str], Example]] = {
     **dict.fromkeys(("fcos", "retinanet"), _torchvision),
-    "yolo11": _ultralytics,
+    **dict.fromkeys(("yolo11", "yolo26"), _ultralytics),
     **dict.fromkeys(("rtdetr", "dfine", "yolos"), _transformers),
 }
 
