@@ -3,7 +3,6 @@
 import re
 import struct
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 from lensbox.common.canvas import Canvas
@@ -142,7 +141,7 @@ _SHORTEST = {0xE0: 16, 0xEE: 14}
 # Usual files have fewer, and this must stay fast.
 _MAX_SEGMENTS = 200
 
-_FRAME = struct.Struct(">BHHB")
+_SEGMENT, _FRAME = struct.Struct(">BBH"), struct.Struct(">BHHB")
 
 
 class JpegHeader(NamedTuple):
@@ -167,10 +166,13 @@ def usual_header(file: bytes | bytearray) -> JpegHeader | None:
     """
     if not has_signature(file):
         return None
-    at, frame, exif = 2, None, None
-    for marker, begin, end in islice(_segments(file, None), _MAX_SEGMENTS):
-        length = int.from_bytes(file[begin + 2 : begin + 4], "big")
-        if begin != at or length < _SHORTEST.get(marker, 2):
+    begin, frame, exif = 2, None, None
+    for _ in range(_MAX_SEGMENTS):
+        if begin + 4 > len(file):
+            return None
+        prefix, marker, length = _SEGMENT.unpack_from(file, begin)
+        end = begin + 2 + length
+        if prefix != 0xFF or length < _SHORTEST.get(marker, 2):
             return None
         if marker in _HUFFMAN_FRAMES:
             if frame is not None or length < 8 or end > len(file):
@@ -189,7 +191,7 @@ def usual_header(file: bytes | bytearray) -> JpegHeader | None:
             exif = bytes(file[begin + 4 + len(EXIF_HEADER) : end])
         elif marker not in _TABLES and marker not in METADATA and marker not in _SHORTEST:
             return None
-        at = end
+        begin = end
     return None
 
 
