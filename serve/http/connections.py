@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         """Begin a request. Return the function with which the app receives the request's body."""
         self.requests += 1
         self._head_began = None
-        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        length = dict(scope["headers"]).get(b"content-length", b"0")
         self._left = LARGEST_HEAD + int(length)  # uvicorn has checked that the value is a number
         if length != b"0":
             return receive

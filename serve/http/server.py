@@ -1,5 +1,6 @@
 """Run the app under uvicorn until a signal or a failed start ends it."""
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -9,6 +10,7 @@ import threading
 from typing import Any
 
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 
 from lensbox.common.machine import exempt_objects
@@ -23,8 +25,8 @@ from lensbox.serve.shutdown import Shutdown
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 1024  # connections that may wait to be accepted
-_ACCEPTED_AT_ONCE = 2  # so that connections spread over all front ends
-_TICK = 0.1  # seconds
+_TICK, _POLL = 0.1, 0.01  # seconds
+_PAUSE = 1.0  # seconds without accepting after a lack of file descriptors or memory
 
 
 def run(
@@ -47,7 +49,6 @@ def run(
     # All front ends share the blocking mode of the socket, and dup() resets the mode. A starting front end
     # must not make the accept() of another front end block.
     listener.setblocking(False)
-    shared = listener.dup()  # uvicorn closes its own
 
     def on_started(failure: Exception | None) -> None:
         if failure is None:
@@ -80,22 +81,59 @@ def run(
     with contextlib.suppress(ValueError, OSError):  # more files, so more connections
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # A daemon thread: a stuck engine must not keep the process from ending.
-    thread = threading.Thread(target=server.run, args=([listener],), name="lensbox-http", daemon=True)
+    thread = threading.Thread(
+        target=lambda: uvloop.run(serve(server, listener)), name="lensbox-http", daemon=True
+    )
     thread.start()
-    while not server.started and thread.is_alive():
-        thread.join(_TICK)
-    # uvicorn's `backlog` sets both the connections per accept and the kernel's queue. Lengthen the queue.
-    with contextlib.suppress(OSError):  # closed meanwhile
-        shared.listen(_BACKLOG)
-    while thread.is_alive() and listener.fileno() != -1:  # until uvicorn accepts no more
+    while thread.is_alive():
         thread.join(_TICK)
         if shutdown.takes_reload() and models is None:
             _log.warning("SIGHUP loads nothing in a service of one process; start it with --frontends 1")
-    shared.close()  # once all processes have closed theirs, the kernel refuses connections
-    thread.join()
     if not server.started and not server.should_exit:
         failures.append(RuntimeError("the app did not start; see the log for the reason"))
     return failures[0] if failures else None
+
+
+async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Run a server, and accept its connections from a bound, non-blocking socket, which is closed at the end.
+
+    Accept one connection at a time, so that connections spread over all front ends: uvloop's own servers
+    accept all that wait.
+    """
+    loop, config = asyncio.get_running_loop(), server.config
+    greetings: set[asyncio.Task[None]] = set()  # the loop has only weak references to its tasks
+
+    def protocol() -> Connection:
+        return Connection(config, server.server_state, server.lifespan.state)
+
+    async def greet(client: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # the client is gone, or does not speak TLS
+            await loop.connect_accepted_socket(protocol, client, ssl=config.ssl)
+
+    async def accept() -> None:
+        while True:
+            try:
+                client, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                _log.error("cannot accept connections: %s", error)
+                await asyncio.sleep(_PAUSE)
+                continue
+            client.setblocking(False)
+            greeting = loop.create_task(greet(client))
+            greetings.add(greeting)
+            greeting.add_done_callback(greetings.discard)
+
+    serving = loop.create_task(server.serve(sockets=[]))
+    while not server.started and not serving.done():
+        await asyncio.sleep(_POLL)
+    with listener:
+        listener.listen(_BACKLOG)
+        accepting = loop.create_task(accept())
+        while not server.should_exit and not serving.done():
+            await asyncio.sleep(_POLL)
+        accepting.cancel()
+    # Once all processes have closed theirs, the kernel refuses connections.
+    await serving
 
 
 def uvicorn_config(app: FastAPI, settings: Settings, log_level: str) -> uvicorn.Config:
@@ -108,12 +146,9 @@ def uvicorn_config(app: FastAPI, settings: Settings, log_level: str) -> uvicorn.
         log_config=None,  # `observability` decides where records go, and logs requests
         access_log=False,
         lifespan="on",
-        # Fixed, so that the service does not depend on other installed packages.
-        loop="asyncio",
-        http=Connection,
+        http=Connection,  # of `serve`
         ws="none",
         forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1"),
-        backlog=_ACCEPTED_AT_ONCE,
         server_header=False,
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,

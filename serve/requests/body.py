@@ -52,12 +52,13 @@ async def receive(request: Request, limit: int, settings: Settings) -> tuple[Bod
     declared = request.headers.get("content-length")
     if declared is not None and int(declared) > limit:  # uvicorn has checked that the value is a number
         raise _too_large(limit, f"a Content-Length of {declared}")
+    is_late = deadline.left < settings.body_timeout
     try:
-        async with _time_limit(min(settings.body_timeout, deadline.left)):
+        async with _time_limit(deadline.left if is_late else settings.body_timeout):
             body = await _collect(request, limit)
     except TimeoutError:
         close = {"Connection": "close"}  # the next bytes could be the rest of the body or another request
-        if not deadline.left:
+        if is_late:
             raise ApiError(504, "deadline_exceeded", str(deadline.error()), close) from None
         rule = f"the body must arrive within {settings.body_timeout:g} seconds"
         raise ApiError(408, "body_timeout", f"{rule}, got an incomplete body", close) from None

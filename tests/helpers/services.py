@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import httpx
 import torch
 import uvicorn
+import uvloop
 from fastapi import FastAPI
 from waiting import PATIENCE, wait_until
 
@@ -21,6 +22,7 @@ from lensbox.serve.cli import listen, read_settings, serve
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.jobs import CanvasJob, DetectJob, Loss, LossJob
 from lensbox.serve.http.app import create_app
+from lensbox.serve.http.server import serve as serve_connections
 from lensbox.serve.http.server import uvicorn_config
 from lensbox.serve.http.service import Service
 from lensbox.serve.settings import Settings
@@ -129,13 +131,13 @@ def running(app: FastAPI, settings: Settings) -> Iterator[Running]:
     listener = listen("127.0.0.1", 0)
     url = settings.url_of(listener)
     server = uvicorn.Server(uvicorn_config(app, settings, "critical"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    listener.setblocking(False)
+    thread = threading.Thread(target=lambda: uvloop.run(serve_connections(server, listener)))
     thread.start()
 
     try:
         with httpx.Client(base_url=url, timeout=PATIENCE) as client:
             client.get("/healthz")  # an answer means that the app runs
-            listener.listen(1024)  # as `server.run`: uvicorn has set the length of the kernel's queue to 2
             yield Running(client, app.state.service)
     finally:
         server.should_exit = True

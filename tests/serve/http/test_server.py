@@ -1,0 +1,53 @@
+"""Accepting connections after a lack of file descriptors."""
+
+import errno
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+import uvloop
+from fastapi import FastAPI
+from waiting import PATIENCE
+
+from lensbox.serve.cli import listen
+from lensbox.serve.http import server
+from lensbox.serve.settings import Settings
+
+
+class Exhausted(socket.socket):
+    """A listening socket whose first `accept` finds no file descriptor."""
+
+    calls = 0
+
+    def accept(self) -> Any:
+        self.calls += 1
+        if self.calls == 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+def test_accepts_again_after_a_lack_of_file_descriptors(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_PAUSE", 0.01)
+    bound = listen("127.0.0.1", 0)
+    listener = Exhausted(bound.family, bound.type, bound.proto, bound.detach())
+    listener.setblocking(False)
+    settings = Settings(artifact=Path("detector.pt"))
+    url = settings.url_of(listener)
+    running = uvicorn.Server(server.uvicorn_config(FastAPI(), settings, "critical"))
+    thread = threading.Thread(target=lambda: uvloop.run(server.serve(running, listener)))
+    thread.start()
+    try:
+        assert httpx.get(f"{url}/openapi.json", timeout=PATIENCE).status_code == 200
+    finally:
+        running.should_exit = True
+        thread.join(PATIENCE)
+    assert listener.calls > 1
+    assert "cannot accept connections: [Errno 24] Too many open files" in caplog.text
+    assert listener.fileno() == -1  # closed
