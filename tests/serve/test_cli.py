@@ -110,8 +110,3 @@ def test_the_ipv6_wildcard_accepts_ipv4() -> None:
         port = listener.getsockname()[1]
         for host in ("127.0.0.1", "::1"):
             socket.create_connection((host, port), timeout=PATIENCE).close()
-
-
-def test_the_listener_has_the_protocol_for_which_asyncio_sets_tcp_nodelay() -> None:
-    with listen("127.0.0.1", 0) as listener:
-        assert listener.proto == socket.IPPROTO_TCP
