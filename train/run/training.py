@@ -124,7 +124,7 @@ class TrainingRun:
         start = time.monotonic()
         try:
             self.step.recalibrate()
-            figures = evaluate(self.step, validation)
+            figures = evaluate_average(self.step, validation)
             for line in figures.lines():
                 logger.info("%s", line)
             reports.evaluated(figures, self.progress)
@@ -138,7 +138,7 @@ class TrainingRun:
         reports.deliver(None)
         if validation is None:
             return None
-        figures = evaluate(self.step, validation, coco=True)
+        figures = evaluate_average(self.step, validation, coco=True)
         reports.evaluated(figures, 1.0)
         reports.deliver(figures)
         return figures
@@ -171,7 +171,7 @@ class TrainingRun:
         self.origin = before
 
 
-def evaluate(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
+def evaluate_average(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
     """Return the figures of the weight average."""
     start = time.monotonic()
     figures = score(detect_all(step.average, data), data, coco)
