@@ -27,7 +27,7 @@ class Scores:
         self._values = iter(values)
         self.steps: list[int] = []
         self.averages: list[dict[str, torch.Tensor]] = []
-        monkeypatch.setattr(trainer, "evaluate", self)
+        monkeypatch.setattr(trainer, "evaluate_average", self)
 
     def __call__(self, step: TrainStep, *_: object, **__: object) -> Figures:
         value = next(self._values)
