@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import ssl
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
     # Imported here because this imports torch, which takes seconds.
     from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places
 
+    if not sys.platform.startswith("linux"):
+        return StartupError(f"the service needs Linux, got {sys.platform}")
     try:
         if settings.tls_certificate is not None:  # each front end would end and be restarted
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
@@ -37,20 +40,20 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
             )
         keys = read_keys(settings)
         devices = device_names(settings)
-        count = frontend_count(settings, devices, has_admin=keys.admin is not None)
     except OSError as error:  # also ssl.SSLError
         return StartupError(f"tls_certificate and tls_key cannot be used: {error}")
     except (StartupError, DeviceError) as error:
         return error
-    settings = replace(settings, queue_size=places(settings, devices), frontends=count)
-    if count:
-        from lensbox.serve.processes import supervisor
+    from lensbox.serve.processes import supervisor
 
-        settings = replace(settings, busy_poll=busy_poll(count, devices))
-        return supervisor.run(settings, devices, listener, log, shutdown, keys)
-    from lensbox.serve.http import server
-
-    return server.run(settings, listener, log, shutdown, keys)
+    count = frontend_count(settings, devices)
+    settings = replace(
+        settings,
+        queue_size=places(settings, devices),
+        frontends=count,
+        busy_poll=busy_poll(count, devices),
+    )
+    return supervisor.run(settings, devices, listener, log, shutdown, keys)
 
 
 def read_settings(values: dict[str, Any]) -> Settings:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 from pathlib import Path
 
 from lensbox.common.errors import DeviceError
@@ -35,25 +34,13 @@ def batch_sizes(largest: int) -> list[int]:
     return sorted(size for size in {*powers, *between, largest} if size <= largest)
 
 
-def frontend_count(settings: Settings, devices: list[str], has_admin: bool = False) -> int:
-    """Return the number of front-end processes. Default: three for every four CPUs with a GPU.
-
-    0, the only number without Linux, is one process, which serves one file on one device for good. Raises
-    DeviceError if more is asked of it. On a CPU, whose model takes the time, it is the default unless models
-    are to be swapped: with `models` or `watch`, or if there is an admin key.
-    """
-    count = settings.frontends
-    if count is None:
-        swaps = settings.models is not None or settings.watch or has_admin or len(devices) > 1
-        if not sys.platform.startswith("linux"):
-            count = 0
-        elif _uses_gpu(devices[0]):
-            count = max(1, min(_MOST_FRONTENDS, usable_cpus() * 3 // 4))
-        else:
-            count = int(swaps)
-    if count == 0 and (settings.models is not None or len(devices) > 1):
-        raise DeviceError("frontends must be at least 1 for models and for several devices, got 0")
-    return count
+def frontend_count(settings: Settings, devices: list[str]) -> int:
+    """Return the number of front-end processes. Default: three for every four CPUs with a GPU, else one."""
+    if settings.frontends is not None:
+        return settings.frontends
+    if not _uses_gpu(devices[0]):
+        return 1  # the model takes the CPUs
+    return max(1, min(_MOST_FRONTENDS, usable_cpus() * 3 // 4))
 
 
 def places(settings: Settings, devices: list[str]) -> int:

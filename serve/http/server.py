@@ -1,4 +1,4 @@
-"""Run the app under uvicorn until a signal or a failed start ends it."""
+"""Run the app under uvicorn until a signal ends it."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,6 @@ from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.connections import Connection
 from lensbox.serve.models.served import Models
-from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown
 
@@ -29,35 +28,15 @@ _TICK, _POLL = 0.1, 0.01  # seconds
 _PAUSE = 1.0  # seconds without accepting after a lack of file descriptors or memory
 
 
-def run(
-    settings: Settings,
-    listener: socket.socket,
-    log: LogStyle,
-    shutdown: Shutdown,
-    keys: Keys,
-    models: Models | None = None,
-) -> Exception | None:
-    """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error if the model cannot start.
-
-    models: models in other processes; then other front ends may accept from the same socket.
+def run(settings: Settings, listener: socket.socket, keys: Keys, models: Models) -> None:
+    """Serve on a bound socket, from which other processes may accept, too, until SIGINT or SIGTERM.
 
     uvicorn runs in a thread, because in the main thread it would handle signals itself. Do not wait for
-    threads that are stuck in a decoder or in the model.
+    threads that are stuck in a decoder.
     """
-    failures: list[Exception] = []
-    url = settings.url_of(listener)
-    # All front ends share the blocking mode of the socket, and dup() resets the mode. A starting front end
-    # must not make the accept() of another front end block.
+    # All front ends share the blocking mode of the socket. A starting front end must not make the accept()
+    # of another front end block.
     listener.setblocking(False)
-
-    def on_started(failure: Exception | None) -> None:
-        if failure is None:
-            exempt_objects()
-            _log.info("ready: %s on %s", settings.artifact, url)
-        else:
-            _log.debug("the start failed", exc_info=failure)
-            failures.append(failure)
-            server.should_exit = True
 
     def drain() -> None:
         """Make /readyz answer 503, so that load balancers leave, then stop."""
@@ -70,28 +49,20 @@ def run(
         timer.daemon = True
         timer.start()
 
-    app = create_app(settings, on_started=on_started, models=models, keys=keys)
-    server = uvicorn.Server(uvicorn_config(app, settings, log.level))
-    shutdown.ask = drain
-    if models is None:
-        _log.info("listening on %s, loading %s", url, settings.artifact)
-    else:
-        exempt_objects()
+    app = create_app(settings, models=models, keys=keys)
+    server = uvicorn.Server(uvicorn_config(app, settings))
+    Shutdown(settings.shutdown_timeout).ask = drain
+    exempt_objects()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # more files, so more connections
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    # A daemon thread: a stuck engine must not keep the process from ending.
+    # A daemon thread: a stuck thread must not keep the process from ending.
     thread = threading.Thread(
         target=lambda: uvloop.run(serve(server, listener)), name="lensbox-http", daemon=True
     )
     thread.start()
     while thread.is_alive():
-        thread.join(_TICK)
-        if shutdown.takes_reload() and models is None:
-            _log.warning("SIGHUP loads nothing in a service of one process; start it with --frontends 1")
-    if not server.started and not server.should_exit:
-        failures.append(RuntimeError("the app did not start; see the log for the reason"))
-    return failures[0] if failures else None
+        thread.join(_TICK)  # a handler of signals runs in between
 
 
 async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
@@ -136,13 +107,13 @@ async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
     await serving
 
 
-def uvicorn_config(app: FastAPI, settings: Settings, log_level: str) -> uvicorn.Config:
+def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     """Return uvicorn's configuration for an app, through uvicorn's public interface only."""
     whole: Any = settings.shutdown_timeout
     asgi: Any = app  # uvicorn and Starlette declare ASGI differently
     return uvicorn.Config(
         asgi,
-        log_level=log_level,
+        log_level="warning",  # it tells the start and the end of each front end
         log_config=None,  # `observability` decides where records go, and logs requests
         access_log=False,
         lifespan="on",

@@ -64,7 +64,7 @@ class Models:
     async def order(self, action: str, name: str = "", version: int | None = None) -> Result:
         """Refuse to load and to unload: that needs processes for the engines. Answer the index."""
         if action != "index":
-            return Result(0, "a service of one process cannot change its model; start it with --frontends 1")
+            return Result(0, "a replica of Ray cannot change its model; deploy the other artifact")
         served = self.default
         served.engine.ready_artifact()
         row = {"name": served.name, "version": served.version, "state": "READY", "reason": ""}

@@ -1,8 +1,8 @@
 """Prometheus metrics of the service.
 
-A service of one process keeps them in memory. Several processes keep them in files of one folder
-(prometheus_client's multiprocess mode), and any front end answers with the sums. Each process has a slot, a
-stable name: a restarted process continues the files of its predecessor, so restarts do not add files.
+The processes keep them in files of one folder (prometheus_client's multiprocess mode), and any front end
+answers with the sums; a replica of Ray keeps them in memory. Each process has a slot, a stable name: a
+restarted process continues the files of its predecessor, so restarts do not add files.
 """
 
 import os

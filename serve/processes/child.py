@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import join_shared_metrics
 from lensbox.serve.settings import Settings
-from lensbox.serve.shutdown import Shutdown, end_process
+from lensbox.serve.shutdown import end_process
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -52,10 +52,8 @@ def frontend_main(
     from lensbox.serve.http.server import run
     from lensbox.serve.processes.follower import Follower
 
-    shutdown = Shutdown(settings.shutdown_timeout)
     models = Follower(slot, control, arena_size(settings), settings.busy_poll)
-    with listener:
-        run(settings, listener, log, shutdown, keys, models)
+    run(settings, listener, keys, models)
     end_process(0)
 
 

@@ -36,4 +36,4 @@ def read_settings(arguments: Mapping[str, Any]) -> Settings:
     paths: dict[str, Any] = {
         name: path.absolute() for name, path in vars(settings).items() if isinstance(path, Path)
     }
-    return replace(settings, frontends=0, ops=tuple(path.absolute() for path in settings.ops), **paths)
+    return replace(settings, ops=tuple(path.absolute() for path in settings.ops), **paths)

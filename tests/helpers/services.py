@@ -130,7 +130,7 @@ def running(app: FastAPI, settings: Settings) -> Iterator[Running]:
     """Run an app in a thread."""
     listener = listen("127.0.0.1", 0)
     url = settings.url_of(listener)
-    server = uvicorn.Server(uvicorn_config(app, settings, "critical"))
+    server = uvicorn.Server(uvicorn_config(app, settings))
     listener.setblocking(False)
     thread = threading.Thread(target=lambda: uvloop.run(serve_connections(server, listener)))
     thread.start()

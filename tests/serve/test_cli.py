@@ -62,7 +62,7 @@ def test_refuses_what_it_sees_at_once(
 def test_refuses_a_damaged_file_with_one_message(places: dict[str, Any]) -> None:
     """`tests/examples/test_custom_op.py` has engines in processes of their own."""
     damaged = places["tmp"] / "cut.pt"
-    with ServeProcess(damaged, "--log-level", "critical", "--frontends", "0") as process:
+    with ServeProcess(damaged, "--log-level", "critical") as process:
         assert str(damaged) in process.refusal()
     assert len(process.lines) == 1
 

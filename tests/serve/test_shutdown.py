@@ -22,7 +22,7 @@ from services import problem_of
 from waiting import PATIENCE, wait_until
 
 _NO_BOXES: dict[str, list[Any]] = {"predictions": [], "targets": []}
-# Images take an hour to decode.
+# A module for the processes that speak HTTP: images take an hour to decode.
 _STUCK_DECODER = """
 import sys, time, lensbox.serve.requests.decoding
 def decode(*_):
@@ -30,13 +30,18 @@ def decode(*_):
     time.sleep(3600)
 lensbox.serve.requests.decoding.photo_from_file = decode
 """
-# Importing uvicorn, one of the first slow imports, takes an hour.
+_PRELOAD = """
+import os, lensbox.serve.processes.child as child
+os.environ["PYTHONPATH"] = {!r}  # of the fork server
+child.PRELOADED = (*child.PRELOADED, "stuck_decoder")
+"""
+# Importing the supervisor takes an hour.
 _SLOW_IMPORT = """
 import importlib, time, sys
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "uvicorn":
+        if name == "lensbox.serve.processes.supervisor":
             print("importing", file=sys.stderr, flush=True)
             time.sleep(3600)
 sys.meta_path.insert(0, Finder)
@@ -65,12 +70,12 @@ sys.exit(8)
 """
 
 
-def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> None:
+def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "stuck_decoder.py").write_text(_STUCK_DECODER)
+    before = with_limits(shutdown_timeout=1) + _PRELOAD.format(str(tmp_path))
     with (
         ThreadPoolExecutor(1) as pool,
-        ServeProcess(
-            artifact_path, "--frontends", "0", before=with_limits(shutdown_timeout=1) + _STUCK_DECODER
-        ) as process,
+        ServeProcess(artifact_path, before=before) as process,
         httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client,
     ):
         answer = pool.submit(client.post, "/v1/detect", content=b"an image")
@@ -87,7 +92,7 @@ def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path) -> No
 def test_readyz_answers_503_before_requests_are_refused(artifact_path: Path) -> None:
     """A second signal ends the process at once."""
     limits = with_limits(shutdown_delay=3600, shutdown_timeout=36_000)
-    with ServeProcess(artifact_path, "--frontends", "0", before=limits) as process:
+    with ServeProcess(artifact_path, before=limits) as process:
         url = process.ready()
         process.process.send_signal(signal.SIGTERM)
         wait_until(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503)
@@ -96,7 +101,7 @@ def test_readyz_answers_503_before_requests_are_refused(artifact_path: Path) -> 
 
 
 def test_exits_with_0_on_a_signal_while_importing(artifact_path: Path) -> None:
-    with ServeProcess(artifact_path, "--frontends", "0", before=_SLOW_IMPORT) as process:
+    with ServeProcess(artifact_path, before=_SLOW_IMPORT) as process:
         wait_until(lambda: "importing" in process.log)
         assert process.end(signal.SIGTERM) == 0
         assert "Traceback" not in process.log

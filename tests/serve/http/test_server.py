@@ -40,7 +40,7 @@ def test_accepts_again_after_a_lack_of_file_descriptors(
     listener.setblocking(False)
     settings = Settings(artifact=Path("detector.pt"))
     url = settings.url_of(listener)
-    running = uvicorn.Server(server.uvicorn_config(FastAPI(), settings, "critical"))
+    running = uvicorn.Server(server.uvicorn_config(FastAPI(), settings))
     thread = threading.Thread(target=lambda: uvloop.run(server.serve(running, listener)))
     thread.start()
     try:

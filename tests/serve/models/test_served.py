@@ -44,8 +44,8 @@ def test_no_model_is_found_while_one_loads() -> None:
         Models(Served(Engine("the model is unloaded"), "a", is_wanted=False)).check_loaded()
 
 
-def test_a_service_of_one_process_has_an_index_and_no_swaps() -> None:
+def test_a_replica_has_an_index_and_no_swaps() -> None:
     models = Models(_served("alone"))
     (row,) = asyncio.run(models.order("index")).content
     assert row == {"name": "alone", "version": "1", "state": "READY", "reason": ""}
-    assert "--frontends 1" in asyncio.run(models.order("load", "alone")).failure
+    assert "a replica of Ray cannot" in asyncio.run(models.order("load", "alone")).failure

@@ -65,7 +65,7 @@ def test_a_collector_receives_a_span_of_each_request(
     url, spans = collector
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
     with (
-        ServeProcess(artifact_path, "--frontends", "0", "--log-format", "json") as process,
+        ServeProcess(artifact_path, "--log-format", "json") as process,
         httpx.Client(base_url=process.ready(), timeout=PATIENCE) as client,
     ):
         headers = {"traceparent": f"00-{_TRACE}-{_PARENT}-01", "X-Request-ID": "mine"}
@@ -82,6 +82,8 @@ def test_a_collector_receives_a_span_of_each_request(
     assert attributes["http.response.status_code"].int_value == 200
     assert attributes["lensbox.request_id"].string_value == "mine"
     lines = [json.loads(line) for line in process.lines]
-    assert {"lensbox.serve.http.server", "uvicorn.error"} <= {line["logger"] for line in lines}
+    assert {"lensbox.serve.processes.supervisor", "lensbox.serve.access"} <= {
+        line["logger"] for line in lines
+    }
     logged = {line["path"]: line["trace_id"] for line in lines if "trace_id" in line}
     assert logged == {"/v1/detect": _TRACE, "/nothing": root.trace_id.hex()}

@@ -13,7 +13,7 @@ def test_text_and_values_give_the_same_settings() -> None:
     values = {**text, "max_pixels": 2, "answer_timeout": 1.5, "ops": ["a.so", "b.so"]}
     here = Path.cwd()  # paths become absolute
     ops = (here / "a.so", here / "b.so")
-    expected = Settings(here / "a.pt", max_pixels=2, answer_timeout=1.5, ops=ops, frontends=0)
+    expected = Settings(here / "a.pt", max_pixels=2, answer_timeout=1.5, ops=ops)
     assert read_settings(text) == read_settings(values) == expected
 
 
