@@ -71,7 +71,7 @@ def create_app(
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
         app.state.service = service = Service(settings, running, decoders, json_parser, metrics)
         metrics.watch(service.state)
-        running.is_ready = lambda: service.is_ready
+        running.check_process = decoders.check
         await running.start()
         try:
             yield

@@ -77,11 +77,10 @@ class Service:
         self.decoders.check()
 
     def check_available(self) -> None:
-        """Raise NotReadyError unless all front ends can take requests."""
+        """Raise NotReadyError unless new requests should come."""
         if self.draining:
             raise NotReadyError("the service is shutting down")
         self.check_ready()
-        self.models.check_peers()
 
     @property
     def is_ready(self) -> bool:

@@ -4,7 +4,7 @@ This module does not import torch, and the supervisor unpickles nothing else.
 
 The supervisor sends a `Table` at each change, and a `Result` for each `Order`. A front end sends a `Report`
 at each change of what it uses, and each `BEAT` seconds; an engine that is ready sends None then. Tables and
-reports are whole states, so a front end that starts needs only the latest table.
+reports are whole states, so a front end that starts needs only the latest table, which is its argument.
 """
 
 import secrets
@@ -43,24 +43,20 @@ class Row(NamedTuple):
 class Table(NamedTuple):
     """All models, the default model first. Later tables have higher numbers.
 
-    unready: slots of the front ends that accept requests and are not ready.
+    is_ready: True once all models have been loaded, and all front ends have given them requests.
     """
 
     number: int
     rows: tuple[Row, ...]
-    unready: frozenset[str] = frozenset()
+    is_ready: bool = False
 
 
 class Report(NamedTuple):
-    """The groups that a front end uses after a table, and those among them that get its new requests.
-
-    is_ready: whether the front end can take images.
-    """
+    """The groups that a front end uses after a table, and those among them that get its new requests."""
 
     number: int
     serving: frozenset[int]
     used: frozenset[int]
-    is_ready: bool = True
 
 
 class Order(NamedTuple):
@@ -81,7 +77,7 @@ class Result(NamedTuple):
 
 
 class Need(NamedTuple):
-    """Bytes of one engine on the host, and on its device (0 on a CPU)."""
+    """Bytes that engines take on the host, and on a device (0 on a CPU)."""
 
     host: int
     device: int

@@ -100,6 +100,11 @@ class Catalogue:
             raise ArtifactError(f"version of {name!r} must be one of {known}, got {number}")
         return number, versions[number]
 
+    def newest(self) -> dict[str, Stamp]:
+        """Return number and stamp of the newest version of each model. Raises ArtifactError and OSError."""
+        chosen = {name: self.choose(name, None) for name in self.names()}
+        return {name: (number, *stamp_of(path.stat())) for name, (number, path) in chosen.items()}
+
     def check(self) -> None:
         """Raise ArtifactError unless there is something to serve that looks like artifacts."""
         if self._models is None:
@@ -160,10 +165,6 @@ class Content:
             return stamp if stamp != self.stamp and sha256_of(self.path) != self.sha256 else ()
         except OSError:
             return (0,)  # gone
-
-    def copy(self) -> "Content":
-        """Return another holder of the same memory."""
-        return replace(self, file=os.dup(self.file))
 
     def close(self) -> None:
         """Free the memory, once no other process holds it."""

@@ -25,12 +25,9 @@ def used_by_this_process(device: torch.device) -> Need:
     return Need(host << 10, torch.cuda.memory_reserved(device) + _CONTEXT if device.type == "cuda" else 0)
 
 
-def check_memory(need: Need, device: torch.device, engines: int) -> None:
-    """Raise ShortMemoryError unless this many engines of a new version fit beside what runs now.
-
-    need: of one engine of the version that serves. All engines start at the same time, on one host.
-    """
-    _check("the host", need.host * engines, host_memory_left())
+def check_memory(need: Need, device: torch.device) -> None:
+    """Raise ShortMemoryError unless a new version fits beside the one that serves and takes `need`."""
+    _check("the host", need.host, host_memory_left())
     if device.type == "cuda":
         _check(str(device), need.device, torch.cuda.mem_get_info(device)[0])
 

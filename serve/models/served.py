@@ -45,13 +45,14 @@ class Served:
 class Models:
     """All models of a service. A swap replaces `default` and `all`, in the event loop, and nothing else.
 
-    default: answers /v1/detect and /v1/loss. all: by name. is_ready: whether the process can take images.
+    default: answers /v1/detect and /v1/loss. all: by name. check_process: raises NotReadyError if only a
+    restart of this process can help.
     """
 
     def __init__(self, default: Served, others: Sequence[Served] = ()) -> None:
         self.default = default
         self.all: tuple[Served, ...] = (default, *others)
-        self.is_ready: Callable[[], bool] = lambda: True
+        self.check_process: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
         """Begin to load."""
@@ -89,9 +90,6 @@ class Models:
                 served.engine.ready_artifact()
         if not any(served.is_wanted for served in self.all):
             raise NotReadyError("all models are unloaded")
-
-    def check_peers(self) -> None:
-        """Raise NotReadyError while another process that accepts requests of this service is not ready."""
 
     @property
     def versions(self) -> dict[str, str]:

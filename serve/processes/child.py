@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from lensbox.serve.http.api_keys import Keys
+    from lensbox.serve.models.control import Table
 
 _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 _MOST_BYTES_PER_PIXEL = 4
@@ -45,6 +46,7 @@ def frontend_main(
     settings: Settings,
     listener: socket.socket,
     keys: "Keys",
+    table: "Table",
     control: "Connection[Any, Any]",
 ) -> None:
     """Run a front end until SIGTERM. The process exits with 0."""
@@ -52,7 +54,7 @@ def frontend_main(
     from lensbox.serve.http.server import run
     from lensbox.serve.processes.follower import Follower
 
-    models = Follower(slot, control, arena_size(settings), settings.busy_poll)
+    models = Follower(control, table, arena_size(settings), settings.busy_poll)
     run(settings, listener, keys, models)
     end_process(0)
 

@@ -43,7 +43,7 @@ def main(
     settings: Settings,
     address: EngineAddress,
     content: Content,
-    need: tuple[Need, int] | None,
+    need: Need | None,
     folder: str,
     status: "Connection[Any, Any]",
 ) -> None:
@@ -59,7 +59,7 @@ def main(
 
     def load() -> Artifact:
         if need is not None:
-            check_memory(need[0], choose_device(address.device), need[1])
+            check_memory(need, choose_device(address.device))
         return load_model(settings, content)
 
     def on_started(failure: Exception | None) -> None:

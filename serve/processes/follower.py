@@ -28,46 +28,47 @@ _STOP_TIMEOUT = 1.0  # seconds
 class Follower(Models):
     """The models of a front end.
 
-    slot: name of this front end. control: the pipe to the supervisor. arena_size: bytes of shared memory.
-    busy_poll: see `RemoteEngine`.
+    control: the pipe to the supervisor. table: the latest one. arena_size: bytes of shared memory. busy_poll:
+    see `RemoteEngine`.
     """
 
-    def __init__(self, slot: str, control: "Connection[Any, Any]", arena_size: int, busy_poll: float) -> None:
+    def __init__(
+        self, control: "Connection[Any, Any]", table: Table, arena_size: int, busy_poll: float
+    ) -> None:
         super().__init__(Served(Engine("the model is still loading")))
-        self._slot = slot
         self._control = control
         self._arena = Arena(arena_size)
         self._busy_poll = busy_poll
-        self._table = Table(0, ())
-        self._coming: dict[int, Served] = {}  # by group: connecting
-        self._serving: dict[int, Served] = {}
-        self._leaving: dict[int, Served] = {}  # has requests that began before the table
+        self._table = table
+        self._groups: dict[int, Served] = {}  # connecting, serving, or leaving
+        self._serving: frozenset[int] = frozenset()  # the groups of the table that have been connected
         self._report: Report | None = None
         self._next_beat = 0.0  # of `time.monotonic`
         self._orders: dict[int, asyncio.Future[Result]] = {}
         # Random, because the supervisor may still answer orders of the process before.
         self._tickets = itertools.count(secrets.randbits(48))
         self._changed = asyncio.Event()
-        self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to follow. Wait until the models of the first table are connected, if they are loaded.
+        """Begin to follow. Wait until the models of the table are connected, if they are loaded.
 
         So a front end that restarts while the models are ready refuses no request.
         """
         loop = asyncio.get_running_loop()
         loop.add_reader(self._control.fileno(), self._receive)
+        self._adopt(self._table)
         self._task = loop.create_task(self._follow())
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._settled.wait(), _FIRST)
+        until = time.monotonic() + _FIRST
+        while self._is_moving and time.monotonic() < until:
+            await asyncio.sleep(_TICK)
 
     async def stop(self, timeout: float) -> bool:
         """Disconnect from all engines. Return False if that takes longer than `timeout` seconds."""
         if self._task is not None:
             self._task.cancel()
             asyncio.get_running_loop().remove_reader(self._control.fileno())
-        engines = [served.engine for served in (*self.all, *self._coming.values(), *self._leaving.values())]
+        engines = [served.engine for served in self._groups.values()]
         stopped = [await asyncio.to_thread(engine.stop, timeout) for engine in engines]
         return all(stopped)
 
@@ -98,78 +99,66 @@ class Follower(Models):
     async def _follow(self) -> None:
         """Adopt each table, and report."""
         while True:
-            with contextlib.suppress(asyncio.TimeoutError):
-                is_moving = self._coming or self._leaving
-                await asyncio.wait_for(self._changed.wait(), _TICK if is_moving else _IDLE_TICK)
-            self._changed.clear()
             table = self._table
-            self._connect(table)
-            self._move(table)
-            for group, served in [
-                (group, one) for group, one in self._leaving.items() if not one.in_progress
-            ]:
-                await asyncio.to_thread(served.engine.stop, _STOP_TIMEOUT)
-                del self._leaving[group]
+            self._adopt(table)
+            wanted = {row.group for row in table.rows}
+            for group, served in list(self._groups.items()):
+                if group not in wanted and served not in self.all and not served.in_progress:
+                    await asyncio.to_thread(served.engine.stop, _STOP_TIMEOUT)
+                    del self._groups[group]
             self._tell(table.number)
-            if table.rows and not self._coming:
-                self._settled.set()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), _TICK if self._is_moving else _IDLE_TICK)
+            self._changed.clear()
+
+    @property
+    def _is_moving(self) -> bool:
+        """True while a group connects, or leaves."""
+        return self._groups.keys() != self._serving
 
     def _tell(self, number: int) -> None:
-        """Report changes, and send heartbeats: unless nobody reads, as sending would then block."""
-        used = frozenset([*self._coming, *self._serving, *self._leaving])
-        report = Report(number, frozenset(self._serving), used, self.is_ready())
-        now = time.monotonic()
-        if report == self._report and now < self._next_beat:
-            return
+        """Report changes, and send heartbeats, unless nobody reads: sending would then block.
+
+        A process that cannot take images sends no heartbeats, so that the supervisor replaces it.
+        """
+        report, now = Report(number, self._serving, frozenset(self._groups)), time.monotonic()
+        if report == self._report:
+            if now < self._next_beat:
+                return
+            try:
+                self.check_process()
+            except NotReadyError:
+                return
         if select.select([], [self._control], [], 0)[1]:
             with contextlib.suppress(OSError):  # the supervisor has ended; the kernel ends this process
                 self._control.send(report)
             self._report, self._next_beat = report, now + BEAT
 
-    def _connect(self, table: Table) -> None:
-        """Begin to connect to the groups of a table that are new, and forget those that have left it."""
-        wanted = {row.group: row for row in table.rows if row.group is not None}
-        for group, row in wanted.items():
-            if group not in self._coming and group not in self._serving:
-                engine = one_of(
-                    [RemoteEngine(address, self._arena, self._busy_poll) for address in row.addresses]
-                )
-                engine.start()
-                self._coming[group] = Served(engine, row.name, row.version)
-        for group in [group for group in self._coming if group not in wanted]:
-            self._leaving[group] = self._coming.pop(group)
-
-    def _move(self, table: Table) -> None:
-        """Let each group that is connected serve. A model without a connected group keeps the one before."""
-        before = {served.name: served for served in self._serving.values()}
-        now: list[Served] = []
-        serving: dict[int, Served] = {}
+    def _adopt(self, table: Table) -> None:
+        """Let each group that is connected serve. A model without one keeps what it had before."""
+        before = {served.name: served for served in self.all}
+        now, serving = list[Served](), set[int]()
         for row in table.rows:
             if row.group is None:
                 now.append(Served(Engine(row.reason), row.name, row.version, row.is_wanted))
                 continue
-            served = self._serving.get(row.group) or self._coming[row.group]
-            if served.engine.missing and row.group in self._coming:
-                old = before.get(row.name)
-                now.append(old or served)
-                serving |= {group: one for group, one in self._serving.items() if one is old}
-                continue
-            self._coming.pop(row.group, None)
-            serving[row.group] = served
-            now.append(served)
-        self._leaving |= {group: one for group, one in self._serving.items() if group not in serving}
-        self._serving = serving
+            served = self._groups.get(row.group)
+            if served is None:
+                engine = one_of([RemoteEngine(one, self._arena, self._busy_poll) for one in row.addresses])
+                engine.start()
+                served = self._groups[row.group] = Served(engine, row.name, row.version)
+            if row.group in self._serving or not served.engine.missing:
+                serving.add(row.group)
+                now.append(served)
+            else:
+                now.append(before.get(row.name, served))
+        self._serving = frozenset(serving)
         if now:
             self.all = tuple(now)
             self.default = now[0]
 
     def check_loaded(self) -> None:
-        """See `Models.check_loaded`. Before the first table, nothing is loaded."""
-        if not self._table.rows:
-            raise NotReadyError("the model is still loading")
+        """See `Models.check_loaded`. When the service starts, wait for all front ends."""
         super().check_loaded()
-
-    def check_peers(self) -> None:
-        """See `Models.check_peers`."""
-        if self._table.unready - {self._slot}:
-            raise NotReadyError("another front end cannot take images yet")
+        if not self._table.is_ready:
+            raise NotReadyError("another front end is still connecting to the model")

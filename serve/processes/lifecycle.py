@@ -23,31 +23,30 @@ _log = logging.getLogger(__name__)
 _STABLE = 30.0  # seconds of running after which earlier failures of a process do not count
 _LONGEST_PAUSE = 10.0  # maximum seconds between restarts of a crashing process
 _LONGEST_STEP = 0.5  # seconds of silence counted per check at most: this process may have been suspended
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(list(PRELOADED))
 
 
 @dataclass
 class Child:
-    """A process and how to start it. Its last argument is its end of a pipe.
+    """A process and how to start it.
 
-    slot: the process's name in the shared metrics. patience: returns the maximum seconds without a message,
-    given the seconds that loading took. take: called with each message of the process, but for None, a mere
-    heartbeat. on_start: called for each new process. loading: seconds from the start to the readiness.
-    silence: seconds since the latest message; None before the first one. failures: failed starts and early
-    exits in a row.
+    slot: the process's name in the shared metrics. arguments: returns those of a new process, which gets its
+    end of a pipe as one more. take: called with this object and each message of the process, but for None, a
+    mere heartbeat. patience: maximum seconds without a message. silence: seconds since the latest message;
+    None before the first one. failures: failed starts and early exits in a row.
     """
 
     name: str
     slot: str
     target: Callable[..., None]
-    arguments: tuple[Any, ...]
-    patience: Callable[[float], float]
-    take: Callable[[Any], None]
-    on_start: Callable[[], None] = lambda: None
+    arguments: Callable[[], tuple[Any, ...]]
+    take: Callable[["Child", Any], None]
+    patience: float = math.inf
     process: Any = None
     pipe: "Connection[Any, Any] | None" = None
     failures: int = 0
     started: float = -math.inf
-    loading: float = 0.0
     silence: float | None = None
     checked: float = 0.0
     restart_at: float = -math.inf
@@ -65,7 +64,7 @@ class Child:
         """The exit code of the process; None if it runs or was not started."""
         return None if self.process is None else self.process.exitcode
 
-    def keep_alive(self, context: Any, counters: ServiceCounters) -> None:
+    def keep_alive(self, counters: ServiceCounters) -> None:
         """Start the process if it is not running; else take its messages and check its heartbeat."""
         self.receive()
         if self.process is not None:
@@ -80,16 +79,16 @@ class Child:
             _log.error("%s ended with %s and is restarted", self.name, described(code))
         if time.monotonic() >= self.restart_at:
             try:
-                self.start(context)
+                self.start()
             except Exception as error:  # many types: the fork server has ended, or memory is short
                 self._retry_later()
                 _log.error("%s cannot be started; retrying: %s", self.name, error or type(error).__name__)
 
-    def start(self, context: Any) -> None:
+    def start(self) -> None:
         """Start the process. Raise an error if the fork server has ended or ends meanwhile."""
         ensure_fork_server()
-        own, other = context.Pipe()
-        process = context.Process(target=self.target, args=(*self.arguments, other), daemon=True)
+        own, other = CONTEXT.Pipe()
+        process: Any = CONTEXT.Process(target=self.target, args=(*self.arguments(), other), daemon=True)
         try:
             process.start()
         except BaseException:
@@ -99,7 +98,6 @@ class Child:
             other.close()
         self._close_pipe()
         self.process, self.pipe, self.silence, self.started = process, own, None, time.monotonic()
-        self.on_start()
 
     def receive(self) -> None:
         """Take the messages of the process."""
@@ -113,7 +111,7 @@ class Child:
                 return
             self.silence = 0.0
             if message is not None:
-                self.take(message)
+                self.take(self, message)
 
     def send(self, message: Any) -> None:
         """Send a message, unless the process is gone."""
@@ -151,9 +149,8 @@ class Child:
         if self.silence is None:
             return
         self.silence += step
-        patience = self.patience(self.loading)
-        if self.silence > patience:
-            _log.error("%s had no heartbeat for %g s and is killed", self.name, patience)
+        if self.silence > self.patience:
+            _log.error("%s had no heartbeat for %g s and is killed", self.name, self.patience)
             self.silence = None  # log the kill once, even if the process takes time to end
             self.process.kill()
 
@@ -161,13 +158,6 @@ class Child:
         if self.pipe is not None:
             self.pipe.close()
             self.pipe = None
-
-
-def fork_server() -> Any:
-    """Return multiprocessing's context of the fork server, which imports the modules of all children."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(PRELOADED))
-    return context
 
 
 def ensure_fork_server() -> None:

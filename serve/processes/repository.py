@@ -7,13 +7,13 @@ end its engines. Whatever fails before the front ends are told changes nothing.
 
 import logging
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from lensbox.common.errors import LensboxError
-from lensbox.serve.models.control import Order, Report, Result, Row
-from lensbox.serve.models.files import Catalogue, Content, read_content, stamp_of
+from lensbox.serve.models.control import Order, Report, Result
+from lensbox.serve.models.files import Catalogue, Stamp, read_content
 from lensbox.serve.processes.group import Group, Plan
 from lensbox.serve.processes.lifecycle import Child
 from lensbox.serve.processes.state import LOADING, UNLOADED, EngineStartError, Followers, ServedModel, Steps
@@ -29,21 +29,20 @@ Done = Callable[[str, Any], None]
 class Repository:
     """All models of a service, the default model first. Only the supervisor's loop calls it.
 
-    in_place: end the old version before the new one starts. watch: load a newer or changed file when it has
-    lain still for one look.
+    is_ready: see `Table`. failure: why the service cannot start.
     """
 
-    def __init__(self, catalogue: Catalogue, plan: Plan, in_place: bool, watch: bool) -> None:
+    def __init__(self, catalogue: Catalogue, plan: Plan) -> None:
         self.front_ends = Followers()
+        self.is_ready = False
         self.failure: EngineStartError | None = None
         self._catalogue = catalogue
         self._plan = plan
-        self._in_place = in_place
-        self._watch = watch
+        self._in_place = plan.settings.swap == "in-place"
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="lensbox-reader")
         self._groups: list[Group] = []  # all that have processes
         self._number = 0  # of the latest group
-        self._models = {name: ServedModel(name) for name in catalogue.names()}
+        self._models = {name: ServedModel(name, name, LOADING) for name in catalogue.names()}
         self._looking = self._look()
 
     def start(self) -> None:
@@ -51,11 +50,6 @@ class Repository:
         self._publish()
         for model in self._models.values():
             model.swaps.append(self._swap(model, None, is_first=True))
-
-    @property
-    def is_ready(self) -> bool:
-        """True if all models are loaded that are wanted."""
-        return all(model.group is not None or not model.is_wanted for model in self._models.values())
 
     @property
     def waits_for(self) -> list[Any]:
@@ -75,7 +69,7 @@ class Repository:
     def take(self, child: Child, message: Report | Order) -> None:
         """Take a message of a front end."""
         if isinstance(message, Report):
-            self.front_ends.note(child, message)
+            self.front_ends.reports[child.slot] = message
             return
 
         def done(failure: str, content: Any = None) -> None:
@@ -88,7 +82,7 @@ class Repository:
             elif message.action == "load":
                 if model is None:
                     self._catalogue.choose(message.name, message.version)
-                    model = self._models[message.name] = ServedModel(message.name, is_wanted=False)
+                    model = self._models[message.name] = ServedModel(message.name, message.name, "")
                 model.swaps.append(self._swap(model, message.version, done))
             elif model is None:
                 done(f"the model must be loaded, got {message.name!r}, which is not")
@@ -105,6 +99,9 @@ class Repository:
                     next(model.swaps[0])
                 except StopIteration:
                     del model.swaps[0]
+        if not (self.is_ready or self.is_busy or self.failure):
+            self.is_ready = True
+            self._publish()
         for group in self._groups:
             if group.is_ready:
                 group.step()
@@ -116,36 +113,26 @@ class Repository:
             group.end()
         self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def load_news(self, only_still: bool = False) -> None:
-        """Load what the folder or the file holds now.
-
-        only_still: only files that have lain still since the look before, and each of them once.
-        """
+    def load_news(self, keys: Iterable[str] | None = None) -> None:
+        """Let the newest versions of models take over, by default of all. Unloaded models stay unloaded."""
         try:
-            for key in self._catalogue.names():
-                model = self._models.setdefault(key, ServedModel(key, is_wanted=False))
-                number, path = self._catalogue.choose(key, None)
-                stamp = stamp_of(path.stat())
-                seen = number, *stamp
-                is_due = seen == model.seen and seen != model.tried and not model.swaps
-                if (is_due or not only_still) and model.is_news(number, stamp):
-                    model.tried = seen
+            for key in self._catalogue.names() if keys is None else keys:
+                model = self._models.setdefault(key, ServedModel(key, key, ""))
+                if model.reason != UNLOADED:
                     model.swaps.append(self._swap(model, None))
-                model.seen = seen
-        except (LensboxError, OSError) as error:
-            _log.log(logging.DEBUG if only_still else logging.ERROR, "nothing is loaded: %s", error)
+        except LensboxError as error:
+            _log.error("nothing is loaded: %s", error)
 
     def _look(self) -> Steps:
-        """Look at the files of the versions that serve: tell of changes, once a change. Never end."""
+        """Look at the files from time to time: tell of changes, and load what has lain still. Never end."""
+        seen: dict[str, Stamp] = {}
+        tried: dict[str, Stamp] = {}
         while True:
             next_look = time.monotonic() + _LOOK
             while time.monotonic() < next_look:
                 yield
-            groups = self.serving
-            changes = yield from self._in_thread(
-                lambda held: [group.content.change() for group in held], groups
-            )
-            for group, change in zip(groups, changes, strict=True):
+            for group in self.serving:
+                change = yield from self._in_thread(group.content.change)
                 self._plan.counters.file_changed(group.name, bool(change))
                 if change and change != group.change:
                     _log.warning(
@@ -153,8 +140,15 @@ class Repository:
                         *(group.name, group.version, group.content.path),
                     )
                 group.change = change
-            if self._watch:
-                self.load_news(only_still=True)
+            if self._plan.settings.watch:
+                try:
+                    newest = yield from self._in_thread(self._catalogue.newest)
+                except (LensboxError, OSError) as error:
+                    _log.debug("nothing is loaded: %s", error)
+                    continue
+                still = {key: one for key, one in newest.items() if seen.get(key) == one != tried.get(key)}
+                seen, tried = newest, tried | still  # a file that fails is tried once
+                self.load_news(still)
 
     def _index(self) -> list[dict[str, str]]:
         """Return all versions on the disk or in use, in the form of the protocol's repository extension."""
@@ -171,32 +165,41 @@ class Repository:
         is_first: bool = False,
     ) -> Steps:
         """Let a version take over, by default the newest."""
-        label, old, new, kept = model.key or str(self._catalogue.source), model.group, None, None
-        begun, number = time.monotonic(), 0
+        label, old, new = model.key or str(self._catalogue.source), model.group, None
+        begun, number, content = time.monotonic(), 0, None
         try:
             number, path = self._catalogue.choose(model.key, version)
             label = f"{label} version {number}" if number else label
-            content = yield from self._in_thread(read_content, path)
             if (
                 old is not None
-                and old.content.stamp == content.stamp
                 and old.version == str(number or old.version)
+                and old.content.path == path
+                and not (yield from self._in_thread(old.content.change))
             ):
-                content.close()
                 done("", {"name": old.name, "version": old.version})
                 return
+            content = yield from self._in_thread(read_content, path)
             if self._in_place and old is not None:
-                kept = old.content.copy()
-                model.group, model.reason = None, LOADING
+                model.group = None
                 self._publish()
-                yield from self._drain(old)
+                yield from self._until_unused(old)
+                old.pause()
                 _log.info("ended before its successor: %s version %s", old.name, old.version)
             need = old.need if old is not None and not self._in_place else None
-            new = self._group(model, str(number or model.loads + 1), content, need)
-            yield from self._until_ready(new, is_first)
+            self._number += 1
+            new_version = str(number or model.loads + 1)
+            new = Group(self._plan, self._number, model.key, new_version, content, need)
+            self._groups.append(new)
+            while not new.is_ready:
+                new.step()
+                if new.failure:
+                    raise EngineStartError(new.failure)
+                yield
         except (LensboxError, OSError) as error:  # OSError: the disk or a table of the kernel is full
             if new is not None:
                 self._forget(new)
+            elif content is not None:
+                content.close()
             self._plan.counters.load_ended(model.name, "failed")
             model.failed[str(number)] = str(error)
             if is_first:
@@ -204,17 +207,16 @@ class Repository:
                 return
             serving = f"version {old.version} goes on" if old is not None else "nothing changes"
             _log.error("cannot load %s, %s: %s", label, serving, error)
-            if old is not None and kept is not None:
-                yield from self._bring_back(model, old.version, kept)
+            if old is not None and old.is_paused:
+                old.is_paused, model.group = False, old
+                self._publish()
             done(str(error), None)
             return
-        model.group, model.loaded_name, model.is_wanted = new, new.name, True
+        model.group, model.name, model.reason = new, new.name, LOADING
         model.loads += 1
         model.failed.pop(new.version, None)
-        if kept is not None:
-            kept.close()
         self._publish()
-        while not is_first and not self.front_ends.have_moved_to(new.number):
+        while not self.front_ends.have_moved_to(new.number):
             yield
         self._plan.counters.load_ended(new.name, "loaded")
         _log.info(
@@ -222,8 +224,9 @@ class Repository:
             *(new.name, new.version, new.content.sha256, time.monotonic() - begun, path),
         )
         done("", {"name": new.name, "version": new.version})
-        if old is not None and old in self._groups:
-            yield from self._drain(old)
+        if old is not None:
+            yield from self._until_unused(old)
+            self._forget(old)
 
     def _end(self, model: ServedModel, done: Done) -> Steps:
         """Unload a model."""
@@ -231,57 +234,27 @@ class Repository:
         if old is None:
             done(f"the model must be loaded, got {model.name!r}, which is not", None)
             return
-        model.group, model.reason, model.is_wanted = None, UNLOADED, False
+        model.group, model.reason = None, UNLOADED
         self._publish()
-        yield from self._drain(old)
+        yield from self._until_unused(old)
+        self._forget(old)
         _log.info("unloaded %s version %s", old.name, old.version)
         done("", {"name": old.name, "version": old.version})
 
-    def _bring_back(self, model: ServedModel, version: str, content: Content) -> Steps:
-        """Start a version again that was ended for one that cannot start."""
-        group = self._group(model, version, content, None)
-        try:
-            yield from self._until_ready(group, is_first=True)
-        except (LensboxError, OSError) as error:
-            self._forget(group)
-            model.reason = f"the model cannot be used: {error}"
-        else:
-            model.group = group
-        self._publish()
-
     def _in_thread(
-        self, function: Callable[[Any], Returned], argument: Any
+        self, function: Callable[..., Returned], *arguments: Any
     ) -> Generator[None, None, Returned]:
         """Call a function in a thread, because a disk of the network may hang."""
-        reading = self._reader.submit(function, argument)
+        reading = self._reader.submit(function, *arguments)
         while not reading.done():
             yield
         return reading.result()
 
-    def _until_ready(self, group: Group, is_first: bool) -> Steps:
-        while not group.is_ready:
-            group.step(is_first)
-            if group.failure:
-                raise EngineStartError(group.failure)
-            yield
-
-    def _drain(self, group: Group) -> Steps:
-        """Wait until no front end uses a group, then end it."""
+    def _until_unused(self, group: Group) -> Steps:
+        """Wait until no front end uses a group, which is not in the table."""
         since = self.front_ends.table.number
         while self.front_ends.use(group.number, since):
             yield
-        self._forget(group)
-
-    def _group(self, model: ServedModel, version: str, content: Content, need: Any) -> Group:
-        """Start the processes of a version. The content is the group's, or is freed if there can be none."""
-        self._number += 1
-        try:
-            group = Group(self._plan, self._number, model.key, version, content, need)
-        except OSError:
-            content.close()
-            raise
-        self._groups.append(group)
-        return group
 
     def _forget(self, group: Group) -> None:
         self._groups.remove(group)
@@ -289,11 +262,6 @@ class Repository:
 
     def _publish(self) -> None:
         """Tell all front ends which versions serve."""
-        rows: list[Row] = []
-        for model in self._models.values():
-            if (group := model.group) is not None:
-                rows.append(Row(group.name, group.version, group.number, group.addresses, "", True))
-            elif model.is_wanted or model.reason != LOADING:  # else never loaded
-                rows.append(Row(model.name, "", None, (), model.reason, model.is_wanted))
-        self.front_ends.publish(rows)
+        rows = [row for model in self._models.values() if (row := model.row) is not None]
+        self.front_ends.publish(rows, self.is_ready)
         self._plan.counters.serve([(group.name, group.version) for group in self.serving])

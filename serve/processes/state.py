@@ -1,11 +1,10 @@
 """The state of the supervisor: the group and the swaps of each model, the latest report of each front end."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.models.control import Report, Row, Table
-from lensbox.serve.models.files import Stamp
 from lensbox.serve.processes.group import Group
 from lensbox.serve.processes.lifecycle import Child
 
@@ -22,34 +21,27 @@ class EngineStartError(LensboxError):
 
 @dataclass
 class ServedModel:
-    """A model. key: its name, or `files.ONE`, whose name is known once it has been loaded. group: serves;
-    None while loading and after unloading, for a `reason`.
+    """A model. key: its name in the catalogue. name: the same, but for `files.ONE`: known once it is loaded.
 
-    is_wanted: False before the first load that was asked for, and after unloading. swaps: the current one and
-    later ones, oldest first. failed: reasons by version. loads: successful ones. seen, tried: newest version
-    and stamp of its file at the last look, and at the last load by --watch.
+    reason: why it does not serve while `group` is None; "" before the first load that was asked for. swaps:
+    the current one and later ones, oldest first. failed: reasons by version. loads: successful ones.
     """
 
     key: str
-    loaded_name: str = ""
+    name: str
+    reason: str
     group: Group | None = None
-    reason: str = LOADING
-    is_wanted: bool = True
     swaps: list[Steps] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     loads: int = 0
-    seen: Stamp = ()
-    tried: Stamp = ()
 
     @property
-    def name(self) -> str:
-        return self.key or self.loaded_name
-
-    def is_news(self, newest: int, stamp: Stamp) -> bool:
-        """Return whether the newest version is not the one that serves, or its file has changed."""
-        if self.group is None:
-            return not self.swaps and self.reason != UNLOADED
-        return (newest and str(newest) != self.group.version) or stamp != self.group.content.stamp
+    def row(self) -> Row | None:
+        """What front ends are told of the model; None for nothing, as nobody has asked for it."""
+        if self.group is not None:
+            group = self.group
+            return Row(group.name, group.version, group.number, group.addresses, "", True)
+        return Row(self.name, "", None, (), self.reason, self.reason != UNLOADED) if self.reason else None
 
     def index(self, versions: Iterable[int]) -> list[dict[str, str]]:
         """Return a row of the repository's index for each version on the disk or in use."""
@@ -67,33 +59,18 @@ class ServedModel:
 
 
 class Followers:
-    """All front ends; each has a `Follower`. children: their processes."""
+    """All front ends; each has a `Follower`. children: their processes. reports: the latest, by slot."""
 
     def __init__(self) -> None:
         self.children: list[Child] = []
         self.table = Table(0, ())
-        self._reports: dict[str, Report] = {}  # by slot
+        self.reports: dict[str, Report] = {}
 
-    def greet(self, child: Child) -> None:
-        """Tell a new process the current table."""
-        self._reports.pop(child.slot, None)
-        if child.slot in self.table.unready:
-            self.publish()
-        else:
-            child.send(self.table)
-
-    def publish(self, rows: Sequence[Row] | None = None) -> None:
-        """Send a new table to all front ends. rows: None keeps the rows of the current table."""
-        unready = frozenset(slot for slot, report in self._reports.items() if not report.is_ready)
-        self.table = Table(self.table.number + 1, self.table.rows if rows is None else tuple(rows), unready)
+    def publish(self, rows: Iterable[Row], is_ready: bool) -> None:
+        """Send a new table to all front ends."""
+        self.table = Table(self.table.number + 1, tuple(rows), is_ready)
         for child in self.children:
             child.send(self.table)
-
-    def note(self, child: Child, report: Report) -> None:
-        """Note what a front end uses. Tell the others if it is ready now, or no longer."""
-        self._reports[child.slot] = report
-        if report.is_ready is (child.slot in self.table.unready):
-            self.publish()
 
     def have_moved_to(self, group: int) -> bool:
         """Return whether all front ends have the latest table, and give their new requests to a group."""
@@ -111,4 +88,4 @@ class Followers:
 
     @property
     def _running(self) -> list[Report | None]:
-        return [self._reports.get(child.slot) for child in self.children if child.process is not None]
+        return [self.reports.get(child.slot) for child in self.children if child.process is not None]

@@ -12,7 +12,7 @@ from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters, join_shared_metrics, shared_metrics
 from lensbox.serve.processes.child import frontend_main
 from lensbox.serve.processes.group import Plan
-from lensbox.serve.processes.lifecycle import Child, fork_server
+from lensbox.serve.processes.lifecycle import Child
 from lensbox.serve.processes.repository import Repository
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown
@@ -37,16 +37,14 @@ def run(
     SIGHUP loads what the folder or the file of the models holds now.
     """
     join_shared_metrics("supervisor")
-    context, counters = fork_server(), ServiceCounters()
+    counters = ServiceCounters()
     asked: list[bool] = []
     shutdown.ask = lambda: asked.append(True)
     catalogue = Catalogue(settings.artifact, settings.models)
     url = settings.url_of(listener)
     _log.info("listening on %s, loading %s", url, catalogue.source)
-    plan = Plan(settings, devices, log, context, counters, set())
-    in_place = settings.swap == "in-place"
     try:
-        models = Repository(catalogue, plan, in_place, settings.watch)
+        models = Repository(catalogue, Plan(settings, devices, log, counters, set()))
     except LensboxError as error:
         return error
     frontends = models.front_ends.children
@@ -57,7 +55,7 @@ def run(
         models.start()
         while not asked:
             for child in frontends:
-                child.keep_alive(context, counters)
+                child.keep_alive(counters)
             models.step()
             if models.failure is not None:
                 return models.failure
@@ -80,16 +78,14 @@ def run(
 
 def _front_end(models: Repository, number: int, arguments: tuple[object, ...]) -> Child:
     slot = f"frontend-{number}"
-    child = Child(
+    return Child(
         f"front end {number + 1}",
         slot,
         frontend_main,
-        (slot, *arguments),
-        lambda _: SILENCE,
-        lambda message: models.take(child, message),
-        lambda: models.front_ends.greet(child),
+        lambda: (slot, *arguments, models.front_ends.table),
+        models.take,
+        SILENCE,
     )
-    return child
 
 
 def _end_in_order(frontends: Sequence[Child], is_ready: bool) -> None:

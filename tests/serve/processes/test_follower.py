@@ -1,39 +1,47 @@
-"""Readiness of a front end: what it reports, and how it heeds others. `http/test_repository.py` has swaps."""
+"""Readiness and heartbeats of a front end. `http/test_repository.py` has swaps."""
 
 import asyncio
 import multiprocessing
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 from lensbox.serve.errors import NotReadyError
-from lensbox.serve.models.control import Report, Table
+from lensbox.serve.models.control import Table
+from lensbox.serve.models.served import Served
+from lensbox.serve.processes import follower as module
 from lensbox.serve.processes.follower import Follower
 
 
-def test_a_front_end_reports_and_heeds_the_others() -> None:
+def test_waits_for_other_front_ends_and_beats_unless_it_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEAT", 0.0)
+    monkeypatch.setattr(module, "_IDLE_TICK", 0.001)
     control, supervisor = multiprocessing.Pipe()
+    ready: Any = SimpleNamespace(ready_artifact=lambda: None)
+
+    def refuse() -> None:
+        raise NotReadyError("all decoding threads are stuck")
+
+    def beats() -> bool:
+        while supervisor.poll():
+            supervisor.recv()
+        return supervisor.poll(0.1)
 
     async def follow() -> None:
-        follower = Follower("frontend-0", control, 1 << 16, 0.0)
-        follower.is_ready = lambda: False
-        starting = asyncio.create_task(follower.start())
-
-        async def report() -> Report:
-            found: Report = await asyncio.wait_for(asyncio.to_thread(supervisor.recv), PATIENCE)
-            return found
-
-        assert not (await report()).is_ready
-        for number, (unready, is_waiting) in enumerate([({"frontend-1"}, True), ({"frontend-0"}, False)], 1):
-            supervisor.send(Table(number, (), frozenset(unready)))
-            while (await report()).number < number:  # further reports are heartbeats
-                pass
-            if is_waiting:
-                with pytest.raises(NotReadyError, match="another front end cannot take images yet"):
-                    follower.check_peers()
-            else:
-                follower.check_peers()  # its own readiness is another check
-        starting.cancel()
+        follower = Follower(control, Table(1, ()), 1 << 16, 0.0)
+        await follower.start()
+        follower.all = (Served(ready, "faces"),)
+        with pytest.raises(NotReadyError, match="another front end is still connecting"):
+            follower.check_loaded()
+        supervisor.send(Table(2, (), is_ready=True))
+        while (await asyncio.to_thread(supervisor.recv)).number < 2:
+            pass
+        follower.check_loaded()
+        await asyncio.to_thread(wait_until, beats)
+        follower.check_process = refuse
+        await asyncio.to_thread(wait_until, lambda: not beats())
         assert await follower.stop(PATIENCE)
 
     asyncio.run(follow())

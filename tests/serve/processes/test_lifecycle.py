@@ -24,32 +24,28 @@ def test_retries_a_failed_start_with_back_off(
     now = 100.0
     monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now))
     process = SimpleNamespace(start=start, exitcode=None)
-    context: Any = SimpleNamespace(Process=lambda **_: process, Pipe=multiprocessing.Pipe)
-    started: list[Any] = []
-    child = lifecycle.Child(
-        *("an engine", "engine-0", print, (), lambda _: 1.0, print),
-        on_start=lambda: started.append(child.pipe),
-    )
+    context = SimpleNamespace(Process=lambda **_: process, Pipe=multiprocessing.Pipe)
+    monkeypatch.setattr(lifecycle, "CONTEXT", context)
+    child = lifecycle.Child("an engine", "engine-0", print, tuple, print)
     counters: Any = None
     for _ in range(10):
-        child.keep_alive(context, counters)
+        child.keep_alive(counters)
         now += 0.2
     assert len(starts) == 4  # at 0, 0.2, 0.8 and 1.8 seconds
-    assert started == [child.pipe]
     assert caplog.text.count("an engine cannot be started; retrying: ") == 3
 
 
 def test_silence_counts_only_time_between_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     now, killed = 100.0, list[float]()
     monkeypatch.setattr(lifecycle, "time", SimpleNamespace(monotonic=lambda: now))
-    child = lifecycle.Child("an engine", "engine-0", print, (), lambda _: 3.0, print)
+    child = lifecycle.Child("an engine", "engine-0", print, tuple, print, patience=3.0)
     child.process = SimpleNamespace(exitcode=None, kill=lambda: killed.append(now))
     child.pipe, other = multiprocessing.Pipe()
 
     def look(seconds: float) -> None:
         nonlocal now
         now += seconds
-        child.keep_alive(None, None)  # type: ignore[arg-type]
+        child.keep_alive(None)  # type: ignore[arg-type]
 
     for _ in range(100):  # before the first heartbeat
         look(0.4)

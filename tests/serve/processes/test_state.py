@@ -1,40 +1,38 @@
-"""Readiness of front ends that share a socket: what the others are told."""
+"""What the supervisor knows of its front ends."""
 
+from types import SimpleNamespace
 from typing import Any
 
-from lensbox.serve.models.control import Report, Table
+import pytest
+
+from lensbox.serve.models.control import Report
 from lensbox.serve.processes.state import Followers
 
-_NONE = frozenset[int]()
+_OLD, _NEW = 1, 2
 
 
-class FakeChild:
-    """The process of a front end. told: the names of front ends that are not ready, in the latest table."""
-
-    process = object()
-
-    def __init__(self, number: int) -> None:
-        self.slot = f"frontend-{number}"
-        self.told: frozenset[str] = frozenset()
-
-    def send(self, table: Table) -> None:
-        self.told = table.unready
+def _report(number: int, serving: int, *used: int) -> Report:
+    return Report(number, frozenset([serving]), frozenset([serving, *used]))
 
 
-def test_all_front_ends_are_told_which_is_not_ready() -> None:
-    children: list[Any] = [FakeChild(number) for number in range(3)]
+@pytest.mark.parametrize(
+    ("report", "has_moved", "uses_old"),
+    [
+        (None, False, True),  # a process that has just started
+        (_report(0, _OLD), False, True),
+        (_report(1, _OLD, _NEW), False, True),  # connecting
+        (_report(1, _NEW, _OLD), True, True),  # the old version answers its last requests
+        (_report(1, _NEW), True, False),
+    ],
+)
+def test_a_swap_waits_for_the_last_front_end(report: Report | None, has_moved: bool, uses_old: bool) -> None:
     followers = Followers()
-    followers.children += children
-
-    def told() -> list[set[str]]:
-        return [set(child.told) for child in children]
-
-    followers.note(children[0], Report(0, _NONE, _NONE, True))
-    assert told() == [set()] * 3  # the other front ends do not accept requests yet
-    followers.note(children[1], Report(0, _NONE, _NONE, False))
-    assert told() == [{"frontend-1"}] * 3
-    followers.note(children[1], Report(1, _NONE, _NONE, True))
-    assert told() == [set()] * 3
-    followers.note(children[2], Report(1, _NONE, _NONE, False))
-    followers.greet(children[2])  # it had died
-    assert told() == [set()] * 3
+    for number, process in enumerate((object(), object(), None)):  # the last one is about to be restarted
+        child: Any = SimpleNamespace(slot=f"frontend-{number}", process=process, send=lambda table: None)
+        followers.children.append(child)
+    followers.publish((), is_ready=True)
+    followers.reports["frontend-0"] = _report(1, _NEW)
+    if report is not None:
+        followers.reports["frontend-1"] = report
+    assert followers.have_moved_to(_NEW) == has_moved
+    assert followers.use(_OLD, since=1) == uses_old
