@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from lensbox.cli.command import Command, as_typed, options_of, read_options
-from lensbox.common.errors import DeviceError, ExitCode, LensboxError
+from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.errors import StartupError
 from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.models.files import Catalogue
@@ -23,8 +23,8 @@ from lensbox.serve.shutdown import Shutdown, end_process
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
 
 
-def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> Exception | None:
-    """Serve until shutdown. Return the error if the service could not start, else None."""
+def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> None:
+    """Serve until shutdown. Raises LensboxError if the service cannot start."""
     # OpenMP reads this when torch is imported. By default its waiting threads spin: beside busy programs, one
     # inference then takes seconds.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -32,20 +32,18 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
     from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places
 
     if not sys.platform.startswith("linux"):
-        return StartupError(f"the service needs Linux, got {sys.platform}")
+        raise StartupError(f"the service needs Linux, got {sys.platform}")
     try:
         if settings.tls_certificate is not None:  # each front end would end and be restarted
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
                 settings.tls_certificate, settings.tls_key
             )
-        keys = read_keys(settings)
-        devices = device_names(settings)
     except OSError as error:  # also ssl.SSLError
-        return StartupError(f"tls_certificate and tls_key cannot be used: {error}")
-    except (StartupError, DeviceError) as error:
-        return error
+        raise StartupError(f"tls_certificate and tls_key cannot be used: {error}") from error
     from lensbox.serve.processes import supervisor
 
+    keys = read_keys(settings)
+    devices = device_names(settings)
     count = frontend_count(settings, devices)
     settings = replace(
         settings,
@@ -53,7 +51,7 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
         frontends=count,
         busy_poll=busy_poll(count, devices),
     )
-    return supervisor.run(settings, devices, listener, log, shutdown, keys)
+    supervisor.run(settings, devices, listener, log, shutdown, keys)
 
 
 def read_settings(values: dict[str, Any]) -> Settings:
@@ -96,10 +94,11 @@ def serve(**values: Any) -> ExitCode:
         hint = "; choose another port with --port, or a free one with --port 0" if in_use else ""
         raise StartupError(f"cannot start: cannot listen on {host} port {port}: {error}{hint}") from error
     shutdown = Shutdown(settings.shutdown_timeout)
-    with listener:
-        failure = _run(settings, listener, log, shutdown)
     code = ExitCode.GOOD
-    if failure is not None:
+    try:
+        with listener:
+            _run(settings, listener, log, shutdown)
+    except LensboxError as failure:
         log.flush()
         code = StartupError.exit_code
         message = as_typed(str(failure), options()) or type(failure).__name__

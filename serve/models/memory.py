@@ -4,19 +4,13 @@ from pathlib import Path
 
 import torch
 
-from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.engine.devices import CGROUPS, OWN_CGROUP, container_groups
+from lensbox.serve.errors import StartupError
 from lensbox.serve.models.control import Need
 
 _GIB = 1 << 30
 _CONTEXT = 1 << 29  # bytes of a CUDA context, which torch does not count
 _RESERVE = 1.1  # of the need: two loads of one file differ a little
-
-
-class ShortMemoryError(LensboxError):
-    """The memory does not suffice for two versions."""
-
-    exit_code = ExitCode.UNUSABLE
 
 
 def used_by_this_process(device: torch.device) -> Need:
@@ -26,7 +20,7 @@ def used_by_this_process(device: torch.device) -> Need:
 
 
 def check_memory(need: Need, device: torch.device) -> None:
-    """Raise ShortMemoryError unless a new version fits beside the one that serves and takes `need`."""
+    """Raise StartupError unless a new version fits beside the one that serves and takes `need`."""
     _check("the host", need.host, host_memory_left())
     if device.type == "cuda":
         _check(str(device), need.device, torch.cuda.mem_get_info(device)[0])
@@ -34,7 +28,7 @@ def check_memory(need: Need, device: torch.device) -> None:
 
 def _check(owner: str, need: int, left: int) -> None:
     if need * _RESERVE > left:
-        raise ShortMemoryError(
+        raise StartupError(
             f"the memory of {owner} must suffice for two versions: {need * _RESERVE / _GIB:.2f} GiB more, "
             f"got {left / _GIB:.2f} GiB; `--swap in-place` ends the old version first"
         )

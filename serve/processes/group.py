@@ -103,13 +103,13 @@ class Group:
         plan = self._plan
         number = next(number for number in itertools.count() if number not in plan.slots)
         plan.slots.add(number)
-        slot = f"engine-{number}"
 
         def arguments() -> tuple[Any, ...]:
             need = None if self.is_ready else self._need  # a restarted engine fits
-            return slot, plan.log, plan.settings, address, self.content, need, self._folder
+            return plan.log, plan.settings, address, self.content, need, self._folder
 
-        return Child(f"the engine on {address.device}", slot, engine_main, arguments, self._take)
+        name = f"the engine on {address.device}"
+        return Child(name, f"engine-{number}", engine_main, arguments, self._take)
 
     def _take(self, child: Child, message: "Loaded | str") -> None:
         """Take what an engine tells once: that it is ready, or why it cannot start."""

@@ -31,10 +31,10 @@ CONTEXT.set_forkserver_preload(list(PRELOADED))
 class Child:
     """A process and how to start it.
 
-    slot: the process's name in the shared metrics. arguments: returns those of a new process, which gets its
-    end of a pipe as one more. take: called with this object and each message of the process, but for None, a
-    mere heartbeat. patience: maximum seconds without a message. silence: seconds since the latest message;
-    None before the first one. failures: failed starts and early exits in a row.
+    slot: the process's name in the shared metrics. arguments: those of a new process, between its slot and
+    its end of a pipe. take: called with this object and each message of the process, but for None, a mere
+    heartbeat. patience: maximum seconds without a message. silence: seconds since the latest message; None
+    before the first one. failures: failed starts and early exits in a row.
     """
 
     name: str
@@ -88,7 +88,8 @@ class Child:
         """Start the process. Raise an error if the fork server has ended or ends meanwhile."""
         ensure_fork_server()
         own, other = CONTEXT.Pipe()
-        process: Any = CONTEXT.Process(target=self.target, args=(*self.arguments(), other), daemon=True)
+        arguments = self.slot, *self.arguments(), other
+        process: Any = CONTEXT.Process(target=self.target, args=arguments, daemon=True)
         try:
             process.start()
         except BaseException:

@@ -12,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from lensbox.common.errors import LensboxError
+from lensbox.serve.errors import StartupError
 from lensbox.serve.models.control import Order, Report, Result
 from lensbox.serve.models.files import Catalogue, Stamp, read_content
 from lensbox.serve.processes.group import Group, Plan
 from lensbox.serve.processes.lifecycle import Child
-from lensbox.serve.processes.state import LOADING, UNLOADED, EngineStartError, Followers, ServedModel, Steps
+from lensbox.serve.processes.state import LOADING, UNLOADED, Followers, ServedModel, Steps
 
 _log = logging.getLogger(__name__)
 
@@ -29,13 +30,12 @@ Done = Callable[[str, Any], None]
 class Repository:
     """All models of a service, the default model first. Only the supervisor's loop calls it.
 
-    is_ready: see `Table`. failure: why the service cannot start.
+    is_ready: see `Table`.
     """
 
     def __init__(self, catalogue: Catalogue, plan: Plan) -> None:
         self.front_ends = Followers()
         self.is_ready = False
-        self.failure: EngineStartError | None = None
         self._catalogue = catalogue
         self._plan = plan
         self._in_place = plan.settings.swap == "in-place"
@@ -46,7 +46,7 @@ class Repository:
         self._looking = self._look()
 
     def start(self) -> None:
-        """Begin to load the newest version of each model. A failure is then in `failure`."""
+        """Begin to load the newest version of each model."""
         self._publish()
         for model in self._models.values():
             model.swaps.append(self._swap(model, None, is_first=True))
@@ -92,14 +92,17 @@ class Repository:
             done(str(error))
 
     def step(self) -> None:
-        """Resume all swaps, keep all engines alive, and look at the files from time to time."""
+        """Resume all swaps, keep all engines alive, and look at the files from time to time.
+
+        Raises StartupError if a model cannot be loaded when the service starts.
+        """
         for model in list(self._models.values()):
             if model.swaps:
                 try:
                     next(model.swaps[0])
                 except StopIteration:
                     del model.swaps[0]
-        if not (self.is_ready or self.is_busy or self.failure):
+        if not (self.is_ready or self.is_busy):
             self.is_ready = True
             self._publish()
         for group in self._groups:
@@ -193,7 +196,7 @@ class Repository:
             while not new.is_ready:
                 new.step()
                 if new.failure:
-                    raise EngineStartError(new.failure)
+                    raise StartupError(new.failure)
                 yield
         except (LensboxError, OSError) as error:  # OSError: the disk or a table of the kernel is full
             if new is not None:
@@ -203,8 +206,7 @@ class Repository:
             self._plan.counters.load_ended(model.name, "failed")
             model.failed[str(number)] = str(error)
             if is_first:
-                self.failure = EngineStartError(str(error))
-                return
+                raise StartupError(str(error)) from error
             serving = f"version {old.version} goes on" if old is not None else "nothing changes"
             _log.error("cannot load %s, %s: %s", label, serving, error)
             if old is not None and old.is_paused:

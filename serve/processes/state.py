@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
-from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.models.control import Report, Row, Table
 from lensbox.serve.processes.group import Group
 from lensbox.serve.processes.lifecycle import Child
@@ -11,12 +10,6 @@ from lensbox.serve.processes.lifecycle import Child
 LOADING, UNLOADED = "the model is still loading", "the model is unloaded"
 
 Steps = Generator[None, None, None]
-
-
-class EngineStartError(LensboxError):
-    """A model cannot be loaded; the message says why."""
-
-    exit_code = ExitCode.UNUSABLE
 
 
 @dataclass

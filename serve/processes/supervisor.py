@@ -4,8 +4,8 @@ import logging
 import socket
 from collections.abc import Sequence
 from multiprocessing.connection import wait
+from typing import Any
 
-from lensbox.common.errors import LensboxError
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.logs import LogStyle
@@ -31,10 +31,10 @@ def run(
     log: LogStyle,
     shutdown: Shutdown,
     keys: Keys,
-) -> Exception | None:
-    """Serve on a bound socket. Return None after SIGINT or SIGTERM, or the error of a model's start.
+) -> None:
+    """Serve on a bound socket until SIGINT or SIGTERM. SIGHUP loads what the folder or the file holds now.
 
-    SIGHUP loads what the folder or the file of the models holds now.
+    Raises LensboxError if a model cannot start.
     """
     join_shared_metrics("supervisor")
     counters = ServiceCounters()
@@ -43,24 +43,24 @@ def run(
     catalogue = Catalogue(settings.artifact, settings.models)
     url = settings.url_of(listener)
     _log.info("listening on %s, loading %s", url, catalogue.source)
-    try:
-        models = Repository(catalogue, Plan(settings, devices, log, counters, set()))
-    except LensboxError as error:
-        return error
+    models = Repository(catalogue, Plan(settings, devices, log, counters, set()))
+
+    def arguments() -> tuple[Any, ...]:
+        return log, settings, listener, keys, models.front_ends.table
+
     frontends = models.front_ends.children
-    for number in range(settings.frontends or 1):
-        frontends.append(_front_end(models, number, (log, settings, listener, keys)))
-    said_ready = False
+    frontends += [
+        Child(f"front end {n}", f"frontend-{n}", frontend_main, arguments, models.take, SILENCE)
+        for n in range(1, 1 + (settings.frontends or 1))
+    ]
     try:
         models.start()
         while not asked:
             for child in frontends:
                 child.keep_alive(counters)
+            was_ready = models.is_ready
             models.step()
-            if models.failure is not None:
-                return models.failure
-            if not said_ready and models.is_ready:
-                said_ready = True
+            if models.is_ready and not was_ready:
                 versions = [f"{group.name} version {group.version}" for group in models.serving]
                 _log.info("ready: %s on %s", ", ".join(versions), url)
             if shutdown.takes_reload():
@@ -68,24 +68,11 @@ def run(
             waits_for = [one for child in frontends for one in child.waits_for]
             wait([*waits_for, *models.waits_for], _BUSY_TICK if models.is_busy else _TICK)
         listener.close()  # so that the kernel refuses connections when the front ends have closed theirs
-        _end_in_order(frontends, said_ready)
+        _end_in_order(frontends, models.is_ready)
     finally:
         for child in frontends:
             child.kill()
         models.close()
-    return None
-
-
-def _front_end(models: Repository, number: int, arguments: tuple[object, ...]) -> Child:
-    slot = f"frontend-{number}"
-    return Child(
-        f"front end {number + 1}",
-        slot,
-        frontend_main,
-        lambda: (slot, *arguments, models.front_ends.table),
-        models.take,
-        SILENCE,
-    )
 
 
 def _end_in_order(frontends: Sequence[Child], is_ready: bool) -> None:

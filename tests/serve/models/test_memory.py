@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from lensbox.serve.errors import StartupError
 from lensbox.serve.models import memory
 from lensbox.serve.models.control import Need
-from lensbox.serve.models.memory import ShortMemoryError, check_memory, host_memory_left
+from lensbox.serve.models.memory import check_memory, host_memory_left
 
 
 @pytest.mark.parametrize(
@@ -29,5 +30,5 @@ def test_the_tighter_of_machine_and_container_counts(
 def test_refuses_what_does_not_fit_beside_the_old_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "host_memory_left", lambda: 3 << 30)
     check_memory(Need(2 << 30, 0), torch.device("cpu"))
-    with pytest.raises(ShortMemoryError, match=r"of the host must .* 3\.30 GiB more, got 3\.00 GiB"):
+    with pytest.raises(StartupError, match=r"of the host must .* 3\.30 GiB more, got 3\.00 GiB"):
         check_memory(Need(3 << 30, 0), torch.device("cpu"))

@@ -12,6 +12,7 @@ import pytest
 from waiting import wait_until
 
 from lensbox.common.errors import ArtifactError
+from lensbox.serve.errors import StartupError
 from lensbox.serve.models.control import Order, Report
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.processes import repository
@@ -259,7 +260,7 @@ def test_one_file_has_the_number_of_its_load_as_version(folder: Path) -> None:
 
 def test_the_start_fails_with_the_first_file_that_fails(folder: Path) -> None:
     (folder / "faces/3.pt").write_bytes(b"bad")
-    service = Service(folder)
-    assert str(service.models.failure) == "a bad file"
+    with pytest.raises(StartupError, match="a bad file"):
+        Service(folder)
     with pytest.raises(ArtifactError, match="cannot be read"):
         Service(folder / "nothing")
