@@ -1,7 +1,7 @@
 """The models that a process answers for, and the one reference of each model that a swap moves."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 from lensbox.serve.engine.engines import Engine, Model
@@ -43,16 +43,19 @@ class Served:
 
 
 class Models:
-    """All models of a service. A swap replaces `default` and `all`, in the event loop, and nothing else.
+    """All models of a service, the default model first. A swap replaces `all`, in the event loop.
 
-    default: answers /v1/detect and /v1/loss. all: by name. check_process: raises NotReadyError if only a
-    restart of this process can help.
+    check_process: raises NotReadyError if only a restart of this process can help.
     """
 
-    def __init__(self, default: Served, others: Sequence[Served] = ()) -> None:
-        self.default = default
-        self.all: tuple[Served, ...] = (default, *others)
+    def __init__(self, *models: Served) -> None:
+        self.all = models
         self.check_process: Callable[[], None] = lambda: None
+
+    @property
+    def default(self) -> Served:
+        """The model that answers /v1/detect and /v1/loss."""
+        return self.all[0]
 
     async def start(self) -> None:
         """Begin to load."""

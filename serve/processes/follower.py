@@ -153,9 +153,7 @@ class Follower(Models):
             else:
                 now.append(before.get(row.name, served))
         self._serving = frozenset(serving)
-        if now:
-            self.all = tuple(now)
-            self.default = now[0]
+        self.all = tuple(now) or self.all
 
     def check_loaded(self) -> None:
         """See `Models.check_loaded`. When the service starts, wait for all front ends."""

@@ -89,17 +89,6 @@ def test_a_stuck_decoder_ends_at_the_shutdown_timeout(artifact_path: Path, tmp_p
             assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+: ", line), line
 
 
-def test_readyz_answers_503_before_requests_are_refused(artifact_path: Path) -> None:
-    """A second signal ends the process at once."""
-    limits = with_limits(shutdown_delay=3600, shutdown_timeout=36_000)
-    with ServeProcess(artifact_path, before=limits) as process:
-        url = process.ready()
-        process.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: httpx.get(f"{url}/readyz", timeout=PATIENCE).status_code == 503)
-        assert httpx.post(f"{url}/v1/loss", json=_NO_BOXES, timeout=PATIENCE).status_code == 200
-        assert process.end(signal.SIGINT) == 128 + signal.SIGINT
-
-
 def test_exits_with_0_on_a_signal_while_importing(artifact_path: Path) -> None:
     with ServeProcess(artifact_path, before=_SLOW_IMPORT) as process:
         wait_until(lambda: "importing" in process.log)

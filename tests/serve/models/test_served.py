@@ -19,7 +19,7 @@ def _served(name: str, version: str = "1") -> Served:
 
 def test_finds_a_model_by_name_and_version() -> None:
     cars, faces = _served("cars"), _served("faces", "7")
-    models = Models(cars, [faces, Served(Engine("the model is unloaded"), "dogs", is_wanted=False)])
+    models = Models(cars, faces, Served(Engine("the model is unloaded"), "dogs", is_wanted=False))
     assert models.default is cars
     assert models.find("faces") is models.find("faces", "7") is faces
     assert models.versions == {"cars": "1", "faces": "7"}
