@@ -56,12 +56,12 @@ class Group:
         self._need = need
         self._folder = tempfile.mkdtemp(prefix="lensbox-engine-")
         self.addresses = tuple(new_address(device) for device in plan.devices)
-        self._children = [self._child(address) for address in self.addresses]
+        self.children = [self._child(address) for address in self.addresses]
 
     @property
     def is_ready(self) -> bool:
         """True once all engines have been ready."""
-        return len(self.loaded) == len(self._children)
+        return len(self.loaded) == len(self.children)
 
     @property
     def need(self) -> Need:
@@ -69,13 +69,9 @@ class Group:
         needs = [loaded.need for loaded in self.loaded.values()]
         return Need(sum(need.host for need in needs), max(need.device for need in needs))
 
-    @property
-    def waits_for(self) -> list[Any]:
-        return [one for child in self._children for one in child.waits_for]
-
     def step(self) -> None:
         """Keep the engines alive. Before all are ready, an end is a failure."""
-        for child in self._children if not self.is_paused else ():
+        for child in self.children if not self.is_paused else ():
             if self.is_ready or child.process is None:
                 child.keep_alive(self._plan.counters)
                 continue
@@ -87,14 +83,14 @@ class Group:
     def pause(self) -> None:
         """End all engines. They begin again after `is_paused = False`, over the same content."""
         self.is_paused = True
-        for child in self._children:
+        for child in self.children:
             child.end()
             self._plan.counters.forget(child.slot)
 
     def end(self) -> None:
         """End all engines and free everything: memory, temporary files, the content."""
         self.pause()
-        for child in self._children:
+        for child in self.children:
             self._plan.slots.discard(int(child.slot.rpartition("-")[2]))
         shutil.rmtree(self._folder, ignore_errors=True)
         self.content.close()

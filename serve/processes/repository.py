@@ -5,6 +5,7 @@ version's engines, tell the front ends, wait until they have moved, wait until t
 end its engines. Whatever fails before the front ends are told changes nothing.
 """
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -41,7 +42,7 @@ class Repository:
         self._in_place = plan.settings.swap == "in-place"
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="lensbox-reader")
         self._groups: list[Group] = []  # all that have processes
-        self._number = 0  # of the latest group
+        self._numbers = itertools.count(1)  # of groups
         self._models = {name: ServedModel(name, name, LOADING) for name in catalogue.names()}
         self._looking = self._look()
 
@@ -52,9 +53,9 @@ class Repository:
             model.swaps.append(self._swap(model, None, is_first=True))
 
     @property
-    def waits_for(self) -> list[Any]:
-        """What ends a wait of the supervisor's loop."""
-        return [one for group in self._groups for one in group.waits_for]
+    def children(self) -> list[Child]:
+        """All processes."""
+        return [*self.front_ends.children, *(child for group in self._groups for child in group.children)]
 
     @property
     def is_busy(self) -> bool:
@@ -75,10 +76,11 @@ class Repository:
         def done(failure: str, content: Any = None) -> None:
             child.send(Result(message.ticket, failure, content))
 
-        model = next((model for model in self._models.values() if model.name == message.name), None)
+        models = list(self._models.values())
+        model = next((model for model in models if model.name == message.name), None)
         try:
             if message.action == "index":
-                done("", self._index())
+                done("", [row for one in models for row in one.index(self._catalogue.versions(one.key))])
             elif message.action == "load":
                 if model is None:
                     self._catalogue.choose(message.name, message.version)
@@ -153,13 +155,6 @@ class Repository:
                 seen, tried = newest, tried | still  # a file that fails is tried once
                 self.load_news(still)
 
-    def _index(self) -> list[dict[str, str]]:
-        """Return all versions on the disk or in use, in the form of the protocol's repository extension."""
-        rows = []
-        for model in self._models.values():
-            rows += model.index(self._catalogue.versions(model.key))
-        return rows
-
     def _swap(
         self,
         model: ServedModel,
@@ -189,9 +184,8 @@ class Repository:
                 old.pause()
                 _log.info("ended before its successor: %s version %s", old.name, old.version)
             need = old.need if old is not None and not self._in_place else None
-            self._number += 1
             new_version = str(number or model.loads + 1)
-            new = Group(self._plan, self._number, model.key, new_version, content, need)
+            new = Group(self._plan, next(self._numbers), model.key, new_version, content, need)
             self._groups.append(new)
             while not new.is_ready:
                 new.step()

@@ -65,8 +65,8 @@ def run(
                 _log.info("ready: %s on %s", ", ".join(versions), url)
             if shutdown.takes_reload():
                 models.load_news()
-            waits_for = [one for child in frontends for one in child.waits_for]
-            wait([*waits_for, *models.waits_for], _BUSY_TICK if models.is_busy else _TICK)
+            waits_for = [one for child in models.children for one in child.waits_for]
+            wait(waits_for, _BUSY_TICK if models.is_busy else _TICK)
         listener.close()  # so that the kernel refuses connections when the front ends have closed theirs
         _end_in_order(frontends, models.is_ready)
     finally:

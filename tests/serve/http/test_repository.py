@@ -83,6 +83,7 @@ def swapping(
         assert swapping.load().json() == {"model_name": "faces", "model_version": "2"}
         swapping.scores["2"] = swapping.detect().scores
         assert swapping.scores["1"] != swapping.scores["2"]
+        wait_until(lambda: len(swapping.engines()) == 1)  # the old version's has ended
         yield swapping
         swapping.client.close()
 
