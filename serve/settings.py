@@ -68,7 +68,7 @@ class Settings:
     max_body_mb: float = described(16.0, "largest image request, in MiB", gt=0, le=1 << 20)
     max_pixels: int = described(50_400_000, "most pixels of an image", ge=1, le=PILLOW_MAX_PIXELS)
     frontends: int | None = described(
-        None, "processes that speak HTTP; default: 3 for every 4 CPUs beside a GPU, else 1", ge=1, le=256
+        None, "processes that speak HTTP; default: 1 for every 2 CPUs beside a GPU, else 1", ge=1, le=256
     )
     answer_timeout: Seconds = described(30.0, "seconds from the end of a body to its answer")
     log_level: Literal["critical", "error", "warning", "info", "debug"] = described(

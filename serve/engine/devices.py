@@ -35,12 +35,12 @@ def batch_sizes(largest: int) -> list[int]:
 
 
 def frontend_count(settings: Settings, devices: list[str]) -> int:
-    """Return the number of front-end processes. Default: three for every four CPUs with a GPU, else one."""
+    """Return the number of front-end processes. Default: one for every two CPUs with a GPU, else one."""
     if settings.frontends is not None:
         return settings.frontends
     if not _uses_gpu(devices[0]):
         return 1  # the model takes the CPUs
-    return max(1, min(_MOST_FRONTENDS, usable_cpus() * 3 // 4))
+    return max(1, min(_MOST_FRONTENDS, usable_cpus() // 2))
 
 
 def places(settings: Settings, devices: list[str]) -> int:

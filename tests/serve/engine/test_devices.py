@@ -70,7 +70,7 @@ def test_rejects_all_gpus_without_a_gpu() -> None:
 def test_front_ends_default_to_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
     assert frontend_count(_settings(), ["cpu", "cpu"]) == 1
-    assert frontend_count(_settings(), ["cuda:1"]) == 6
+    assert frontend_count(_settings(), ["cuda:1"]) == 4
     assert frontend_count(_settings(frontends=3), ["cpu"]) == 3
 
 
