@@ -93,11 +93,6 @@ class Engine:
             return [str(error)]
         return []
 
-    @property
-    def lost(self) -> str:
-        """The reason if only a restart of this process can help; "" otherwise."""
-        return ""
-
 
 class Engines(Engine):
     """Several engines of one model. Jobs go to the engine with the fewest; one ready engine is enough."""
@@ -138,11 +133,6 @@ class Engines(Engine):
     @property
     def missing(self) -> list[str]:
         return [reason for engine in self._engines for reason in engine.missing]
-
-    @property
-    def lost(self) -> str:
-        reasons = [engine.lost for engine in self._engines]
-        return reasons[0] if all(reasons) else ""
 
     def _first(self, ask: "Callable[[Engine], Returned]") -> Returned:
         """Ask engines, the one with the fewest jobs first, until one does not raise.

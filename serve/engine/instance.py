@@ -100,13 +100,6 @@ class Instance(Engine):
         return reason
 
     @property
-    def lost(self) -> str:
-        """The reason if only a restart of this process can help; "" otherwise."""
-        if self._failure and self._artifact is not None:
-            return self._unusable
-        return self.stuck
-
-    @property
     def loaded(self) -> bool:
         """True once the model is loaded, even if it is out of use."""
         return self._artifact is not None

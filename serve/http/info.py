@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from fastapi.responses import FileResponse
 from prometheus_client.exposition import choose_encoder
 
-from lensbox.serve.errors import ApiError, NotReadyError, shown
+from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.answers import Health, ModelMetadata
 from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.http.v2 import model_tensors
@@ -21,13 +21,8 @@ _CACHING = {"Cache-Control": "no-cache"}
 _LIMITS = ("max_body_bytes", "max_json_bytes", "max_pixels", "max_boxes")
 
 
-async def livez(request: Request) -> Any:
-    """200 while the process answers and its model is usable or loading; 503: restart the process.
-
-    /healthz is the same.
-    """
-    if reason := service_of(request).models.lost:
-        raise NotReadyError(reason)
+async def livez(_: Request) -> Any:
+    """200 while the process answers; else restart it. /healthz is the same."""
     return Health("alive")
 
 
@@ -81,9 +76,8 @@ async def server_metadata(request: Request) -> Any:
     return {"name": "lensbox", "version": request.app.version, "extensions": extensions}
 
 
-async def server_live(request: Request) -> Any:
+async def server_live(_: Request) -> Any:
     """The same as /livez."""
-    await livez(request)
     return {"live": True}
 
 

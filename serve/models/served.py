@@ -113,8 +113,3 @@ class Models:
     def missing(self) -> list[str]:
         """The reason of each engine that is not ready. Unloaded models have none."""
         return [reason for served in self.all if served.is_wanted for reason in served.engine.missing]
-
-    @property
-    def lost(self) -> str:
-        """The reason if only a restart of this process can help; "" otherwise."""
-        return next((served.engine.lost for served in self.all if served.engine.lost), "")

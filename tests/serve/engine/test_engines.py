@@ -12,7 +12,7 @@ from lensbox.serve.errors import NotReadyError, OverloadError
 class FakeEngine(Engine):
     """An engine with a name as its model and a number of jobs. Raises `failure` if set."""
 
-    waiting, room, loaded, serves_others, lost = 0, 10, False, False, ""
+    waiting, room, loaded, serves_others = 0, 10, False, False
 
     def __init__(self, name: str, waiting: int, failure: Exception | None = None) -> None:
         self.name, self.waiting, self.failure = name, waiting, failure
@@ -54,10 +54,6 @@ def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
     assert (engines.waiting, engines.jobs, engines.room, engines.serves_others) == (7, 7, 20, False)
     second.serves_others = True
     assert engines.serves_others
-    first.lost = "its context is ruined"
-    assert engines.lost == ""
-    second.lost = "gone"
-    assert engines.lost == "its context is ruined"
     assert not engines.stop(0.0)
     assert first.stopped
     assert second.stopped
