@@ -2,13 +2,12 @@
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import PIL.Image
 import torch
 
 from lensbox.common.machine import keep_freed_memory
-from lensbox.runtime import Artifact, Photo, load_artifact
+from lensbox.runtime import Artifact, Photo
 from lensbox.runtime.device import choose_device, largest_batch
 from lensbox.runtime.file.seal import check_signature
 from lensbox.runtime.images.gpu_jpeg import coded_photo, decodes_on_gpu
@@ -17,10 +16,8 @@ from lensbox.runtime.op_library import load_op_libraries
 from lensbox.serve.engine.devices import batch_sizes, usable_cpus
 from lensbox.serve.engine.jobs import CodedJob
 from lensbox.serve.errors import StartupError
+from lensbox.serve.models.files import Content
 from lensbox.serve.settings import Settings
-
-if TYPE_CHECKING:  # Linux only
-    from lensbox.serve.models.files import Content
 
 # TorchScript compiles nothing for new sizes (`torchscript_call`). The first call makes TorchScript's one
 # plan, loads kernels onto a GPU and makes cuDNN's plans. The second call is as fast as later calls.
@@ -28,10 +25,10 @@ _WARM_CALLS = 2
 _WARM_HEIGHT, _WARM_WIDTH = 480, 640
 
 
-def load_model(settings: Settings, content: "Content | None" = None) -> Artifact:
+def load_model(settings: Settings, content: Content) -> Artifact:
     """Load the artifact, run its self-test and warm it up. Call it in the thread that will use it.
 
-    content: the bytes to load; None reads the settings' file. On a CPU, keep freed memory in the process.
+    content: the file to load. On a CPU, keep freed memory in the process.
     Raises StartupError, which says what to do, if the device does not exist, the op library or the artifact
     cannot be loaded, or the self-test fails.
     """
@@ -51,8 +48,7 @@ def load_model(settings: Settings, content: "Content | None" = None) -> Artifact
     report = artifact.self_test()
     if not report.passed:
         failures = "; ".join(report.failures)
-        path = settings.artifact if content is None else content.path
-        raise StartupError(f"{path} failed its self-test on {device}: {failures}")
+        raise StartupError(f"{content.path} failed its self-test on {device}: {failures}")
     largest = settings.max_batch or largest_batch(device)
     artifact.decodes_jpeg = decodes_on_gpu(device, "auto", largest)
     sizes = batch_sizes(largest)
@@ -61,12 +57,7 @@ def load_model(settings: Settings, content: "Content | None" = None) -> Artifact
     return artifact
 
 
-def _load(settings: Settings, content: "Content | None") -> Artifact:
-    if content is None:
-        assert settings.artifact is not None
-        return load_artifact(
-            settings.artifact, settings.device, public_key=settings.public_key, ops=settings.ops
-        )
+def _load(settings: Settings, content: Content) -> Artifact:
     data = content.read()
     if settings.public_key is not None:
         check_signature(content.path, data, content.signature, settings.public_key)

@@ -5,7 +5,7 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -20,6 +20,7 @@ from lensbox.serve.http.edge import Edge
 from lensbox.serve.http.paths import ENDPOINTS, describe
 from lensbox.serve.http.service import Service
 from lensbox.serve.loading import load_model
+from lensbox.serve.models.files import read_content
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.tracing import start_tracing
@@ -36,6 +37,13 @@ _MAY_BE_READ = (
     "Retry-After",
     "X-Request-ID",
 )
+
+
+def _load(settings: Settings) -> Artifact:
+    """Load the artifact of the settings in this process."""
+    assert settings.artifact is not None
+    with closing(read_content(settings.artifact)) as content:
+        return load_model(settings, content)
 
 
 def create_app(
@@ -64,7 +72,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loads = load or functools.partial(load_model, settings)
+        loads = load or functools.partial(_load, settings)
         running = models or Models(Served(Instance(loads, settings, on_started or log_start, metrics)))
         decoders = Decoders(settings, metrics.image_decoded)
         # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.

@@ -18,16 +18,19 @@ from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob
 from lensbox.serve.errors import StartupError
 from lensbox.serve.loading import load_model, warm_up
+from lensbox.serve.models.files import read_content
 from lensbox.serve.settings import Settings
 
 
-def test_threads_are_those_of_the_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = torch.get_num_threads()
+def test_threads_are_those_of_the_container(
+    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, content = torch.get_num_threads(), read_content(artifact_path)
     for usable, threads in ((3, 3), (9, 5)):
         torch.set_num_threads(5)
         monkeypatch.setattr("lensbox.serve.loading.usable_cpus", lambda usable=usable: usable)
-        with pytest.raises(StartupError):  # the number is set before the file is read
-            load_model(Settings(tmp_path / "nothing.pt", device="cpu"))
+        with pytest.raises(StartupError):  # the number is set before anything is loaded
+            load_model(Settings(artifact_path, device="cpu", ops=(tmp_path / "no.so",)), content)
         assert torch.get_num_threads() == threads
     torch.set_num_threads(before)
 
@@ -36,30 +39,29 @@ def test_a_failed_self_test_is_refused(artifact_path: Path, monkeypatch: pytest.
     report = SelfTestReport(False, ["loss differ"], 0.0, 0.0, 0.0)
     monkeypatch.setattr(Artifact, "self_test", lambda _: report)
     with pytest.raises(StartupError, match="failed its self-test on cpu: loss differ"):
-        load_model(Settings(artifact_path, device="cpu"))
+        load_model(Settings(artifact_path, device="cpu"), read_content(artifact_path))
 
 
 def test_passes_key_op_libraries_and_batch_sizes(
     artifact_path: Path, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-
-    def load(*_: Any, **options: Any) -> Artifact:
-        asked.append(options)
-        return artifact
-
-    monkeypatch.setattr(lensbox.serve.loading, "load_artifact", load)
-    monkeypatch.setattr(lensbox.serve.loading, "warm_up", lambda *_: None)
+    loading, content = lensbox.serve.loading, read_content(artifact_path)
+    for name in ("check_signature", "load_op_libraries"):
+        monkeypatch.setattr(loading, name, lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(loading, "load_artifact_bytes", lambda *_: artifact)
+    monkeypatch.setattr(loading, "warm_up", lambda *_: None)
     # Graphs have the artifact's own thresholds, because none are given.
     monkeypatch.setattr(Artifact, "capture", lambda _, *arguments: asked.append(arguments))
     key, ops = Path("release.key.pub"), (Path("a.so"),)
-    load_model(Settings(artifact_path, device="cpu", public_key=key, ops=ops, max_batch=6))
-    assert asked == [{"public_key": key, "ops": ops}, ([1, 2, 4, 6],)]
+    load_model(Settings(artifact_path, device="cpu", public_key=key, ops=ops, max_batch=6), content)
+    file = artifact_path.read_bytes()
+    assert asked == [(artifact_path, file, content.signature, key), (ops,), ([1, 2, 4, 6],)]
 
 
 def test_an_onnx_file_is_served_on_the_cpu(onnx_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # as "auto" would find a GPU
-    loaded = load_model(Settings(onnx_path, device="auto"))
+    loaded = load_model(Settings(onnx_path, device="auto"), read_content(onnx_path))
     assert loaded.device == torch.device("cpu")
     assert not loaded.decodes_jpeg
 
@@ -67,7 +69,7 @@ def test_an_onnx_file_is_served_on_the_cpu(onnx_path: Path, monkeypatch: pytest.
 @pytest.mark.gpu
 def test_gpu_decodes_jpeg_files_as_the_cpu(artifact_path: Path, encode: Encode) -> None:
     with torch.inference_mode():
-        artifact = load_model(Settings(artifact_path, device="cuda"))
+        artifact = load_model(Settings(artifact_path, device="cuda"), read_content(artifact_path))
         if not artifact.decodes_jpeg:
             pytest.skip("needs nvJPEG and a GPU with a JPEG decoder in hardware")
         files = [encode("JPEG"), encode("JPEG", orientation=6), encode("JPEG", quality=20)]
@@ -95,7 +97,9 @@ def test_batches_of_requests_run_in_graphs(artifact_path: Path, monkeypatch: pyt
         replay(graph)
 
     with torch.inference_mode():
-        artifact = load_model(Settings(artifact_path, device="cuda", max_batch=6))
+        artifact = load_model(
+            Settings(artifact_path, device="cuda", max_batch=6), read_content(artifact_path)
+        )
         monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", count)
         photo = Photo.of(torch.zeros(1, 20, 30, dtype=torch.uint8))
         for size in range(1, 7):
