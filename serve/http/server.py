@@ -85,6 +85,8 @@ async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
         while True:
             try:
                 client, _ = await loop.sock_accept(listener)
+            except ConnectionAbortedError:  # the client is gone: others need not wait
+                continue
             except OSError as error:
                 _log.error("cannot accept connections: %s", error)
                 await asyncio.sleep(_PAUSE)

@@ -20,7 +20,7 @@ from lensbox.serve.settings import Settings
 
 
 class Exhausted(socket.socket):
-    """A listening socket whose first `accept` finds no file descriptor."""
+    """A listening socket: the first `accept` finds no file descriptor, the second a client that is gone."""
 
     calls = 0
 
@@ -28,6 +28,8 @@ class Exhausted(socket.socket):
         self.calls += 1
         if self.calls == 1:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        if self.calls == 2:
+            raise ConnectionAbortedError
         return super().accept()
 
 
@@ -48,6 +50,7 @@ def test_accepts_again_after_a_lack_of_file_descriptors(
     finally:
         running.should_exit = True
         thread.join(PATIENCE)
-    assert listener.calls > 1
-    assert "cannot accept connections: [Errno 24] Too many open files" in caplog.text
+    assert listener.calls > 2
+    messages = [record.message for record in caplog.records if "cannot accept" in record.message]
+    assert messages == ["cannot accept connections: [Errno 24] Too many open files"]
     assert listener.fileno() == -1  # closed
