@@ -65,7 +65,7 @@ class Group:
 
     @property
     def need(self) -> Need:
-        """What all engines take together on the host, and the largest on its device."""
+        """The memory of all engines on the host, and of the largest engine on its device."""
         needs = [loaded.need for loaded in self.loaded.values()]
         return Need(sum(need.host for need in needs), max(need.device for need in needs))
 

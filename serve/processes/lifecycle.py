@@ -31,8 +31,8 @@ CONTEXT.set_forkserver_preload(list(PRELOADED))
 class Child:
     """A process and how to start it.
 
-    slot: the process's name in the shared metrics. arguments: those of a new process, between its slot and
-    its end of a pipe. take: called with this object and each message of the process, but for None, a mere
+    slot: the process's name in the shared metrics. arguments: returns the arguments of `target` that stand
+    between slot and pipe. take: called with this object and each message of the process, but for None, a mere
     heartbeat. patience: maximum seconds without a message. silence: seconds since the latest message; None
     before the first one. failures: failed starts and early exits in a row.
     """

@@ -30,7 +30,7 @@ class ServedModel:
 
     @property
     def row(self) -> Row | None:
-        """What front ends are told of the model; None for nothing, as nobody has asked for it."""
+        """The row of the model in the table of front ends; None if nobody has asked for the model."""
         if self.group is not None:
             group = self.group
             return Row(group.name, group.version, group.number, group.addresses, "", True)

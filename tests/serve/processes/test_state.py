@@ -1,4 +1,4 @@
-"""What the supervisor knows of its front ends."""
+"""The table of the front ends, and their reports."""
 
 from types import SimpleNamespace
 from typing import Any
