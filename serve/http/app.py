@@ -23,7 +23,7 @@ from lensbox.serve.loading import load_model
 from lensbox.serve.models.files import read_content
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.observability.tracing import start_tracing
+from lensbox.serve.observability.tracing import end_traces, telemetry
 from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.settings import Settings
 
@@ -84,8 +84,8 @@ def create_app(
         try:
             yield
         finally:
-            if stop_tracing is not None:
-                await asyncio.to_thread(stop_tracing)
+            if tracing["tracing"]:
+                await asyncio.to_thread(end_traces)
             # uvicorn has waited for requests, so no client waits for the work that still runs.
             decoders.stop()
             json_parser.shutdown(wait=False, cancel_futures=True)
@@ -93,6 +93,7 @@ def create_app(
                 doing = "busy" if running.loaded else "loading"
                 _log.warning("the model is still %s; the process ends without waiting for it", doing)
 
+    tracing = telemetry(tuple(one.path for one in ENDPOINTS if one.is_probe))
     app = FastAPI(
         title="Lensbox",
         version=version("lensbox"),
@@ -102,8 +103,7 @@ def create_app(
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
-        # FastAPI's own would look for OpenTelemetry's settings at each request.
-        telemetry={"tracing": False, "metrics": False, "logs": False},
+        telemetry=tracing,
     )
     app.state.metrics = metrics
     app.state.keys = keys
@@ -119,6 +119,5 @@ def create_app(
             allow_headers=["*"],
             expose_headers=_MAY_BE_READ,
         )
-    stop_tracing = start_tracing(app, [one.path for one in ENDPOINTS if one.is_probe])
     app.add_middleware(Edge, state=app)
     return app

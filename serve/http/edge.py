@@ -6,11 +6,12 @@ import time
 from typing import Any
 
 from fastapi import FastAPI
+from opentelemetry import trace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.http.answers import CLIENT_GONE
 from lensbox.serve.http.connections import STATE, Connection
-from lensbox.serve.observability.logs import CURRENT, HEADER, RequestIds, request_ids
+from lensbox.serve.observability.logs import CURRENT, HEADER, request_id
 
 _log = logging.getLogger("lensbox.serve.access")
 
@@ -43,7 +44,11 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        ids = request_ids(scope["headers"])
+        ids = {"request_id": request_id(scope["headers"])}
+        span = trace.get_current_span()  # see `tracing`
+        if span.is_recording():
+            ids["trace_id"] = f"{span.get_span_context().trace_id:032x}"
+            span.set_attribute("lensbox.request_id", ids["request_id"])
         CURRENT.set(ids)  # never reset: uvicorn runs each request in a separate context
         start = time.perf_counter()
         status = CLIENT_GONE
@@ -55,7 +60,7 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = [*message.get("headers", ()), (HEADER, ids.request_id.encode()), *_HEADERS]
+                headers = [*message.get("headers", ()), (HEADER, ids["request_id"].encode()), *_HEADERS]
                 headers.append(_DOCS_POLICY if scope["path"] == "/docs" else _POLICY)
                 if (served := scope.get("lensbox.model")) is not None:
                     headers += served.headers
@@ -69,9 +74,9 @@ class Edge:
         finally:
             if connection is not None:
                 connection.requests -= 1
-            self._report(scope, status, time.perf_counter() - start, CURRENT.get() or ids)
+            self._report(scope, status, time.perf_counter() - start)
 
-    def _report(self, scope: Scope, status: int, seconds: float, ids: RequestIds) -> None:
+    def _report(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log an answered request. The endpoint stores itself and the model in the scope."""
         endpoint, served = scope.get("route"), scope.get("lensbox.model")
         route = getattr(endpoint, "path", _NO_ENDPOINT)  # as declared
@@ -95,4 +100,4 @@ class Edge:
         }
         line = "%(method)s %(path)s %(status)d %(milliseconds).1f ms %(client)s %(request_id)s"
         line += " %(model)s" if model else ""
-        _log.log(level, line, {**fields, "request_id": ids.request_id}, extra={"fields": fields})
+        _log.log(level, line, {**fields, **CURRENT.get()}, extra={"fields": fields})

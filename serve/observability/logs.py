@@ -27,22 +27,15 @@ _FLUSH_TIMEOUT = 1.0  # seconds
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
 
 
-class RequestIds(NamedTuple):
-    """request_id: the client's X-Request-ID, or a random one. trace_id: of OpenTelemetry, see `tracing`."""
-
-    request_id: str
-    trace_id: str | None = None
+CURRENT: ContextVar[dict[str, str]] = ContextVar("lensbox_request_ids")
+"""The IDs of the current request, request_id and, with traces, trace_id. Not set outside of a request."""
 
 
-CURRENT: ContextVar[RequestIds | None] = ContextVar("lensbox_request_ids", default=None)
-"""The IDs of the current request; None outside of a request."""
-
-
-def request_ids(headers: Iterable[tuple[bytes, bytes]]) -> RequestIds:
-    """Read the ID from a request's headers. Ignore malformed and repeated ones."""
+def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the ID in a request's X-Request-ID, or a random one. Ignore malformed and repeated IDs."""
     ids = [value for name, value in headers if name == HEADER]
     is_valid = len(ids) == 1 and _REQUEST_ID.fullmatch(ids[0])
-    return RequestIds(ids[0].decode() if is_valid else secrets.token_hex(16))
+    return ids[0].decode() if is_valid else secrets.token_hex(16)
 
 
 class JsonFormatter(logging.Formatter):
@@ -58,10 +51,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        ids = CURRENT.get()
-        if ids is not None:
-            entry |= {name: value for name, value in ids._asdict().items() if value is not None}
-        entry |= getattr(record, "fields", {})
+        entry |= CURRENT.get({}) | getattr(record, "fields", {})
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return json.dumps(entry)

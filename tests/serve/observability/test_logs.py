@@ -12,7 +12,7 @@ import httpx
 import pytest
 from waiting import wait_until
 
-from lensbox.serve.observability.logs import CURRENT, JsonFormatter, PatientHandler, request_ids
+from lensbox.serve.observability.logs import CURRENT, JsonFormatter, PatientHandler, request_id
 
 _MADE = re.compile("[0-9a-f]{32}")
 
@@ -23,11 +23,11 @@ Lines = Callable[[], list[dict[str, Any]]]
 def test_replaces_invalid_ids_by_random_ones(value: str) -> None:
     headers = [(b"x-request-id", value.encode())]
     twice = [(b"x-request-id", b"a"), (b"x-request-id", b"b")]
-    made = {request_ids(given).request_id for given in (headers, headers, twice, [])}
+    made = {request_id(given) for given in (headers, headers, twice, [])}
     assert len(made) == 4
     assert all(map(_MADE.fullmatch, made))
     for value in ("7f3e/1:b=c@d+e~f.g_h-i", "x" * 128):
-        assert request_ids([(b"x-request-id", value.encode())]).request_id == value
+        assert request_id([(b"x-request-id", value.encode())]) == value
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_requests_are_logged_with_their_ids(client: httpx.Client, lines: Lines) 
 
 
 def test_an_exception_is_part_of_its_line() -> None:
-    CURRENT.set(None)
+    CURRENT.set({})
     cause = (RuntimeError, RuntimeError("the cause"), None)
     line = JsonFormatter().format(logging.LogRecord("a", 40, "", 0, "it failed: %s", ("x\ny",), cause))
     assert "\n" not in line
