@@ -9,7 +9,6 @@ import hashlib
 import mmap
 import os
 import re
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.reduction import DupFd
@@ -19,7 +18,6 @@ from typing import Any, BinaryIO
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
 
 _MOST_BYTES = (1 << 31) - 1  # as `runtime.file.archive`
-_ONNX_BEGIN = b"\x08"  # the tag of the first field of every writer
 _SIGNATURE_BYTES = 65  # one more than a signature has
 _PIECE = 1 << 20
 # Of Linux' fcntl.h; Python 3.10 has no names for them.
@@ -106,7 +104,7 @@ class Catalogue:
         return {name: (number, *stamp_of(path.stat())) for name, (number, path) in chosen.items()}
 
     def check(self) -> None:
-        """Raise ArtifactError unless there is something to serve that looks like artifacts."""
+        """Raise ArtifactError unless there is something to serve. Loading tells whether it is an artifact."""
         if self._models is None:
             if self.source.is_dir():
                 raise ArtifactError(
@@ -116,25 +114,6 @@ class Catalogue:
                 raise ArtifactError(no_such_artifact(self.source))
         elif not self.names():
             raise ArtifactError(f"models must hold {self._models}/<name>/<version>.pt, got no such file")
-        for name in self.names():
-            _check_kind(self.choose(name, None)[1])
-
-
-def _check_kind(path: Path) -> None:
-    """Raise ArtifactError if a file is no artifact at first sight, as `runtime.file.kinds` says."""
-    names: set[str] = set()
-    try:
-        with path.open("rb") as file:
-            begin = file.read(2)
-            if begin == b"PK":
-                with zipfile.ZipFile(file) as archive:
-                    names = {entry.partition("/")[2] for entry in archive.namelist()}
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):  # the load tells what is wrong
-        return
-    if begin != b"PK" and begin[:1] != _ONNX_BEGIN:
-        raise ArtifactError(f"artifact must be a file that `lensbox export` wrote, got {path}")
-    if "data.pkl" in names and "constants.pkl" not in names:
-        raise ArtifactError(f"{path} must be a TorchScript file, got one without code, as of torch.save")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from serve_process import ServeProcess
 from services import settings_of
 from waiting import PATIENCE
@@ -24,7 +23,6 @@ def places(artifact_path: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A good artifact, a folder with files that are none, and a port that is taken."""
     (tmp_path / "noise.pt").write_bytes(b"noise" * 100)
     (tmp_path / "cut.pt").write_bytes(artifact_path.read_bytes()[:1000])
-    torch.save({"a": torch.zeros(1)}, tmp_path / "saved.pt")
     with socket.create_server(("127.0.0.1", 0)) as other:
         yield {"tmp": tmp_path, "port": other.getsockname()[1], "good": artifact_path}
 
@@ -34,9 +32,6 @@ def places(artifact_path: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
     [
         ("--artifact {tmp}/nothing.pt", "there is no file nothing.pt in {tmp}; "),
         ("--artifact {tmp}", "artifact must be a file, got the folder {tmp}; --models takes"),
-        ("--artifact {tmp}/noise.pt", "artifact must be a file that `lensbox export` wrote, got {tmp}/noise"),
-        # Refused before the service listens, which would fail, too.
-        ("--artifact {tmp}/saved.pt --port {port}", "{tmp}/saved.pt must be a TorchScript file"),
         ("--artifact {good} --port {port}", "cannot listen on 127.0.0.1 port {port}: "),
         (
             "--artifact {good} --port 0 --api-keys-file {tmp}/nothing",

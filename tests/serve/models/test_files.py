@@ -63,8 +63,7 @@ def test_one_file_is_one_model_without_versions(folder: Path) -> None:
     for missing in (Catalogue(folder / "2.pt", None), Catalogue(None, folder / "empty")):
         with pytest.raises(ArtifactError, match=r"no file 2.pt|must hold"):
             missing.check()
-    with pytest.raises(ArtifactError, match=r"wrote, got .*cars/1.pt"):  # an empty file
-        Catalogue(None, folder).check()
+    Catalogue(None, folder).check()
 
 
 needs_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
