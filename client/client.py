@@ -2,21 +2,21 @@
 
 import io
 import json
-import random
 import re
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from operator import methodcaller
+from dataclasses import KW_ONLY, dataclass, field
+from operator import attrgetter, methodcaller
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
 import numpy as np
 import PIL.Image
 from numpy.typing import ArrayLike
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from typing_extensions import TypedDict, Unpack
 
 try:
@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
 
 from lensbox.common.detections import READ_DETECTIONS, ImageDetections, Number, numbers_of_json
 from lensbox.common.errors import ExitCode, InputError, LensboxError, system_reason
-from lensbox.common.fields import Fraction, Orientation, first_reason
+from lensbox.common.fields import Fraction, Orientation, first_reason, plain_errors
 from lensbox.common.machine import package_version
 from lensbox.common.pictures import (
     ColorOrder,
@@ -48,7 +48,7 @@ _Answer = TypeVar("_Answer")
 
 # Statuses that concern one image and say nothing about the next.
 _OF_ONE_IMAGE = frozenset({400, 408, 413, 415, 500, 504})
-_FIRST_WAIT = 0.25  # seconds before the second try; doubled with each
+_FIRST_WAIT = 0.25  # least seconds before the second try; doubled with each
 _LONGEST_WAIT = 60.0  # a longer Retry-After fails at once
 # UnicodeError: the system's error for an invalid host name.
 _NO_ANSWER = (httpx.RequestError, UnicodeError)
@@ -124,6 +124,8 @@ _READ_LOSS = TypeAdapter(LossAnswer)
 _READ_METADATA = TypeAdapter(Annotated[dict[str, Any], AfterValidator(_described)])
 
 
+@plain_errors
+@pydantic_dataclass(eq=False, config=ConfigDict(extra="forbid"))
 class Client:
     """A client of a Lensbox service. Thread-safe.
 
@@ -137,42 +139,37 @@ class Client:
     ServiceError for a URL or proxies in the environment that httpx cannot use.
     """
 
-    def __init__(
-        self,
-        url: str,
-        api_key: str | None = None,
-        timeout: float = 30.0,
-        *,
-        retries: int = 6,
-        connections: int = 8,
-        transport: Any = None,
-    ) -> None:
-        if not re.match(r"https?://[^/]", url):
-            raise ValueError(f"url must begin with http:// or https:// and a host, got {url!r}")
-        if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    timeout: Annotated[float, Field(ge=0.001, le=86_400)] = 30.0
+    _: KW_ONLY
+    retries: Annotated[int, Field(ge=0, le=1000)] = 6
+    connections: Annotated[int, Field(ge=1, le=1000)] = 8
+    transport: Any = None
+
+    def __post_init__(self) -> None:
+        if not re.match(r"https?://[^/]", self.url):
+            raise ValueError(f"url must begin with http:// or https:// and a host, got {self.url!r}")
+        if self.api_key is not None and not re.fullmatch(r"[!-~]+", self.api_key):
             raise ValueError("api_key must consist of visible ASCII characters")  # the message hides the key
-        for name, value, least, most in (
-            ("timeout", timeout, 0.001, 86_400),
-            ("retries", retries, 0, 1000),
-            ("connections", connections, 1, 1000),
-        ):
-            if not least <= value <= most:  # false for NaN
-                raise ValueError(f"{name} must be between {least} and {most}, got {value}")
         headers = {
             "User-Agent": f"lensbox-client/{package_version('lensbox')}",
-            "X-Request-Timeout-Ms": str(round(1000 * timeout)),
-            **({"Authorization": f"Bearer {api_key}"} if api_key else {}),
+            "X-Request-Timeout-Ms": str(round(1000 * self.timeout)),
+            **({"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}),
         }
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        limits = httpx.Limits(max_connections=self.connections)
         try:
             self._http = httpx.Client(
-                base_url=url, headers=headers, timeout=timeout, limits=limits, transport=transport
+                base_url=self.url,
+                headers=headers,
+                timeout=self.timeout,
+                limits=limits,
+                transport=self.transport,
             )
         except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
             raise ServiceError(
                 f"httpx must be able to use the URL and the environment's proxies and certificates: {error}"
             ) from error
-        self._timeout, self._retries, self._connections = timeout, retries, connections
 
     def __enter__(self) -> "Client":
         return self
@@ -248,11 +245,11 @@ class Client:
                 return InputError(str(error))
 
         waiting: deque[Future[ImageDetections | LensboxError]] = deque()
-        with ThreadPoolExecutor(self._connections, thread_name_prefix="lensbox-client") as pool:
+        with ThreadPoolExecutor(self.connections, thread_name_prefix="lensbox-client") as pool:
             try:
                 for image in images:
                     waiting.append(pool.submit(result, image))
-                    if len(waiting) == 2 * self._connections:
+                    if len(waiting) == 2 * self.connections:
                         yield waiting.popleft().result()
                 while waiting:
                     yield waiting.popleft().result()
@@ -283,15 +280,16 @@ class Client:
     ) -> _Answer:
         """Send a request; return the successful answer as `read` reads it, or raise ServiceError.
 
-        request: httpx's arguments. Retry after 503 or 429, after the seconds in `Retry-After` or with
-        exponential back-off, and after a broken connection: all requests are idempotent. Setting `stopped`
-        ends the retries.
+        request: httpx's arguments. Retry after 503, 429 or a broken connection (all requests are idempotent):
+        after the seconds in `Retry-After`, and an exponential back-off. Setting `stopped` ends the retries.
         """
         stopped = stopped or threading.Event()
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_may_pass),
-            stop=tenacity.stop_after_attempt(self._retries + 1),
-            wait=_wait,
+            stop=tenacity.stop_after_attempt(self.retries + 1),
+            # Random: clients that were rejected together must not retry together.
+            wait=tenacity.wait_exception(attrgetter("retry_after"))
+            + tenacity.wait_random_exponential(2 * _FIRST_WAIT, _LONGEST_WAIT, min=_FIRST_WAIT),
             sleep=tenacity.sleep_using_event(stopped),
             reraise=True,
         )
@@ -309,7 +307,7 @@ class Client:
         try:
             response = self._http.request(method, path, **request)
         except httpx.TimeoutException as error:
-            raise ServiceError(f"{service} gave no answer within {self._timeout:g} seconds") from error
+            raise ServiceError(f"{service} gave no answer within {self.timeout:g} seconds") from error
         except _NO_ANSWER as error:
             detail = f"{service} cannot be reached: {error or type(error).__name__}"
             raise ServiceError(detail, retry_after=0.0 if isinstance(error, _BROKEN) else None) from error
@@ -346,14 +344,6 @@ def _query(parameters: Parameters) -> dict[str, Any]:
 def _may_pass(error: BaseException) -> bool:
     wait = error.retry_after if isinstance(error, ServiceError) else None
     return wait is not None and wait <= _LONGEST_WAIT
-
-
-def _wait(state: tenacity.RetryCallState) -> float:
-    """Return the seconds before the next try."""
-    asked = getattr(state.outcome and state.outcome.exception(), "retry_after", 0.0)
-    wait: float = max(_FIRST_WAIT * 2 ** (state.attempt_number - 1), asked)
-    # Jitter: clients that were rejected together must not retry together.
-    return wait * random.uniform(1.0, 1.25)
 
 
 def _refusal(response: httpx.Response) -> ServiceError:
