@@ -75,7 +75,6 @@ _LOSS = [
     (_boxes([[], []], [[], [_BOX]]), 422, "invalid_boxes", "targets of image 1 .*which are 0, got 1"),
     (_boxes([_BOX] * 101, []), 413, "too_many_boxes", "predictions must have at most 100 boxes.* got 101"),
     (_boxes([[_BOX] * 51, []], [[], []]), 413, "too_many_boxes", "at most 100 boxes.* got 102"),
-    (_raw(b"[" * 403), 413, "too_many_boxes", "at most 402 arrays, got 403"),
     (_raw(b" " * ((1 << 20) + 1)), 413, "body_too_large", "at most 1048576 bytes"),
 ]
 
@@ -126,7 +125,7 @@ _INFER: list[tuple[Any, str]] = [
     ({"inputs": [_BINARY] * 2}, "the input 'images' must be given once"),
     ({"inputs": [_images([256, *_ZEROS[1:]])]}, "data of 'images': Expected `int` <= 255"),
     ({"inputs": [_images(_ZEROS[1:])]}, r"data of 'images' must be flat, or .* got the shape \[65535\]"),
-    ({"inputs": [_images([_ZEROS])]}, "data of 'images' must be flat, or nested .* got 2 arrays"),
+    ({"inputs": [_images([_ZEROS])]}, r"data of 'images': Expected `array`, got `int` - at `..0..0"),
     ({"inputs": [_images()]}, "must have data or a binary_data_size, got neither"),
     ({"inputs": [_images(_ZEROS, binary_data_size=_PIXELS)]}, "or a binary_data_size, got both"),
     (
