@@ -49,7 +49,7 @@ def load_model(settings: Settings, content: Content) -> Artifact:
     if not report.passed:
         failures = "; ".join(report.failures)
         raise StartupError(f"{content.path} failed its self-test on {device}: {failures}")
-    largest = settings.max_batch or largest_batch(device)
+    artifact.largest_batch = largest = settings.max_batch or largest_batch(device)
     artifact.decodes_jpeg = decodes_on_gpu(device, "auto", largest)
     sizes = batch_sizes(largest)
     artifact.capture(sizes)

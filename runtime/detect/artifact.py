@@ -32,10 +32,11 @@ class Artifact:
     On a GPU the methods compute in full float32, or in TF32 if the metadata's `precision` says so:
     `load_artifact` sets torch's switches for the whole process.
 
-    module: has the methods in `docs/artifact.md`, as TorchScript or as `DetectOnlyMethods`. decodes_jpeg: the
-    device decodes JPEG files for a service; set by `lensbox.serve.loading`.
+    module: has the methods in `docs/artifact.md`, as TorchScript or as `DetectOnlyMethods`. For a service
+    `lensbox.serve.loading` sets largest_batch, images per call, and decodes_jpeg: whether the device does.
     """
 
+    largest_batch = 1
     decodes_jpeg = False
 
     def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:

@@ -45,10 +45,22 @@ def require_whole(photo: Photo) -> None:
         )
 
 
-def views_of(photo: Photo, windows: Sequence[Window]) -> list[Photo]:
-    """Return the parts of a photograph, without a copy. Raise ValueError unless the photograph is whole."""
+def part_of(photo: Photo, windows: Sequence[Window]) -> Photo:
+    """Return the smallest part of a whole photograph that holds the windows, without a copy.
+
+    Raise ValueError unless the photograph is whole.
+    """
     require_whole(photo)
-    cut = zip(windows, cut_windows(photo.pixels, windows), strict=True)
+    lefts, tops, rights, bottoms = zip(*windows, strict=True)
+    edges = min(lefts), min(tops), max(rights), max(bottoms)
+    return Photo(cut_windows(photo.pixels, [edges])[0], photo.width, photo.height, edges)
+
+
+def views_of(photo: Photo, windows: Sequence[Window]) -> list[Photo]:
+    """Return windows of a photograph, without a copy. photo: the whole one, or a `part_of` it."""
+    left, top = map(int, photo.window[:2])
+    inside = [(x1 - left, y1 - top, x2 - left, y2 - top) for x1, y1, x2, y2 in windows]
+    cut = zip(windows, cut_windows(photo.pixels, inside), strict=True)
     return [Photo(pixels, photo.width, photo.height, window) for window, pixels in cut]
 
 

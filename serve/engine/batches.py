@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import DeviceTimer
-from lensbox.serve.engine.entries import Entry
-from lensbox.serve.engine.job_queue import JobQueue
+from lensbox.serve.engine.job_queue import Entry, JobQueue
 from lensbox.serve.observability.metrics import Metrics
 
 _PACE_WEIGHT = 0.1
@@ -45,19 +45,14 @@ class _Batch(NamedTuple):
         return self.prepared is None or self.prepared.done()
 
 
-class _Outcome(NamedTuple):
-    """The end of a job: its result, or its error."""
-
-    entry: Entry
-    result: Any
-    error: Exception | None
-
-
 class _Computed(NamedTuple):
-    """A batch that is computed and not answered. seconds: it took. letterbox: seconds of its letterboxing."""
+    """A batch that is computed and not answered.
+
+    answers: calls that end the jobs. seconds: it took. letterbox: seconds of its letterboxing.
+    """
 
     batch: _Batch
-    outcomes: list[_Outcome]
+    answers: "list[Callable[[], None]]"
     seconds: float
     letterbox: float
 
@@ -86,7 +81,6 @@ class Batches:
         self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
         self._computed: list[_Computed] = []  # at most one
         self._letterbox: list[DeviceTimer] = []  # of the current batch; used only by the thread that computes
-        self.largest = 1  # images per call; set it once the model is loaded
         self.seconds_per_image = 0.0  # exponential moving average over about ten batches
 
     @property
@@ -120,7 +114,7 @@ class Batches:
 
     def _take(self, artifact: Artifact, blocks: bool = True) -> bool:
         """Take a batch, and begin its preparation. Return False when the queue is closed and empty."""
-        entries = self._queue.take(self.largest, self.running, blocks)
+        entries = self._queue.take(artifact.largest_batch, self.running, blocks)
         if entries:
             self._begin(artifact, entries)
         return entries is not None
@@ -141,7 +135,7 @@ class Batches:
         """Append a batch to those that are taken, and begin its preparation."""
         now = time.monotonic()
         images = sum(entry.job.images for entry in entries)
-        waited = [now - entry.queued for entry in entries if not entry.part]
+        waited = [now - entry.queued for entry in entries]
         prepared = None
         if entries[0].job.prepares:
             prepared = self._preparing.submit(self._prepare, artifact, entries)
@@ -156,13 +150,13 @@ class Batches:
         finally:
             # If this batch is the only one, the first thread waits for it, and appends nothing meanwhile.
             if [id(batch.entries) for batch in self._taken()] == [id(entries)]:
-                following = self._queue.take_to_prepare(self.largest, self.running)
+                following = self._queue.take_to_prepare(artifact.largest_batch, self.running)
                 if following:
                     self._begin(artifact, following)
 
     def _compute_batch(self, artifact: Artifact, batch: _Batch) -> None:
         """Compute the first batch. `_answer` follows."""
-        outcomes = self._outcomes(artifact, batch.entries, batch.prepared)
+        answers = self._answers(artifact, batch.entries, batch.prepared)
         with self._lock:
             del self._unfinished[0]
         now = time.monotonic()
@@ -171,25 +165,23 @@ class Batches:
         weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
         self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
         self._answer()  # unless the device has called `_while_computing`
-        self._computed.append(_Computed(batch, outcomes, seconds, sum(map(_seconds, self._letterbox))))
+        self._computed.append(_Computed(batch, answers, seconds, sum(map(_seconds, self._letterbox))))
         self._letterbox.clear()
 
     def _answer(self) -> None:
         """Answer the batch that is computed, if there is one, and report it."""
-        for batch, outcomes, seconds, letterbox in self._computed:
-            for entry, result, error in outcomes:
-                if error is None:
-                    entry.future.set_result(result)
-                else:
-                    entry.future.set_exception(error)
+        for batch, answers, seconds, letterbox in self._computed:
+            for answer in answers:
+                answer()
             self._queue.receive()  # sends the answers, before metrics and a wait
             if self._metrics is not None:
                 self._metrics.batch_computed(batch.images, seconds, batch.waited, letterbox)
         self._computed.clear()
 
-    def _outcomes(
+    def _answers(
         self, artifact: Artifact, batch: Sequence[Entry], prepared: "Future[Any] | None" = None
-    ) -> list[_Outcome]:
+    ) -> "list[Callable[[], None]]":
+        """Compute jobs. Return the calls that answer them."""
         jobs = [entry.job for entry in batch]
         try:
             with self._call():
@@ -199,9 +191,10 @@ class Batches:
         except Exception as error:
             if self._check(artifact) and len(batch) > 1:
                 # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
-                return [outcome for entry in batch for outcome in self._outcomes(artifact, [entry])]
-            return [_Outcome(entry, None, error) for entry in batch]
-        return [_Outcome(entry, result, None) for entry, result in zip(batch, results, strict=True)]
+                return [answer for entry in batch for answer in self._answers(artifact, [entry])]
+            return [partial(entry.future.set_exception, error) for entry in batch]
+        pairs = zip(batch, results, strict=True)
+        return [partial(entry.future.set_result, result) for entry, result in pairs]
 
 
 def _seconds(timer: DeviceTimer) -> float:

@@ -20,11 +20,12 @@ Returned = TypeVar("Returned")
 
 @dataclass(frozen=True)
 class DescribedModel:
-    """A model in another process. device: its device in that process. decodes_jpeg: see `Artifact`."""
+    """A model in another process. device: its device there. largest_batch, decodes_jpeg: see `Artifact`."""
 
     metadata: ArtifactMetadata
     device: torch.device
-    decodes_jpeg: bool = False
+    largest_batch: int
+    decodes_jpeg: bool
 
     def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
         """See `Artifact.reading`."""
@@ -60,14 +61,9 @@ class Engine:
         return True
 
     @property
-    def waiting(self) -> int:
-        """The number of jobs that have not begun."""
-        return 0
-
-    @property
     def jobs(self) -> int:
         """The number of jobs that have not ended."""
-        return self.waiting
+        return 0
 
     @property
     def room(self) -> int:
@@ -115,8 +111,8 @@ class Engines(Engine):
         return all(stopped)
 
     @property
-    def waiting(self) -> int:
-        return sum(engine.waiting for engine in self._engines)
+    def jobs(self) -> int:
+        return sum(engine.jobs for engine in self._engines)
 
     @property
     def room(self) -> int:
@@ -140,7 +136,7 @@ class Engines(Engine):
         Raise the first OverloadError, or else the first NotReadyError.
         """
         failures: list[Exception] = []
-        for engine in sorted(self._engines, key=lambda engine: engine.waiting):
+        for engine in sorted(self._engines, key=lambda engine: engine.jobs):
             try:
                 return ask(engine)
             except (OverloadError, NotReadyError) as error:

@@ -17,11 +17,9 @@ from typing import Any, TypeVar
 import torch
 
 from lensbox.runtime import Artifact
-from lensbox.runtime.device import largest_batch
 from lensbox.serve.engine.batches import Batches
 from lensbox.serve.engine.engines import Engine
-from lensbox.serve.engine.entries import entries_of
-from lensbox.serve.engine.job_queue import JobQueue, Source
+from lensbox.serve.engine.job_queue import Entry, JobQueue, Source
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.observability.metrics import Metrics
@@ -110,11 +108,6 @@ class Instance(Engine):
         return None if self._artifact is None else self._artifact.device
 
     @property
-    def waiting(self) -> int:
-        """Number of queued jobs, without those being computed."""
-        return len(self._queue)
-
-    @property
     def room(self) -> int:
         """Number of further jobs that the queue would take, at least 0."""
         return self._queue.room
@@ -122,7 +115,7 @@ class Instance(Engine):
     @property
     def jobs(self) -> int:
         """Number of queued jobs and of images being computed."""
-        return self.waiting + self.batches.running
+        return len(self._queue) + self.batches.running
 
     def room_for(self, processes: int) -> int:
         """Return how many further jobs one of several processes may send before it hears of the queue again.
@@ -147,8 +140,7 @@ class Instance(Engine):
     def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
         """Queue a job. Cancel the future before its turn to drop the job.
 
-        A job of more images than one call takes is computed in parts, and can be cancelled until the last
-        part. deadline: on the clock of `time.monotonic`; the future of a job that starts later raises
+        deadline: on the clock of `time.monotonic`; the future of a job that starts later raises
         DeadlineError. Raise NotReadyError, or OverloadError if the queue is full.
         """
         future: Future[Result] = Future()
@@ -159,8 +151,8 @@ class Instance(Engine):
     def enqueue(self, job: Job[Any], future: Any, deadline: float, asked: float) -> None:
         """Queue a job as `submit` does, without waking the thread. asked: time of the request."""
         self.ready_artifact()
-        self._check_time(deadline, job.images)
-        self._queue.put(*entries_of(job, future, deadline, asked, self.batches.largest))
+        self._check_time(deadline)
+        self._queue.put(Entry(job, future, deadline, asked))
 
     def _run(self) -> None:
         try:
@@ -182,24 +174,17 @@ class Instance(Engine):
             self._fail(str(error) or type(error).__name__)
             self._on_started(error)
             return None
-        self.batches.largest = self._settings.max_batch or largest_batch(artifact.device)
         self._call_limit = self._settings.call_limit(time.monotonic() - begun)
         self._artifact = artifact  # from now on the engine is ready
         self._on_started(None)
         return artifact
 
-    def _check_time(self, deadline: float, images: int) -> None:
-        """Raise OverloadError if a job of `images` images would wait for more than half of its time.
+    def _check_time(self, deadline: float) -> None:
+        """Raise OverloadError if a further job would wait for more than half of its time.
 
         Otherwise every job would miss its deadline under overload, and no client would get an answer.
         """
-        batches = self.batches
-        before = self._queue.images + batches.running
-        if images <= batches.largest:
-            # A small job waits for small jobs, one part of a large job before each batch of them, and for
-            # the running batch.
-            before = min(before, 2 * (self._queue.images_before_small + batches.largest))
-        expected = batches.seconds_per_image * before
+        expected = self.batches.seconds_per_image * (self._queue.images + self.batches.running)
         if 0 < deadline - time.monotonic() < 2 * expected:
             raise OverloadError(
                 f"queued jobs take {expected:.2f} seconds, more than half of the time limit; try again later"

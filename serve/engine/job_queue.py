@@ -3,15 +3,38 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from lensbox.serve.engine.entries import Entry
+from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 
 _LEAST_PREPARED = 16  # images: smaller batches gain nothing from sharing
 _LOOK = 1.0  # seconds between checks for a closed queue while a source waits
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A queued job with its deadline; times are of `time.monotonic`.
+
+    future: a `Future`, or what has its methods `cancelled`, `set_running_or_notify_cancel`, `set_result` and
+    `set_exception`, as a `Reply` of an engine process.
+    """
+
+    job: Job[Any]
+    future: Any
+    deadline: float
+    queued: float = field(default_factory=time.monotonic)
+
+    def is_given_up(self, now: float) -> bool:
+        """Return whether the job is cancelled or late. now: of `time.monotonic`."""
+        return bool(self.future.cancelled()) or self.deadline < now
+
+    def begins(self) -> bool:
+        """Mark the job as running. Return False if it is cancelled."""
+        begins: bool = self.future.set_running_or_notify_cancel()
+        return begins
 
 
 class Source(Protocol):
@@ -41,10 +64,6 @@ class Wakes:
 class JobQueue:
     """A first-in, first-out queue: any thread puts jobs in, one thread takes them out.
 
-    Between two parts of a large job, the queue returns one batch of small jobs. So a small job waits for only
-    one part, and the large job takes at most twice as long. Two large jobs run one after the other: if they
-    alternated, both would end late.
-
     size: maximum number of jobs. nbytes: maximum bytes of their tensors; a larger job fits into an empty
     queue. source: with the jobs of other processes, which the thread that takes jobs puts in itself, so that
     no job has to wake a thread. After `put` in another thread, call `wake`.
@@ -54,8 +73,7 @@ class JobQueue:
         self._size = size
         self._nbytes = nbytes
         self._entries: deque[Entry] = deque()
-        self._bytes = self._images = self._images_in_parts = 0
-        self._part_was_last = False
+        self._bytes = self._images = 0
         self._closed = ""  # the reason
         self._source = source or Wakes()
         self._lock = threading.Lock()
@@ -67,11 +85,6 @@ class JobQueue:
     def images(self) -> int:
         """Number of images of all queued jobs."""
         return self._images
-
-    @property
-    def images_before_small(self) -> int:
-        """Number of images of queued small jobs. A new small job waits for all of them."""
-        return self._images - self._images_in_parts
 
     @property
     def room(self) -> int:
@@ -98,16 +111,15 @@ class JobQueue:
             # Busy-polling would compete with the other thread for the GIL.
             self._source.receive(_LOOK, busy=False)
 
-    def put(self, *entries: Entry) -> None:
-        """Append a job, or all parts of a large job. Raise OverloadError, or NotReadyError once closed."""
+    def put(self, entry: Entry) -> None:
+        """Append a job. Raise OverloadError, or NotReadyError once closed."""
         with self._lock:
             if self._closed:
                 raise NotReadyError(self._closed)
-            reason, dropped = self._make_room(sum(entry.nbytes for entry in entries))
+            reason, dropped = self._make_room(entry.job.nbytes)
             if not reason:
-                self._entries.extend(entries)
-                for entry in entries:
-                    self._count(entry, 1)
+                self._entries.append(entry)
+                self._count(entry, 1)
         _fail_late(dropped)
         if reason:
             raise OverloadError(f"{reason} already wait for the model; try again later")
@@ -127,11 +139,10 @@ class JobQueue:
             self._source.receive(timeout)
             with self._lock:
                 dropped = self._drop_given_up()
-                batch = self._batch(self._share(most_images, running))
+                batch = self._batch(most_images, running)
                 is_over = not batch and self._closed
                 if batch:
                     self._remove(batch)
-                    self._part_was_last = any(entry.part is not None for entry in batch)
             _fail_late(dropped)
             if is_over:
                 return None
@@ -150,13 +161,12 @@ class JobQueue:
         """
         now = time.monotonic()
         with self._lock:
-            batch = self._batch(self._share(most_images, running))
+            batch = self._batch(most_images, running)
             if len(batch) < _LEAST_PREPARED or not batch[0].job.prepares:
                 return []
             if any(entry.is_given_up(now) for entry in batch):
                 return []
             self._remove(batch)
-            self._part_was_last = False
         return [entry for entry in batch if entry.begins()]
 
     def close(self, reason: str) -> None:
@@ -198,12 +208,20 @@ class JobQueue:
             return most_images
         return min(most_images, max(_LEAST_PREPARED, -(-(self._images + running) // 2)))
 
-    def _batch(self, most_images: int) -> list[Entry]:
-        if self._part_was_last:
-            small = (entry for entry in self._entries if entry.part is None)
-            if batch := _of_one_group(small, most_images):
-                return batch
-        return _of_one_group(self._entries, most_images)
+    def _batch(self, most_images: int, running: int) -> list[Entry]:
+        """Return the first entry and later ones of its group, as long as there is room in the batch."""
+        batch: list[Entry] = []
+        group, room = None, self._share(most_images, running)
+        for entry in self._entries:
+            if not batch:
+                group = entry.job.group
+            elif entry.job.group != group or entry.job.images > room:
+                continue
+            batch.append(entry)
+            room -= entry.job.images
+            if room <= 0 or group is None:
+                break
+        return batch
 
     def _drop_given_up(self) -> list[Entry]:
         """Remove cancelled and late jobs; return them."""
@@ -220,26 +238,8 @@ class JobQueue:
             self._count(entry, -1)
 
     def _count(self, entry: Entry, sign: int) -> None:
-        self._bytes += sign * entry.nbytes
+        self._bytes += sign * entry.job.nbytes
         self._images += sign * entry.job.images
-        if entry.part is not None:
-            self._images_in_parts += sign * entry.job.images
-
-
-def _of_one_group(entries: Iterable[Entry], most_images: int) -> list[Entry]:
-    """Return the first entry and later ones of its group, as long as there is room in the batch."""
-    batch: list[Entry] = []
-    group, room = None, most_images
-    for entry in entries:
-        if not batch:
-            group = entry.job.group
-        elif entry.job.group != group or entry.job.images > room:
-            continue
-        batch.append(entry)
-        room -= entry.job.images
-        if room <= 0 or group is None:
-            break
-    return batch
 
 
 def _fail_late(entries: list[Entry]) -> None:

@@ -4,19 +4,18 @@ They are records of msgspec, which travel as they are (`processes.messages`); re
 """
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from msgspec import Struct
-from msgspec.structs import replace
 from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.runtime import Artifact, Photo
 from lensbox.runtime.detect.detection import DetectionArrays
-from lensbox.runtime.detect.tiles import Window, merge_tiles, views_of
+from lensbox.runtime.detect.tiles import Window, views_of
 from lensbox.runtime.detect.transfer import to_host
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_pixels
 
@@ -28,12 +27,11 @@ class Job(Struct, Generic[Result], frozen=True, tag=True, array_like=True):
     """A computation with the model, run in the engine's thread.
 
     group: jobs of equal groups may share a batch; None, the default: the job runs alone. images: number of
-    places in a batch, by default 1. nbytes: size of its tensors. A job of several images can be split.
-    prepares: whether the engine calls `prepare`. is_joined: whether even one part needs `joined`.
+    places in a batch, by default 1, at most the artifact's `largest_batch`. nbytes: size of its tensors.
+    prepares: whether the engine calls `prepare`.
     """
 
     prepares: ClassVar[bool] = False
-    is_joined: ClassVar[bool] = False
 
     @property
     def group(self) -> Hashable | None:
@@ -59,15 +57,6 @@ class Job(Struct, Generic[Result], frozen=True, tag=True, array_like=True):
         prepared: the result of `prepare` for these jobs; None if it was not called.
         """
         raise NotImplementedError
-
-    def parts(self, largest: int) -> "Iterator[Job[Any]]":
-        """Split into jobs of at most `largest` images."""
-        yield self
-
-    def joined(self, results: Sequence[Any]) -> Result:
-        """Return the result of this job from the results of all its parts."""
-        result: Result = results[0]
-        return result
 
 
 class DetectJob(Job[DetectionArrays], frozen=True):
@@ -141,13 +130,13 @@ class CodedJob(Job[DetectionArrays | None], frozen=True):
         return [None if photo is None else next(found) for photo in photos]
 
 
-class TiledJob(Job[Any], frozen=True):
-    """Detect in the windows of a large photograph, as `Artifact.detect_image` does with tiles.
+class TiledJob(Job[list[DetectionArrays]], frozen=True):
+    """Detect in some windows of a large photograph, as `Artifact.detect_image` does with tiles.
 
-    The result of a part is the detections of each of its windows; `joined` makes `DetectionArrays` of them.
+    photo: the part of the photograph that holds the windows. The result has the detections of each window,
+    for `merge_tiles`.
     """
 
-    is_joined: ClassVar[bool] = True
     photo: Photo
     windows: list[Window]
     score_threshold: float | None
@@ -169,14 +158,6 @@ class TiledJob(Job[Any], frozen=True):
             artifact.detect_arrays(views_of(job.photo, job.windows), job.score_threshold, job.iou_threshold)
             for job in jobs
         ]
-
-    def parts(self, largest: int) -> "Iterator[TiledJob]":
-        for start in range(0, self.images, largest):
-            yield replace(self, windows=self.windows[start : start + largest])
-
-    def joined(self, results: Sequence[list[DetectionArrays]]) -> DetectionArrays:
-        parts = list(itertools.chain.from_iterable(results))
-        return merge_tiles(parts, self.windows, self.photo.width, self.photo.height, self.iou_threshold)
 
 
 Outputs = Mapping[str, NDArray[Any]]
@@ -216,13 +197,6 @@ class CanvasJob(Job[Outputs], frozen=True):
             {name: column[end - job.images : end] for name, column in columns.items()}
             for job, end in zip(jobs, ends, strict=True)
         ]
-
-    def parts(self, largest: int) -> "Iterator[CanvasJob]":
-        for canvases in self.canvases.split(largest):
-            yield replace(self, canvases=canvases)
-
-    def joined(self, results: Sequence[Outputs]) -> Outputs:
-        return {name: np.concatenate([part[name] for part in results]) for name in results[0]}
 
 
 class Loss(NamedTuple):

@@ -3,6 +3,7 @@
 import base64
 import re
 from concurrent.futures import Future
+from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import Request
@@ -10,12 +11,13 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 from msgspec.structs import asdict
 
-from lensbox.common.detect_options import check_thresholds, tile_spec
+from lensbox.common.canvas import Canvas
+from lensbox.common.detect_options import TileSpec, check_thresholds, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.runtime import Photo
 from lensbox.runtime.detect.detection import DetectionArrays, detections_to_json
-from lensbox.runtime.detect.tiles import tile_windows
+from lensbox.runtime.detect.tiles import Window, merge_tiles, part_of, tile_windows
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, TiledJob
 from lensbox.serve.errors import ApiError, shown
@@ -30,7 +32,7 @@ from lensbox.serve.requests.body import (
     read_json,
     receive,
 )
-from lensbox.serve.requests.futures import Deadline, result_for
+from lensbox.serve.requests.futures import Deadline, result_for, results_in_turn
 
 _FRACTION = {"minimum": 0, "maximum": 1}
 _DATA_URI = re.compile(r"^data:[^,]{0,200};base64,", re.IGNORECASE)
@@ -87,7 +89,10 @@ async def detect(request: Request) -> Any:
         reading = service.json_parser.submit(read_detect_request, file, content_type, asked)
         file, asked = await result_for(request, reading, deadline)
     metadata = model_of(request).model.metadata
-    found = await _find(request, file, asked, deadline)
+    if asked.tiles is None:
+        found = await _find(request, file, asked, deadline)
+    else:
+        found = await _find_in_tiles(request, file, asked, tile_spec(asked.tiles), deadline)
     detections = detections_to_json(found, metadata.classes)
     return {"width": found.width, "height": found.height, "detections": detections}
 
@@ -102,11 +107,10 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
     service = service_of(request)
     engine = model_of(request).engine
     artifact = engine.ready_artifact()
-    metadata = artifact.metadata
-    reading = artifact.reading(asked.orientation, full_size=asked.tiles is not None)
+    canvas, reading = artifact.metadata.canvas, artifact.reading(asked.orientation)
     is_alone = service.is_calm and not engine.serves_others
-    if artifact.decodes_jpeg and asked.tiles is None and not is_alone and engine.room > 0:
-        coded = coded_photo("", file, metadata.canvas, reading)
+    if artifact.decodes_jpeg and not is_alone and engine.room > 0:
+        coded = coded_photo("", file, canvas, reading)
         if coded is not None and coded.width * coded.height <= service.settings.max_pixels:
             job = CodedJob.of(coded, asked.score_threshold, asked.iou_threshold)
             found: DetectionArrays | None = await result_for(
@@ -115,20 +119,49 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
             if found is not None:
                 return found
 
-    def infer(photo: Photo) -> "Future[Any]":
-        """Submit the job of a photograph. Raises ApiError (422) for too many tiles."""
-        if asked.tiles is None:
-            return engine.submit(DetectJob(photo, asked.score_threshold, asked.iou_threshold), deadline.at)
-        try:
-            windows = tile_windows(photo.width, photo.height, metadata.canvas, tile_spec(asked.tiles))
-        except InputError as error:
-            raise ApiError(422, "invalid_parameter", str(error)) from None
-        iou = metadata.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
-        return engine.submit(TiledJob(photo, windows, asked.score_threshold, iou), deadline.at)
+    def infer(photo: Photo) -> "Future[DetectionArrays]":
+        return engine.submit(DetectJob(photo, asked.score_threshold, asked.iou_threshold), deadline.at)
 
-    finding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, infer, is_alone)
+    finding = service.decoders.submit(bytes(file), canvas, reading, deadline.at, infer, is_alone)
     decoded: DetectionArrays = await result_for(request, finding, deadline)
     return decoded
+
+
+async def _find_in_tiles(
+    request: Request, file: Body, asked: DetectParameters, spec: TileSpec, deadline: Deadline
+) -> DetectionArrays:
+    """Decode a file and detect in its tiles, in jobs of one batch each. Raises NotReadyError."""
+    service, engine = service_of(request), model_of(request).engine
+    artifact = engine.ready_artifact()
+    metadata, reading = artifact.metadata, artifact.reading(asked.orientation, full_size=True)
+    # Tiles are many pixels to copy, and many boxes to merge: not in the event loop.
+    in_thread = service.json_parser.submit
+
+    def cut(photo: Photo) -> "Future[tuple[Photo, list[Window]]]":
+        return in_thread(_tiles, photo, metadata.canvas, spec)
+
+    decoding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, cut)
+    photo, windows = await result_for(request, decoding, deadline)
+    iou = metadata.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
+    most = artifact.largest_batch
+    batches = [windows[start : start + most] for start in range(0, len(windows), most)]
+
+    def infer(batch: list[Window]) -> "Future[Future[list[DetectionArrays]]]":
+        job = TiledJob(part_of(photo, batch), batch, asked.score_threshold, iou)
+        return in_thread(engine.submit, job, deadline.at)
+
+    found = await results_in_turn(request, batches, infer, deadline)
+    merging = in_thread(merge_tiles, [*chain(*found)], windows, photo.width, photo.height, iou)
+    merged: DetectionArrays = await result_for(request, merging, deadline)
+    return merged
+
+
+def _tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> tuple[Photo, list[Window]]:
+    """Return a photograph and its windows. Raises ApiError (422) for too many tiles."""
+    try:
+        return photo, tile_windows(photo.width, photo.height, canvas, spec)
+    except InputError as error:
+        raise ApiError(422, "invalid_parameter", str(error)) from None
 
 
 def read_detect_request(

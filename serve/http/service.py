@@ -93,7 +93,7 @@ class Service:
 
     def state(self) -> tuple[bool, int, int]:
         """Return the state for `Metrics.watch`."""
-        return self.is_ready and not self.draining, self.models.waiting, self.in_progress
+        return self.is_ready and not self.draining, self.models.jobs, self.in_progress
 
 
 def service_of(request: Request) -> Service:

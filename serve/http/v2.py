@@ -7,6 +7,7 @@ content of each tensor with a `binary_data_size`, little-endian, in their order.
 import math
 import re
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ import torch
 from fastapi import Request, Response
 from msgspec import UNSET, Meta, Raw, Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 from torch import Tensor
 
 from lensbox.common.detect_options import check_thresholds
@@ -25,7 +27,7 @@ from lensbox.serve.http.answers import InferAnswer, InferTensor, TensorSpec, jso
 from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.models.served import Served
 from lensbox.serve.requests.body import Body, read_json, receive
-from lensbox.serve.requests.futures import result_for
+from lensbox.serve.requests.futures import result_for, results_in_turn
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
@@ -114,7 +116,8 @@ class InferRequest(NamedTuple):
 async def infer(request: Request) -> Any:
     """Detections on canvases."""
     service, served = service_of(request), model_of(request)
-    settings, tensors = service.settings, model_tensors(served.model.metadata)
+    model, settings = served.model, service.settings
+    tensors = model_tensors(model.metadata)
     content, deadline = await receive(request, settings.max_body_bytes, settings)
     json_length = header_length(request.headers.get(HEADER_LENGTH), len(content), settings.max_json_bytes)
     if json_length <= _INLINE:  # binary tensors are not touched
@@ -124,9 +127,15 @@ async def infer(request: Request) -> Any:
         question = await result_for(request, reading, deadline)
     if question.timeout is not None:
         deadline = deadline.or_sooner(question.timeout)
-    check_answer_size(question.job.images, question.wanted, tensors[1])
-    found = await result_for(request, served.engine.submit(question.job, deadline.at), deadline)
-    if sum(values.nbytes for values in found.values()) <= _INLINE:
+    job = question.job
+    check_answer_size(job.images, question.wanted, tensors[1])
+
+    def infer_part(canvases: Tensor) -> "Future[Outputs]":
+        return served.engine.submit(replace(job, canvases=canvases), deadline.at)
+
+    parts = job.canvases.split(model.largest_batch)
+    found = await results_in_turn(request, parts, infer_part, deadline)
+    if sum(values.nbytes for part in found for values in part.values()) <= _INLINE:
         return infer_answer(question, served, found)
     writing = service.json_parser.submit(infer_answer, question, served, found)
     return await result_for(request, writing, deadline)
@@ -250,12 +259,15 @@ def check_answer_size(images: int, wanted: dict[str, bool], specs: Specs) -> Non
         raise ApiError(413, "answer_too_large", f"{rule}: {got}")
 
 
-def infer_answer(request: InferRequest, served: Served, found: Outputs) -> Response:
-    """Return the answer to a request: JSON, followed by the binary outputs, if any."""
+def infer_answer(request: InferRequest, served: Served, found: Sequence[Outputs]) -> Response:
+    """Return the answer to a request: JSON, followed by the binary outputs, if any.
+
+    found: of all canvases, in one or several parts.
+    """
     outputs: list[InferTensor] = []
     binaries: list[memoryview] = []
     for name, binary in request.wanted.items():
-        values = np.ascontiguousarray(found[name])
+        values = np.concatenate([part[name] for part in found])
         # Describe the actual tensor; the metadata may give a dimension as -1.
         described = InferTensor(name, _datatype(values.dtype), values.shape)
         if binary:

@@ -105,9 +105,9 @@ class Models:
         return any(served.engine.loaded for served in self.all)
 
     @property
-    def waiting(self) -> int:
-        """The number of jobs that have not begun."""
-        return sum(served.engine.waiting for served in self.all)
+    def jobs(self) -> int:
+        """The number of jobs that have not ended."""
+        return sum(served.engine.jobs for served in self.all)
 
     @property
     def missing(self) -> list[str]:

@@ -170,12 +170,12 @@ class Metrics:
         """Sample the state of the service at each scrape; with several processes, every second.
 
         Call it once, in processes that answer requests. state: returns whether /readyz answers 200, and the
-        numbers of queued jobs and of admitted requests.
+        numbers of unfinished jobs and of admitted requests.
         """
         text = "Admitted requests whose answer has not been sent"
         gauges = (
             self._make(Gauge, "ready", "1 if /readyz answers 200, else 0", multiprocess_mode="livemin"),
-            self._make(Gauge, "queue_jobs", "Jobs that wait for the model"),
+            self._make(Gauge, "queue_jobs", "Jobs that wait for the model or run"),
             self._make(Gauge, "requests_in_progress", text),
         )
 

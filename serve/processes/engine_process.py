@@ -119,7 +119,8 @@ def _handshake(
         deliver_challenge(connection, key)
         answer_challenge(connection, key)
         model = engine.ready_artifact()
-        connection.send((model.metadata.to_json(), str(model.device), model.decodes_jpeg, engine.room_for(1)))
+        described = model.metadata.to_json(), str(model.device), model.largest_batch, model.decodes_jpeg
+        connection.send((*described, engine.room_for(1)))
         size = connection.recv()
         file = recv_handle(connection)
     except Exception as error:

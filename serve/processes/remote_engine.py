@@ -66,7 +66,7 @@ class RemoteEngine(Engine):
         self._thread.start()
 
     @property
-    def waiting(self) -> int:
+    def jobs(self) -> int:
         """Number of jobs in flight."""
         return len(self._pending)
 
@@ -190,12 +190,14 @@ class RemoteEngine(Engine):
                 link.close()
                 self._disconnected()
 
-    def _talk(self, link: Link, metadata: str, device: str, decodes_jpeg: bool, places: int) -> None:
+    def _talk(
+        self, link: Link, metadata: str, device: str, largest_batch: int, decodes_jpeg: bool, places: int
+    ) -> None:
         with self._lock:
             self._link = link
             self._places, self._told_at, self._sent = places, -math.inf, 0
             self._model = DescribedModel(
-                ArtifactMetadata.from_json(metadata), torch.device(device), decodes_jpeg
+                ArtifactMetadata.from_json(metadata), torch.device(device), largest_batch, decodes_jpeg
             )
             self._loaded = True
         ended = threading.Event()

@@ -5,13 +5,16 @@ import contextlib
 import math
 import threading
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import Request
 from starlette.datastructures import Headers
 
 from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, shown
+
+Job = TypeVar("Job")
 
 DEADLINE = "lensbox.deadline"  # key of the ASGI scope
 _HEADER = "X-Request-Timeout-Ms"
@@ -109,6 +112,23 @@ async def result_for(request: Request, future: "Future[Any]", deadline: Deadline
         if hang_up is not None:
             hang_up.cancel()
         step.cancel()  # does nothing once the step runs
+
+
+async def results_in_turn(
+    request: Request, jobs: Iterable[Job], submit: "Callable[[Job], Future[Any]]", deadline: Deadline
+) -> list[Any]:
+    """Return the results of the jobs of one request, each submitted once the one before it is done.
+
+    So the jobs of other requests come in between. Raises what `submit` and `result_for` raise; no further job
+    is then submitted.
+    """
+    results: list[Any] = []
+    for job in jobs:
+        # `result_for` does not watch for a hang-up during short jobs.
+        if results and await request.is_disconnected():
+            raise HangUpError
+        results.append(await result_for(request, submit(job), deadline))
+    return results
 
 
 async def _hang_up(request: Request) -> None:

@@ -20,7 +20,7 @@ from waiting import PATIENCE, wait_until
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.cli import listen, read_settings, serve
 from lensbox.serve.engine.instance import Instance
-from lensbox.serve.engine.jobs import CanvasJob, DetectJob, Loss, LossJob
+from lensbox.serve.engine.jobs import DetectJob, Loss, LossJob
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.server import serve as serve_connections
 from lensbox.serve.http.server import uvicorn_config
@@ -163,11 +163,6 @@ ANSWER = Loss(0.25, None)
 def photo_job(*shape: int) -> DetectJob:
     """Return a job with a black photograph."""
     return DetectJob(Photo.of(torch.zeros(shape or (1, 2, 3), dtype=torch.uint8)), None, None)
-
-
-def large_job(value: int = 0) -> CanvasJob:
-    """Return a job that takes five calls of an instance with `max_batch=2`."""
-    return CanvasJob(torch.full([10, 1, 2, 2], value, dtype=torch.uint8))
 
 
 def results(*futures: "Future[Any]") -> list[Any]:

@@ -84,6 +84,7 @@ class FakeArtifact:
     """
 
     device = torch.device("cpu")
+    largest_batch = 8
     decodes_jpeg = False
     metadata = SimpleNamespace(
         name="fake", canvas=None, classes=(), methods=("preprocess", "detect", "restore", "loss")

@@ -10,13 +10,14 @@ from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.runtime import Artifact, Detections, Photo, TileSpec
 from lensbox.runtime.detect.detection import DetectionArrays
-from lensbox.runtime.detect.tiles import merge_tiles, tile_windows, views_of
+from lensbox.runtime.detect.tiles import merge_tiles, part_of, tile_windows, views_of
 
 CANVAS = Canvas(192, 320, 3)
 
 
 def cut_into_tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Photo]:
-    return views_of(photo, tile_windows(photo.width, photo.height, canvas, spec))
+    windows = tile_windows(photo.width, photo.height, canvas, spec)
+    return views_of(part_of(photo, windows), windows)
 
 
 def photo(width: int, height: int) -> Photo:

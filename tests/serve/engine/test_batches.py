@@ -57,7 +57,8 @@ def _coded(first: int) -> CodedJob:
 def test_decodes_the_next_batch_while_the_model_computes(
     make: Make, fake: Any, begin: Begin, decoder: _Decoder
 ) -> None:
-    instance = make(queue_size=20, max_batch=2)
+    fake.largest_batch = 2
+    instance = make(queue_size=20)
     running = begin(instance)
     futures = [instance.submit(_coded(first)) for first in (1, 2, 0, 3, 4)]
     other = instance.submit(photo_job(1, 4, 4))
@@ -82,8 +83,8 @@ def test_a_gpu_computes_while_the_batch_before_is_answered(
     make: Make, fake: Any, begin: Begin, decoder: _Decoder
 ) -> None:
     """Unlike a CPU, whose call returns when it has computed."""
-    fake.device = torch.device("cuda")
-    instance = make(queue_size=20, max_batch=1)
+    fake.device, fake.largest_batch = torch.device("cuda"), 1
+    instance = make(queue_size=20)
     running = begin(instance)
     begun: list[int] = []  # calls at the time of each answer
     futures = [instance.submit(_coded(first)) for first in range(1, 9)]
@@ -121,8 +122,8 @@ class _Coming:
 def test_receives_while_the_next_batch_is_decoded(fake: Any, decoder: _Decoder) -> None:
     """To receive is also to send the answers of the batch before."""
     coming = _Coming()
-    settings = Settings(Path("unused"), max_batch=1)
-    coming.instance = Instance(lambda: fake, settings, lambda _: None, source=coming)
+    fake.largest_batch = 1
+    coming.instance = Instance(lambda: fake, Settings(Path("unused")), lambda _: None, source=coming)
     decoder.holds = 2
     decoder.gate.clear()
     coming.instance.start()

@@ -12,10 +12,10 @@ from lensbox.serve.errors import NotReadyError, OverloadError
 class FakeEngine(Engine):
     """An engine with a name as its model and a number of jobs. Raises `failure` if set."""
 
-    waiting, room, loaded, serves_others = 0, 10, False, False
+    jobs, room, loaded, serves_others = 0, 10, False, False
 
-    def __init__(self, name: str, waiting: int, failure: Exception | None = None) -> None:
-        self.name, self.waiting, self.failure = name, waiting, failure
+    def __init__(self, name: str, jobs: int, failure: Exception | None = None) -> None:
+        self.name, self.jobs, self.failure = name, jobs, failure
         self.stopped = False
 
     def start(self) -> None:
@@ -29,7 +29,7 @@ class FakeEngine(Engine):
     def submit(self, job: Any, deadline: float = 0.0) -> "Future[Any]":
         if self.failure is not None:
             raise self.failure
-        self.waiting += 1
+        self.jobs += 1
         future: Future[Any] = Future()
         future.set_result((self.name, job))
         return future
@@ -51,7 +51,7 @@ def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
     engines.start()
     assert engines.loaded
     assert [_job(engines) for _ in range(5)] == ["b", "b", "stuck", "b", "stuck"]
-    assert (engines.waiting, engines.jobs, engines.room, engines.serves_others) == (7, 7, 20, False)
+    assert (engines.jobs, engines.room, engines.serves_others) == (7, 20, False)
     second.serves_others = True
     assert engines.serves_others
     assert not engines.stop(0.0)

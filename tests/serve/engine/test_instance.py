@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services import ANSWER, LOSS, Begin, Make, Start, large_job, photo_job, problem_of, results
+from services import ANSWER, LOSS, Begin, Make, Start, photo_job, problem_of, results
 from waiting import PATIENCE, wait_until
 
 from lensbox.serve.engine.instance import Instance
@@ -105,7 +105,7 @@ def test_the_queue_is_bounded_by_bytes(make: Make, fake: Any, begin: Begin) -> N
 
 
 def test_refuses_a_job_that_would_be_late(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=20, max_batch=1)
+    instance = make(queue_size=20)
     instance.batches.seconds_per_image = 100.0
     assert instance.submit(photo_job(), time.monotonic() + PATIENCE).result(PATIENCE)  # the queue is empty
     running = begin(instance)
@@ -116,19 +116,6 @@ def test_refuses_a_job_that_would_be_late(make: Make, fake: Any, begin: Begin) -
     waiting.append(instance.submit(photo_job(), time.monotonic() + 3000))
     fake.gate.set()
     results(running, *waiting)
-
-
-def test_admits_a_small_job_beside_a_large_one(make: Make, fake: Any, begin: Begin) -> None:
-    """A small job waits for the running part and at most one more part; a large job for ten images."""
-    instance = make(queue_size=20, max_batch=2)
-    large = begin(instance, large_job())
-    instance.batches.seconds_per_image = 100.0
-    in_time = time.monotonic() + 1200
-    small = instance.submit(photo_job(), in_time)
-    with pytest.raises(OverloadError, match="more than half of the time limit"):
-        instance.submit(large_job(), in_time)
-    fake.gate.set()
-    results(large, small)
 
 
 def test_readiness_ends_with_a_stuck_call(

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lensbox.serve.engine.entries import Entry
-from lensbox.serve.engine.job_queue import JobQueue
+from lensbox.serve.engine.job_queue import Entry, JobQueue
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob
 
 

@@ -1,4 +1,4 @@
-"""Jobs: which share a batch, and how they are cut into parts."""
+"""Jobs: which share a batch."""
 
 from typing import Any
 
@@ -29,16 +29,17 @@ def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(make: Make, fake: An
     assert fake.batches == [1, 2, 2, 1]
 
 
-def test_canvases_are_cut_into_batches_and_joined(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=20, max_batch=4)
+def test_jobs_of_several_canvases_share_a_batch(make: Make, fake: Any, begin: Begin) -> None:
+    fake.largest_batch = 4
+    instance = make(queue_size=20)
     running = begin(instance)
-    canvases = torch.arange(14, dtype=torch.uint8).reshape(14, 1, 1, 1).expand(14, 1, 2, 2)
-    futures = [instance.submit(CanvasJob(part)) for part in canvases.split([1, 2, 9, 1, 1])]
+    canvases = torch.arange(11, dtype=torch.uint8).reshape(11, 1, 1, 1).expand(11, 1, 2, 2)
+    futures = [instance.submit(CanvasJob(part)) for part in canvases.split([1, 2, 6, 1, 1])]
     fake.gate.set()
     running.result(PATIENCE)
     found = results(*futures)
-    assert [len(part["boxes"]) for part in found] == [1, 2, 9, 1, 1]
-    assert np.concatenate([part["boxes"] for part in found])[:, 0, 0].tolist() == list(range(14))
+    assert [len(part["boxes"]) for part in found] == [1, 2, 6, 1, 1]
+    assert np.concatenate([part["boxes"] for part in found])[:, 0, 0].tolist() == list(range(11))
     assert all(part["counts"].tolist() == [1] * len(part["boxes"]) for part in found)
-    # The job of 9 has parts of 4, 4 and 1; the last one shares a batch with the jobs of 1 and 2.
-    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 2, 4, 4]
+    # The jobs of 1, 2 and 1; then one with more than there is room for beside others; then the last.
+    assert [shape[0] for _, (shape, *_) in fake.calls[1:]] == [4, 6, 1]

@@ -33,7 +33,7 @@ def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
     running = _occupied(start(queue_size=1), fake, png)
     client = running.client
     running.send("/v1/detect", content=png)
-    wait_until(lambda: running.service.models.waiting == 1)
+    wait_until(lambda: running.service.models.jobs == 2)
     for response in (client.post("/v1/detect", content=png), client.post("/v1/loss", json=_LOSS)):
         assert response.headers["retry-after"] == "1"
         message = "the model's queue is full; try again later"
@@ -41,7 +41,7 @@ def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
     # The event loop is not blocked meanwhile.
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
     metrics = client.get("/metrics").text
-    assert "lensbox_queue_jobs 1.0" in metrics
+    assert "lensbox_queue_jobs 2.0" in metrics
     assert "lensbox_requests_in_progress 2.0" in metrics
     fake.gate.set()
     assert running.statuses() == [200, 200]
@@ -82,7 +82,7 @@ def test_drops_the_job_of_a_client_that_hangs_up(start: Start, fake: Any, png: b
     with connect(running.client.base_url) as connection:
         connection.sendall(b"POST /v1/loss HTTP/1.1\r\nHost: x\r\nContent-Length: 63\r\n\r\n")
         connection.sendall(b'{"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1.0000]]}')
-        wait_until(lambda: running.service.models.waiting == 1)
+        wait_until(lambda: running.service.models.jobs == 2)
     wait_until(lambda: running.service.in_progress == 1)
     fake.gate.set()
     assert running.statuses() == [200]
@@ -119,7 +119,7 @@ def test_enforces_the_clients_deadline(start: Start, fake: Any, png: bytes) -> N
         assert problem_of(response).message.startswith("X-Request-Timeout-Ms must be a whole number of mill")
     for headers in ({}, {"X-Request-Timeout-Ms": "86400000"}):
         running.send("/v1/detect", content=png, headers=headers)
-    wait_until(lambda: running.service.models.waiting == 2)
+    wait_until(lambda: running.service.models.jobs == 3)
     bodies: dict[str, Any] = {"/v1/detect": {"content": png}, "/v1/loss": {"json": _LOSS}}
     for path, body in bodies.items():
         response = running.client.post(path, **body, headers={"X-Request-Timeout-Ms": "50"})

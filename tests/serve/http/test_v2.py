@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 import tritonclient.http as triton
-from services import Start
+from services import Start, connect
 from torch import Tensor
 from tritonclient.utils import InferenceServerException
+from waiting import PATIENCE, wait_until
 
 from lensbox.common.canvas import Canvas
 from lensbox.runtime import Artifact
@@ -28,7 +30,12 @@ _OUTPUT = {
     "counts": {"dtype": "int64", "shape": ["B"]},
 }
 _METADATA = SimpleNamespace(
-    name="fake", canvas=Canvas(2, 3), classes=(), outputs=list(_OUTPUT), output=_OUTPUT
+    name="fake",
+    canvas=Canvas(2, 3),
+    classes=(),
+    methods=("loss",),
+    outputs=list(_OUTPUT),
+    output=_OUTPUT,
 )
 
 
@@ -134,24 +141,53 @@ def fake(fake: Any) -> Any:
     return fake
 
 
-def test_tritonclients_timeout_is_the_deadline_and_stops_a_large_batch(start: Start, fake: Any) -> None:
-    """`test_service.py` has clients that hang up, which cancel the same."""
-    url = start(max_batch=2).client.base_url
+def _ten_canvases(server: triton.InferenceServerClient, **options: Any) -> Any:
+    """Ask for detections in ten canvases, of which each has its number as its pixels."""
+    pixels = np.arange(10, dtype=np.uint8)[:, None, None, None].repeat(2, 2).repeat(3, 3)
+    images = triton.InferInput("images", list(pixels.shape), "UINT8").set_data_from_numpy(pixels)
+    return server.infer("fake", [images], **options)
+
+
+def test_the_deadline_or_a_hang_up_ends_a_large_batch(start: Start, fake: Any) -> None:
+    fake.largest_batch = 2
+    running = start()
+    url = running.client.base_url
     fake.gate.clear()
+    late = pytest.raises(InferenceServerException, match=r"no answer within 0\.3 seconds")
+    with triton.InferenceServerClient(f"{url.host}:{url.port}") as server, late as caught:
+        _ten_canvases(server, timeout=300_000)  # microseconds
+    assert caught.value.status() == "504"
+    wait_until(lambda: running.service.in_progress == 0)
+    fake.gate.set()
+    wait_until(lambda: running.service.models.jobs == 0)
+    assert len(fake.calls) == 1
+    fake.gate.clear()
+    images = {"name": "images", "datatype": "UINT8", "shape": [10, 1, 2, 3], "data": [0] * 60}
+    body = json.dumps({"inputs": [images]}).encode()
+    with connect(url) as connection:
+        head = f"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        wait_until(lambda: len(fake.calls) == 2)
+    fake.gate.set()
+    wait_until(lambda: running.service.in_progress == 0)
+    assert len(fake.calls) < 6
 
-    def images(count: int) -> list[triton.InferInput]:
-        pixels = np.zeros((count, 1, 2, 3), np.uint8)
-        return [triton.InferInput("images", list(pixels.shape), "UINT8").set_data_from_numpy(pixels)]
 
-    with triton.InferenceServerClient(f"{url.host}:{url.port}") as server:
-        with pytest.raises(InferenceServerException, match=r"no answer within 0\.3 seconds") as caught:
-            server.infer("fake", images(10), timeout=300_000)  # microseconds
-        assert caught.value.status() == "504"
+def test_small_requests_come_between_the_parts_of_a_large_one(start: Start, fake: Any) -> None:
+    fake.largest_batch = 2
+    running = start()
+    url = running.client.base_url
+    fake.gate.clear()
+    with triton.InferenceServerClient(f"{url.host}:{url.port}") as server, ThreadPoolExecutor() as pool:
+        large = pool.submit(_ten_canvases, server)
+        wait_until(lambda: len(fake.calls) == 1)
+        running.send("/v1/loss", json={"predictions": [[0, 0, 1, 1]], "targets": [[0, 0, 1, 1]]})
+        wait_until(lambda: running.service.models.jobs == 3)  # two images and the loss
         fake.gate.set()
-        server.infer("fake", images(1))
-        assert [shape[0] for _, (shape, *_) in fake.calls] == [2, 1]
-        server.infer("fake", images(10))
-        assert [shape[0] for _, (shape, *_) in fake.calls[2:]] == [2] * 5
+        assert large.result(PATIENCE).as_numpy("boxes")[:, 0, 0].tolist() == list(range(10))
+    assert running.statuses() == [200]
+    assert [name for name, _ in fake.calls] == ["canvases", "loss", *["canvases"] * 4]
+    assert {shape[0] for name, (shape, *_) in fake.calls if name == "canvases"} == {2}
 
 
 def test_numbers_as_json() -> None:
@@ -159,7 +195,7 @@ def test_numbers_as_json() -> None:
     found = {"scores": scores, "counts": np.array([2, 1], np.int32)}
     wanted = {"scores": False, "counts": False}
     served: Any = SimpleNamespace(name='a "name"', version="7")
-    answer = infer_answer(InferRequest(None, CanvasJob(Tensor()), wanted), served, found)
+    answer = infer_answer(InferRequest(None, CanvasJob(Tensor()), wanted), served, [found])
     document = json.loads(bytes(answer.body), parse_constant=lambda name: pytest.fail(name))
     assert (document["model_name"], document["model_version"]) == ('a "name"', "7")
     assert document["outputs"][0]["data"] == [0.5, None, None, 1.0]

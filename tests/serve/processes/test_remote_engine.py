@@ -36,7 +36,7 @@ class FakeEngine:
         self.last: Any = None
         self.told = Told(0, 8)
         self._model = SimpleNamespace(
-            metadata=artifact.metadata, device=torch.device("cpu"), decodes_jpeg=True
+            metadata=artifact.metadata, device=torch.device("cpu"), largest_batch=3, decodes_jpeg=True
         )
 
     def ready_artifact(self) -> Any:
@@ -133,7 +133,7 @@ def test_results_resolve_their_futures_and_free_memory(pair: Pair) -> None:
         assert pair.remote.serves_others is (jobs > 0)
     futures[1].cancel()
     wait_until(pair.engine.replies[1].cancelled)
-    wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
+    wait_until(lambda: pair.arena.is_empty and pair.remote.jobs == 0)
 
 
 def test_a_defect_fails_one_job_and_is_logged(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
@@ -146,7 +146,7 @@ def test_a_defect_fails_one_job_and_is_logged(pair: Pair, caplog: pytest.LogCapt
     assert good.result(PATIENCE) == "good"
     with pytest.raises(RuntimeError, match=r"ValueError: <unlocked"):
         failed.result(PATIENCE)
-    wait_until(lambda: pair.arena.is_empty and pair.remote.waiting == 0)
+    wait_until(lambda: pair.arena.is_empty and pair.remote.jobs == 0)
     assert "a request failed" in caplog.text
 
 
@@ -193,6 +193,7 @@ def test_the_engine_tells_how_many_jobs_it_takes(pair: Pair) -> None:
     assert pair.remote.room == 0
     pair.connect()
     assert pair.remote.room == 8  # the handshake told of eight places
+    assert pair.remote.ready_artifact().largest_batch == 3
     first, second = pair.submit(), pair.submit()
     assert (pair.remote.room, pair.remote.jobs) == (6, 2)
     pair.engine.told = Told(40, 1)
@@ -205,5 +206,5 @@ def test_the_engine_tells_how_many_jobs_it_takes(pair: Pair) -> None:
     for job in pair.engine.replies[1:]:
         job.set_result("good")
     second.result(PATIENCE)
-    wait_until(lambda: pair.remote.waiting == 0)
+    wait_until(lambda: pair.remote.jobs == 0)
     assert pair.remote.room == 1  # one job finds out whether there is room again
