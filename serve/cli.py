@@ -1,6 +1,7 @@
 """`lensbox serve`."""
 
 import errno
+import logging
 import os
 import socket
 import ssl
@@ -16,14 +17,14 @@ from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.errors import StartupError
 from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.models.files import Catalogue
-from lensbox.serve.observability.logs import LogStyle
+from lensbox.serve.observability.logs import start_log
 from lensbox.serve.settings import Settings, options
 from lensbox.serve.shutdown import Shutdown, end_process
 
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
 
 
-def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: Shutdown) -> None:
+def _run(settings: Settings, listener: socket.socket, shutdown: Shutdown) -> None:
     """Serve until shutdown. Raises LensboxError if the service cannot start."""
     # OpenMP reads this when torch is imported. By default its waiting threads spin: beside busy programs, one
     # inference then takes seconds.
@@ -51,7 +52,7 @@ def _run(settings: Settings, listener: socket.socket, log: LogStyle, shutdown: S
         frontends=count,
         busy_poll=busy_poll(count, devices),
     )
-    supervisor.run(settings, devices, listener, log, shutdown, keys)
+    supervisor.run(settings, devices, listener, shutdown, keys)
 
 
 def read_settings(values: dict[str, Any]) -> Settings:
@@ -80,8 +81,7 @@ def serve(**values: Any) -> ExitCode:
     The variable LENSBOX_MAX_BATCH stands for --max-batch, and so on. An option counts more.
     """
     settings = read_settings(values)
-    log = LogStyle(settings.log_level, settings.log_format)
-    log.start()
+    start_log(settings.log_level, settings.log_format)
     try:
         Catalogue(settings.artifact, settings.models).check()
     except LensboxError as error:
@@ -97,9 +97,9 @@ def serve(**values: Any) -> ExitCode:
     code = ExitCode.GOOD
     try:
         with listener:
-            _run(settings, listener, log, shutdown)
+            _run(settings, listener, shutdown)
     except LensboxError as failure:
-        log.flush()
+        logging.shutdown()  # the lines so far come first
         code = StartupError.exit_code
         message = as_typed(str(failure), options()) or type(failure).__name__
         click.echo(f"lensbox serve: cannot start: {message}", err=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import Any
 
 from lensbox.cli.command import start_reporting
 
@@ -57,24 +57,13 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry)
 
 
-class LogStyle(NamedTuple):
-    """level: lowest level that is written. format: text or json."""
-
-    level: str
-    format: str
-
-    def start(self) -> None:
-        """Write the log records of this process to stderr in this style."""
-        start_reporting(self.level.upper(), as_log=True)
-        handlers = logging.getLogger().handlers
-        handler = PatientHandler(sys.stderr.fileno())
-        handler.setFormatter(JsonFormatter() if self.format == "json" else handlers[0].formatter)
-        handlers[:] = [handler]
-
-    def flush(self) -> None:
-        """Wait for the lines so far, a second at most. Call it before writing to stderr directly."""
-        for handler in logging.getLogger().handlers:
-            handler.flush()
+def start_log(level: str, style: str) -> None:
+    """Write the log records of this process to stderr, from `level` on. style: text or json."""
+    start_reporting(level.upper(), as_log=True)
+    handlers = logging.getLogger().handlers
+    handler = PatientHandler(sys.stderr.fileno())
+    handler.setFormatter(JsonFormatter() if style == "json" else handlers[0].formatter)
+    handlers[:] = [handler]
 
 
 class PatientHandler(logging.Handler):

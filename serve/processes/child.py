@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lensbox.serve.observability.logs import LogStyle
+from lensbox.serve.observability.logs import start_log
 from lensbox.serve.observability.metrics import join_shared_metrics
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import end_process
@@ -32,17 +32,16 @@ PRELOADED = (
 )
 
 
-def engine_main(slot: str, log: LogStyle, *arguments: Any) -> None:
+def engine_main(slot: str, settings: Settings, *arguments: Any) -> None:
     """Run an engine. See `engine_process.main`."""
-    _begin("lensbox-engine", slot, log)
+    _begin("lensbox-engine", slot, settings)
     from lensbox.serve.processes.engine_process import main
 
-    main(*arguments)
+    main(settings, *arguments)
 
 
 def frontend_main(
     slot: str,
-    log: LogStyle,
     settings: Settings,
     listener: socket.socket,
     keys: "Keys",
@@ -50,7 +49,7 @@ def frontend_main(
     control: "Connection[Any, Any]",
 ) -> None:
     """Run a front end until SIGTERM. The process exits with 0."""
-    _begin("lensbox-http", slot, log)
+    _begin("lensbox-http", slot, settings)
     from lensbox.serve.http.server import run
     from lensbox.serve.processes.follower import Follower
 
@@ -65,7 +64,7 @@ def arena_size(settings: Settings) -> int:
     return max(settings.queue_bytes // (settings.frontends or 1), largest) + (1 << 16)
 
 
-def _begin(name: str, slot: str, log: LogStyle) -> None:
+def _begin(name: str, slot: str, settings: Settings) -> None:
     """Set up a child process to end with its parent and to ignore Ctrl+C, which the supervisor handles.
 
     name: name in ps and top, at most 15 characters. slot: see `join_shared_metrics`.
@@ -73,7 +72,7 @@ def _begin(name: str, slot: str, log: LogStyle) -> None:
     Path("/proc/self/comm").write_text(name)
     os.setsid()
     end_with_parent()
-    log.start()
+    start_log(settings.log_level, settings.log_format)
     join_shared_metrics(slot)
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from lensbox.serve.models.control import EngineAddress, Loaded, Need, new_address
 from lensbox.serve.models.files import Content, Stamp
-from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters
 from lensbox.serve.processes.child import engine_main
 from lensbox.serve.processes.lifecycle import Child, described
@@ -30,7 +29,6 @@ class Plan(NamedTuple):
 
     settings: Settings
     devices: Sequence[str]
-    log: LogStyle
     counters: ServiceCounters
     slots: set[int]
 
@@ -102,7 +100,7 @@ class Group:
 
         def arguments() -> tuple[Any, ...]:
             need = None if self.is_ready else self._need  # a restarted engine fits
-            return plan.log, plan.settings, address, self.content, need, self._folder
+            return plan.settings, address, self.content, need, self._folder
 
         name = f"the engine on {address.device}"
         return Child(name, f"engine-{number}", engine_main, arguments, self._take)

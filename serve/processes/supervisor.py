@@ -8,7 +8,6 @@ from typing import Any
 
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.files import Catalogue
-from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.observability.metrics import ServiceCounters, join_shared_metrics, shared_metrics
 from lensbox.serve.processes.child import frontend_main
 from lensbox.serve.processes.group import Plan
@@ -28,7 +27,6 @@ def run(
     settings: Settings,
     devices: Sequence[str],
     listener: socket.socket,
-    log: LogStyle,
     shutdown: Shutdown,
     keys: Keys,
 ) -> None:
@@ -43,10 +41,10 @@ def run(
     catalogue = Catalogue(settings.artifact, settings.models)
     url = settings.url_of(listener)
     _log.info("listening on %s, loading %s", url, catalogue.source)
-    models = Repository(catalogue, Plan(settings, devices, log, counters, set()))
+    models = Repository(catalogue, Plan(settings, devices, counters, set()))
 
     def arguments() -> tuple[Any, ...]:
-        return log, settings, listener, keys, models.front_ends.table
+        return settings, listener, keys, models.front_ends.table
 
     frontends = models.front_ends.children
     frontends += [

@@ -15,7 +15,7 @@ from ray import serve
 from ray.serve import Application, Deployment
 
 from lensbox.serve.http.app import create_app
-from lensbox.serve.observability.logs import LogStyle
+from lensbox.serve.observability.logs import start_log
 from lensbox.serve.ray.settings import read_settings
 from lensbox.serve.settings import Settings
 
@@ -70,7 +70,7 @@ def _app_maker(settings: Settings) -> Callable[[], FastAPI]:
     """Return a function that makes the app of one replica, in the replica's process."""
 
     def make() -> FastAPI:
-        LogStyle("info", "json").start()
+        start_log("info", "json")
         started: Future[Exception | None] = Future()
         made = create_app(settings, on_started=started.set_result)
         made.state.started = started

@@ -14,7 +14,6 @@ from waiting import PATIENCE
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 from lensbox.serve.cli import listen
-from lensbox.serve.observability.logs import LogStyle
 from lensbox.serve.settings import options
 
 
@@ -46,7 +45,7 @@ def places(artifact_path: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
 def test_refuses_what_it_sees_at_once(
     options: str, message: str, places: dict[str, Any], monkeypatch: Any, capsys: Any
 ) -> None:
-    monkeypatch.setattr(LogStyle, "start", lambda _: None)  # would take pytest's handlers away
+    monkeypatch.setattr("lensbox.serve.cli.start_log", lambda *_: None)  # would take pytest's handlers away
     monkeypatch.setattr("lensbox.serve.cli.Shutdown", lambda _: None)  # and signals
     monkeypatch.setattr("lensbox.serve.cli.end_process", ExitCode)
     monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
