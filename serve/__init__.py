@@ -1,4 +1,4 @@
-"""The HTTP service of one artifact: `lensbox.serve.http.app.create_app`, or `lensbox serve`.
+"""The HTTP service of models: `lensbox serve`, or a replica of Ray.
 
 Nothing is imported here, so that `lensbox serve --help` does not wait for torch.
 """

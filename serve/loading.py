@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from contextlib import closing
 
 import PIL.Image
 import torch
@@ -16,13 +17,20 @@ from lensbox.runtime.op_library import load_op_libraries
 from lensbox.serve.engine.devices import batch_sizes, usable_cpus
 from lensbox.serve.engine.jobs import CodedJob
 from lensbox.serve.errors import StartupError
-from lensbox.serve.models.files import Content
+from lensbox.serve.models.files import Content, read_content
 from lensbox.serve.settings import Settings
 
 # TorchScript compiles nothing for new sizes (`torchscript_call`). The first call makes TorchScript's one
 # plan, loads kernels onto a GPU and makes cuDNN's plans. The second call is as fast as later calls.
 _WARM_CALLS = 2
 _WARM_HEIGHT, _WARM_WIDTH = 480, 640
+
+
+def load_file(settings: Settings) -> Artifact:
+    """Read and load the artifact of the settings. See `load_model`."""
+    assert settings.artifact is not None
+    with closing(read_content(settings.artifact)) as content:
+        return load_model(settings, content)
 
 
 def load_model(settings: Settings, content: Content) -> Artifact:

@@ -1,27 +1,22 @@
 """Put the service together as a FastAPI app."""
 
 import asyncio
-import functools
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
-from lensbox.runtime import Artifact
-from lensbox.serve.engine.instance import Instance
 from lensbox.serve.http.answers import no_endpoint
-from lensbox.serve.http.api_keys import Keys, read_keys
+from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.edge import Edge
 from lensbox.serve.http.paths import ENDPOINTS, describe
 from lensbox.serve.http.service import Service
-from lensbox.serve.loading import load_model
-from lensbox.serve.models.files import read_content
-from lensbox.serve.models.served import Models, Served
+from lensbox.serve.models.served import Models
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.observability.tracing import end_traces, telemetry
 from lensbox.serve.requests.decoding import Decoders
@@ -39,48 +34,18 @@ _MAY_BE_READ = (
 )
 
 
-def _load(settings: Settings) -> Artifact:
-    """Load the artifact of the settings in this process."""
-    assert settings.artifact is not None
-    with closing(read_content(settings.artifact)) as content:
-        return load_model(settings, content)
-
-
-def create_app(
-    settings: Settings,
-    load: Callable[[], Artifact] | None = None,
-    on_started: Callable[[Exception | None], None] | None = None,
-    models: Models | None = None,
-    keys: Keys | None = None,
-) -> FastAPI:
-    """Return the ASGI application. The model loads in the background; /readyz answers 200 once it is ready.
-
-    load: returns the artifact, in the inference thread; default: load, self-test and warm up the settings'
-        artifact.
-    on_started: called in the inference thread with None once the model is ready, or with load's exception;
-        default: log the exception.
-    models: models in other processes, which replace `load`.
-    keys: default: see `read_keys`. Raises StartupError.
-    """
-    metrics = Metrics()
-    if keys is None:
-        keys = read_keys(settings)
-
-    def log_start(failure: Exception | None) -> None:
-        if failure is not None:
-            _log.error("the model cannot be used: %s", failure)
+def create_app(settings: Settings, models: Models, keys: Keys, metrics: Metrics) -> FastAPI:
+    """Return the ASGI application. Models load in the background; /readyz answers 200 once all are ready."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loads = load or functools.partial(_load, settings)
-        running = models or Models(Served(Instance(loads, settings, on_started or log_start, metrics)))
         decoders = Decoders(settings, metrics.image_decoded)
         # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.
         json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
-        app.state.service = service = Service(settings, running, decoders, json_parser, metrics)
+        app.state.service = service = Service(settings, models, decoders, json_parser, metrics)
         metrics.watch(service.state)
-        running.check_process = decoders.check
-        await running.start()
+        models.check_process = decoders.check
+        await models.start()
         try:
             yield
         finally:
@@ -89,8 +54,8 @@ def create_app(
             # uvicorn has waited for requests, so no client waits for the work that still runs.
             decoders.stop()
             json_parser.shutdown(wait=False, cancel_futures=True)
-            if not await running.stop(_STOP_TIMEOUT):
-                doing = "busy" if running.loaded else "loading"
+            if not await models.stop(_STOP_TIMEOUT):
+                doing = "busy" if models.loaded else "loading"
                 _log.warning("the model is still %s; the process ends without waiting for it", doing)
 
     tracing = telemetry(tuple(one.path for one in ENDPOINTS if one.is_probe))

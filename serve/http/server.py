@@ -18,6 +18,7 @@ from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.connections import Connection
 from lensbox.serve.models.served import Models
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import Shutdown
 
@@ -49,7 +50,7 @@ def run(settings: Settings, listener: socket.socket, keys: Keys, models: Models)
         timer.daemon = True
         timer.start()
 
-    app = create_app(settings, models=models, keys=keys)
+    app = create_app(settings, models, keys, Metrics())
     server = uvicorn.Server(uvicorn_config(app, settings))
     Shutdown(settings.shutdown_timeout).ask = drain
     exempt_objects()

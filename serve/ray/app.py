@@ -8,14 +8,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
 from ray.serve import Application, Deployment
 
+from lensbox.serve.engine.instance import Instance
+from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.http.app import create_app
+from lensbox.serve.loading import load_file
+from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.logs import start_log
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.ray.settings import read_settings
 from lensbox.serve.settings import Settings
 
@@ -71,8 +77,9 @@ def _app_maker(settings: Settings) -> Callable[[], FastAPI]:
 
     def make() -> FastAPI:
         start_log("info", "json")
-        started: Future[Exception | None] = Future()
-        made = create_app(settings, on_started=started.set_result)
+        started, metrics = Future[Exception | None](), Metrics()
+        engine = Instance(partial(load_file, settings), settings, started.set_result, metrics)
+        made = create_app(settings, Models(Served(engine)), read_keys(settings), metrics)
         made.state.started = started
         return made
 

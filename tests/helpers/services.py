@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,17 +15,20 @@ import httpx
 import torch
 import uvicorn
 import uvloop
-from fastapi import FastAPI
 from waiting import PATIENCE, wait_until
 
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.cli import listen, read_settings, serve
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.jobs import DetectJob, Loss, LossJob
+from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.server import serve as serve_connections
 from lensbox.serve.http.server import uvicorn_config
 from lensbox.serve.http.service import Service
+from lensbox.serve.loading import load_file
+from lensbox.serve.models.served import Models, Served
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 Encode = Callable[..., bytes]
@@ -121,13 +125,16 @@ def client_of(artifact: Path) -> Iterator[httpx.Client]:
     """Run a service over an artifact with small limits; yield a client of it."""
     limits: Any = {"max_body_mb": 2, "max_json_bytes": 1 << 20, "max_pixels": 1_000_000}
     settings = Settings(artifact=artifact, device="cpu", max_boxes=100, **limits)
-    with running(create_app(settings), settings) as service:
+    with running(partial(load_file, settings), settings) as service:
         yield service.ready().client
 
 
 @contextlib.contextmanager
-def running(app: FastAPI, settings: Settings) -> Iterator[Running]:
-    """Run an app in a thread."""
+def running(load: Callable[[], Any], settings: Settings) -> Iterator[Running]:
+    """Run a service in a thread of this process."""
+    metrics = Metrics()
+    models = Models(Served(Instance(load, settings, lambda _: None, metrics)))
+    app = create_app(settings, models, read_keys(settings), metrics)
     listener = listen("127.0.0.1", 0)
     url = settings.url_of(listener)
     server = uvicorn.Server(uvicorn_config(app, settings))

@@ -28,7 +28,6 @@ from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
 from lensbox.serve.engine.instance import Instance
-from lensbox.serve.http.app import create_app
 from lensbox.serve.settings import Settings
 
 # Engines and front ends in processes of their own need Linux' shared memory.
@@ -53,7 +52,7 @@ def start_service() -> Iterator[Start]:
 
         def start(load: Callable[[], Any], **settings: Any) -> Running:
             chosen = Settings(artifact=Path("unused"), **settings)
-            return stack.enter_context(running(create_app(chosen, load=load), chosen))
+            return stack.enter_context(running(load, chosen))
 
         yield start
 
