@@ -6,7 +6,6 @@ import os
 import socket
 import ssl
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ def _run(settings: Settings, listener: socket.socket, shutdown: Shutdown) -> Non
     # inference then takes seconds.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Imported here because this imports torch, which takes seconds.
-    from lensbox.serve.engine.devices import busy_poll, device_names, frontend_count, places
+    from lensbox.serve.engine.devices import for_this_machine
 
     if not sys.platform.startswith("linux"):
         raise StartupError(f"the service needs Linux, got {sys.platform}")
@@ -44,14 +43,7 @@ def _run(settings: Settings, listener: socket.socket, shutdown: Shutdown) -> Non
     from lensbox.serve.processes import supervisor
 
     keys = read_keys(settings)
-    devices = device_names(settings)
-    count = frontend_count(settings, devices)
-    settings = replace(
-        settings,
-        queue_size=places(settings, devices),
-        frontends=count,
-        busy_poll=busy_poll(count, devices),
-    )
+    settings, devices = for_this_machine(settings)
     supervisor.run(settings, devices, listener, shutdown, keys)
 
 

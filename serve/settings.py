@@ -18,8 +18,6 @@ from lensbox.common.fields import described
 MEBIBYTE = 1 << 20
 # PIL.Image.MAX_IMAGE_PIXELS: from here on Pillow warns of a decompression bomb.
 PILLOW_MAX_PIXELS = 89_478_485
-# On a GPU eight batches. On a CPU more, so that each of two front ends may send what its clients ask at once.
-PLACES_ON_CPU, PLACES_ON_GPU = 128, 512
 _ORIGINS = re.compile(
     r"\*|ORIGIN(,ORIGIN)*".replace("ORIGIN", r"https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:\d{1,5})?")
 )
@@ -80,7 +78,7 @@ class Settings:
     busy_poll: float = 0.0  # seconds for which an idle process busy-polls before it sleeps
     decode_threads: Count = 2  # images decoded at a time
     max_requests: Count = 64  # in progress at a time, in each front end: bounds memory
-    queue_size: Count | None = None  # jobs that may wait for a model; None: 128 on CPUs, 512 on GPUs
+    queue_size: Count = 128  # jobs that may wait for a model; beside a GPU, `for_this_machine` allows more
     max_json_bytes: Bytes = 4 * MEBIBYTE
     max_boxes: int = 16_384  # of one request, with all images padded to the largest
     queue_bytes: Bytes = 512 * MEBIBYTE  # of the images that may wait for a model
@@ -101,11 +99,6 @@ class Settings:
     def max_body_bytes(self) -> int:
         """The largest image request in bytes."""
         return int(self.max_body_mb * MEBIBYTE)
-
-    @property
-    def places(self) -> int:
-        """The number of jobs that may wait: `queue_size`, which `lensbox serve` has set for the device."""
-        return self.queue_size or PLACES_ON_CPU
 
     def url_of(self, listener: socket.socket) -> str:
         """Return the address of the service on a bound socket as a URL."""

@@ -1,22 +1,43 @@
-"""Defaults that depend on the machine: devices, batch sizes, number of front ends, busy-polling."""
+"""Defaults that depend on the machine: devices, batch sizes, number of front ends, queue, busy-polling."""
 
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from lensbox.common.errors import DeviceError
-from lensbox.serve.settings import PLACES_ON_GPU, Settings
+from lensbox.serve.settings import Settings
 
 _MOST_FRONTENDS = 12
+_QUEUE_ON_GPU = 512  # jobs: eight batches
 _BUSY_POLL = 0.004  # seconds
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 
 
-def device_names(settings: Settings) -> list[str]:
-    """Return one device per engine. Raise DeviceError for "all" without a GPU."""
-    if settings.device != "all":
-        return settings.device.split(",")
+def for_this_machine(settings: Settings) -> tuple[Settings, list[str]]:
+    """Return the settings with what depends on the machine, and one device per engine.
+
+    Beside a GPU there is a front end for every two CPUs; on a CPU one, because the model takes the CPUs.
+    Processes busy-poll if all devices are GPUs and there are more CPUs than processes: busy-polling would
+    take CPU time from a model on the CPU. Raise DeviceError for "all" without a GPU.
+    """
+    devices, cpus = _device_names(settings.device), usable_cpus()
+    has_gpu = _uses_gpu(devices[0])
+    frontends = settings.frontends or (max(1, min(_MOST_FRONTENDS, cpus // 2)) if has_gpu else 1)
+    is_roomy = frontends + len(devices) < cpus and all(map(_uses_gpu, devices))
+    settings = replace(
+        settings,
+        frontends=frontends,
+        queue_size=_QUEUE_ON_GPU if has_gpu else settings.queue_size,
+        busy_poll=_BUSY_POLL if is_roomy else 0.0,
+    )
+    return settings, devices
+
+
+def _device_names(device: str) -> list[str]:
+    if device != "all":
+        return device.split(",")
     import torch
 
     if not torch.cuda.is_available():
@@ -32,30 +53,6 @@ def batch_sizes(largest: int) -> list[int]:
     powers = [1 << exponent for exponent in range((largest - 1).bit_length())]
     between = [power + power // 2 for power in powers if power >= 16]
     return sorted(size for size in {*powers, *between, largest} if size <= largest)
-
-
-def frontend_count(settings: Settings, devices: list[str]) -> int:
-    """Return the number of front-end processes. Default: one for every two CPUs with a GPU, else one."""
-    if settings.frontends is not None:
-        return settings.frontends
-    if not _uses_gpu(devices[0]):
-        return 1  # the model takes the CPUs
-    return max(1, min(_MOST_FRONTENDS, usable_cpus() // 2))
-
-
-def places(settings: Settings, devices: list[str]) -> int:
-    """Return the number of jobs that may wait for the model."""
-    return PLACES_ON_GPU if settings.queue_size is None and _uses_gpu(devices[0]) else settings.places
-
-
-def busy_poll(frontends: int, devices: list[str]) -> float:
-    """Return for how many seconds processes busy-poll.
-
-    Above 0 only if all devices are GPUs and there are more CPUs than processes: busy-polling would take CPU
-    time from a model on the CPU.
-    """
-    has_room = frontends + len(devices) < usable_cpus()
-    return _BUSY_POLL if has_room and all(map(_uses_gpu, devices)) else 0.0
 
 
 def usable_cpus(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:

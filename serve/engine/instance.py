@@ -52,7 +52,7 @@ class Instance(Engine):
         self._load = load
         self._on_started = on_started
         self._settings = settings
-        self._queue = JobQueue(settings.places, settings.queue_bytes, source)
+        self._queue = JobQueue(settings.queue_size, settings.queue_bytes, source)
         self.batches = Batches(self._queue, metrics, self._call, self._check_model)
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
@@ -123,7 +123,7 @@ class Instance(Engine):
         Half of the places are free for whoever comes first; all processes share the rest.
         """
         free = self.room
-        return max(free // processes, free - self._settings.places // 2)
+        return max(free // processes, free - self._settings.queue_size // 2)
 
     def ready_artifact(self) -> Artifact:
         """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""

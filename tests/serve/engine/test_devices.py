@@ -1,6 +1,7 @@
 """Defaults that depend on the machine."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +9,7 @@ import pytest
 import torch
 
 from lensbox.common.errors import DeviceError
-from lensbox.serve.engine import devices
-from lensbox.serve.engine.devices import (
-    batch_sizes,
-    busy_poll,
-    device_names,
-    frontend_count,
-    places,
-    usable_cpus,
-)
+from lensbox.serve.engine.devices import batch_sizes, for_this_machine, usable_cpus
 from lensbox.serve.settings import Settings
 
 _NESTED = {"pods": "400000 100000", "pods/mine": "max 100000", "others": "100000 100000"}
@@ -47,41 +40,36 @@ def test_respects_the_tightest_limit_of_a_container(
     assert usable_cpus(groups, tmp_path / "nothing") == 16
 
 
-def _settings(**values: Any) -> Settings:
-    return Settings(Path("unused"), **values)
-
-
 def test_batch_sizes_to_capture() -> None:
     assert [batch_sizes(largest) for largest in (1, 6, 20)] == [[1], [1, 2, 4, 6], [1, 2, 4, 8, 16, 20]]
     assert batch_sizes(64) == [1, 2, 4, 8, 16, 24, 32, 48, 64]
 
 
-def test_names_devices() -> None:
-    assert device_names(_settings(device="cpu")) == ["cpu"]
-    assert device_names(_settings(device="cuda:1,cuda:0")) == ["cuda:1", "cuda:0"]
+@pytest.mark.parametrize(
+    ("asked", "devices", "frontends", "queue_size", "busy_poll"),
+    [
+        ({"device": "cpu,cpu"}, ["cpu", "cpu"], 1, 128, 0),
+        ({"device": "cpu", "frontends": 3}, ["cpu"], 3, 128, 0),
+        ({"device": "cuda:1"}, ["cuda:1"], 4, 512, 0.004),
+        ({"device": "cuda:1,cuda:0", "frontends": 6}, ["cuda:1", "cuda:0"], 6, 512, 0),
+        ({"device": "cuda:0,cpu", "frontends": 1}, ["cuda:0", "cpu"], 1, 512, 0),
+    ],
+)
+def test_fits_the_service_to_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    devices: list[str],
+    frontends: int,
+    queue_size: int,
+    busy_poll: float,
+) -> None:
+    monkeypatch.setattr("lensbox.serve.engine.devices.usable_cpus", lambda: 8)
+    settings = Settings(Path("unused"), **asked)
+    expected = replace(settings, frontends=frontends, queue_size=queue_size, busy_poll=busy_poll)
+    assert for_this_machine(settings) == (expected, devices)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_rejects_all_gpus_without_a_gpu() -> None:
     with pytest.raises(DeviceError, match="got 'all', but torch finds no GPU"):
-        device_names(_settings(device="all"))
-
-
-def test_front_ends_default_to_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
-    assert frontend_count(_settings(), ["cpu", "cpu"]) == 1
-    assert frontend_count(_settings(), ["cuda:1"]) == 4
-    assert frontend_count(_settings(frontends=3), ["cpu"]) == 3
-
-
-def test_more_jobs_may_wait_for_a_gpu() -> None:
-    assert places(_settings(), ["cpu"]) == _settings().places == 128
-    assert places(_settings(), ["cuda:1"]) == 512
-    assert places(_settings(queue_size=3), ["cuda:1"]) == _settings(queue_size=3).places == 3
-
-
-def test_busy_polls_with_gpus_and_spare_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "usable_cpus", lambda: 8)
-    assert busy_poll(6, ["cuda"]) == 0.004
-    assert busy_poll(6, ["cuda:0", "cuda:1"]) == 0
-    assert busy_poll(1, ["cuda:0", "cpu"]) == 0
+        for_this_machine(Settings(Path("unused"), device="all"))
