@@ -30,14 +30,13 @@ _PREPARED = 2  # batches that are prepared at a time
 class _Batch(NamedTuple):
     """A batch taken from the queue.
 
-    images: their number. taken: time of `time.monotonic`. waited: seconds in the queue of each job that has
-    just begun. prepared: the result of the jobs' `prepare`, if they have one.
+    images: their number. taken: time of `time.monotonic`. prepared: the result of the jobs' `prepare`, if
+    they have one.
     """
 
     entries: list[Entry]
     images: int
     taken: float
-    waited: list[float]
     prepared: "Future[Any] | None"
 
     @property
@@ -135,11 +134,10 @@ class Batches:
         """Append a batch to those that are taken, and begin its preparation."""
         now = time.monotonic()
         images = sum(entry.job.images for entry in entries)
-        waited = [now - entry.queued for entry in entries]
         prepared = None
         if entries[0].job.prepares:
             prepared = self._preparing.submit(self._prepare, artifact, entries)
-        batch = _Batch(entries, images, now, waited, prepared)
+        batch = _Batch(entries, images, now, prepared)
         with self._lock:
             self._unfinished.append(batch)
 
@@ -175,7 +173,8 @@ class Batches:
                 answer()
             self._queue.receive()  # sends the answers, before metrics and a wait
             if self._metrics is not None:
-                self._metrics.batch_computed(batch.images, seconds, batch.waited, letterbox)
+                waited = [batch.taken - entry.queued for entry in batch.entries]
+                self._metrics.batch_computed(batch.images, seconds, waited, letterbox)
         self._computed.clear()
 
     def _answers(

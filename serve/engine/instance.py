@@ -39,6 +39,8 @@ class Instance(Engine):
         queue and of batches.
     on_started: called once, in the thread, with None when the model is ready or with load's exception.
     metrics: gets batches and device memory. source: see `JobQueue`.
+
+    failure: the reason why the model is out of use; "" if it is in use.
     """
 
     def __init__(
@@ -52,18 +54,17 @@ class Instance(Engine):
         self._load = load
         self._on_started = on_started
         self._settings = settings
+        self._metrics = metrics
         self._queue = JobQueue(settings.queue_size, settings.queue_bytes, source)
         self.batches = Batches(self._queue, metrics, self._call, self._check_model)
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._is_stopped = False
-        self._failure = ""
+        self.failure = ""
         self._call_limit = math.inf  # seconds
         self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
         self._logged_call = math.inf  # start of the last call that was logged as stuck
         self._artifact: Artifact | None = None
-        if metrics is not None:
-            metrics.watch_device(lambda: self.device)
 
     def start(self) -> None:
         """Start the thread, which loads the model."""
@@ -81,11 +82,6 @@ class Instance(Engine):
         return self.join(timeout)
 
     @property
-    def failure(self) -> str:
-        """The reason why the model is out of use; "" if it is in use."""
-        return self._failure
-
-    @property
     def stuck(self) -> str:
         """The reason if a call of the model counts as stuck (for example, after a lost GPU); "" otherwise."""
         begun, limit = self._call_begun, self._call_limit
@@ -101,11 +97,6 @@ class Instance(Engine):
     def loaded(self) -> bool:
         """True once the model is loaded, even if it is out of use."""
         return self._artifact is not None
-
-    @property
-    def device(self) -> torch.device | None:
-        """The model's device; None before it is loaded."""
-        return None if self._artifact is None else self._artifact.device
 
     @property
     def room(self) -> int:
@@ -127,7 +118,7 @@ class Instance(Engine):
 
     def ready_artifact(self) -> Artifact:
         """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""
-        if self._failure:
+        if self.failure:
             raise NotReadyError(self._unusable)
         if self._is_stopped:
             raise NotReadyError(_SHUTTING_DOWN)
@@ -174,6 +165,8 @@ class Instance(Engine):
             self._fail(str(error) or type(error).__name__)
             self._on_started(error)
             return None
+        if self._metrics is not None:
+            self._metrics.watch_device(artifact.device)
         self._call_limit = self._settings.call_limit(time.monotonic() - begun)
         self._artifact = artifact  # from now on the engine is ready
         self._on_started(None)
@@ -206,7 +199,7 @@ class Instance(Engine):
         TorchScript wraps such errors, so the exception's type does not show them. `/readyz` and `/livez` then
         answer 503, so that an orchestrator restarts the process.
         """
-        if self._failure:
+        if self.failure:
             return False
         try:
             with self._call():
@@ -220,9 +213,9 @@ class Instance(Engine):
 
     @property
     def _unusable(self) -> str:
-        return f"the model cannot be used: {self._failure}"
+        return f"the model cannot be used: {self.failure}"
 
     def _fail(self, reason: str) -> None:
         """Take the model out of use, and fail all queued jobs."""
-        self._failure = reason
+        self.failure = reason
         self._queue.fail(self._unusable)

@@ -1,7 +1,6 @@
 """POST /v1/loss, with boxes in JSON."""
 
 import re
-from concurrent.futures import Future
 from itertools import chain
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -12,7 +11,7 @@ from msgspec import Meta, Struct
 from msgspec.json import Decoder
 from torch import Tensor
 
-from lensbox.serve.engine.jobs import Loss, LossJob
+from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.answers import LossAnswer
 from lensbox.serve.http.service import model_of, service_of
@@ -60,15 +59,9 @@ async def loss(request: Request) -> Any:
         message = "the artifact must have a loss, got one without; serve a TorchScript artifact"
         raise ApiError(422, "no_loss", message)
     content, deadline = await receive(request, settings.max_json_bytes, settings)
-    job: LossJob
-    sizes: Sizes
-
-    def compute() -> "Future[Loss]":
-        nonlocal job, sizes
-        job, sizes = read_loss_request(content, settings.max_boxes)
-        return engine.submit(job, deadline.at)
-
-    found = await result_for(request, service.json_parser.submit(compute), deadline)
+    reading = service.json_parser.submit(read_loss_request, content, settings.max_boxes)
+    job, sizes = await result_for(request, reading, deadline)
+    found = await result_for(request, engine.submit(job, deadline.at), deadline)
     answer = LossAnswer(found.value, int((job.targets[..., 3] != 0).sum()))
     if job.gradient and found.gradient is None:
         message = "gradient must be left out: the detector's own loss has no gradient"

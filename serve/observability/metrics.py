@@ -185,17 +185,16 @@ class Metrics:
 
         self._sample_by(sample)
 
-    def watch_device(self, device: "Callable[[], torch.device | None]") -> None:
-        """Sample the memory of the model's device, as `watch` does. device: returns None before loading."""
+    def watch_device(self, device: "torch.device") -> None:
+        """Sample the memory of the model's device, as `watch` does."""
+        if device.type != "cuda":
+            return
+        import torch
 
         def sample() -> None:
-            used = device()
-            if used is not None and used.type == "cuda":
-                import torch
-
-                for kind in ("allocated", "reserved"):
-                    count = getattr(torch.cuda, f"memory_{kind}")(used)
-                    self._device_memory.labels(str(used), kind).set(count)
+            for kind in ("allocated", "reserved"):
+                count = getattr(torch.cuda, f"memory_{kind}")(device)
+                self._device_memory.labels(str(device), kind).set(count)
 
         self._sample_by(sample)
 

@@ -21,6 +21,7 @@ from typing import Any
 from lensbox.common.machine import exempt_objects
 from lensbox.runtime import Artifact
 from lensbox.runtime.device import choose_device
+from lensbox.serve.engine.engines import DescribedModel
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.loading import load_model
 from lensbox.serve.models.control import BEAT, EngineAddress, Loaded, Need
@@ -118,9 +119,9 @@ def _handshake(
     try:
         deliver_challenge(connection, key)
         answer_challenge(connection, key)
-        model = engine.ready_artifact()
-        described = model.metadata.to_json(), str(model.device), model.largest_batch, model.decodes_jpeg
-        connection.send((*described, engine.room_for(1)))
+        loaded = engine.ready_artifact()
+        model = DescribedModel(loaded.metadata, loaded.device, loaded.largest_batch, loaded.decodes_jpeg)
+        connection.send((model, engine.room_for(1)))
         size = connection.recv()
         file = recv_handle(connection)
     except Exception as error:

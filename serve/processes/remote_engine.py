@@ -12,9 +12,6 @@ from multiprocessing.connection import Client
 from multiprocessing.reduction import send_handle
 from typing import Any, TypeVar
 
-import torch
-
-from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.engine.engines import DescribedModel, Engine
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
@@ -177,7 +174,7 @@ class RemoteEngine(Engine):
                 self._stopped.wait(_RETRY)
                 continue
             try:
-                model = connection.recv()
+                model, places = connection.recv()
                 connection.send(self._arena.size)
                 send_handle(connection, self._arena.file, None)
             except (OSError, EOFError):  # the engine ended during the handshake
@@ -185,20 +182,16 @@ class RemoteEngine(Engine):
                 continue
             link = Link(connection, "lensbox-engine-link")
             try:
-                self._talk(link, *model)
+                self._talk(link, model, places)
             finally:
                 link.close()
                 self._disconnected()
 
-    def _talk(
-        self, link: Link, metadata: str, device: str, largest_batch: int, decodes_jpeg: bool, places: int
-    ) -> None:
+    def _talk(self, link: Link, model: DescribedModel, places: int) -> None:
         with self._lock:
             self._link = link
             self._places, self._told_at, self._sent = places, -math.inf, 0
-            self._model = DescribedModel(
-                ArtifactMetadata.from_json(metadata), torch.device(device), largest_batch, decodes_jpeg
-            )
+            self._model = model
             self._loaded = True
         ended = threading.Event()
         loop = self._loop

@@ -81,15 +81,14 @@ def test_requests_stages_and_batches_are_measured(start: Start, fake: Any, png: 
 
 
 def test_readiness_and_memory_of_gpus(start: Start, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = start().client
-    samples = _samples(client)
+    samples = _samples(start().client)
     assert _value(samples, "lensbox_ready") == 1
     assert _value(samples, "process_resident_memory_bytes") > 1e6
     assert not [name for name, _ in samples if name == "lensbox_device_memory_bytes"]
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 200)
     fake.device = torch.device("cuda:1")
-    samples = _samples(client)
+    samples = _samples(start().client)
     assert _value(samples, "lensbox_device_memory_bytes", device="cuda:1", kind="allocated") == 100
     assert _value(samples, "lensbox_device_memory_bytes", device="cuda:1", kind="reserved") == 200
 
