@@ -11,7 +11,7 @@ from services import ANSWER, LOSS, Begin, Make, Start, photo_job, problem_of, re
 from waiting import PATIENCE, wait_until
 
 from lensbox.serve.engine.instance import Instance
-from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
+from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.settings import Settings
 
 
@@ -73,35 +73,6 @@ def test_fails_queued_and_new_jobs_once_the_self_test_fails(make: Make, fake: An
     assert (bool(instance.failure), len(fake.calls)) == (True, 1)
     with pytest.raises(NotReadyError, match="restart the service"):
         instance.submit(LOSS)
-
-
-def test_cancelled_and_late_jobs_make_room(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=2)
-    running = begin(instance)
-    cancelled, late = instance.submit(photo_job()), instance.submit(photo_job(), deadline=0.0)
-    cancelled.cancel()
-    assert instance.room == 2
-    last = instance.submit(photo_job())
-    with pytest.raises(DeadlineError):
-        late.result(0)
-    fake.gate.set()
-    results(last, running)
-
-
-def test_the_queue_is_bounded_by_bytes(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=20, queue_bytes=100)
-    running = begin(instance)
-    large = instance.submit(photo_job(1, 10, 11))  # a larger job fits into an empty queue
-    with pytest.raises(OverloadError, match="110 bytes of images already wait"):
-        instance.submit(photo_job(1, 1, 1))
-    fake.gate.set()
-    results(large, running)
-    fake.gate.clear()
-    running = begin(instance)
-    fitting = [instance.submit(photo_job(1, 5, 10)) for _ in range(2)]
-    assert instance.room == 0
-    fake.gate.set()
-    results(running, *fitting)
 
 
 def test_refuses_a_job_that_would_be_late(make: Make, fake: Any, begin: Begin) -> None:

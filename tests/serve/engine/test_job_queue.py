@@ -1,4 +1,4 @@
-"""The job queue of a thread that receives jobs from other processes."""
+"""The job queue: room, batches, and the thread that receives jobs from other processes."""
 
 import math
 from concurrent.futures import Future
@@ -10,11 +10,18 @@ import torch
 
 from lensbox.serve.engine.job_queue import Entry, JobQueue
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob
+from lensbox.serve.errors import OverloadError
 
 
-def _entry(deadline: float = math.inf) -> Any:
-    job = CanvasJob(torch.zeros([1, 1, 2, 2], dtype=torch.uint8))
+def _entry(deadline: float = math.inf, nbytes: int = 4) -> Any:
+    job = CanvasJob(torch.zeros([1, 1, 1, nbytes], dtype=torch.uint8))
     return Entry(job, Future(), deadline)
+
+
+def _cancelled() -> Any:
+    entry = _entry()
+    entry.future.cancel()
+    return entry
 
 
 def _coded(count: int, deadline: float = math.inf) -> list[Any]:
@@ -23,10 +30,17 @@ def _coded(count: int, deadline: float = math.inf) -> list[Any]:
     return [Entry(job, Future(), deadline) for _ in range(count)]
 
 
+def _queue(entries: list[Any], size: int = 64, nbytes: int = 1 << 20) -> JobQueue:
+    queue = JobQueue(size, nbytes)
+    for entry in entries:
+        queue.put(entry)
+    return queue
+
+
 class Source:
     """A source of jobs, and its queue. arrivals: the jobs that come in each call. It records timeouts."""
 
-    def __init__(self, *arrivals: list[Any]) -> None:
+    def __init__(self, arrivals: list[list[Any]]) -> None:
         self.timeouts: list[float] = []
         self.queue = JobQueue(8, 1 << 20, self)
         self._arrivals = iter(arrivals)
@@ -40,21 +54,41 @@ class Source:
             self.queue.put(entry)
 
 
-def test_waits_for_the_first_job() -> None:
-    entries = [_entry(), _entry()]
-    source = Source([], [], entries)
-    assert source.queue.take(4) == entries
-    assert source.timeouts == [0.0, 1.0, 1.0]  # checks each second whether the queue was closed
+@pytest.mark.parametrize(
+    ("arrivals", "blocks", "timeouts"),
+    [
+        ([[], [], [_entry(), _entry()]], True, [0, 1, 1]),  # checks each second whether the queue was closed
+        ([[_entry(deadline=-1.0), _cancelled()], [_entry()]], True, [0, 0]),  # at once after dropping jobs
+        ([[_entry()]], False, [0]),
+        ([[]], False, [0]),
+        ([[_entry(deadline=-1.0)]], False, [0]),
+    ],
+)
+def test_waits_for_the_first_job(arrivals: list[list[Any]], blocks: bool, timeouts: list[float]) -> None:
+    source = Source(arrivals)
+    kept = [entry for entries in arrivals for entry in entries if entry.deadline > 0]
+    assert source.queue.take(4, blocks=blocks) == [entry for entry in kept if not entry.future.cancelled()]
+    assert source.timeouts == timeouts
+    late = [entry for entries in arrivals for entry in entries if entry.deadline < 0]
+    assert all("deadline passed while the job was qu" in str(entry.future.exception(0)) for entry in late)
 
 
-def test_does_not_wait_if_it_must_not_block() -> None:
-    late = _entry(deadline=0.0)
-    source = Source([], [late], [entry := _entry()])
-    assert source.queue.take(4, blocks=False) == []
-    assert source.queue.take(4, blocks=False) == []
-    assert late.future.exception() is not None
-    assert source.queue.take(4, blocks=False) == [entry]
-    assert source.timeouts == [0.0] * 3
+def test_cancelled_and_late_jobs_make_room() -> None:
+    queue = _queue([_entry(), late := _entry(deadline=-1.0)], size=2)
+    queue.put(running := _entry())
+    assert late.future.exception(0) is not None
+    with pytest.raises(OverloadError, match="2 jobs already wait for the model"):
+        queue.put(_entry())
+    running.future.cancel()
+    assert queue.room == 1
+
+
+def test_is_bounded_by_bytes() -> None:
+    queue = _queue([_entry(nbytes=110)], nbytes=100)  # a larger job fits into an empty queue
+    with pytest.raises(OverloadError, match="110 bytes of images already wait"):
+        queue.put(_entry(nbytes=1))
+    assert _queue([_entry(nbytes=50), _entry(nbytes=49)], nbytes=100).room == 62
+    assert _queue([_entry(nbytes=50), _entry(nbytes=50)], nbytes=100).room == 0
 
 
 @pytest.mark.parametrize(
@@ -62,10 +96,7 @@ def test_does_not_wait_if_it_must_not_block() -> None:
 )
 def test_batches_share_jobs_that_are_prepared(queued: int, running: int, expected: int) -> None:
     for entries, size in ((_coded(queued), expected), ([_entry() for _ in range(queued)], queued)):
-        queue = JobQueue(64, 1 << 20)
-        for entry in entries:
-            queue.put(entry)
-        assert queue.take(64, running) == entries[:size]
+        assert _queue(entries).take(64, running) == entries[:size]
 
 
 @pytest.mark.parametrize(
@@ -79,19 +110,8 @@ def test_batches_share_jobs_that_are_prepared(queued: int, running: int, expecte
     ],
 )
 def test_the_preparing_thread_takes_large_batches(entries: list[Any], running: int, expected: int) -> None:
-    queue = JobQueue(64, 1 << 20)
-    for entry in entries:
-        queue.put(entry)
+    queue = _queue(entries)
     found = queue.take_to_prepare(64, running)
     assert found == [entry for entry in entries if isinstance(entry.job, CodedJob)][:expected]
     assert sum(entry.future.running() for entry in entries) == expected
     assert len(queue) == len(entries) - expected
-
-
-def test_checks_for_jobs_again_after_dropping_jobs() -> None:
-    late, cancelled, entry = _entry(deadline=-1.0), _entry(), _entry()
-    cancelled.future.cancel()
-    source = Source([late, cancelled], [entry])
-    assert source.queue.take(4) == [entry]
-    assert source.timeouts == [0.0, 0.0]
-    assert "deadline passed while the job was queued" in str(late.future.exception(0))
