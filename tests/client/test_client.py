@@ -165,15 +165,9 @@ def test_close_ends_waits_and_sends_no_more_requests(monkeypatch: pytest.MonkeyP
     assert len(asked) == len(set(asked))
 
 
-def test_a_gradient_is_nested_like_the_predictions() -> None:
-    read = TypeAdapter(LossAnswer).validate_json
-    assert read('{"loss": 0.5, "slots": 1}') == LossAnswer(0.5, 1)
-    for gradient in ("[]", "[[1.0, 2.0, 3.0, 4.0]]", "[[[1.0, 2.0, 3.0, 4.0]], []]"):
-        assert repr(read(f'{{"loss": 0.5, "slots": 1, "gradient": {gradient}}}').gradient) == gradient
-    found = read('{"loss": null, "slots": 1, "gradient": [[null, 0, 0, 0]]}')
-    assert math.isnan(found.loss)
-    assert found.gradient is not None
-    assert str(found.gradient[0]) == "[nan, 0, 0, 0]"
+def test_numbers_of_a_loss_that_are_not_finite() -> None:
+    found = TypeAdapter(LossAnswer).validate_json('{"loss": null, "slots": 1, "gradient": [[[null, 0]], []]}')
+    assert (str(found.loss), str(found.gradient)) == ("nan", "[[[nan, 0]], []]")
 
 
 # --- retries and errors ---

@@ -1,6 +1,5 @@
 """Loading, self-test and warm-up of an artifact."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob
 from lensbox.serve.errors import StartupError
-from lensbox.serve.loading import load_model, warm_up
+from lensbox.serve.loading import load_model
 from lensbox.serve.models.files import read_content
 from lensbox.serve.settings import Settings
 
@@ -42,21 +41,34 @@ def test_a_failed_self_test_is_refused(artifact_path: Path, monkeypatch: pytest.
         load_model(Settings(artifact_path, device="cpu"), read_content(artifact_path))
 
 
-def test_passes_key_op_libraries_and_batch_sizes(
+def test_checks_the_key_loads_op_libraries_and_warms_up(
     artifact_path: Path, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It warms up each batch size, and every number of channels, with whole and with reduced photographs."""
     asked: list[Any] = []
+    photos: list[tuple[int, bool, int]] = []
     loading, content = lensbox.serve.loading, read_content(artifact_path)
     for name in ("check_signature", "load_op_libraries"):
         monkeypatch.setattr(loading, name, lambda *arguments: asked.append(arguments))
     monkeypatch.setattr(loading, "load_artifact_bytes", lambda *_: artifact)
-    monkeypatch.setattr(loading, "warm_up", lambda *_: None)
     # Graphs have the artifact's own thresholds, because none are given.
     monkeypatch.setattr(Artifact, "capture", lambda _, *arguments: asked.append(arguments))
+    detect_images, losses = Artifact.detect_images, []
+
+    def detect(own: Artifact, given: Sequence[Photo]) -> Any:
+        photos.extend((photo.pixels.shape[0], photo.is_whole, len(given)) for photo in given)
+        return detect_images(own, given)
+
+    monkeypatch.setattr(Artifact, "detect_images", detect)
+    monkeypatch.setattr(Artifact, "loss", lambda _, predictions, targets: losses.append(predictions.dim()))
     key, ops = Path("release.key.pub"), (Path("a.so"),)
     load_model(Settings(artifact_path, device="cpu", public_key=key, ops=ops, max_batch=6), content)
     file = artifact_path.read_bytes()
     assert asked == [(artifact_path, file, content.signature, key), (ops,), ([1, 2, 4, 6],)]
+    assert {size for _, _, size in photos} == {1, 2, 4, 6}
+    kinds = {(channels, is_whole) for channels in (1, 3, 4) for is_whole in (True, False)}
+    assert {(channels, is_whole) for channels, is_whole, _ in photos} == kinds
+    assert set(losses) == {2, 3}
 
 
 def test_an_onnx_file_is_served_on_the_cpu(onnx_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,28 +117,3 @@ def test_batches_of_requests_run_in_graphs(artifact_path: Path, monkeypatch: pyt
         for size in range(1, 7):
             DetectJob.run(artifact, [DetectJob(photo, None, None)] * size)
     assert replayed == 6
-
-
-def test_warming_up_covers_every_number_of_channels_and_batch_size(artifact: Artifact) -> None:
-    seen: set[tuple[int, bool]] = set()
-    sizes: set[int] = set()
-    losses: set[int] = set()
-
-    @dataclasses.dataclass
-    class Recorder:
-        metadata = artifact.metadata
-        decodes_jpeg = False
-
-        def detect_images(self, photos: Sequence[Photo]) -> Any:
-            seen.update((photo.pixels.shape[0], photo.is_whole) for photo in photos)
-            sizes.add(len(photos))
-            return artifact.detect_images(photos)
-
-        def loss(self, predictions: torch.Tensor, targets: torch.Tensor) -> float:
-            losses.add(predictions.dim())
-            return artifact.loss(predictions, targets)
-
-    warm_up(Recorder(), [1, 2, 3])  # type: ignore[arg-type]
-    assert sizes == {1, 2, 3}
-    assert seen == {(channels, whole) for channels in (1, 3, 4) for whole in (True, False)}
-    assert losses == {2, 3}

@@ -80,24 +80,22 @@ def test_requests_stages_and_batches_are_measured(start: Start, fake: Any, png: 
     assert _value(samples, "lensbox_batch_images_bucket", le="1.0") == 4
 
 
-def test_readiness_and_memory_of_gpus(start: Start, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readiness_versions_and_gpu_memory(start: Start, fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = _samples(start().client)
     assert _value(samples, "lensbox_ready") == 1
     assert _value(samples, "process_resident_memory_bytes") > 1e6
+    versions = {"version": version("lensbox"), "torch": version("torch")}
+    assert _value(samples, "lensbox_build_info", **versions) == 1
     assert not [name for name, _ in samples if name == "lensbox_device_memory_bytes"]
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 200)
     fake.device = torch.device("cuda:1")
-    samples = _samples(start().client)
+    client = start().client
+    samples = _samples(client)
     assert _value(samples, "lensbox_device_memory_bytes", device="cuda:1", kind="allocated") == 100
     assert _value(samples, "lensbox_device_memory_bytes", device="cuda:1", kind="reserved") == 200
-
-
-def test_openmetrics_on_request_and_build_info(client: httpx.Client) -> None:
     response = client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
     assert response.text.endswith("# EOF\n")
-    (labels,) = [dict(labels) for name, labels in _samples(client) if name == "lensbox_build_info"]
-    assert labels == {"version": version("lensbox"), "torch": version("torch")}
 
 
 def test_dashboard_and_alerts_use_existing_metrics_routes_and_labels(
