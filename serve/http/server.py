@@ -59,14 +59,14 @@ def run(settings: Settings, listener: socket.socket, keys: Keys, models: Models)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # A daemon thread: a stuck thread must not keep the process from ending.
     thread = threading.Thread(
-        target=lambda: uvloop.run(serve(server, listener)), name="lensbox-http", daemon=True
+        target=lambda: uvloop.run(serve_on(server, listener)), name="lensbox-http", daemon=True
     )
     thread.start()
     while thread.is_alive():
         thread.join(_TICK)  # a handler of signals runs in between
 
 
-async def serve(server: uvicorn.Server, listener: socket.socket) -> None:
+async def serve_on(server: uvicorn.Server, listener: socket.socket) -> None:
     """Run a server, and accept its connections from a bound, non-blocking socket, which is closed at the end.
 
     Accept one connection at a time, so that connections spread over all front ends: uvloop's own servers
@@ -120,7 +120,7 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         log_config=None,  # `observability` decides where records go, and logs requests
         access_log=False,
         lifespan="on",
-        http=Connection,  # of `serve`
+        http=Connection,  # of `serve_on`
         ws="none",
         forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1"),
         server_header=False,

@@ -35,7 +35,6 @@ from lensbox.serve.shutdown import end_process
 
 _log = logging.getLogger(__name__)
 
-_FLUSH_TIMEOUT = 2.0  # seconds
 _STUCK_CHECKS = 5  # in a row: after the whole process was suspended, the call may still return
 _PAUSE = 0.1  # seconds before a retry after a lack of file descriptors or memory
 
@@ -83,7 +82,7 @@ def main(
     status.send(Loaded(artifact.metadata.name, used, time.monotonic() - begun))
     reason = until_given_up(engine, lambda: status.send(None))
     _log.error("the engine on %s ends: %s", address.device, reason)
-    front_ends.end(_FLUSH_TIMEOUT)
+    front_ends.end()
     end_process(1)
 
 
@@ -273,10 +272,8 @@ class FrontEnds:
         for front_end in self.connected:
             front_end.send_answers(len(self._by_file))
 
-    def end(self, timeout: float) -> None:
-        """Send all answers, then end the connections. timeout: seconds per front end."""
+    def end(self) -> None:
+        """Send the answers, then end the connections: a process that hangs in a driver keeps sockets open."""
+        self._send_answers()
         for front_end in self.connected:
-            front_end.send_answers(1)
-            front_end.link.flush(timeout)
-            # Explicitly: a process that hangs in a driver call keeps its sockets open.
             front_end.link.end()

@@ -85,11 +85,6 @@ class Link:
 
         loop.add_reader(self._socket, read)
 
-    def flush(self, timeout: float) -> None:
-        """Wait until the socket has taken all messages, at most `timeout` seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or not self._unsent, timeout)
-
     def end(self) -> None:
         """End the connection: `received` returns None at both ends."""
         with self._changed:
@@ -116,7 +111,6 @@ class Link:
                 return
             with self._changed:
                 self._unsent.popleft()
-                self._changed.notify_all()
 
 
 def _taken_from(received: bytearray) -> list[bytes]:

@@ -66,23 +66,17 @@ def run(
             waits_for = [one for child in models.children for one in child.waits_for]
             wait(waits_for, _BUSY_TICK if models.is_busy else _TICK)
         listener.close()  # so that the kernel refuses connections when the front ends have closed theirs
-        _end_in_order(frontends, models.is_ready)
+        # The engines run until the front ends have drained, because accepted requests need them. `Shutdown`
+        # limits the time of the supervisor, and all child processes end with it.
+        running = [child.process for child in frontends if child.process is not None]
+        for process in running:
+            if models.is_ready:
+                process.terminate()
+            else:
+                process.kill()
+        for process in running:
+            process.join()
     finally:
         for child in frontends:
             child.kill()
         models.close()
-
-
-def _end_in_order(frontends: Sequence[Child], is_ready: bool) -> None:
-    """Drain the front ends, then return. The engines run until then, because accepted requests need them.
-
-    `Shutdown` limits the time of the supervisor, and all child processes end with it.
-    """
-    running = [child.process for child in frontends if child.process is not None]
-    for process in running:
-        if is_ready:
-            process.terminate()
-        else:
-            process.kill()
-    for process in running:
-        process.join()

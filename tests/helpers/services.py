@@ -23,8 +23,7 @@ from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.jobs import DetectJob, Loss, LossJob
 from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.http.app import create_app
-from lensbox.serve.http.server import serve as serve_connections
-from lensbox.serve.http.server import uvicorn_config
+from lensbox.serve.http.server import serve_on, uvicorn_config
 from lensbox.serve.http.service import Service
 from lensbox.serve.loading import load_file
 from lensbox.serve.models.served import Models, Served
@@ -139,7 +138,7 @@ def running(load: Callable[[], Any], settings: Settings) -> Iterator[Running]:
     url = settings.url_of(listener)
     server = uvicorn.Server(uvicorn_config(app, settings))
     listener.setblocking(False)
-    thread = threading.Thread(target=lambda: uvloop.run(serve_connections(server, listener)))
+    thread = threading.Thread(target=lambda: uvloop.run(serve_on(server, listener)))
     thread.start()
 
     try:

@@ -43,7 +43,7 @@ def test_accepts_again_after_a_lack_of_file_descriptors(
     settings = Settings(artifact=Path("detector.pt"))
     url = settings.url_of(listener)
     running = uvicorn.Server(server.uvicorn_config(FastAPI(), settings))
-    thread = threading.Thread(target=lambda: uvloop.run(server.serve(running, listener)))
+    thread = threading.Thread(target=lambda: uvloop.run(server.serve_on(running, listener)))
     thread.start()
     try:
         assert httpx.get(f"{url}/openapi.json", timeout=PATIENCE).status_code == 200
