@@ -93,4 +93,4 @@ def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
         PIL.Image.new("RGB", (_WARM_WIDTH, _WARM_HEIGHT)).save(file, "JPEG")
         photo = coded_photo("", file.getvalue(), artifact.metadata.canvas, artifact.reading(full_size=True))
         if photo is not None:
-            CodedJob.run(artifact, [CodedJob.of(photo, None, None)] * sizes[-1])
+            CodedJob.run(artifact, [CodedJob.of((None, None), photo)] * sizes[-1])

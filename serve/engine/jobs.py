@@ -21,6 +21,7 @@ from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_
 
 Result = TypeVar("Result")
 Array = np.ndarray[Any, Any]
+Thresholds = tuple[float | None, float | None]
 
 
 class Job(Struct, Generic[Result], frozen=True, tag=True, array_like=True):
@@ -59,16 +60,23 @@ class Job(Struct, Generic[Result], frozen=True, tag=True, array_like=True):
         raise NotImplementedError
 
 
-class DetectJob(Job[DetectionArrays], frozen=True):
-    """Detect in one photograph. A threshold of None is the artifact's default."""
+class DetectorJob(Job[Result], frozen=True):
+    """A job for the detector. Jobs of one kind with equal thresholds share a batch.
 
-    photo: Photo
-    score_threshold: float | None
-    iou_threshold: float | None
+    thresholds: of score and of IoU; None is the artifact's default.
+    """
+
+    thresholds: Thresholds
 
     @property
     def group(self) -> Hashable:
-        return "photos", self.score_threshold, self.iou_threshold
+        return type(self), self.thresholds
+
+
+class DetectJob(DetectorJob[DetectionArrays], frozen=True):
+    """Detect in one photograph."""
+
+    photo: Photo
 
     @property
     def nbytes(self) -> int:
@@ -76,11 +84,10 @@ class DetectJob(Job[DetectionArrays], frozen=True):
 
     @staticmethod
     def run(artifact: Artifact, jobs: "Sequence[DetectJob]", prepared: Any = None) -> list[DetectionArrays]:
-        photos = [job.photo for job in jobs]
-        return artifact.detect_arrays(photos, jobs[0].score_threshold, jobs[0].iou_threshold)
+        return artifact.detect_arrays([job.photo for job in jobs], *jobs[0].thresholds)
 
 
-class CodedJob(Job[DetectionArrays | None], frozen=True):
+class CodedJob(DetectorJob[DetectionArrays | None], frozen=True):
     """Detect in a JPEG file that the GPU decodes. The result is None if the CPU must decode the file."""
 
     prepares: ClassVar[bool] = True
@@ -88,28 +95,15 @@ class CodedJob(Job[DetectionArrays | None], frozen=True):
     orientation: int
     width: int
     height: int
-    score_threshold: float | None
-    iou_threshold: float | None
-
-    @property
-    def group(self) -> Hashable:
-        return "coded", self.score_threshold, self.iou_threshold
 
     @property
     def nbytes(self) -> int:
         return self.file.nbytes
 
     @classmethod
-    def of(cls, photo: CodedPhoto, score_threshold: float | None, iou_threshold: float | None) -> "CodedJob":
+    def of(cls, thresholds: Thresholds, photo: CodedPhoto) -> "CodedJob":
         """Return the job of a file, which is not copied."""
-        return cls(
-            np.asarray(photo.file),
-            photo.orientation,
-            photo.width,
-            photo.height,
-            score_threshold,
-            iou_threshold,
-        )
+        return cls(thresholds, np.asarray(photo.file), photo.orientation, photo.width, photo.height)
 
     @property
     def photo(self) -> CodedPhoto:
@@ -126,11 +120,11 @@ class CodedJob(Job[DetectionArrays | None], frozen=True):
         pixels = CodedJob.prepare(artifact, jobs) if prepared is None else prepared
         photos = decoded_photos(pixels, [job.photo for job in jobs])
         decoded = [photo for photo in photos if photo is not None]
-        found = iter(artifact.detect_arrays(decoded, jobs[0].score_threshold, jobs[0].iou_threshold))
+        found = iter(artifact.detect_arrays(decoded, *jobs[0].thresholds))
         return [None if photo is None else next(found) for photo in photos]
 
 
-class TiledJob(Job[list[DetectionArrays]], frozen=True):
+class TiledJob(DetectorJob[list[DetectionArrays]], frozen=True):
     """Detect in some windows of a large photograph, as `Artifact.detect_image` does with tiles.
 
     photo: the part of the photograph that holds the windows. The result has the detections of each window,
@@ -139,8 +133,6 @@ class TiledJob(Job[list[DetectionArrays]], frozen=True):
 
     photo: Photo
     windows: list[Window]
-    score_threshold: float | None
-    iou_threshold: float
 
     @property
     def images(self) -> int:
@@ -154,29 +146,19 @@ class TiledJob(Job[list[DetectionArrays]], frozen=True):
     def run(
         artifact: Artifact, jobs: "Sequence[TiledJob]", prepared: Any = None
     ) -> list[list[DetectionArrays]]:
-        return [
-            artifact.detect_arrays(views_of(job.photo, job.windows), job.score_threshold, job.iou_threshold)
-            for job in jobs
-        ]
+        views = [view for job in jobs for view in views_of(job.photo, job.windows)]
+        found = iter(artifact.detect_arrays(views, *jobs[0].thresholds))
+        return [list(itertools.islice(found, job.images)) for job in jobs]
 
 
 Outputs = Mapping[str, NDArray[Any]]
 """The outputs of n canvases by name: see `Artifact.detect_named`; `counts` is int32 here."""
 
 
-class CanvasJob(Job[Outputs], frozen=True):
-    """Detect in canvases, uint8 [n, c, h, w] on the CPU, n >= 1, shaped as the artifact's `canvas` says.
-
-    A threshold of None is the artifact's default.
-    """
+class CanvasJob(DetectorJob[Outputs], frozen=True):
+    """Detect in canvases, uint8 [n, c, h, w] on the CPU, n >= 1, shaped as the artifact's `canvas` says."""
 
     canvases: Tensor
-    score_threshold: float | None = None
-    iou_threshold: float | None = None
-
-    @property
-    def group(self) -> Hashable:
-        return "canvases", tuple(self.canvases.shape[1:]), self.score_threshold, self.iou_threshold
 
     @property
     def images(self) -> int:
@@ -189,7 +171,7 @@ class CanvasJob(Job[Outputs], frozen=True):
     @staticmethod
     def run(artifact: Artifact, jobs: "Sequence[CanvasJob]", prepared: Any = None) -> list[Outputs]:
         canvases = _concatenated([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
-        outputs = artifact.detect_named(canvases, jobs[0].score_threshold, jobs[0].iou_threshold)
+        outputs = artifact.detect_named(canvases, *jobs[0].thresholds)
         columns = dict(zip(outputs, to_host(list(outputs.values())), strict=True))
         columns["counts"] = columns["counts"].astype(np.int32)
         ends = list(itertools.accumulate(job.images for job in jobs))

@@ -19,7 +19,7 @@ from lensbox.runtime import Photo
 from lensbox.runtime.detect.detection import DetectionArrays, detections_to_json
 from lensbox.runtime.detect.tiles import Window, merge_tiles, part_of, tile_windows
 from lensbox.runtime.images.gpu_jpeg import coded_photo
-from lensbox.serve.engine.jobs import CodedJob, DetectJob, TiledJob
+from lensbox.serve.engine.jobs import CodedJob, DetectJob, Thresholds, TiledJob
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.requests.body import (
@@ -63,6 +63,11 @@ class DetectParameters(Struct, forbid_unknown_fields=True, frozen=True, kw_only=
         check_thresholds(score_threshold=self.score_threshold, iou_threshold=self.iou_threshold)
         if self.tiles is not None:
             tile_spec(self.tiles)
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """Of score and of IoU; None is the model's default."""
+        return self.score_threshold, self.iou_threshold
 
 
 class DetectQuestion(DetectParameters, frozen=True, kw_only=True):
@@ -112,7 +117,7 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
     if artifact.decodes_jpeg and not is_alone and engine.room > 0:
         coded = coded_photo("", file, canvas, reading)
         if coded is not None and coded.width * coded.height <= service.settings.max_pixels:
-            job = CodedJob.of(coded, asked.score_threshold, asked.iou_threshold)
+            job = CodedJob.of(asked.thresholds, coded)
             found: DetectionArrays | None = await result_for(
                 request, engine.submit(job, deadline.at), deadline
             )
@@ -120,7 +125,7 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
                 return found
 
     def infer(photo: Photo) -> "Future[DetectionArrays]":
-        return engine.submit(DetectJob(photo, asked.score_threshold, asked.iou_threshold), deadline.at)
+        return engine.submit(DetectJob(asked.thresholds, photo), deadline.at)
 
     finding = service.decoders.submit(bytes(file), canvas, reading, deadline.at, infer, is_alone)
     decoded: DetectionArrays = await result_for(request, finding, deadline)
@@ -147,8 +152,7 @@ async def _find_in_tiles(
     batches = [windows[start : start + most] for start in range(0, len(windows), most)]
 
     def infer(batch: list[Window]) -> "Future[Future[list[DetectionArrays]]]":
-        job = TiledJob(part_of(photo, batch), batch, asked.score_threshold, iou)
-        return in_thread(engine.submit, job, deadline.at)
+        return in_thread(engine.submit, TiledJob(asked.thresholds, part_of(photo, batch), batch), deadline.at)
 
     found = await results_in_turn(request, batches, infer, deadline)
     merging = in_thread(merge_tiles, [*chain(*found)], windows, photo.width, photo.height, iou)

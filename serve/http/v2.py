@@ -182,7 +182,8 @@ def read_infer_request(body: Body, json_length: int, tensors: tuple[Specs, Specs
     except ValueError as error:
         raise _invalid(str(error)) from None
     wanted = _wanted(question.outputs or [], tensors[1], parameters.binary_data_output)
-    job = CanvasJob(given["images"], **thresholds)
+    score, iou = map(thresholds.get, THRESHOLDS)
+    job = CanvasJob((score, iou), given["images"])
     # Triton omits an empty id from its answer.
     return InferRequest(question.id or None, job, wanted, parameters.timeout / 1e6 or None)
 

@@ -168,7 +168,7 @@ ANSWER = Loss(0.25, None)
 
 def photo_job(*shape: int) -> DetectJob:
     """Return a job with a black photograph."""
-    return DetectJob(Photo.of(torch.zeros(shape or (1, 2, 3), dtype=torch.uint8)), None, None)
+    return DetectJob((None, None), Photo.of(torch.zeros(shape or (1, 2, 3), dtype=torch.uint8)))
 
 
 def results(*futures: "Future[Any]") -> list[Any]:

@@ -89,7 +89,7 @@ def test_gpu_decodes_jpeg_files_as_the_cpu(artifact_path: Path, encode: Encode) 
         for file in [*files, files[0][:600] + b"\xff\xc4" + files[0][602:]]:
             photo = coded_photo("", file, artifact.metadata.canvas, artifact.reading())
             assert photo is not None
-            jobs.append(CodedJob.of(photo, 0.01, None))
+            jobs.append(CodedJob.of((0.01, None), photo))
         *found, damaged = CodedJob.run(artifact, jobs)
         expected = artifact.detect_images([artifact.read_photo(file) for file in files], 0.01)
     assert damaged is None
@@ -115,5 +115,5 @@ def test_batches_of_requests_run_in_graphs(artifact_path: Path, monkeypatch: pyt
         monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", count)
         photo = Photo.of(torch.zeros(1, 20, 30, dtype=torch.uint8))
         for size in range(1, 7):
-            DetectJob.run(artifact, [DetectJob(photo, None, None)] * size)
+            DetectJob.run(artifact, [DetectJob((None, None), photo)] * size)
     assert replayed == 6

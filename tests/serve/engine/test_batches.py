@@ -51,7 +51,7 @@ def decoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Decoder]:
 
 
 def _coded(first: int) -> CodedJob:
-    return CodedJob(np.array([first], np.uint8), 1, 3, 2, None, None)
+    return CodedJob((None, None), np.array([first], np.uint8), 1, 3, 2)
 
 
 def test_decodes_the_next_batch_while_the_model_computes(

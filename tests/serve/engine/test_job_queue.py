@@ -14,7 +14,7 @@ from lensbox.serve.errors import OverloadError
 
 
 def _entry(deadline: float = math.inf, nbytes: int = 4) -> Any:
-    job = CanvasJob(torch.zeros([1, 1, 1, nbytes], dtype=torch.uint8))
+    job = CanvasJob((None, None), torch.zeros([1, 1, 1, nbytes], dtype=torch.uint8))
     return Entry(job, Future(), deadline)
 
 
@@ -26,7 +26,7 @@ def _cancelled() -> Any:
 
 def _coded(count: int, deadline: float = math.inf) -> list[Any]:
     """Return entries whose jobs have a preparation."""
-    job = CodedJob(np.zeros(1, np.uint8), 1, 8, 8, None, None)
+    job = CodedJob((None, None), np.zeros(1, np.uint8), 1, 8, 8)
     return [Entry(job, Future(), deadline) for _ in range(count)]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from services import Begin, Make, results
+from services import Begin, Make, photo_job, results
 from waiting import PATIENCE
 
 from lensbox.runtime.images.photo import Photo
@@ -15,8 +15,8 @@ def test_only_jobs_of_one_kind_and_thresholds_share_a_batch(make: Make, fake: An
     instance = make(queue_size=20)
     running = begin(instance)
     photo = Photo.of(torch.zeros(1, 2, 3, dtype=torch.uint8))
-    jobs: list[Any] = [DetectJob(photo, threshold, None) for threshold in (0.5, None, 0.5)]
-    jobs += [CanvasJob(torch.zeros(2, 1, 4, 4, dtype=torch.uint8)), DetectJob(photo, None, None)]
+    jobs: list[Any] = [DetectJob((threshold, None), photo) for threshold in (0.5, None, 0.5)]
+    jobs += [CanvasJob((None, None), torch.zeros(2, 1, 4, 4, dtype=torch.uint8)), photo_job()]
     futures = [instance.submit(job) for job in jobs]
     fake.gate.set()
     results(running, *futures)
@@ -34,7 +34,7 @@ def test_jobs_of_several_canvases_share_a_batch(make: Make, fake: Any, begin: Be
     instance = make(queue_size=20)
     running = begin(instance)
     canvases = torch.arange(11, dtype=torch.uint8).reshape(11, 1, 1, 1).expand(11, 1, 2, 2)
-    futures = [instance.submit(CanvasJob(part)) for part in canvases.split([1, 2, 6, 1, 1])]
+    futures = [instance.submit(CanvasJob((None, None), part)) for part in canvases.split([1, 2, 6, 1, 1])]
     fake.gate.set()
     running.result(PATIENCE)
     found = results(*futures)

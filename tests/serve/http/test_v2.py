@@ -195,7 +195,7 @@ def test_numbers_as_json() -> None:
     found = {"scores": scores, "counts": np.array([2, 1], np.int32)}
     wanted = {"scores": False, "counts": False}
     served: Any = SimpleNamespace(name='a "name"', version="7")
-    answer = infer_answer(InferRequest(None, CanvasJob(Tensor()), wanted), served, [found])
+    answer = infer_answer(InferRequest(None, CanvasJob((None, None), Tensor()), wanted), served, [found])
     document = json.loads(bytes(answer.body), parse_constant=lambda name: pytest.fail(name))
     assert (document["model_name"], document["model_version"]) == ('a "name"', "7")
     assert document["outputs"][0]["data"] == [0.5, None, None, 1.0]

@@ -50,36 +50,36 @@ def _round_trip(job: Any) -> Any:
 def test_photographs_share_their_memory(interleaved: bool) -> None:
     pixels = torch.randint(0, 256, [5, 7, 3], dtype=torch.uint8).permute(2, 0, 1)
     photo = Photo(pixels if interleaved else pixels.contiguous(), 14, 10, (0, 0, 14, 10))
-    job, memory = _round_trip(DetectJob(photo, 0.5, None))
+    job, memory = _round_trip(DetectJob((0.5, None), photo))
     assert len(memory) == 105
     assert job.photo.pixels.stride() == photo.pixels.stride()
     assert torch.equal(job.photo.pixels, pixels)
-    assert (job.photo.window, job.score_threshold) == (photo.window, 0.5)
+    assert (job.photo.window, job.thresholds) == (photo.window, (0.5, None))
     memory[:] = bytes(105)
     assert not job.photo.pixels.any()
 
 
 def test_other_jobs_round_trip() -> None:
     for file in (b"content", bytearray(b"content")):
-        coded, _ = _round_trip(CodedJob.of(CodedPhoto("", memoryview(file), 6, 8, 4), None, 0.5))
+        coded, _ = _round_trip(CodedJob.of((None, 0.5), CodedPhoto("", memoryview(file), 6, 8, 4)))
         assert bytes(coded.photo.file) == file
-        assert (coded.photo[2:], coded.group) == ((6, 8, 4), ("coded", None, 0.5))
+        assert (coded.photo[2:], coded.group) == ((6, 8, 4), (CodedJob, (None, 0.5)))
     canvases = torch.randint(0, 256, [6, 1, 4, 4], dtype=torch.uint8)
     for part in (canvases, canvases[1::2]):
-        assert torch.equal(_round_trip(CanvasJob(part, None, 0.5))[0].canvases, part)
+        assert torch.equal(_round_trip(CanvasJob((None, 0.5), part))[0].canvases, part)
     boxes = torch.zeros(0, 4, dtype=torch.float64)
     job, _ = _round_trip(LossJob(boxes, boxes + 1, True))
     assert job.gradient is True
     assert job.predictions.shape == job.targets.shape == (0, 4)
     assert job.targets.dtype == torch.float64
     photo = Photo.of(torch.zeros([1, 4, 8], dtype=torch.uint8))
-    tiled, _ = _round_trip(TiledJob(photo, [(0, 0, 4, 4), (4, 0, 8, 4)], None, 0.5))
+    tiled, _ = _round_trip(TiledJob((None, 0.5), photo, [(0, 0, 4, 4), (4, 0, 8, 4)]))
     assert tiled.windows == [(0, 0, 4, 4), (4, 0, 8, 4)]
     assert tiled.photo.window == (0, 0, 8, 4)
 
 
 def test_refuses_a_place_outside_of_the_memory() -> None:
-    job = CanvasJob(torch.zeros([1, 1, 4, 4], dtype=torch.uint8))
+    job = CanvasJob((None, None), torch.zeros([1, 1, 4, 4], dtype=torch.uint8))
     message = request_message(Request(1, job), lambda _: 8)
     with pytest.raises((ValueError, TypeError)):
         request_decoder(memoryview(bytearray(20))).decode(message)

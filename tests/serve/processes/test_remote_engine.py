@@ -25,7 +25,7 @@ from lensbox.serve.processes.link import Arena, Link
 from lensbox.serve.processes.messages import Told
 from lensbox.serve.processes.remote_engine import RemoteEngine
 
-PLAIN = DetectJob(Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8)), None, None)
+PLAIN = DetectJob((None, None), Photo.of(torch.zeros([3, 8, 8], dtype=torch.uint8)))
 
 
 class FakeEngine:
