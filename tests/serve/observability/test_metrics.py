@@ -1,6 +1,7 @@
 """GET /metrics, the dashboard that shows it, and the alerts that watch it."""
 
 import json
+import os
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -11,10 +12,12 @@ import httpx
 import pytest
 import torch
 import yaml
-from programs import run_python
+from prometheus_client import generate_latest, values
 from prometheus_client.parser import text_string_to_metric_families
 from services import Start
 from waiting import wait_until
+
+from lensbox.serve.observability import metrics
 
 _DEPLOY = Path(__file__).parents[3] / "deploy"
 _DASHBOARD = _DEPLOY / "grafana" / "lensbox.json"
@@ -129,56 +132,44 @@ def test_dashboard_and_alerts_use_existing_metrics_routes_and_labels(
     assert {name for name in own if not any(name in expression for expression in dashboard)} == set()
 
 
-# Simulate processes one after the other, each in its slot.
-_SERVICE = """
-import os
-from pathlib import Path
-from prometheus_client import generate_latest
-from lensbox.serve.observability.metrics import Metrics, ServiceCounters, join_shared_metrics, shared_metrics
-
-def started(slot):
-    join_shared_metrics(slot)
-    metrics = Metrics()
-    metrics.watch(lambda: (True, 3, 2))
-    return metrics
-
-def show(metrics):
-    print(generate_latest(metrics.exposed()).decode(), end="=====")
-
-Metrics().request_answered("/v1/detect", 200, 0.02)  # a single process ignores the inherited folder
-with shared_metrics():
-    restarts, files = (join_shared_metrics("supervisor"), ServiceCounters())[1], []
-    for turn in range(3):
-        for slot in ("frontend-0", "frontend-1"):
-            metrics = started(slot)
-            metrics.request_answered("/v1/detect", 200, 0.02)
-        show(metrics)
-        files.append(len(list(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).iterdir())))
-        for slot in ("frontend-0", "frontend-1"):
-            restarts.process_ended(slot)
-    join_shared_metrics("supervisor")
-    restarts.serve([("faces", "1")])
-    restarts.serve([("faces", "2")])
-    show(metrics)
-    print(files)
-"""
+@pytest.fixture
+def as_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let this process be those of a service, one after the other. The environment names another's folder."""
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "missing"))
+    monkeypatch.setattr(metrics, "_shared_folder", None)
+    monkeypatch.setattr(values, "ValueClass", values.ValueClass)
 
 
-def test_processes_share_metrics_and_restarts_add_no_files(tmp_path: Path) -> None:
-    """The environment names the folder of another program."""
-    environment = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "missing")}
-    *scrapes, files = run_python("-c", _SERVICE, env=environment).stdout.split("=====")
-    first, _, third, last = map(_parsed, scrapes)
-    answered = "lensbox_requests_total"
-    assert _value(first, answered, route="/v1/detect", status="200") == 2
-    assert (_value(first, "lensbox_queue_jobs"), _value(first, "lensbox_ready")) == (6, 1)
-    assert [name for name, _ in first].count("lensbox_build_info") == 1
-    # Counters continue after a restart; gauges of ended processes are gone.
-    assert _value(third, answered, route="/v1/detect", status="200") == 6
-    assert _value(third, "lensbox_queue_jobs") == 6
-    assert _value(last, "lensbox_restarts_total") == 6
-    assert ("lensbox_queue_jobs", ()) not in last
-    for number, serves in (("1", 0), ("2", 1)):
-        assert _value(last, "lensbox_model_info", model="faces", model_version=number) == serves
-    assert len(set(json.loads(files))) == 1
+def test_processes_share_metrics_and_restarts_add_no_files(as_processes: None, tmp_path: Path) -> None:
+    answered, slots = "lensbox_requests_total", ("frontend-0", "frontend-1")
+    metrics.Metrics().request_answered("/v1/detect", 200, 0.02)  # a single process has no folder
+    with metrics.shared_metrics():
+        metrics.join_shared_metrics("supervisor")
+        service = metrics.ServiceCounters()
+
+        def scraped() -> Samples:
+            return _parsed(generate_latest(front_end.exposed()).decode())
+
+        files = set()
+        for turn in range(1, 4):
+            for slot in slots:
+                metrics.join_shared_metrics(slot)
+                front_end = metrics.Metrics()
+                front_end.watch(lambda: (True, 3, 2))
+                front_end.request_answered("/v1/detect", 200, 0.02)
+            # Counters continue after a restart.
+            assert _value(scraped(), answered, route="/v1/detect", status="200") == 2 * turn
+            assert (_value(scraped(), "lensbox_queue_jobs"), _value(scraped(), "lensbox_ready")) == (6, 1)
+            assert [name for name, _ in scraped()].count("lensbox_build_info") == 1
+            files.add(len(list(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]).iterdir())))
+            for slot in slots:
+                service.process_ended(slot)
+        assert len(files) == 1
+        assert _value(scraped(), "lensbox_restarts_total") == 6
+        assert ("lensbox_queue_jobs", ()) not in scraped()  # of processes that have ended
+        metrics.join_shared_metrics("supervisor")
+        service.serve([("faces", "1")])
+        service.serve([("faces", "2")])
+        for number, serves in (("1", 0), ("2", 1)):
+            assert _value(scraped(), "lensbox_model_info", model="faces", model_version=number) == serves
     assert list(tmp_path.iterdir()) == []
