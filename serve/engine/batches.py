@@ -66,7 +66,7 @@ class Batches:
     def __init__(
         self,
         queue: JobQueue,
-        metrics: Metrics | None,
+        metrics: Metrics,
         call: Callable[[], AbstractContextManager[None]],
         check: Callable[[Artifact], bool],
     ) -> None:
@@ -172,9 +172,8 @@ class Batches:
             for answer in answers:
                 answer()
             self._queue.receive()  # sends the answers, before metrics and a wait
-            if self._metrics is not None:
-                waited = [batch.taken - entry.queued for entry in batch.entries]
-                self._metrics.batch_computed(batch.images, seconds, waited, letterbox)
+            waited = [batch.taken - entry.queued for entry in batch.entries]
+            self._metrics.batch_computed(batch.images, seconds, waited, letterbox)
         self._computed.clear()
 
     def _answers(

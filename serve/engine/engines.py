@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import torch
 
-from lensbox.common.fields import Orientation
 from lensbox.runtime import Artifact
-from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
+from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 
@@ -26,10 +25,6 @@ class DescribedModel:
     device: torch.device
     largest_batch: int
     decodes_jpeg: bool
-
-    def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
-        """See `Artifact.reading`."""
-        return self.metadata.reading.asked(orientation, full_size)
 
 
 Model = Artifact | DescribedModel

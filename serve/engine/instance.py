@@ -48,7 +48,7 @@ class Instance(Engine):
         load: Callable[[], Artifact],
         settings: Settings,
         on_started: Callable[[Exception | None], None],
-        metrics: Metrics | None = None,
+        metrics: Metrics,
         source: Source | None = None,
     ) -> None:
         self._load = load
@@ -165,8 +165,7 @@ class Instance(Engine):
             self._fail(str(error) or type(error).__name__)
             self._on_started(error)
             return None
-        if self._metrics is not None:
-            self._metrics.watch_device(artifact.device)
+        self._metrics.watch_device(artifact.device)
         self._call_limit = self._settings.call_limit(time.monotonic() - begun)
         self._artifact = artifact  # from now on the engine is ready
         self._on_started(None)

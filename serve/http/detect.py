@@ -112,7 +112,7 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
     service = service_of(request)
     engine = model_of(request).engine
     artifact = engine.ready_artifact()
-    canvas, reading = artifact.metadata.canvas, artifact.reading(asked.orientation)
+    canvas, reading = artifact.metadata.canvas, artifact.metadata.reading.asked(asked.orientation)
     is_alone = service.is_calm and not engine.serves_others
     if artifact.decodes_jpeg and not is_alone and engine.room > 0:
         coded = coded_photo("", file, canvas, reading)
@@ -138,7 +138,8 @@ async def _find_in_tiles(
     """Decode a file and detect in its tiles, in jobs of one batch each. Raises NotReadyError."""
     service, engine = service_of(request), model_of(request).engine
     artifact = engine.ready_artifact()
-    metadata, reading = artifact.metadata, artifact.reading(asked.orientation, full_size=True)
+    metadata = artifact.metadata
+    reading = metadata.reading.asked(asked.orientation, full_size=True)
     # Tiles are many pixels to copy, and many boxes to merge: not in the event loop.
     in_thread = service.json_parser.submit
 

@@ -19,7 +19,6 @@ from services import LOSS, Begin, Encode, Make, Running, Start, client_of, runni
 from small_detectors import Landmarks, RedAndBlue
 from waiting import PATIENCE, wait_until
 
-from lensbox.common.fields import Orientation
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.detect.detection import DetectionArrays
@@ -28,6 +27,7 @@ from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.loading import load_artifact
 from lensbox.serve.engine.instance import Instance
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 # Engines and front ends in processes of their own need Linux' shared memory.
@@ -86,7 +86,7 @@ class FakeArtifact:
     largest_batch = 8
     decodes_jpeg = False
     metadata = SimpleNamespace(
-        name="fake", canvas=None, classes=(), methods=("preprocess", "detect", "restore", "loss")
+        name="fake", canvas=None, classes=(), reading=Reading(), methods=("preprocess", "detect", "loss")
     )
 
     def __init__(self) -> None:
@@ -103,9 +103,6 @@ class FakeArtifact:
 
     def watch(self, on_letterbox: object, while_computing: Callable[[], None]) -> None:
         self._while_computing = while_computing
-
-    def reading(self, orientation: Orientation | None = None, full_size: bool = False) -> Reading:
-        return Reading().asked(orientation, full_size)
 
     def detect_arrays(
         self, photos: Sequence[Photo], score_threshold: float | None, iou_threshold: float | None
@@ -169,7 +166,7 @@ def make(fake: Any) -> Iterator[Make]:
     made: list[Instance] = []
 
     def make(**settings: Any) -> Instance:
-        instance = Instance(lambda: fake, Settings(Path("unused"), **settings), lambda _: None)
+        instance = Instance(lambda: fake, Settings(Path("unused"), **settings), lambda _: None, Metrics())
         instance.start()
         wait_until(lambda: not instance.missing)
         made.append(instance)

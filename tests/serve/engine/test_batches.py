@@ -16,6 +16,7 @@ from waiting import PATIENCE, wait_until
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.jobs import CodedJob
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 
@@ -123,7 +124,7 @@ def test_receives_while_the_next_batch_is_decoded(fake: Any, decoder: _Decoder) 
     """To receive is also to send the answers of the batch before."""
     coming = _Coming()
     fake.largest_batch = 1
-    coming.instance = Instance(lambda: fake, Settings(Path("unused")), lambda _: None, source=coming)
+    coming.instance = Instance(lambda: fake, Settings(Path("unused")), lambda _: None, Metrics(), coming)
     decoder.holds = 2
     decoder.gate.clear()
     coming.instance.start()

@@ -12,6 +12,7 @@ from waiting import PATIENCE, wait_until
 
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.errors import NotReadyError, OverloadError
+from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
 
@@ -50,7 +51,7 @@ def test_stop_while_loading_ends_after_the_load(fake: Any) -> None:
         assert loading.wait(PATIENCE)
         return fake
 
-    instance = Instance(load, Settings(Path("unused")), lambda _: started.set())
+    instance = Instance(load, Settings(Path("unused")), lambda _: started.set(), Metrics())
     instance.start()
     assert not instance.stop(0.01)
     loading.set()

@@ -5,7 +5,6 @@ import os
 import re
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -56,7 +55,6 @@ def _value(samples: Samples, name: str, **labels: str) -> float:
 
 def test_requests_stages_and_batches_are_measured(start: Start, fake: Any, png: bytes) -> None:
     client = start().client
-    fake.metadata = SimpleNamespace(name="fake", canvas=None, classes=(), methods=fake.metadata.methods)
     for _ in range(3):
         assert client.post("/v1/detect", content=png).status_code == 200
     client.post("/v1/detect", content=b"no image")
