@@ -19,6 +19,7 @@ from services import LOSS, Begin, Encode, Make, Running, Start, client_of, runni
 from small_detectors import Landmarks, RedAndBlue
 from waiting import PATIENCE, wait_until
 
+from lensbox.common.canvas import Canvas
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.detect.detection import DetectionArrays
@@ -75,6 +76,13 @@ def own_detector(
         yield load_artifact(path), client
 
 
+_OUTPUT = {
+    "boxes": {"dtype": "float32", "shape": ["B", 3, 4]},
+    "scores": {"dtype": "float32", "shape": ["B", "K"]},
+    "counts": {"dtype": "int64", "shape": ["B"]},
+}
+
+
 class FakeArtifact:
     """A stand-in for an artifact. Calls block while `gate` is closed.
 
@@ -86,7 +94,13 @@ class FakeArtifact:
     largest_batch = 8
     decodes_jpeg = False
     metadata = SimpleNamespace(
-        name="fake", canvas=None, classes=(), reading=Reading(), methods=("preprocess", "detect", "loss")
+        name="fake",
+        canvas=Canvas(2, 3),
+        classes=(),
+        reading=Reading(),
+        methods=("preprocess", "detect", "loss"),
+        outputs=list(_OUTPUT),
+        output=_OUTPUT,
     )
 
     def __init__(self) -> None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from tritonclient.utils import InferenceServerException
 from waiting import PATIENCE, wait_until
 
-from lensbox.common.canvas import Canvas
 from lensbox.runtime import Artifact
 from lensbox.serve.engine.jobs import CanvasJob
 from lensbox.serve.errors import ApiError
@@ -24,19 +23,6 @@ from lensbox.serve.http.answers import TensorSpec
 from lensbox.serve.http.v2 import HEADER_LENGTH, InferRequest, check_answer_size, infer_answer
 
 MODEL = "face_detector"
-_OUTPUT = {
-    "boxes": {"dtype": "float32", "shape": ["B", 3, 4]},
-    "scores": {"dtype": "float32", "shape": ["B", "K"]},
-    "counts": {"dtype": "int64", "shape": ["B"]},
-}
-_METADATA = SimpleNamespace(
-    name="fake",
-    canvas=Canvas(2, 3),
-    classes=(),
-    methods=("loss",),
-    outputs=list(_OUTPUT),
-    output=_OUTPUT,
-)
 
 
 def _ask(client: httpx.Client, tensor: dict[str, Any], binary: bytes = b"", **more: Any) -> tuple[Any, bytes]:
@@ -132,13 +118,6 @@ def test_labels_and_further_outputs_by_name(own_detector: tuple[Artifact, httpx.
         for image, count in enumerate(counts):
             found, wanted = result.as_numpy(output)[image, :count], expected[output][image, :count]
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-
-
-@pytest.fixture
-def fake(fake: Any) -> Any:
-    """The fake artifact, with a canvas."""
-    fake.metadata = _METADATA
-    return fake
 
 
 def _ten_canvases(server: triton.InferenceServerClient, **options: Any) -> Any:
