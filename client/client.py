@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from operator import attrgetter, methodcaller
 from pathlib import Path
@@ -148,6 +149,7 @@ class Client:
     transport: Any = None
 
     def __post_init__(self) -> None:
+        self._stopped = threading.Event()
         if not re.match(r"https?://[^/]", self.url):
             raise ValueError(f"url must begin with http:// or https:// and a host, got {self.url!r}")
         if self.api_key is not None and not re.fullmatch(r"[!-~]+", self.api_key):
@@ -191,7 +193,8 @@ class Client:
         color_order: "BGR" for arrays of OpenCV. parameters: see `Parameters`. Raise ServiceError, ValueError,
         TypeError, or OSError for an unreadable file.
         """
-        return self._detect(image, color_order, _query(parameters))
+        query, file = _query(parameters), image_bytes(image, color_order)
+        return self._ask(READ_DETECTIONS, "POST", "/v1/detect", content=file, params=query)
 
     def detect_many(
         self, images: Iterable[Image], *, color_order: ColorOrder = "RGB", **parameters: Unpack[Parameters]
@@ -204,7 +207,8 @@ class Client:
         """
         require_many(images, "images")
         check_color_order(color_order)
-        return self._results(images, color_order, _query(parameters))
+        _query(parameters)
+        return self._results(images, {"color_order": color_order, **parameters})
 
     def loss(self, predictions: Boxes, targets: Boxes, *, gradient: bool = False) -> LossAnswer:
         """Compute the GIoU loss of boxes.
@@ -229,13 +233,14 @@ class Client:
         """Return whether the service takes requests now. Does not retry."""
         return self._is_ok("/readyz")
 
-    def _results(self, images: Iterable[Image], color_order: ColorOrder, query: Any) -> Results:
+    def _results(self, images: Iterable[Image], arguments: Any) -> Results:
         """Yield a result per image, in order. Prepare as many images as there are connections."""
-        stopped = threading.Event()
+        client = copy(self)
+        client._stopped = threading.Event()
 
         def result(image: Image) -> ImageDetections | LensboxError:
             try:
-                return self._detect(image, color_order, query, stopped)
+                return client.detect(image, **arguments)
             except LensboxError as error:
                 return error
             except OSError as error:  # such as FileNotFoundError
@@ -254,14 +259,8 @@ class Client:
                 while waiting:
                     yield waiting.popleft().result()
             finally:
-                stopped.set()
+                client._stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
-
-    def _detect(
-        self, image: Image, color_order: ColorOrder, query: Any, stopped: threading.Event | None = None
-    ) -> ImageDetections:
-        file, read = image_bytes(image, color_order), READ_DETECTIONS
-        return self._ask(read, "POST", "/v1/detect", stopped, content=file, params=query)
 
     def _is_ok(self, path: str) -> bool:
         """Return whether GET `path` answers 200. Does not retry."""
@@ -270,38 +269,30 @@ class Client:
         except _NO_ANSWER:
             return False
 
-    def _ask(
-        self,
-        read: TypeAdapter[_Answer],
-        method: str,
-        path: str,
-        stopped: threading.Event | None = None,
-        **request: Any,
-    ) -> _Answer:
+    def _ask(self, read: TypeAdapter[_Answer], method: str, path: str, **request: Any) -> _Answer:
         """Send a request; return the successful answer as `read` reads it, or raise ServiceError.
 
         request: httpx's arguments. Retry after 503, 429 or a broken connection (all requests are idempotent):
-        after the seconds in `Retry-After`, and an exponential back-off. Setting `stopped` ends the retries.
+        after the seconds in `Retry-After`, and an exponential back-off. Setting `_stopped` ends the retries.
         """
-        stopped = stopped or threading.Event()
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_may_pass),
             stop=tenacity.stop_after_attempt(self.retries + 1),
             # Random: clients that were rejected together must not retry together.
             wait=tenacity.wait_exception(attrgetter("retry_after"))
             + tenacity.wait_random_exponential(2 * _FIRST_WAIT, _LONGEST_WAIT, min=_FIRST_WAIT),
-            sleep=tenacity.sleep_using_event(stopped),
+            sleep=tenacity.sleep_using_event(self._stopped),
             reraise=True,
         )
-        response: httpx.Response = retrying(self._send, method, path, stopped, request)
+        response: httpx.Response = retrying(self._send, method, path, request)
         try:
             return read.validate_json(response.content)
         except ValidationError as error:
             detail = f"the answer does not come from a Lensbox service: {response.text[:_SHOWN]!r}"
             raise ServiceError(detail, "unexpected_answer", 200) from error
 
-    def _send(self, method: str, path: str, stopped: threading.Event, request: Any) -> httpx.Response:
-        if stopped.is_set():
+    def _send(self, method: str, path: str, request: Any) -> httpx.Response:
+        if self._stopped.is_set():
             raise ServiceError("the caller stopped before the retry")
         service = self._http.base_url
         try:
