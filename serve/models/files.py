@@ -32,19 +32,13 @@ ONE = ""
 class Catalogue:
     """The models and versions that lie on the disk now. Nothing is cached.
 
-    artifact: the file of the only model, or None. models: the folder of models, or None.
+    artifact: the file of the only model, or None. models: the folder of models, or None. source: either.
     """
 
     def __init__(self, artifact: Path | None, models: Path | None) -> None:
-        self._artifact = artifact
-        self._models = models
-
-    @property
-    def source(self) -> Path:
-        """The file or the folder, for messages."""
-        source = self._artifact or self._models
+        source = artifact or models
         assert source is not None
-        return source
+        self.source, self._models = source, models
 
     def names(self) -> list[str]:
         """Return the names of all models that have a version, in order. Raises ArtifactError."""

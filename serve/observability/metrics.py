@@ -36,6 +36,10 @@ _SAMPLING_INTERVAL = 1.0  # seconds
 # From 1 ms (a small batch on a GPU) to 30 s (the default time limit of a request).
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _IMAGES = tuple(1 << exponent for exponent in range(10))
+_DEFAULTS: dict[Any, dict[str, Any]] = {
+    Gauge: {"multiprocess_mode": "livesum"},
+    Histogram: {"buckets": _SECONDS},
+}
 
 _shared_folder: str | None = None
 
@@ -67,11 +71,7 @@ def join_shared_metrics(slot: str) -> None:
 
 def _metric(registry: CollectorRegistry, kind: Any, name: str, text: str, *labels: str, **more: Any) -> Any:
     """Make a metric whose name begins with "lensbox_"."""
-    defaults: dict[Any, dict[str, Any]] = {
-        Gauge: {"multiprocess_mode": "livesum"},
-        Histogram: {"buckets": _SECONDS},
-    }
-    return kind(f"lensbox_{name}", text, labels, registry=registry, **{**defaults.get(kind, {}), **more})
+    return kind(f"lensbox_{name}", text, labels, registry=registry, **_DEFAULTS.get(kind, {}) | more)
 
 
 class ServiceCounters:
