@@ -71,11 +71,6 @@ class Engine:
         return False
 
     @property
-    def loaded(self) -> bool:
-        """True once the model is loaded, even if it is out of use."""
-        return False
-
-    @property
     def missing(self) -> list[str]:
         """The reasons of all engines that are not ready."""
         try:
@@ -116,10 +111,6 @@ class Engines(Engine):
     @property
     def serves_others(self) -> bool:
         return any(engine.serves_others for engine in self._engines)
-
-    @property
-    def loaded(self) -> bool:
-        return any(engine.loaded for engine in self._engines)
 
     @property
     def missing(self) -> list[str]:

@@ -94,11 +94,6 @@ class Instance(Engine):
         return reason
 
     @property
-    def loaded(self) -> bool:
-        """True once the model is loaded, even if it is out of use."""
-        return self._artifact is not None
-
-    @property
     def room(self) -> int:
         """Number of further jobs that the queue would take, at least 0."""
         return self._queue.room

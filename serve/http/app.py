@@ -55,8 +55,7 @@ def create_app(settings: Settings, models: Models, keys: Keys, metrics: Metrics)
             decoders.stop()
             json_parser.shutdown(wait=False, cancel_futures=True)
             if not await models.stop(_STOP_TIMEOUT):
-                doing = "busy" if models.loaded else "loading"
-                _log.warning("the model is still %s; the process ends without waiting for it", doing)
+                _log.warning("the model still loads or computes; the process ends without waiting for it")
 
     tracing = telemetry(tuple(one.path for one in ENDPOINTS if one.is_probe))
     app = FastAPI(

@@ -42,7 +42,7 @@ def run(settings: Settings, listener: socket.socket, keys: Keys, models: Models)
     def drain() -> None:
         """Make /readyz answer 503, so that load balancers leave, then stop."""
         service = getattr(app.state, "service", None)
-        if service is None or not service.models.loaded:
+        if service is None or not service.is_ready:
             server.should_exit = True
             return
         service.draining = True

@@ -1,6 +1,7 @@
 """The models that a process answers for, and the one reference of each model that a swap moves."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import cached_property
 
@@ -26,8 +27,9 @@ class Served:
     @property
     def name(self) -> str:
         """The model's name; "" until the model is loaded if only the artifact has the name."""
-        if not self._name and self.engine.loaded:
-            self._name = self.engine.ready_artifact().metadata.name
+        if not self._name:
+            with contextlib.suppress(NotReadyError):
+                self._name = self.model.metadata.name
         return self._name
 
     @property
@@ -96,13 +98,8 @@ class Models:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions that serve, by model."""
-        return {served.name: served.version for served in self.all if served.engine.loaded}
-
-    @property
-    def loaded(self) -> bool:
-        """True once a model is loaded, even if it is out of use."""
-        return any(served.engine.loaded for served in self.all)
+        """The versions that serve, by model, once `check_loaded` raises nothing."""
+        return {served.name: served.version for served in self.all if served.is_wanted}
 
     @property
     def jobs(self) -> int:

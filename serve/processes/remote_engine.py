@@ -87,11 +87,6 @@ class RemoteEngine(Engine):
         """True if the engine had further jobs when it sent its latest answer."""
         return self._told.jobs > 0
 
-    @property
-    def loaded(self) -> bool:
-        """True once the engine has been ready."""
-        return self._loaded
-
     def ready_artifact(self) -> DescribedModel:
         """Return the engine's model. Raise NotReadyError with the reason if there is none."""
         if self._stopped.is_set():

@@ -12,14 +12,14 @@ from lensbox.serve.errors import NotReadyError, OverloadError
 class FakeEngine(Engine):
     """An engine with a name as its model and a number of jobs. Raises `failure` if set."""
 
-    jobs, room, loaded, serves_others = 0, 10, False, False
+    jobs, room, serves_others = 0, 10, False
 
     def __init__(self, name: str, jobs: int, failure: Exception | None = None) -> None:
         self.name, self.jobs, self.failure = name, jobs, failure
-        self.stopped = False
+        self.is_started = self.is_stopped = False
 
     def start(self) -> None:
-        self.loaded = True
+        self.is_started = True
 
     def ready_artifact(self) -> Any:
         if isinstance(self.failure, NotReadyError):
@@ -35,7 +35,7 @@ class FakeEngine(Engine):
         return future
 
     def stop(self, timeout: float) -> bool:
-        self.stopped = True
+        self.is_stopped = True
         return self.name != "stuck"
 
 
@@ -47,16 +47,16 @@ def _job(engines: Engines) -> str:
 def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
     first, second = FakeEngine("stuck", 2), FakeEngine("b", 0)
     engines = Engines([first, second])
-    assert not engines.loaded
     engines.start()
-    assert engines.loaded
+    assert first.is_started
+    assert second.is_started
     assert [_job(engines) for _ in range(5)] == ["b", "b", "stuck", "b", "stuck"]
     assert (engines.jobs, engines.room, engines.serves_others) == (7, 20, False)
     second.serves_others = True
     assert engines.serves_others
     assert not engines.stop(0.0)
-    assert first.stopped
-    assert second.stopped
+    assert first.is_stopped
+    assert second.is_stopped
 
 
 def test_skips_engines_that_are_full_or_down() -> None:

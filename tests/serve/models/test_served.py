@@ -13,7 +13,7 @@ from lensbox.serve.models.served import Models, Served
 
 def _served(name: str, version: str = "1") -> Served:
     model = SimpleNamespace(metadata=SimpleNamespace(name=name))
-    engine: Any = SimpleNamespace(loaded=True, missing=[], ready_artifact=lambda: model)
+    engine: Any = SimpleNamespace(missing=[], ready_artifact=lambda: model)
     return Served(engine, "" if name == "alone" else name, version)
 
 

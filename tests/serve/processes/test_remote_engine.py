@@ -88,7 +88,7 @@ class Pair:
 
     def connect(self) -> None:
         self.call(self.remote.start)
-        wait_until(lambda: self.remote.loaded and bool(self.front_ends.connected))
+        wait_until(lambda: not self.remote.missing and bool(self.front_ends.connected))
 
     def submit(self, job: Job[Any] = PLAIN) -> "Future[Any]":
         """Submit a job from the event loop; return its future once the job has come to the engine."""
@@ -108,8 +108,7 @@ class Pair:
         self._receiver.join(PATIENCE)
 
     def close(self) -> None:
-        if self.remote.loaded:
-            assert self.remote.stop(PATIENCE)
+        assert self.remote.stop(PATIENCE)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(PATIENCE)
         self._loop.close()
