@@ -3,14 +3,12 @@
 Stuck parts sleep for an hour, so that no test depends on their end.
 """
 
-import contextlib
 import os
 import pty
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -46,23 +44,12 @@ class Finder:
             time.sleep(3600)
 sys.meta_path.insert(0, Finder)
 """
-# An orderly shutdown that never ends.
-_ENDLESS = """
+# An orderly shutdown that exits with 7, or never ends. Exits with 8 to reload.
+_SHUTDOWN = """
 import sys, time
 from lensbox.serve.shutdown import Shutdown
-shutdown = Shutdown(float(sys.argv[1]))
-shutdown.ask = lambda: None
-print("running", flush=True)
-time.sleep(3600)
-time.sleep(3600)
-"""
-
-# Exits with 7 for an orderly shutdown, and with 8 to reload.
-_RELOAD = """
-import sys, time
-from lensbox.serve.shutdown import Shutdown
-shutdown = Shutdown(60.0)
-shutdown.ask = lambda: sys.exit(7)
+shutdown = Shutdown(0.1)
+shutdown.ask = {"exits": lambda: sys.exit(7), "hangs": lambda: None}[sys.argv[1]]
 print("running", flush=True)
 while not shutdown.takes_reload():
     time.sleep(0.01)
@@ -96,30 +83,28 @@ def test_exits_with_0_on_a_signal_while_importing(artifact_path: Path) -> None:
         assert "Traceback" not in process.log
 
 
-@contextlib.contextmanager
-def _running(*arguments: str, stdin: int | None = None) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run code; begin when it has said "running"."""
-    command = [sys.executable, "-c", *arguments]
-    with subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE) as process:
+@pytest.mark.parametrize(
+    ("number", "ask", "stdin", "code"),
+    [
+        (signal.SIGTERM, "exits", "none", 7),
+        (signal.SIGTERM, "hangs", "none", -signal.SIGALRM),
+        (signal.SIGHUP, "exits", "none", 8),
+        (signal.SIGHUP, "exits", "terminal", 8),
+        (signal.SIGHUP, "exits", "closed terminal", 7),
+    ],
+)
+def test_signals_end_or_reload_a_process(number: signal.Signals, ask: str, stdin: str, code: int) -> None:
+    """SIGHUP asks to reload, but for that of a closed terminal. The kernel ends a shutdown that hangs."""
+    own, terminal = pty.openpty()
+    command = [sys.executable, "-c", _SHUTDOWN, ask]
+    source = subprocess.DEVNULL if stdin == "none" else terminal
+    with subprocess.Popen(command, stdin=source, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"running\n"
-        yield process
-
-
-def test_the_kernel_kills_a_process_at_the_shutdown_timeout() -> None:
-    with _running(_ENDLESS, "0.1") as process:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == -signal.SIGALRM
-
-
-@pytest.mark.parametrize(("stdin", "code"), [("none", 8), ("terminal", 8), ("closed terminal", 7)])
-def test_sighup_asks_to_reload_unless_the_terminal_was_closed(stdin: str, code: int) -> None:
-    own, terminal = pty.openpty()
-    with _running(_RELOAD, stdin=subprocess.DEVNULL if stdin == "none" else terminal) as process:
         os.close(terminal)
         if stdin == "closed terminal":
             os.close(own)
-        process.send_signal(signal.SIGHUP)
+        process.send_signal(number)
         assert process.wait(PATIENCE) == code
     if stdin != "closed terminal":
         os.close(own)
