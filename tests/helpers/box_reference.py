@@ -65,16 +65,22 @@ def assert_close_in_scale(grad: Tensor, expected: Tensor, arithmetic: torch.dtyp
     assert error <= (limits["rtol"] + limits["atol"]) * expected.abs().max().item() + 1e-7
 
 
+def areas_of(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return intersection, union and enclosing area of xyxy boxes `[..., 4]`, broadcasting, in float64."""
+    (low1, high1), (low2, high2) = (boxes.double().split(2, -1) for boxes in (boxes1, boxes2))
+
+    def area(low: Tensor, high: Tensor) -> Tensor:
+        return _at_least(high - low, 0).prod(-1)
+
+    intersection = area(torch.maximum(low1, low2), torch.minimum(high1, high2))
+    union = area(low1, high1) + area(low2, high2) - intersection
+    return intersection, union, area(torch.minimum(low1, low2), torch.maximum(high1, high2))
+
+
 def giou_reference(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
     """Return the GIoU (Rezatofighi et al., CVPR 2019) of xyxy boxes `[..., 4]`, broadcasting, in float64."""
-    a, b = boxes1.double(), boxes2.double()
-    size_a, size_b = _at_least(a[..., 2:] - a[..., :2], 0), _at_least(b[..., 2:] - b[..., :2], 0)
-    overlap = _at_least(torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2]), 0)
-    hull = _at_least(torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2]), 0)
-    intersection = overlap.prod(-1)
-    union = size_a.prod(-1) + size_b.prod(-1) - intersection
-    enclosing = hull.prod(-1)
-    return intersection / _at_least(union, eps) - (enclosing - union) / _at_least(enclosing, eps)
+    intersection, union, hull = areas_of(boxes1, boxes2)
+    return intersection / _at_least(union, eps) - (hull - union) / _at_least(hull, eps)
 
 
 def _at_least(values: Tensor, least: float) -> Tensor:

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import PIL
 import PIL.Image
 import torch
 from torch import Tensor
-
-PILLOW_VERSION = tuple(int(part) for part in PIL.__version__.split(".")[:2])
 
 
 @dataclass(frozen=True)
@@ -110,9 +107,9 @@ def scaled_size(height: int, width: int, canvas_height: int, canvas_width: int, 
 
 
 def pillow_resize(
-    picture: PIL.Image.Image, size: tuple[int, int], resampling: PIL.Image.Resampling, at_once: bool = False
+    picture: PIL.Image.Image, size: tuple[int, int], resampling: PIL.Image.Resampling
 ) -> PIL.Image.Image:
-    """Return a resized picture. at_once: resize in one call; needs Pillow 13.
+    """Return a resized picture.
 
     Pillow 13 resizes rows before columns if that is less work; earlier versions never do. Values are rounded
     in between. So each direction takes its own call, in the order of Pillow 13.
@@ -120,9 +117,7 @@ def pillow_resize(
     fewer_rows = picture.height - size[1]
     rows_first = fewer_rows > 0 and fewer_rows > 2 * (picture.width - size[0])
     one_direction = (picture.width, size[1]) if rows_first else (size[0], picture.height)
-    for sides in (size,) if at_once else (one_direction, size):
-        picture = picture.resize(sides, resampling)
-    return picture
+    return picture.resize(one_direction, resampling).resize(size, resampling)
 
 
 def pillow_fit(
@@ -133,14 +128,13 @@ def pillow_fit(
     filter_name: str = "bilinear",
     order: str = "rgb",
     fill: int = 0,
-    at_once: bool = False,
 ) -> Tensor:
-    """Return the canvas, uint8 [C, height, width]. at_once: see `pillow_resize`."""
+    """Return the canvas, uint8 [C, height, width]."""
     pixels = image[:3].permute(1, 2, 0).contiguous().numpy()  # without alpha: Pillow would multiply with it
     picture = PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     size = scaled_size(picture.height, picture.width, height, width, fit)
     picture = picture.convert("L" if order == "gray" else "RGB")
-    picture = pillow_resize(picture, size, PIL.Image.Resampling[filter_name.upper()], at_once)
+    picture = pillow_resize(picture, size, PIL.Image.Resampling[filter_name.upper()])
     if fit == "crop":
         left, top = (round((side - shown) / 2) for side, shown in zip(size, (width, height), strict=True))
         picture = picture.crop((left, top, left + width, top + height))

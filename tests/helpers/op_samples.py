@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard
 
+import pytest
 import torch
 from box_reference import random_boxes
 from torch import Tensor
@@ -123,6 +124,11 @@ def as_list(result: Tensor | tuple[Tensor, ...]) -> list[Tensor]:
     return [result] if isinstance(result, Tensor) else list(result)
 
 
+def assert_same(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
 def _weight(inputs: Inputs) -> Tensor:
     return inputs.pred[..., 0].floor() % 3
 
@@ -233,3 +239,10 @@ SAMPLES = [
     Sample("restored points", "restore_points", lambda i: (i.pred[..., :2], _geometry(i)), trains=(0, 1)),
     Sample("windows", "geometry_of_windows", lambda i: (_geometry(i), _geometry(i).cumsum(1)), trains=(0,)),
 ]
+
+
+def name_of(sample: Sample) -> str:
+    return sample.name.replace(" ", "_")
+
+
+every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=name_of)

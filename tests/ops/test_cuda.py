@@ -1,4 +1,4 @@
-"""Streams and graphs side by side, which only a GPU can show. test_every_op.py has the rules for all ops."""
+"""What only a GPU can show: rules for every op, and streams and graphs side by side."""
 
 import warnings
 from collections.abc import Callable
@@ -7,11 +7,81 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from box_reference import random_boxes
+from op_samples import Sample, assert_same, every_sample, make_inputs
 from torch import Tensor
 
 from lensbox.ops import giou, letterbox, masked_giou_loss, padded_nms
 
 pytestmark = pytest.mark.gpu
+CUDA = torch.device("cuda")
+
+
+@every_sample
+def test_cpu_and_cuda_agree(sample: Sample) -> None:
+    inputs = make_inputs(CUDA, images=64, slots=256)
+    on_cpu = inputs.map(Tensor.cpu)
+    for index, (ours, theirs) in enumerate(zip(sample.run(inputs), sample.run(on_cpu), strict=True)):
+        is_gradient = bool(sample.trains) and index > 0
+        exact = not (sample.sums or is_gradient) or not theirs.is_floating_point()
+        scale = theirs.abs().max().item() if theirs.is_floating_point() and theirs.numel() > 0 else 0.0
+        tolerance = {"rtol": 0, "atol": 0} if exact else {"rtol": 1e-6, "atol": 1e-6 * scale}
+        torch.testing.assert_close(ours.cpu(), theirs, **tolerance)
+
+
+@every_sample
+def test_another_stream(sample: Sample) -> None:
+    inputs = make_inputs(CUDA)
+    expected = sample.run(inputs)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(20_000_000)  # were a kernel on the default stream, it would run too early
+        late = inputs.map(torch.zeros_like)
+        late.copy_(inputs)
+        outputs = sample.run(late)
+    stream.synchronize()
+    assert_same(outputs, expected)
+
+
+@every_sample
+def test_graph_capture(sample: Sample) -> None:
+    inputs = make_inputs(CUDA)
+    sample.run(inputs)  # warm-up, as torch.cuda.graph asks for
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        captured = sample.run(inputs)
+    for _ in range(3):
+        fresh = make_inputs(CUDA)
+        inputs.copy_(fresh)
+        graph.replay()
+        assert_same(captured, sample.run(fresh))
+
+
+@every_sample
+def test_nothing_waits_for_the_device(sample: Sample) -> None:
+    inputs = make_inputs(CUDA)
+    sample.run(inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls this mode a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        sample.run(inputs)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@every_sample
+def test_second_device(sample: Sample) -> None:
+    inputs = make_inputs(CUDA)
+    second = inputs.map(lambda tensor: tensor.to("cuda:1"))
+    for ours, theirs in zip(sample.run(second), sample.run(inputs), strict=True):
+        assert ours.device.index == 1
+        assert torch.equal(ours.cpu(), theirs.cpu())
+
+
+# --- streams and graphs side by side ---
 
 
 def batch(images: int = 64, slots: int = 256) -> tuple[Tensor, Tensor]:

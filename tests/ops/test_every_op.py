@@ -1,6 +1,7 @@
 """Rules for every op of the namespace: a kernel on each backend, and the same values in every kind of call.
 
-The samples come from `op_samples`; an op without a sample fails the first test.
+The samples come from `op_samples`; an op without a sample fails the first test. `test_cuda.py` has the rules
+that only a GPU can show.
 """
 
 import warnings
@@ -9,8 +10,19 @@ from collections.abc import Callable
 import pytest
 import torch
 from box_reference import random_boxes
-from op_samples import SAMPLES, Sample, as_list, holds_tensors, make_inputs, map_tensors
+from op_samples import (
+    SAMPLES,
+    Sample,
+    as_list,
+    assert_same,
+    every_sample,
+    holds_tensors,
+    make_inputs,
+    map_tensors,
+    name_of,
+)
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from lensbox.ops import giou, masked_giou_loss, pairwise_giou
 from lensbox.runtime.torchscript import quiet_torchscript
@@ -33,11 +45,7 @@ def is_composed(op: str) -> bool:
     return has_kernel(op, "CompositeImplicitAutograd")
 
 
-def name_of(sample: Sample) -> str:
-    return sample.name.replace(" ", "_")
-
-
-every_sample = pytest.mark.parametrize("sample", SAMPLES, ids=name_of)
+trained_samples = pytest.mark.parametrize("sample", [one for one in SAMPLES if one.trains], ids=name_of)
 # torch's tracers take a second for each sample: `make test` has the first one of each public op.
 FIRST_OF_EACH_OP = {sample.op: sample for sample in reversed(SAMPLES) if not sample.op.startswith("_")}
 public_samples = pytest.mark.parametrize(
@@ -77,25 +85,6 @@ def test_every_op_is_tagged(op: str) -> None:
     assert torch.Tag.pt2_compliant_tag in tags
     # The op reads its thresholds on the host; a captured graph cannot repeat that read.
     assert (torch.Tag.cudagraph_unsafe in tags) == (op == "padded_nms.tensor_thresholds")
-
-
-@every_sample
-def test_copy_on_write_inputs_stay_shared(device: torch.device, sample: Sample) -> None:
-    clones = [
-        map_tensors(value, torch._lazy_clone) if holds_tensors(value) else value
-        for value in sample.arguments(make_inputs(device))
-    ]
-    sample.overload(*clones)
-    for value in clones:
-        if holds_tensors(value):
-            map_tensors(value, lambda tensor: assert_shared(tensor, sample))
-
-
-def assert_shared(tensor: Tensor, sample: Sample) -> Tensor:
-    reads_on_the_host = sample.op == "padded_nms.tensor_thresholds" and tensor.dim() == 0
-    is_shared = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # torch has no public way to ask
-    assert is_shared or reads_on_the_host
-    return tensor
 
 
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
@@ -146,7 +135,7 @@ def test_under_autocast(device: torch.device, sample: Sample) -> None:
     assert_same(outputs, sample.run(inputs))
 
 
-@pytest.mark.parametrize("sample", [sample for sample in SAMPLES if sample.trains], ids=lambda s: s.name)
+@trained_samples
 def test_results_may_be_changed_in_place(device: torch.device, sample: Sample) -> None:
     inputs = make_inputs(device)
     arguments = sample.leaves(inputs)
@@ -157,6 +146,44 @@ def test_results_may_be_changed_in_place(device: torch.device, sample: Sample) -
     assert_same(list(gradients), sample.run(inputs)[1:])
 
 
+@trained_samples
+def test_result_requires_grad_only_if_an_input_does(device: torch.device, sample: Sample) -> None:
+    arguments = sample.leaves(make_inputs(device))
+    leaves = [arguments[position] for position in sample.trains]
+    with torch.no_grad():
+        plain = sample.overload(*arguments)
+    assert not plain.requires_grad
+    for leaf in leaves:
+        leaf.requires_grad_(False)
+    assert not sample.overload(*arguments).requires_grad
+    for leaf in leaves:
+        leaf.requires_grad_()
+        result = sample.overload(*arguments)
+        assert result.requires_grad
+        assert torch.equal(result, plain)
+        leaf.requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("sample", "position"),
+    [(one, position) for one in SAMPLES if not is_composed(one.op) for position in one.trains],
+    ids=lambda value: value.name if isinstance(value, Sample) else None,
+)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is")  # called by torch itself; deprecated
+def test_rejects_other_kinds_of_derivatives(device: torch.device, sample: Sample, position: int) -> None:
+    arguments = sample.arguments(make_inputs(device))
+    leaf = arguments[position]
+
+    def result(value: Tensor) -> Tensor:
+        output: Tensor = sample.overload(*arguments[:position], value, *arguments[position + 1 :])
+        return output.sum()
+
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match="jvp is not implemented"):
+        result(forward_ad.make_dual(leaf, torch.ones_like(leaf)))
+    with pytest.raises(RuntimeError, match="functorch transforms"):
+        torch.func.grad(result)(leaf)
+
+
 # opcheck makes non-leaf inputs, and from torch 2.14 on reads their `.grad` where pytest sees the warning.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor:UserWarning")
 @public_samples
@@ -164,10 +191,8 @@ def test_opcheck(device: torch.device, sample: Sample) -> None:
     torch.library.opcheck(sample.overload, tuple(sample.leaves(make_inputs(device))))
 
 
-@every_sample
+@pytest.mark.parametrize("sample", [one for one in SAMPLES if not one.trains], ids=name_of)
 def test_ops_without_a_derivative_reject_backward(device: torch.device, sample: Sample) -> None:
-    if sample.trains:
-        pytest.skip("the op has a derivative")
     arguments = sample.arguments(make_inputs(device))
     leaves = [
         value.detach().clone().requires_grad_()
@@ -203,11 +228,6 @@ class Call(torch.nn.Module):
 def tensors_of(arguments: list[object]) -> list[Tensor | list[Tensor]]:
     """Return the arguments that hold tensors: the inputs of `Call`."""
     return [value for value in arguments if holds_tensors(value)]
-
-
-def assert_same(ours: list[Tensor], theirs: list[Tensor]) -> None:
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
 @every_sample
@@ -257,76 +277,3 @@ def test_export_with_dynamic_shapes(device: torch.device, sample: Sample) -> Non
         )
     assert sample.overload in {node.target for node in program.graph.nodes}
     assert_same(program.module()(*tensors_of(list(others))), as_list(sample.overload(*others)))
-
-
-CUDA = torch.device("cuda")
-
-
-@pytest.mark.gpu
-@every_sample
-def test_cpu_and_cuda_agree(sample: Sample) -> None:
-    inputs = make_inputs(CUDA, images=64, slots=256)
-    on_cpu = inputs.map(Tensor.cpu)
-    for index, (ours, theirs) in enumerate(zip(sample.run(inputs), sample.run(on_cpu), strict=True)):
-        is_gradient = bool(sample.trains) and index > 0
-        exact = not (sample.sums or is_gradient) or not theirs.is_floating_point()
-        scale = theirs.abs().max().item() if theirs.is_floating_point() and theirs.numel() > 0 else 0.0
-        tolerance = {"rtol": 0, "atol": 0} if exact else {"rtol": 1e-6, "atol": 1e-6 * scale}
-        torch.testing.assert_close(ours.cpu(), theirs, **tolerance)
-
-
-@pytest.mark.gpu
-@every_sample
-def test_another_stream(sample: Sample) -> None:
-    inputs = make_inputs(CUDA)
-    expected = sample.run(inputs)
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        torch.cuda._sleep(20_000_000)  # were a kernel on the default stream, it would run too early
-        late = inputs.map(torch.zeros_like)
-        late.copy_(inputs)
-        outputs = sample.run(late)
-    stream.synchronize()
-    assert_same(outputs, expected)
-
-
-@pytest.mark.gpu
-@every_sample
-def test_graph_capture(sample: Sample) -> None:
-    inputs = make_inputs(CUDA)
-    sample.run(inputs)  # warm-up, as torch.cuda.graph asks for
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        captured = sample.run(inputs)
-    for _ in range(3):
-        fresh = make_inputs(CUDA)
-        inputs.copy_(fresh)
-        graph.replay()
-        assert_same(captured, sample.run(fresh))
-
-
-@pytest.mark.gpu
-@every_sample
-def test_nothing_waits_for_the_device(sample: Sample) -> None:
-    inputs = make_inputs(CUDA)
-    sample.run(inputs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls this mode a prototype
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        sample.run(inputs)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@every_sample
-def test_second_device(sample: Sample) -> None:
-    inputs = make_inputs(CUDA)
-    second = inputs.map(lambda tensor: tensor.to("cuda:1"))
-    for ours, theirs in zip(sample.run(second), sample.run(inputs), strict=True):
-        assert ours.device.index == 1
-        assert torch.equal(ours.cpu(), theirs.cpu())

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from box_reference import BOX_DTYPES, nms_reference, random_boxes
+from box_reference import BOX_DTYPES, areas_of, nms_reference, random_boxes
 from programs import require_torchvision
 from torch import Tensor
 
@@ -29,18 +29,6 @@ def test_box_iou_of_worked_boxes(device: torch.device, dtype: torch.dtype) -> No
     assert out.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
 
 
-def torchvision_areas(boxes1: Tensor, boxes2: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return intersection, union and enclosing area by torchvision's formulas, in float64."""
-    (low1, high1), (low2, high2) = (boxes.double().split(2, -1) for boxes in (boxes1, boxes2))
-
-    def area(low: Tensor, high: Tensor) -> Tensor:
-        return (high - low).clamp(min=0).prod(-1)
-
-    intersection = area(torch.maximum(low1, low2), torch.minimum(high1, high2))
-    union = area(low1, high1) + area(low2, high2) - intersection
-    return intersection, union, area(torch.minimum(low1, low2), torch.maximum(high1, high2))
-
-
 # Of boxes with sides of 1 to 31 in 0..100.
 SCALES = {torch.float64: [1e-30, 1e-9, 1, 1e30], torch.float16: [1e-2, 1, 1e2]}
 SCALES |= {dtype: [1e-15, 1e-9, 1e-4, 1, 1e4, 1e15] for dtype in (torch.float32, torch.bfloat16)}
@@ -52,7 +40,7 @@ def test_values_do_not_depend_on_the_scale(device: torch.device, dtype: torch.dt
     if not dtype.is_floating_point:
         boxes1, boxes2 = boxes1.round(), boxes2.round()
     boxes1, boxes2 = boxes1.to(dtype), boxes2.to(dtype)
-    intersection, union, hull = torchvision_areas(boxes1[:, None], boxes2)
+    intersection, union, hull = areas_of(boxes1[:, None], boxes2)
     iou, giou = intersection / union, intersection / union - (hull - union) / hull
     assert iou.max() > 0.1
     error = 1e-12 if dtype == torch.float64 else 1e-5
@@ -88,7 +76,7 @@ def test_box_iou_of_many_images_and_its_gradient(device: torch.device) -> None:
 def test_generalized_box_iou_loss(device: torch.device, reduction: str) -> None:
     boxes1, boxes2 = drawn(24, 100.0).to(device).requires_grad_(), drawn(24, 100.0).to(device)
     loss = generalized_box_iou_loss(boxes1, boxes2, reduction=reduction)
-    intersection, union, hull = torchvision_areas(boxes1, boxes2)
+    intersection, union, hull = areas_of(boxes1, boxes2)
     exact = 1 - intersection / (union + 1e-7) + (hull - union) / (hull + 1e-7)
     expected = exact if reduction == "none" else getattr(exact, reduction)()
     torch.testing.assert_close(loss, expected.float(), rtol=1e-5, atol=1e-6)
