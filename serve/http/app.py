@@ -73,7 +73,7 @@ def create_app(settings: Settings, models: Models, keys: Keys, metrics: Metrics)
     app.state.keys = keys
     for one in ENDPOINTS:
         app.add_route(one.path, one, [one.method])  # type: ignore[arg-type]  # Starlette takes ASGI apps, too
-    describe(app, ENDPOINTS, needs_key=bool(keys.api))
+    describe(app, needs_key=bool(keys.api))
     # The middleware added last is the outermost.
     if settings.cors_origins:
         app.add_middleware(

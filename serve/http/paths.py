@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -56,7 +55,7 @@ ENDPOINTS = (
     _probe("/v2/health/live", info.server_live, "v2"),
     _probe("/v2/health/ready", info.server_ready, "v2"),
     Endpoint("GET", "/v1/models", info.models, "model"),
-    Endpoint("GET", "/v1/models/{name}", info.model, "", ModelAnswer),
+    Endpoint("GET", "/v1/models/{name}", info.model),
     Endpoint("POST", "/v1/models/{name}/detect", detect.detect, is_admitted=True),
     Endpoint("POST", "/v1/models/{name}/loss", loss.loss, is_admitted=True),
     Endpoint("POST", "/v2/repository/index", repository.index, "v2"),
@@ -90,9 +89,9 @@ _BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-def describe(app: FastAPI, endpoints: Sequence[Endpoint], needs_key: bool) -> None:
-    """Make /openapi.json of an app describe these endpoints. needs_key: whether requests need an API key."""
-    described = [one for one in endpoints if one.tag]
+def describe(app: FastAPI, needs_key: bool) -> None:
+    """Make /openapi.json of an app describe the endpoints. needs_key: whether requests need an API key."""
+    described = [one for one in ENDPOINTS if one.tag]
     answers = {one.answers for one in described if one.answers is not None}
     types = [*answers, detect.DetectQuestion, loss.LossOfBoxes, loss.LossOfImages, Problem, V2Error]
     _, schemas = schema_components(types, ref_template="#/components/schemas/{name}")
