@@ -21,7 +21,7 @@ from lensbox.train.data.labels import (
     shared_photographs,
 )
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
-from lensbox.train.run.origin import Origin, load_origin, without_fold
+from lensbox.train.run.origin import Origin, fold_count, load_origin, without_fold
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE, RunOptions
 from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun
 from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
@@ -51,7 +51,7 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
     require_writable_folder("--output", inputs.output)
     origin = load_origin(inputs, config)
     images, problems = _labelled(inputs, config, origin)
-    store, unreadable = load_images(images, device, config, origin.teachers.folds)
+    store, unreadable = load_images(images, device, config, fold_count(origin.teachers))
     report_problems(problems + unreadable, inputs.strict)
     logger.info("%d photographs decoded after %.1f s", len(store.images), time.monotonic() - started)
     validation = None

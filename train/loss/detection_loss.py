@@ -143,18 +143,17 @@ def giou_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def teach(whole: Sequence[Predict], sets: Sequence[Sequence[Predict]], images: Tensor) -> Taught:
+def teach(teachers: Sequence[Sequence[Predict]], images: Tensor) -> Taught:
     """Return the mean of the teachers' predictions for images float32 [B, 1, 256, 256], 0 to 255.
 
-    With sets of K teachers, the photographs of image b belong to fold b mod K. Teacher b mod K of each set
-    predicts for this image. Boxes are weighted by scores: a teacher that sees no face at an anchor has no
-    influence on its box.
+    Of a set of K teachers, teacher b mod K predicts for image b, whose photographs belong to this fold. Boxes
+    are weighted by scores: a teacher that sees no face at an anchor has no influence on its box.
     """
-    predictions = [teacher(images) for teacher in whole]
-    for group in sets:
+    predictions = []
+    for group in teachers:
         parts = [teacher(images[index :: len(group)]) for index, teacher in enumerate(group)]
-        boxes, logits = (torch.stack(values, dim=1).flatten(0, 1) for values in zip(*parts, strict=True))
-        predictions.append((boxes, logits))
+        joined = (torch.stack(values, dim=1).flatten(0, 1) for values in zip(*parts, strict=True))
+        predictions.append(parts[0] if len(parts) == 1 else tuple(joined))
     boxes = torch.stack([boxes.float() for boxes, _ in predictions])
     scores = torch.stack([logits.float().sigmoid() for _, logits in predictions])
     weight = scores / scores.sum(0).clamp(min=1e-6)

@@ -20,6 +20,8 @@ from lensbox.model import DetectorConfig, FaceDetector, load_detector, read_meta
 from lensbox.train.data.labels import LabelledImage, fold_index
 from lensbox.train.settings import ConfigError, TrainConfig, TrainInputs
 
+# Sets of detectors: one that was trained on all photographs, or K that left a fold out each, in their order.
+Teachers = Sequence[tuple[FaceDetector, ...]]
 LEFT_OUT = "left_out"  # key of a detector's metadata: the fold that it was not trained on
 
 
@@ -49,31 +51,15 @@ def without_fold(images: Sequence[LabelledImage], fold: Fold) -> list[LabelledIm
     return [image for image in images if fold_index(image.name, fold.count) != fold.index]
 
 
-@dataclass(frozen=True)
-class Teachers:
-    """Detectors to learn from.
-
-    Attributes:
-        whole: teachers that were trained on all photographs.
-        sets: complete sets of teachers that left a fold out, in the order of the folds.
-        folds: number of folds, 1 without sets.
-        origin: names and hashes, for the metadata of the student's weights.
-    """
-
-    whole: tuple[FaceDetector, ...] = ()
-    sets: tuple[tuple[FaceDetector, ...], ...] = ()
-    origin: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def folds(self) -> int:
-        return len(self.sets[0]) if self.sets else 1
-
-    def __bool__(self) -> bool:
-        return bool(self.whole or self.sets)
+def fold_count(teachers: Teachers) -> int:
+    """Return the number of folds that teachers left out, 1 if none did."""
+    return max(map(len, teachers), default=1)
 
 
-def load_teachers(paths: Sequence[Path]) -> Teachers:
+def load_teachers(paths: Sequence[Path]) -> tuple[Teachers, dict[str, str]]:
     """Load weights that `save_detector` wrote, of any size of detector.
+
+    Return the teachers, and their names and hashes for the metadata of the student's weights.
 
     Raises:
         ConfigError: the teachers that left a fold out are no complete sets.
@@ -88,24 +74,17 @@ def load_teachers(paths: Sequence[Path]) -> Teachers:
         source = f"{path}: {LEFT_OUT!r} in its metadata"
         (by_fold[parse_fold(left_out, source)] if left_out else whole).append(detector)
         digests.append(weights_sha256(detector))
-    names = ", ".join(path.name for path in paths)
-    origin = {"teachers": names, "teachers_sha256": ", ".join(digests)} if paths else {}
-    return Teachers(tuple(whole), _complete_sets(by_fold), origin)
-
-
-def _complete_sets(by_fold: dict[Fold, list[FaceDetector]]) -> tuple[tuple[FaceDetector, ...], ...]:
-    if not by_fold:
-        return ()
-    count = next(iter(by_fold)).count
+    count = next(iter(by_fold)).count if by_fold else 0
     groups = [by_fold.get(Fold(index, count), []) for index in range(count)]
-    sizes = {len(group) for group in groups}
-    if len(by_fold) != count or len(sizes) != 1:
+    if len(by_fold) != count or len(set(map(len, groups))) > 1:
         given = ", ".join(f"{len(group)} without {fold}" for fold, group in sorted(by_fold.items()))
         raise ConfigError(
             f"--teacher must name as many teachers without each fold from 1/{count} to {count}/{count}, "
             f"got {given}"
         )
-    return tuple(zip(*groups, strict=True))
+    names = ", ".join(path.name for path in paths)
+    facts = {"teachers": names, "teachers_sha256": ", ".join(digests)} if paths else {}
+    return [*((one,) for one in whole), *zip(*groups, strict=True)], facts
 
 
 @dataclass(frozen=True)
@@ -121,7 +100,7 @@ class Origin:
 
     detector: FaceDetector | None = None
     left_out: Fold | None = None
-    teachers: Teachers = field(default_factory=Teachers)
+    teachers: Teachers = ()
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -134,8 +113,8 @@ def load_origin(inputs: TrainInputs, config: TrainConfig) -> Origin:
         InputError: as `load_detector`.
     """
     left_out = parse_fold(inputs.leave_out) if inputs.leave_out is not None else None
-    teachers = load_teachers(inputs.teacher)
-    facts = teachers.origin | ({LEFT_OUT: str(left_out)} if left_out is not None else {})
+    teachers, facts = load_teachers(inputs.teacher)
+    facts |= {} if left_out is None else {LEFT_OUT: str(left_out)}
     if inputs.weights is None:
         return Origin(None, left_out, teachers, facts)
     detector = load_detector(inputs.weights)

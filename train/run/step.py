@@ -28,7 +28,7 @@ from lensbox.train.run.optimizer import (
     mosaic_on,
     move_average,
 )
-from lensbox.train.run.origin import Teachers
+from lensbox.train.run.origin import Teachers, fold_count
 from lensbox.train.settings import ConfigError, TrainConfig
 from lensbox.train.views.make_views import Draws, Views, draw, make_views, plain_views
 
@@ -46,7 +46,7 @@ class TrainStep:
         device: of the photographs, for everything. model: the detector being trained.
         average: its exponential moving average, in eval mode.
         step: optimiser steps done.
-        teachers: detectors whose predictions are learned too.
+        teachers: sets of detectors whose predictions are learned too.
         captured: the CUDA graph of `body`; None if it is not captured.
         mode: the compiled and captured parts, in words.
         memory_format: of the nets and their images.
@@ -60,12 +60,12 @@ class TrainStep:
         model: FaceDetector,
         store: StoreTensors,
         config: TrainConfig,
-        teachers: Teachers = Teachers(),  # noqa: B008 (immutable)
+        teachers: Teachers = (),
     ) -> None:
-        batch_size = config.batch_size
-        if batch_size % teachers.folds:
+        batch_size, folds = config.batch_size, fold_count(teachers)
+        if batch_size % folds:
             raise ConfigError(
-                f"batch_size: must be a multiple of {teachers.folds}, the teachers' folds, got {batch_size}"
+                f"batch_size: must be a multiple of {folds}, the teachers' folds, got {batch_size}"
             )
         self.store, self.config, self.teachers = store, config, teachers
         self.device = device = store.images.device
@@ -75,7 +75,7 @@ class TrainStep:
         self._learned, self._averaged = map(floating_point_state, (self.model, self.average))
         if device.type == "cpu" and config.bf16:
             keep_wide_depthwise_float32(self.model)
-        for teacher in chain(teachers.whole, *teachers.sets):
+        for teacher in chain(*teachers):
             self._placed(teacher).eval()
         self.step = 0
         self.mode = "eager"
@@ -125,7 +125,7 @@ class TrainStep:
         """Return the teachers' predictions for images [B, 1, 256, 256]."""
         images = images.contiguous(memory_format=self.memory_format)
         with self._autocast():
-            return teach(self.teachers.whole, self.teachers.sets, images)
+            return teach(self.teachers, images)
 
     def losses(
         self, images: Tensor, targets: Tensor, ignored: Tensor, taught: Taught | None = None

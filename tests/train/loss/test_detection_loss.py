@@ -98,7 +98,7 @@ def fixed(box: list[float], score: float) -> Predict:
 
 
 def test_teachers_are_averaged_and_boxes_count_by_scores() -> None:
-    taught = teach([fixed([0.0, 0.0, 8.0, 8.0], 0.6), fixed([4.0, 4.0, 16.0, 16.0], 0.2)], [], images())
+    taught = teach([[fixed([0.0, 0.0, 8.0, 8.0], 0.6)], [fixed([4.0, 4.0, 16.0, 16.0], 0.2)]], images())
     torch.testing.assert_close(taught.scores, torch.full((2, 1), 0.4))
     expected = torch.tensor([1.0, 1.0, 10.0, 10.0])  # three parts of the first, one of the second
     torch.testing.assert_close(taught.boxes, expected.expand(2, 1, 4))
@@ -107,9 +107,9 @@ def test_teachers_are_averaged_and_boxes_count_by_scores() -> None:
 def test_each_fold_s_images_are_shown_to_the_teacher_that_left_it_out() -> None:
     box = [0.0, 0.0, 8.0, 8.0]
     group = [fixed(box, score) for score in (0.1, 0.5, 0.9)]
-    scores = teach([], [group], images(6)).scores[:, 0]
+    scores = teach([group], images(6)).scores[:, 0]
     torch.testing.assert_close(scores, torch.tensor([0.1, 0.5, 0.9, 0.1, 0.5, 0.9]))
-    scores = teach([fixed(box, 0.3)], [group, group], images(6)).scores[:, 0]
+    scores = teach([[fixed(box, 0.3)], group, group], images(6)).scores[:, 0]
     torch.testing.assert_close(scores, torch.tensor([0.5, 1.3, 2.1] * 2) / 3)
 
 
@@ -130,7 +130,7 @@ def test_loss_of_hand_worked_anchors() -> None:
 
 def test_weights_mix_labels_and_teachers() -> None:
     boxes, logits = (value.detach() for value in small_detector(1).eval()(images()))
-    taught = teach([small_detector(2).eval()], [], images())
+    taught = teach([[small_detector(2).eval()]], images())
     assert not taught.boxes.requires_grad
     targets = torch.zeros(2, 8, 4)
     targets[:, 0] = torch.tensor([40.0, 40, 80, 90])

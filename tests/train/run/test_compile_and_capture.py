@@ -14,7 +14,7 @@ from lensbox.train.data.image_store import SIDE, StoreTensors, load_images, stor
 from lensbox.train.data.labels import read_labels
 from lensbox.train.loss.detection_loss import detection_loss, teach
 from lensbox.train.run.compile_and_capture import WARMUP_STEPS, compile_and_capture
-from lensbox.train.run.origin import Teachers
+from lensbox.train.run.origin import Teachers, fold_count
 from lensbox.train.run.step import TrainingError, TrainStep
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.make_views import draw, make_views
@@ -89,7 +89,7 @@ def test_views_net_loss_and_backward_stay_on_the_device() -> None:
     with HostTraffic() as traffic:
         views = make_views(store, draw(config, switch), config)
         boxes, logits = model(views.images)
-        taught = teach([model], [[model] * 4], views.images)
+        taught = teach([[model], [model] * 4], views.images)
         losses = detection_loss(boxes, logits, views.targets, views.ignored, config, taught)
         losses.loss.backward()
     assert traffic.found == []
@@ -105,9 +105,9 @@ CONFIG = TrainConfig().replace(
 def step_on_gpu(faces_folder: Path, config: TrainConfig, taught: bool = False) -> TrainStep:
     """Return a step; taught: with a teacher that saw everything and two that left a fold out."""
     whole, *fold = (small_detector(seed).requires_grad_(False) for seed in (1, 2, 3))
-    teachers = Teachers((whole,), (tuple(fold),)) if taught else Teachers()
+    teachers: Teachers = ((whole,), tuple(fold)) if taught else ()
     images = read_labels([faces_folder])[0]
-    store, _ = load_images(images, "cuda:0", config, teachers.folds)
+    store, _ = load_images(images, "cuda:0", config, fold_count(teachers))
     return TrainStep(small_detector(0), store, config, teachers)
 
 

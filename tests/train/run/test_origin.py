@@ -14,6 +14,7 @@ from lensbox.train.data.labels import fold_index, read_labels
 from lensbox.train.run.origin import (
     Fold,
     check_same_origin,
+    fold_count,
     load_origin,
     load_teachers,
     parse_fold,
@@ -54,10 +55,9 @@ def test_a_run_starts_from_the_given_weights_and_names_them_and_its_teachers(
         assert all(torch.equal(state[part][name], value) for name, value in given.state_dict().items()), part
     train(store, CONFIG, run_options(tmp_path, origin=later, resume=True))
     assert " taught " in caplog.text
-    expected = start.teachers.origin | {
-        "initial_weights": weights.name,
-        "initial_weights_sha256": weights_sha256(given),
-    }
+    digest = weights_sha256(given)
+    expected = {"teachers": weights.name, "teachers_sha256": digest}
+    expected |= {"initial_weights": weights.name, "initial_weights_sha256": digest}
     figures = json.loads((tmp_path / "figures.json").read_text())
     for facts in (read_metadata(tmp_path / "weights.safetensors"), figures):
         assert facts.items() >= {**expected, "command": "test"}.items()
@@ -93,12 +93,12 @@ def saved(path: Path, seed: int, left_out: str | None = None) -> Path:
 
 def test_teachers_are_sorted_into_sets_by_the_fold_they_left_out(tmp_path: Path) -> None:
     paths = [saved(tmp_path / f"{i}", i, f"{i % 2 + 1}/2") for i in range(4)] + [saved(tmp_path / "whole", 9)]
-    teachers = load_teachers(paths)
-    assert teachers.folds == 2
+    teachers, facts = load_teachers(paths)
+    assert fold_count(teachers) == 2
     digests = [weights_sha256(load_detector(path)) for path in paths]
-    assert teachers.origin == {"teachers": "0, 1, 2, 3, whole", "teachers_sha256": ", ".join(digests)}
-    found = [[weights_sha256(one) for one in group] for group in (*teachers.sets, teachers.whole)]
-    assert found == [digests[:2], digests[2:4], digests[4:]]
+    assert facts == {"teachers": "0, 1, 2, 3, whole", "teachers_sha256": ", ".join(digests)}
+    found = [[weights_sha256(one) for one in group] for group in teachers]
+    assert found == [digests[4:], digests[:2], digests[2:4]]
 
 
 @pytest.mark.parametrize(
