@@ -20,7 +20,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from programs import missing_for_browser, runner_onnxruntime
+from programs import Lensbox, missing_for_browser, runner_onnxruntime
 from serve_process import running_service
 
 if TYPE_CHECKING:
@@ -105,6 +105,20 @@ def new_gpu_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     torch.set_float32_matmul_precision("highest")  # of CPUs, too: later tests of this process rely on that
     convolutions.allow_tf32, products.allow_tf32 = before
+
+
+@pytest.fixture
+def lensbox(capfd: pytest.CaptureFixture[str]) -> Lensbox:
+    """Run a command in this process, check its exit code, and return standard output and standard error."""
+    from lensbox.cli.main import main
+
+    def run(*words: object, code: int = 0) -> tuple[str, str]:
+        capfd.readouterr()
+        assert main(list(map(str, words))) == code
+        printed, said = capfd.readouterr()
+        return printed, said
+
+    return run
 
 
 # Detectors and their artifacts, made once for all test processes of a run. Imports wait for the first use.

@@ -4,12 +4,12 @@ import importlib
 
 import pytest
 import torch
+from programs import Lensbox
 
 from lensbox.bench import GROUPS
 from lensbox.bench.measure import run_case
 from lensbox.bench.ops import letterbox, loss, nms
 from lensbox.cli import timing
-from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 from lensbox.ops import padded_nms
 
@@ -50,11 +50,10 @@ def test_every_way_of_a_group_agrees_with_the_reference(
 
 @pytest.mark.usefixtures("small")
 def test_a_quick_run_prints_tables_and_fails_for_a_wrong_answer_of_our_own(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    device: torch.device, monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox
 ) -> None:
     command = ["bench", "ops", "--device", device.type, "--quick", "--only"]
-    assert main([*command, "headline"]) == ExitCode.GOOD
-    printed = capsys.readouterr().out
+    printed, _ = lensbox(*command, "headline")
     assert "### loss, forward + backward, [4, 8], |N(0,3)| boxes a sample, bfloat16/uint8" in printed
     assert "\n| lensbox" in printed
     assert "torch.compile" not in printed
@@ -62,5 +61,4 @@ def test_a_quick_run_prints_tables_and_fails_for_a_wrong_answer_of_our_own(
 
     keep_one = {"lensbox": lambda boxes, scores: lambda: padded_nms(boxes, scores, 0.5, -1.0, 20, 1)}
     monkeypatch.setattr(nms, "PEERS", keep_one)
-    assert main([*command, "nms"]) == ExitCode.DEFECT
-    assert "- lensbox: WRONG: " in capsys.readouterr().out
+    assert "- lensbox: WRONG: " in lensbox(*command, "nms", code=ExitCode.DEFECT)[0]

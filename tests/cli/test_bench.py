@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from programs import Lensbox
 
 from lensbox.cli import timing
-from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 
 
@@ -17,17 +17,16 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_prints_a_table_or_json_of_several_files(
-    random_path: Path, program_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    random_path: Path, program_path: Path, tmp_path: Path, lensbox: Lensbox
 ) -> None:
     artifact = str(random_path)
-    assert main(["bench", artifact, "--batch", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = lensbox("bench", artifact, "--batch", 1)[0].splitlines()
     assert lines[0].startswith("1 CPU threads, torch ")
     rows = [line[len(artifact) :].split()[:2] for line in lines[3:]]
     assert rows == [["cpu", "canvases"], ["cpu", "images"]]
     other = str(shutil.copy(program_path, tmp_path / "other.pt2"))
-    assert main(["bench", "--json", "--batch", "1,3", "--device", "cpu", artifact, "--artifact", other]) == 0
-    found = json.loads(capsys.readouterr().out)
+    options = ["--json", "--batch", "1,3", "--device", "cpu"]
+    found = json.loads(lensbox("bench", *options, artifact, "--artifact", other)[0])
     assert found["threads"] == 1
     assert [(row["artifact"], row["device"], row["from"], row["batch"]) for row in found["rows"]] == [
         (file, "cpu", way, batch)
@@ -41,10 +40,7 @@ def test_prints_a_table_or_json_of_several_files(
 
 
 @pytest.mark.parametrize("text", ["0", "1,", "a", "-1", "4097"])
-def test_refuses_other_batch_sizes(text: str, random_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "none.pt"]) == ExitCode.UNUSABLE
-    assert "none.pt" in capsys.readouterr().err
-    assert main(["bench", str(random_path), f"--batch={text}"]) == ExitCode.USAGE
-    assert f"must be whole numbers from 1 to 4096, such as 1,8,32, got '{text}'" in (
-        " ".join(capsys.readouterr().err.split())
-    )
+def test_refuses_other_batch_sizes(text: str, random_path: Path, lensbox: Lensbox) -> None:
+    assert "none.pt" in lensbox("bench", "none.pt", code=ExitCode.UNUSABLE)[1]
+    _, said = lensbox("bench", random_path, f"--batch={text}", code=ExitCode.USAGE)
+    assert f"whole numbers from 1 to 4096, such as 1,8,32, got '{text}'" in " ".join(said.split())

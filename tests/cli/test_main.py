@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from PIL import Image
-from programs import run as run_program
-from programs import run_python, unprivileged
+from programs import Lensbox, run, run_python, unprivileged
 
 from lensbox.cli.command import Command
 from lensbox.cli.main import COMMANDS, LazyCommand, main
@@ -32,16 +31,14 @@ def raising(error: BaseException) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["--help"], []])
-def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == (0 if arguments else ExitCode.USAGE)
-    output = capsys.readouterr()[0 if arguments else 1]
-    assert all(f"  {name} " in output for name in COMMANDS)
+def test_help_lists_every_command(arguments: list[str], lensbox: Lensbox) -> None:
+    texts = lensbox(*arguments, code=0 if arguments else ExitCode.USAGE)
+    assert all(f"  {name} " in texts[0 if arguments else 1] for name in COMMANDS)
 
 
-def test_version_names_the_package_and_torch(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
+def test_version_names_the_package_and_torch(lensbox: Lensbox) -> None:
     own, torchs = (importlib.metadata.version(name) for name in ("lensbox", "torch"))
-    assert capsys.readouterr().out.startswith(f"lensbox {own} (torch {torchs}, Python ")
+    assert lensbox("--version")[0].startswith(f"lensbox {own} (torch {torchs}, Python ")
 
 
 def test_help_and_version_do_not_import_torch() -> None:
@@ -54,17 +51,6 @@ def test_help_and_version_do_not_import_torch() -> None:
         "assert codes == [0, 0, 2] + [0] * len(codes[3:]), codes\n"
         "sys.exit('torch' in sys.modules)",
     )
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [("srve", "No such command 'srve'. Did you mean 'serve'?"), ("--prot", "No such option '--prot'")],
-)
-def test_names_an_unknown_command_or_option(
-    name: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([name]) == ExitCode.USAGE
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -80,19 +66,14 @@ def test_every_option_has_help(name: str) -> None:
 @pytest.mark.parametrize(("extra", "requirement"), [("serve", "lensbox[serve]"), ("", "lensbox")])
 @pytest.mark.parametrize("is_imported", [False, True])
 def test_a_missing_package_names_the_extra(
-    extra: str,
-    requirement: str,
-    is_imported: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    extra: str, requirement: str, is_imported: bool, monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox
 ) -> None:
     target = "lensbox.export.cli:export" if is_imported else "no_such_package.module:export"
     replace_export(monkeypatch, raising(ModuleNotFoundError("no", name="no_such_package.module")))
     monkeypatch.setitem(COMMANDS, "export", LazyCommand("export", target, "summary", extra))
-    assert main(["export"]) == 3
-    message = capsys.readouterr().err
-    assert "'no_such_package' is not installed" in message
-    assert f"pip install '{requirement}'" in message
+    _, said = lensbox("export", code=ExitCode.UNUSABLE)
+    assert "'no_such_package' is not installed" in said
+    assert f"pip install '{requirement}'" in said
 
 
 def test_a_missing_module_of_this_package_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +92,10 @@ def test_a_missing_module_of_this_package_is_raised(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_errors_that_a_user_can_fix_are_one_message(
-    error: Exception, code: ExitCode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, code: ExitCode, monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox
 ) -> None:
     replace_export(monkeypatch, raising(error))
-    assert main(["export"]) == code
-    assert capsys.readouterr().err == f"lensbox export: {error}\n"
+    assert lensbox("export", code=code) == ("", f"lensbox export: {error}\n")
 
 
 def test_other_errors_keep_their_traceback_and_an_interrupt_exits_with_130(
@@ -131,6 +111,8 @@ def test_other_errors_keep_their_traceback_and_an_interrupt_exits_with_130(
 @pytest.mark.parametrize(
     ("command", "code", "part"),
     [
+        ("srve", 2, "No such command 'srve'. Did you mean 'serve'?"),
+        ("--prot", 2, "No such option '--prot'"),
         ("train --data photos", 4, "examples/train.py"),
         ("train --data boxes.csv", 4, "boxes.csv"),
         (f"evaluate --data photos --artifact {SHIPPED_WEIGHTS}", 3, "lensbox export --weights"),
@@ -143,19 +125,13 @@ def test_other_errors_keep_their_traceback_and_an_interrupt_exits_with_130(
     ],
 )
 def test_names_the_mistake(
-    command: str,
-    code: int,
-    part: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    command: str, code: int, part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     (tmp_path / "boxes.csv").write_text("file,x1,y1,x2,y2\n")
     (tmp_path / "my_detector.py").write_text("def make():\n    pass\n")
-    assert main(command.split()) == code
-    assert part in capfd.readouterr().err
+    assert part in lensbox(*command.split(), code=code)[1]
 
 
 # Run a command whose files nobody may read; root must have given up its rights before.
@@ -178,7 +154,7 @@ def test_messages_say_that_a_file_may_not_be_read(tmp_path: Path, artifact_path:
         f"export --weights {locked} --output {locked}.new": 4,
     }
     program = _PROGRAM.format(codes=list(lines.values()))
-    done = run_program(*unprivileged(sys.executable, "-c", program, *lines))
+    done = run(*unprivileged(sys.executable, "-c", program, *lines))
     assert done.stderr.count("cannot be read: Permission denied") == len(lines)
     assert "Errno" not in done.stderr
     assert [("error" in json.loads(line)) for line in done.stdout.splitlines()] == [True, False]

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from programs import run_lensbox
+from programs import Lensbox, run_lensbox
 
-from lensbox.cli.main import main
 from lensbox.cli.samples import save_photos
 from lensbox.cli.source import shipped_artifact
 
@@ -44,12 +43,11 @@ def test_python_3_14_caches_a_program(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_unwritable_cache_and_a_missing_artifact_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    photo = str(tmp_path / "file")
-    assert main(["detect", photo]) == 2
-    assert str(tmp_path / "file" / "lensbox") in capsys.readouterr().err
-    assert main(["detect", photo, "--artifact", str(tmp_path / "none.pt")]) == 3
-    assert f"there is no file none.pt in {tmp_path}; " in capsys.readouterr().err
+    photo = tmp_path / "file"
+    assert str(photo / "lensbox") in lensbox("detect", photo, code=2)[1]
+    _, said = lensbox("detect", photo, "--artifact", tmp_path / "none.pt", code=3)
+    assert f"there is no file none.pt in {tmp_path}; " in said

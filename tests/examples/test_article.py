@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from programs import load_example
+from programs import Lensbox, load_example
 
-from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 
 FOLDER = Path(__file__).parents[2] / "examples" / "article"
@@ -30,12 +29,9 @@ def rows_of(printed: str) -> dict[str, list[str]]:
     return {name.strip(): [cell.strip() for cell in cells] for name, *cells in lines[2:]}
 
 
-def test_prints_a_table_and_writes_chart_and_traces(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_prints_a_table_and_writes_chart_and_traces(tmp_path: Path, lensbox: Lensbox) -> None:
     chart, traces = tmp_path / "new" / "article.png", tmp_path / "traces"
-    assert main([*COMMAND, "--device", "cpu", "--chart", str(chart), "--trace", str(traces)]) == 0
-    printed = capsys.readouterr().out
+    printed, _ = lensbox(*COMMAND, "--device", "cpu", "--chart", chart, "--trace", traces)
     rows = rows_of(printed)
     assert list(rows) == ["per-sample loop", "concatenation", "padding", *OURS]
     assert rows["padding"][-3:] == ["5.71", "132", "1.84"]  # the article's
@@ -49,9 +45,7 @@ def test_prints_a_table_and_writes_chart_and_traces(
     assert "lensbox::jagged_giou_loss" in named
 
 
-def test_a_wrong_loss_of_our_own_fails_the_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_loss_of_our_own_fails_the_run(monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox) -> None:
     experiment: Any = importlib.import_module("experiment")
     padding, ours = (
         next(approach for approach in experiment.APPROACHES if approach.name == name)
@@ -62,16 +56,14 @@ def test_a_wrong_loss_of_our_own_fails_the_run(
         return lambda pred, target: padding.load(device)(pred, target) + 1
 
     monkeypatch.setattr(experiment, "APPROACHES", [replace(ours, load=shifted), padding])
-    assert main([*COMMAND, "--device", "cpu"]) == ExitCode.DEFECT
-    printed = capsys.readouterr().out
+    printed, _ = lensbox(*COMMAND, "--device", "cpu", code=ExitCode.DEFECT)
     assert f"{OURS[0]}: WRONG: the loss is off by" in printed
     assert list(rows_of(printed)) == ["padding"]
 
 
 @pytest.mark.gpu
-def test_the_articles_kernel_runs_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*COMMAND, "--device", "cuda"]) == 0
-    rows = rows_of(capsys.readouterr().out)
+def test_the_articles_kernel_runs_on_a_gpu(lensbox: Lensbox) -> None:
+    rows = rows_of(lensbox(*COMMAND, "--device", "cuda")[0])
     for name in ("article's kernel", "article's kernel, conditional"):
         assert rows[name][3:7] == [""] * 4  # the kernel has no gradient
     assert all(rows[OURS[1]][:7])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from programs import Lensbox
 from small_detectors import TINY, varied_detector
 from waiting import PATIENCE
 
-from lensbox.cli.main import main
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
 from lensbox.runtime.loading import load_artifact
 
@@ -20,15 +20,15 @@ def weights(tmp_path: Path) -> Path:
     return tmp_path / "w.safetensors"
 
 
-def test_warns_if_all_scores_tie(weights: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_warns_if_all_scores_tie(weights: Path, lensbox: Lensbox) -> None:
     detector = FaceDetector(DetectorConfig(stem_width=4, widths=(4, 4, 4, 4), pyramid_width=4))
     for parameter in detector.parameters():
         torch.nn.init.zeros_(parameter)
     save_detector(detector, weights, {"figures": '{"recommended_threshold": 0.0123}'})
-    output = str(weights.with_name("a.pt"))
-    assert main(["export", "--weights", str(weights), "--output", output]) == 0
+    output = weights.with_name("a.pt")
+    _, said = lensbox("export", "--weights", weights, "--output", output)
     assert load_artifact(output).metadata.score_threshold == 0.01
-    assert "scores lie so close together that rounding decides" in capfd.readouterr().err
+    assert "scores lie so close together that rounding decides" in said
 
 
 @pytest.mark.parametrize(

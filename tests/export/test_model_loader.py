@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from programs import Lensbox
 from small_detectors import Landmarks
 
-from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode, InputError
 from lensbox.export.model_loader import load_model, parse_options
 from lensbox.runtime import load_artifact
@@ -71,10 +71,10 @@ def state() -> dict[str, torch.Tensor]:
     return {name: 2 * value for name, value in Landmarks(2).state_dict().items()}
 
 
-def test_command_of_the_documentation(folder: Path) -> None:
+def test_command_of_the_documentation(folder: Path, lensbox: Lensbox) -> None:
     torch.save(state(), folder / "w.pt")
     arguments = ["--model", "mine.detectors:from_file", "--weights", "w.pt", "--option", "width=2"]
-    assert main(["export", *arguments, "--score-threshold", "0.25", "--output", "mine.pt"]) == 0
+    lensbox("export", *arguments, "--score-threshold", 0.25, "--output", "mine.pt")
     artifact = load_artifact("mine.pt")
     assert artifact.metadata.name == "from w.pt"
     assert (artifact.metadata.score_threshold, artifact.metadata.iou_threshold) == (0.25, 0.5)
@@ -114,16 +114,13 @@ def test_command_of_the_documentation(folder: Path) -> None:
         (":Bright --weights list.pt", ExitCode.BAD_INPUT, "list.pt must hold a state dict"),
     ],
 )
-def test_names_the_mistake(
-    model: str, code: ExitCode, message: str, folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_the_mistake(model: str, code: ExitCode, message: str, folder: Path, lensbox: Lensbox) -> None:
     safetensors.torch.save_file(state(), folder / "w.safetensors")
     torch.save([*state().values()], folder / "list.pt")
     model = f"mine.detectors{model}" if model.startswith(":") else model
-    assert main(["export", "--model", *model.split(), "--output", "a.pt"]) == code
-    err = capfd.readouterr().err
-    assert message in " ".join(err.split())
-    assert "Traceback" not in err
+    _, said = lensbox("export", "--model", *model.split(), "--output", "a.pt", code=code)
+    assert message in " ".join(said.split())
+    assert "Traceback" not in said
     assert not (folder / "a.pt").exists()
 
 

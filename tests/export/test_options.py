@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import Lensbox
 
-from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
 from lensbox.export.options import FORMATS, output_paths
 
@@ -28,15 +28,11 @@ from lensbox.export.options import FORMATS, output_paths
     ],
 )
 def test_usage_errors(
-    options: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    options: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["export", *options.split()]) == ExitCode.USAGE
-    assert message in " ".join(capfd.readouterr().err.split())
+    _, said = lensbox("export", *options.split(), code=ExitCode.USAGE)
+    assert message in " ".join(said.split())
     assert not list(tmp_path.iterdir())
 
 
@@ -48,10 +44,12 @@ def test_accepts_any_other_name() -> None:
     assert list(map(str, both.values())) == ["v1.2.pt", "v1.2.onnx"]
 
 
-def test_python_3_14_writes_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_3_14_writes_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox
+) -> None:
     monkeypatch.chdir(tmp_path)
     made = "lensbox.export.pipeline.make_files"
     monkeypatch.setattr(made, lambda detector, paths, options: {paths["program"]: b"a program"})
     monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
-    assert main(["export"]) == 0
+    lensbox("export")
     assert (tmp_path / "artifacts" / "detector.pt2").read_bytes() == b"a program"

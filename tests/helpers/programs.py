@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,6 +25,7 @@ needs_wrk = pytest.mark.skipif(
 _PATIENCE = 600.0  # seconds; a build may take most of it
 
 Ended = subprocess.CompletedProcess[str]
+Lensbox = Callable[..., tuple[str, str]]  # runs a command, see the fixture `lensbox`
 
 
 def run(

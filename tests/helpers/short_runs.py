@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from lensbox.train.run.reports import RunOptions
 from lensbox.train.run.step import TrainStep
 from lensbox.train.run.training import TrainingRun
 from lensbox.train.settings import TrainConfig
-
-Lensbox = Callable[..., tuple[str, str]]  # runs a command, see `lensbox` in tests/train/conftest.py
 
 SHORT_RUN = TrainConfig().replace(
     model="small",

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from picture_files import ellipse
 from PIL import Image
-from short_runs import SHORT_RUN, Lensbox
+from programs import Lensbox
+from short_runs import SHORT_RUN
 from small_detectors import TINY
 
-from lensbox.cli.main import main
 from lensbox.model import DetectorConfig
 from lensbox.train.data.image_store import StoreTensors, load_images
 from lensbox.train.data.labels import read_labels
@@ -63,15 +63,11 @@ def _few_layers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def lensbox(capsys: pytest.CaptureFixture[str]) -> Lensbox:
-    """Run a command on the CPU, check its exit code, and return its standard output and standard error."""
+def lensbox(lensbox: Lensbox) -> Lensbox:
+    """Run a command on the CPU unless it names a device."""
 
-    def run(command: str, *arguments: object, code: int = 0) -> tuple[str, str]:
-        capsys.readouterr()
-        given = list(map(str, arguments))
-        device = [] if "--device" in given else ["--device", "cpu"]
-        assert main([command, *device, *given]) == code
-        printed, said = capsys.readouterr()
-        return printed, said
+    def run(command: str, *words: object, code: int = 0) -> tuple[str, str]:
+        device = [] if "--device" in words else ["--device", "cpu"]
+        return lensbox(command, *device, *words, code=code)
 
     return run

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import run
-from short_runs import Lensbox
+from programs import Lensbox, run
 
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
 from lensbox.train.cli import train

@@ -3,7 +3,8 @@
 import json
 from pathlib import Path
 
-from short_runs import TINY, Lensbox
+from programs import Lensbox
+from short_runs import TINY
 
 from lensbox.train.data.labels import fold_index
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES

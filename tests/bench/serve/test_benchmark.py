@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import needs_wrk
+from programs import Lensbox, needs_wrk
 from waiting import wait_until
 
 from lensbox.bench.measure import WrongAnswerError
 from lensbox.bench.serve.benchmark import ServerProgram, cpu_seconds, photo_of, require_same, running
-from lensbox.cli.main import main
-from lensbox.common.errors import ExitCode
 from lensbox.runtime import load_artifact
 from lensbox.runtime.detect.detection import detections_to_json
 
@@ -33,12 +31,9 @@ def test_other_boxes_than_the_artifacts_are_caught(artifact_path: Path) -> None:
 
 
 @needs_wrk
-def test_a_short_run_prints_a_table_for_each_number(
-    artifact_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["bench", "serve", "--device", "cpu", "--quick", "--artifact", str(artifact_path)]
-    assert main([*command, "--seconds", "1", "--connections", "1", "2"]) == ExitCode.GOOD
-    one, two = capsys.readouterr().out.split("### ")[1:]
+def test_a_short_run_prints_a_table_for_each_number(artifact_path: Path, lensbox: Lensbox) -> None:
+    command = ["bench", "serve", "--device", "cpu", "--quick", "--artifact", artifact_path]
+    one, two = lensbox(*command, "--seconds", 1, "--connections", 1, 2)[0].split("### ")[1:]
     assert one.startswith("1 connection, JPEG of 512 x 512, ")
     assert two.startswith("2 connections, ")
     lines = [line.split("|")[1:-1] for line in (one + two).splitlines() if "|" in line]

@@ -5,10 +5,10 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
+from programs import Lensbox
 from small_detectors import Brightest, Detected
 from torch import Tensor
 
-from lensbox.cli.main import main
 from lensbox.common.errors import ArtifactError
 from lensbox.export import pipeline
 from lensbox.export.formats.onnx import OPSET
@@ -82,8 +82,8 @@ def test_needs_no_torchscript(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert load_artifact(tmp_path / "detector").metadata.to_json() == metadata.to_json()
 
 
-def test_writes_no_file_if_one_format_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = ["--model", "small_detectors:FittingItsOwnWay", "--output", str(tmp_path / "detector.pt")]
-    assert main(["export", *model, "--format", "torchscript,onnx"]) == 3
-    assert "own preprocess cannot be exported: an ONNX file holds only detect" in capsys.readouterr().err
+def test_writes_no_file_if_one_format_fails(tmp_path: Path, lensbox: Lensbox) -> None:
+    model = ["--model", "small_detectors:FittingItsOwnWay", "--output", tmp_path / "detector.pt"]
+    _, said = lensbox("export", *model, "--format", "torchscript,onnx", code=3)
+    assert "own preprocess cannot be exported: an ONNX file holds only detect" in said
     assert not list(tmp_path.iterdir())

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from programs import Lensbox
 from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
 from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 from scored_boxes import found, labels
-from short_runs import Lensbox
 
 from lensbox.common.errors import ExitCode
 from lensbox.train.evaluation.coco_precision import COCO_FIGURES, coco_precision
@@ -50,7 +50,7 @@ def write_coco(file: Path, images: Sequence[int], categories: int, rows: list[di
 
 
 def test_prints_the_lines_of_pycocotools(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], lensbox: Lensbox
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], lensbox: Lensbox
 ) -> None:
     """Score two detections near each of 100 boxes, one in five with another category; some are crowds."""
     rng = np.random.default_rng(3)
@@ -72,9 +72,9 @@ def test_prints_the_lines_of_pycocotools(
     evaluation = COCOeval(truth, truth.loadRes(str(tmp_path / "found.json")), "bbox")
     evaluation.evaluate()
     evaluation.accumulate()
-    capsys.readouterr()
+    capfd.readouterr()
     evaluation.summarize()
-    expected = capsys.readouterr().out.splitlines()
+    expected = capfd.readouterr().out.splitlines()
     options = ["--data", file, "--detections", tmp_path / "found.json"]
     printed = lensbox("evaluate", *options)[0].splitlines()
     assert printed == expected

@@ -12,7 +12,7 @@ import pytest
 import torch
 from picture_files import exif
 from PIL import Image
-from short_runs import Lensbox
+from programs import Lensbox
 from small_detectors import RedAndBlue
 from torch import Tensor, nn
 

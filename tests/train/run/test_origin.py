@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from short_runs import SHORT_RUN, TINY, Lensbox, interrupt, run_options, small_detector, train
+from programs import Lensbox
+from short_runs import SHORT_RUN, TINY, interrupt, run_options, small_detector, train
 
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
 from lensbox.train.data.image_store import StoreTensors
