@@ -54,13 +54,6 @@ class LossAnswer(Struct):
     gradient: list[Any] | UnsetType = UNSET
 
 
-class ModelAnswer(Struct):
-    """The artifact's metadata, and the service's versions, device and limits."""
-
-    name: str
-    service: dict[str, Any]
-
-
 class Health(Struct, omit_defaults=True):
     """models: the versions that serve, by model. missing: reasons of engines that are not ready, while others
     are."""
@@ -70,7 +63,7 @@ class Health(Struct, omit_defaults=True):
     missing: list[str] = []
 
 
-class TensorSpec(Struct, frozen=True):
+class TensorSpec(Struct):
     """Name, datatype and shape of an input or output; -1 marks a side that varies."""
 
     name: str
@@ -86,12 +79,9 @@ class ModelMetadata(Struct):
     outputs: tuple[TensorSpec, ...]
 
 
-class InferTensor(Struct):
+class InferTensor(TensorSpec):
     """data: left out for a binary tensor."""
 
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
     parameters: dict[str, Any] | UnsetType = UNSET
     data: list[Any] | UnsetType = UNSET
 
