@@ -5,20 +5,23 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
 
 from fastapi import Request
 from starlette.datastructures import Headers
 
-from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, shown
+from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, OverloadError, shown
 
 Job = TypeVar("Job")
 
 DEADLINE = "lensbox.deadline"  # key of the ASGI scope
 _HEADER = "X-Request-Timeout-Ms"
 _MOST_MILLISECONDS = 86_400_000  # a day
+_IN_FLIGHT = 2  # jobs of a request
+_PAUSE = 0.02  # seconds before a full queue is asked again
 _UNWATCHED = 0.05  # seconds before a hang-up is looked for: most results come sooner, and a task takes time
 
 
@@ -115,19 +118,41 @@ async def result_for(request: Request, future: "Future[Any]", deadline: Deadline
 
 
 async def results_in_turn(
-    request: Request, jobs: Iterable[Job], submit: "Callable[[Job], Future[Any]]", deadline: Deadline
+    request: Request, jobs: Sequence[Job], submit: "Callable[[Job], Future[Any]]", deadline: Deadline
 ) -> list[Any]:
-    """Return the results of the jobs of one request, each submitted once the one before it is done.
+    """Return the results of the jobs of one request, of which two are in flight at a time.
 
-    So the jobs of other requests come in between. Raises what `submit` and `result_for` raise; no further job
-    is then submitted.
+    So the jobs of other requests come in between, and the engine need not wait for the next one. After the
+    first result, a full queue is asked again until the deadline, because the work so far would be lost.
+    Raises what `submit` and `result_for` raise; no further job is then submitted.
     """
     results: list[Any] = []
-    for job in jobs:
-        # `result_for` does not watch for a hang-up during short jobs.
-        if results and await request.is_disconnected():
-            raise HangUpError
-        results.append(await result_for(request, submit(job), deadline))
+
+    async def result(job: Job) -> Any:
+        while True:
+            try:
+                return await result_for(request, submit(job), deadline)
+            except OverloadError:
+                if not results or not deadline.left:
+                    raise
+            await asyncio.sleep(_PAUSE)
+
+    if len(jobs) == 1:
+        return [await result(jobs[0])]  # without a task, which takes time
+    flying: deque[asyncio.Task[Any]] = deque()
+    try:
+        for job in jobs:
+            if len(flying) == _IN_FLIGHT:
+                results.append(await flying.popleft())
+                # `result_for` does not watch for a hang-up during short jobs.
+                if await request.is_disconnected():
+                    raise HangUpError
+            flying.append(asyncio.create_task(result(job)))
+        while flying:
+            results.append(await flying.popleft())
+    finally:
+        for task in flying:
+            task.cancel()
     return results
 
 

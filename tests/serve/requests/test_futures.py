@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lensbox.serve.errors import DeadlineError
-from lensbox.serve.requests.futures import Deadline, result_for
+from lensbox.serve.errors import DeadlineError, OverloadError
+from lensbox.serve.requests.futures import Deadline, result_for, results_in_turn
 
 
 class Silent:
@@ -15,6 +15,9 @@ class Silent:
 
     async def receive(self) -> Any:
         await asyncio.Event().wait()
+
+    async def is_disconnected(self) -> bool:
+        return False
 
 
 def _wait(first: "Future[Any]") -> Any:
@@ -40,3 +43,28 @@ def test_cancels_a_step_that_begins_after_the_deadline() -> None:
         _wait(first)
     first.set_result(second)
     assert second.cancelled()
+
+
+@pytest.mark.parametrize(("refused", "asked"), [({0}, [0]), ({2, 3}, [0, 1, 2, 2, 3, 3])])
+def test_a_full_queue_refuses_the_first_job_of_several_only(refused: set[int], asked: list[int]) -> None:
+    calls: list[int] = []
+
+    def submit(job: int) -> "Future[int]":
+        calls.append(job)
+        if job in refused:
+            refused.remove(job)
+            raise OverloadError("full")
+        future: Future[int] = Future()
+        future.set_result(job)
+        return future
+
+    request: Any = Silent()
+    found = results_in_turn(request, [0, 1, 2, 3], submit, Deadline().or_sooner(60))
+    if 0 in refused:
+        with pytest.raises(OverloadError):
+            asyncio.run(found)
+        assert calls[0] == 0
+        assert len(calls) <= 2
+    else:
+        assert asyncio.run(found) == [0, 1, 2, 3]
+        assert sorted(calls) == asked
