@@ -31,8 +31,8 @@ from lensbox.serve.engine.instance import Instance
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
-# Engines and front ends in processes of their own need Linux' shared memory.
-collect_ignore_glob = [] if hasattr(os, "memfd_create") else ["processes/*"]
+# Loaded files, and engines and front ends in processes of their own, need Linux' shared memory.
+collect_ignore_glob = [] if hasattr(os, "memfd_create") else ["models/test_files.py", "processes/*"]
 
 
 @pytest.fixture(scope="session")

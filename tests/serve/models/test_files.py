@@ -66,10 +66,6 @@ def test_one_file_is_one_model_without_versions(folder: Path) -> None:
     Catalogue(None, folder).check()
 
 
-needs_linux = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="needs Linux' shared memory")
-
-
-@needs_linux
 def test_keeps_the_bytes_whatever_happens_to_the_file(tmp_path: Path) -> None:
     path = tmp_path / "1.pt"
     path.write_bytes(b"old" * 1_000_000)
@@ -85,7 +81,6 @@ def test_keeps_the_bytes_whatever_happens_to_the_file(tmp_path: Path) -> None:
     content.close()
 
 
-@needs_linux
 def test_an_empty_or_missing_file(tmp_path: Path) -> None:
     (tmp_path / "empty.pt").touch()
     assert read_content(tmp_path / "empty.pt").read() == b""
