@@ -100,7 +100,6 @@ def export(
     size: str | None,
     weights: Path | None,
     settings: tuple[str, ...],
-    formats: tuple[str, ...],
     output: Path | None,
     **others: Any,
 ) -> None:
@@ -110,7 +109,6 @@ def export(
     code 143. Neither SIGTERM nor SIGINT leaves a partial file.
     """
     options = read_options(ExportOptions, others)
-    options.check(formats)
     if size is not None and (model is not None or weights is not None):
         raise click.UsageError(
             "--size must come without --model and --weights, since it names shipped weights"
@@ -120,7 +118,7 @@ def export(
     runner = options.runner
     if runner is not None and not (runner.is_file() and os.access(runner, os.X_OK)):
         raise click.UsageError(f"--runner or LENSBOX_RUNNER must be the program lensbox_runner, got {runner}")
-    paths = output_paths(output, formats)
+    paths = output_paths(output, options.formats)
     with _orderly_sigterm():
         for path in paths.values():
             require_writable_file("--output", path)

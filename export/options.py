@@ -46,8 +46,9 @@ def default_format() -> str:
 class ExportOptions:
     """How a detector is exported: options of `lensbox export`. Raise ValueError that names a wrong field.
 
-    batches: fixed batch sizes of the network, empty for any; only TorchScript takes more than one.
-    runner: the program `lensbox_runner`, for a comparison in C++. ops: the detector's op libraries, for it.
+    formats: of the files, whose bounds the other options keep. batches: fixed batch sizes of the network,
+    empty for any; only TorchScript takes more than one. runner: the program `lensbox_runner`, for a
+    comparison in C++. ops: the detector's op libraries, for it.
     """
 
     score_threshold: Fraction | None = described(
@@ -83,25 +84,25 @@ class ExportOptions:
         "compile detect.",
     )
     batches: tuple[int, ...] = ()
+    formats: tuple[str, ...] = ("torchscript",)
     runner: Path | None = None
     ops: tuple[Path, ...] = ()
 
-    def check(self, names: Sequence[str]) -> None:
-        """Raise click.UsageError for options that do not fit each other or the formats of these names."""
-        for name in names:
+    def __post_init__(self) -> None:
+        for name in self.formats:
             kind = FORMATS[name]
             if self.dtype != "float32" and not kind.has_precisions:
-                raise click.UsageError(
+                raise ValueError(
                     f"--dtype must be float32 for --format {name}, whose runtime chooses the precision, got "
                     f"{self.dtype}"
                 )
             if self.trace and not kind.has_traces:
-                raise click.UsageError(f"--trace is not for --format {name}: torch.export makes its graph")
+                raise ValueError(f"--trace is not for --format {name}: torch.export makes its graph")
             if len(self.batches) > 1 and not kind.has_traces:
                 sizes = ",".join(map(str, self.batches))
-                raise click.UsageError(f"--batch must be one size for --format {name}, got {sizes}")
+                raise ValueError(f"--batch must be one size for --format {name}, got {sizes}")
         if self.carry_picture and not self.pictures:
-            raise click.UsageError("--carry-picture must come with --pictures")
+            raise ValueError("--carry-picture must come with --pictures")
 
 
 def output_paths(output: Path | None, names: Sequence[str]) -> dict[str, Path]:

@@ -55,7 +55,7 @@ def save_artifact(
     InputError for weights that are not finite, OSError if the file cannot be written, and ValueError for
     wrong options.
     """
-    plan = ExportPlan(detector, ExportOptions(score_threshold, iou_threshold, **options))
+    plan = ExportPlan(detector, ExportOptions(score_threshold, iou_threshold, formats=(kind,), **options))
     content, metadata = make_artifact(plan, kind, str(path))
     atomic_write(path, content)
     return metadata
@@ -78,8 +78,6 @@ def make_artifact(plan: ExportPlan, kind: str, name: str) -> tuple[bytes, Artifa
 def _made(plan: ExportPlan, kind: str, name: str) -> tuple[bytes, ArtifactMetadata]:
     _logger.info("making the file for %s", kind)
     dtype = plan.options.dtype
-    if dtype != "float32" and not FORMATS[kind].has_precisions:
-        raise ValueError(f"dtype must be float32 for the format {kind}, got {dtype}")
     built: Built = import_module(f"lensbox.export.formats.{kind}").build(plan)
     metadata = _metadata(plan, built)
     if dtype != "float32":
@@ -96,7 +94,6 @@ def _made(plan: ExportPlan, kind: str, name: str) -> tuple[bytes, ArtifactMetada
         plan.reference,
         plan.options,
         devices=sorted(devices),
-        more_batches=built.more_batches,
     )
     _logger.info(
         "%s: %d bytes, torch %s, weights %s, self-test with %d detections passed",

@@ -30,16 +30,14 @@ class Built:
     """The result of a format's `build`.
 
     pack: returns the sealed content of the file for its metadata. left_behind: methods of the detector that
-    the file lacks. ops: schemas of needed operators. devices: types of usable devices. more_batches:
-    additional batch sizes to compare. compiled: the target machine, None for any. batch: the fixed batch size
-    of the file, None for any.
+    the file lacks. ops: schemas of needed operators. devices: types of usable devices. compiled: the target
+    machine, None for any. batch: the fixed batch size of the file, None for any.
     """
 
     pack: Callable[[ArtifactMetadata], bytes]
     left_behind: Collection[str] = ()
     ops: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
-    more_batches: tuple[int, ...] = ()
     compiled: Compiled | None = None
     batch: int | None = None
 
@@ -48,8 +46,9 @@ class ExportPlan:
     """A checked detector and the values that the formats share, each computed once on demand.
 
     detector: a copy on the CPU in eval mode, independent of the caller's device and training mode.
-    network: the detector without cutting and filling of batches. thresholds: the default score and IoU
-    thresholds of the files. pictures: uint8 [C, H, W], the user's.
+    network: the detector without cutting and filling of batches. batch: the fixed batch size of a file with
+    one graph; None for any. thresholds: the default score and IoU thresholds of the files. pictures: uint8
+    [C, H, W], the user's.
     """
 
     def __init__(self, detector: Detector, options: ExportOptions) -> None:
@@ -71,6 +70,7 @@ class ExportPlan:
             raise ArtifactError("\n  ".join(["the detector cannot be exported:", *faults]))
         self.detector: Detector = module
         self.network: Detector = module.detector if options.batches else module
+        self.batch = next(iter(options.batches), None)
         specification = self.detector.specification
         score, iou = options.score_threshold, options.iou_threshold
         self.thresholds = (
@@ -78,17 +78,6 @@ class ExportPlan:
             specification.iou_threshold if iou is None else iou,
         )
         self.outputs = specification.outputs
-        self.carried = self.pictures if options.carry_picture else ()
-
-    @property
-    def batch(self) -> int | None:
-        """Return the fixed batch size of a file with one graph; None for any. Raises ArtifactError."""
-        if len(self.options.batches) > 1:
-            raise ArtifactError(
-                "batches must be one size for a file that holds one graph, got "
-                f"{', '.join(map(str, self.options.batches))}"
-            )
-        return next(iter(self.options.batches), None)
 
     @cached_property
     def reference(self) -> Reference:
@@ -103,7 +92,8 @@ class ExportPlan:
     def self_test(self) -> SelfTest:
         """Return the self-test with the answers in float32."""
         _logger.info("choosing a self-test")
-        return build_self_test(self.detector, self.options.dtype, self.carried)
+        carried = self.pictures if self.options.carry_picture else ()
+        return build_self_test(self.detector, self.options.dtype, carried)
 
 
 def _picture(path: Path) -> Tensor:

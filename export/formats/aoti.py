@@ -45,8 +45,6 @@ def build(plan: ExportPlan) -> Built:
         left_behind=left_behind,
         ops=needed_ops(ops, left_behind),
         devices=(plan.device.type,),
-        # Some versions of AOTInductor moved boxes without an error, for some layouts and sizes.
-        more_batches=(256,),
         compiled=this_machine(plan.device),
         batch=plan.batch,
     )
