@@ -1,6 +1,5 @@
 """ONNX files: the model of `detect`, run by onnxruntime on the CPU."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,18 +64,16 @@ def onnx_session(data: bytes, name: str, threads: int) -> Any:
 
 def _check_values(name: str, session: Any, metadata: ArtifactMetadata) -> None:
     """Raise ArtifactError unless names, types and shapes of inputs and outputs match the metadata."""
-    canvas = ", ".join(map(str, metadata.canvas.canvas_shape))
-    inputs = {"images": f"uint8 [any, {canvas}]"} | dict.fromkeys(INPUTS[1:], "float []")
-    outputs = {
-        "boxes": "float [any, any, 4]",
-        "scores": "float [any, any]",
-        "counts": "int32 or int64 [any]",
-    }
+    form = tuple[str, list[Any]]  # types, and the size of each axis: "any", or a number
+    inputs: dict[str, form] = dict.fromkeys(INPUTS, ("float", []))
+    inputs["images"] = "uint8", ["any", *metadata.canvas.canvas_shape]
+    outputs: dict[str, form] = {"boxes": ("float", ["any", "any", 4]), "scores": ("float", ["any", "any"])}
+    outputs["counts"] = "int32 or int64", ["any"]
     if metadata.classes:
-        outputs["labels"] = "int64 [any, any]"
+        outputs["labels"] = "int64", ["any", "any"]
     for extra_name, extra in metadata.extras.items():
         types = "float" if extra.kind == "points" else "float or int64"
-        outputs[extra_name] = f"{types} [{', '.join(map(str, ('any', 'any', *extra.shape)))}]"
+        outputs[extra_name] = types, ["any", "any", *extra.shape]
     unfit = f"{name} does not fit its {METADATA_FILE}: the"
     for kind, values, rules in (
         ("input", session.get_inputs(), inputs),
@@ -87,10 +84,12 @@ def _check_values(name: str, session: Any, metadata: ArtifactMetadata) -> None:
             raise ArtifactError(
                 f"{unfit} model must have the {kind}s {', '.join(rules)}, got {', '.join(names)}"
             )
-        for value, rule in zip(values, rules.values(), strict=True):
-            sizes = ", ".join(str(size) if isinstance(size, int) else "any" for size in value.shape)
-            actual = f"{value.type.removeprefix('tensor(').removesuffix(')')} [{sizes}]"
-            types, shape = rule.removesuffix("]").split(" [")
-            types, shape = types.replace(" or ", "|"), shape.replace("any", "(any|[0-9]+)")
-            if not re.fullmatch(rf"({types}) \[{shape}\]", actual):
-                raise ArtifactError(f"{unfit} {kind} {value.name} must be {rule}, got {actual}")
+        for value, (types, shape) in zip(values, rules.values(), strict=True):
+            found = value.type.removeprefix("tensor(").removesuffix(")")
+            sizes = [size if isinstance(size, int) else "any" for size in value.shape]
+            fits = [rule in ("any", size) for rule, size in zip(shape, sizes, strict=False)]
+            if found not in types.split(" or ") or len(sizes) != len(shape) or not all(fits):
+                rule, actual = (str(axes).replace("'", "") for axes in (shape, sizes))
+                raise ArtifactError(
+                    f"{unfit} {kind} {value.name} must be {types} {rule}, got {found} {actual}"
+                )
