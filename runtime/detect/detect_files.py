@@ -29,7 +29,7 @@ _MAX_THREADS_BESIDE_GPU_DECODER = 2
 # Threads take a few files at a time, to save hand-overs.
 _MAX_GROUP = 8
 # The GPU checks one batch while it decodes another.
-_BATCHES_DECODED_AHEAD = 2
+_DECODING_THREADS = 2
 
 File = str | Path | bytes
 Item = TypeVar("Item")
@@ -68,7 +68,7 @@ def photo_batches(
 ) -> Generator[list[Photo | InputError], None, None]:
     """Yield photographs in the order of their files, `batch_size` at a time; an error for an unreadable file.
 
-    gpu: decodes the JPEG files that it can, two batches ahead, for the stream that is current at the first
+    gpu: decodes the JPEG files that it can, a few batches ahead, for the stream that is current at the first
     `next`. Closing the generator leaves no thread.
     """
 
@@ -89,23 +89,19 @@ def photo_batches(
         coded = coded_photos(group, canvas, reading)
         return [photo or read(file) for photo, file in zip(coded, group, strict=True)]
 
-    def decoded(batch: list[CodedPhoto | Photo | InputError]) -> list[Photo | InputError]:
+    def decoded(batches: list[list[CodedPhoto | Photo | InputError]]) -> list[list[Photo | InputError]]:
+        (batch,) = batches
         coded = [one for one in batch if isinstance(one, CodedPhoto)]
         with torch.cuda.stream(stream):
             photos = iter(decoded_photos(decoded_pixels(coded, gpu, canvas), coded))
-        return [(next(photos) or read(one.source)) if isinstance(one, CodedPhoto) else one for one in batch]
+        return [[(next(photos) or read(one.source)) if isinstance(one, CodedPhoto) else one for one in batch]]
 
-    waiting: deque[Future[list[Photo | InputError]]] = deque()
     with (
         closing(in_batches(read_coded, files, batch_size, threads)) as batches,
-        ThreadPoolExecutor(_BATCHES_DECODED_AHEAD, "lensbox-read-gpu") as pool,
+        closing(in_batches(decoded, batches, 1, _DECODING_THREADS)) as decoded_batches,
     ):
-        for batch in batches:
-            waiting.append(pool.submit(decoded, batch))
-            if len(waiting) > _BATCHES_DECODED_AHEAD:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        for (batch,) in decoded_batches:
+            yield batch
 
 
 def in_batches(
