@@ -61,4 +61,4 @@ def test_in_several_threads(artifact: Artifact) -> None:
 def test_rejects_other_canvases(artifact: Artifact, images: Tensor, message: str) -> None:
     """The compiled code itself checks nothing."""
     with pytest.raises(ValueError, match=message):
-        artifact.module.detect(images, 0.5, 0.5)
+        artifact.module.detect_named(images, 0.5, 0.5)
