@@ -10,8 +10,8 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 import torch
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import ConfigDict, Field, GetPydanticSchema
+from pydantic_core import PydanticCustomError, core_schema
 from torch import Tensor
 
 from lensbox.common.fields import STRICT, Fraction
@@ -26,20 +26,17 @@ _Box = tuple[Number, Number, Number, Number]
 _Size = Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The JSON form of a tensor. form: its type. read, write: convert from the form, and to it."""
-
-    form: Any
-    read: Callable[[Any], Tensor]
-    write: Callable[[Tensor], Any] = Tensor.tolist
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.json_or_python_schema(
-            core_schema.no_info_after_validator_function(self.read, handler.generate_schema(self.form)),
+def _stored(
+    form: Any, read: Callable[[Any], Tensor], write: Callable[[Tensor], Any] = Tensor.tolist
+) -> GetPydanticSchema:
+    """Return the JSON form of a tensor. form: its type. read, write: convert from the form, and to it."""
+    return GetPydanticSchema(
+        lambda _, handler: core_schema.json_or_python_schema(
+            core_schema.no_info_after_validator_function(read, handler.generate_schema(form)),
             core_schema.is_instance_schema(Tensor),
-            serialization=core_schema.plain_serializer_function_ser_schema(self.write),
+            serialization=core_schema.plain_serializer_function_ser_schema(write),
         )
+    )
 
 
 def _tensor(dtype: torch.dtype) -> Callable[[Any], Tensor]:
@@ -66,10 +63,10 @@ def _write_rows(values: Tensor) -> Any:
 
 
 _SOME = Field(min_length=1)
-_Boxes = Annotated[Tensor, _Stored(Annotated[list[_Box], _SOME], _tensor(torch.float32))]
-_Scores = Annotated[Tensor, _Stored(Annotated[list[Fraction], _SOME], _tensor(torch.float32))]
-_Labels = Annotated[Tensor, _Stored(list[Annotated[int, Field(ge=0, lt=2**31)]], _tensor(torch.int64))]
-_Values = Annotated[Tensor, _Stored(list[list[Number]], _tensor(torch.float64), _write_rows)]
+_Boxes = Annotated[Tensor, _stored(Annotated[list[_Box], _SOME], _tensor(torch.float32))]
+_Scores = Annotated[Tensor, _stored(Annotated[list[Fraction], _SOME], _tensor(torch.float32))]
+_Labels = Annotated[Tensor, _stored(list[Annotated[int, Field(ge=0, lt=2**31)]], _tensor(torch.int64))]
+_Values = Annotated[Tensor, _stored(list[list[Number]], _tensor(torch.float64), _write_rows)]
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ class SelfTest:
 
     __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
-    image: Annotated[Tensor, _Stored(_Image, _read_image, _write_image)]
+    image: Annotated[Tensor, _stored(_Image, _read_image, _write_image)]
     score_threshold: Fraction
     iou_threshold: Fraction
     expected: Expected
