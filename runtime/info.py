@@ -88,7 +88,7 @@ def describe_artifact(data: bytes, name: str) -> Lines:
         mean, std = (", ".join(f"{number:g}" for number in numbers) for numbers in (canvas.mean, canvas.std))
         yield "numbers", f"mean {mean}, standard deviation {std}"
     yield "photographs", f"orientation {metadata.reading.orientation}"
-    yield "thresholds", f"score {metadata.score_threshold:g}, IoU {metadata.iou_threshold:g}"
+    yield "thresholds", "score {:g}, IoU {:g}".format(*metadata.thresholds)
     yield "methods", ", ".join(metadata.methods)
     if metadata.classes:
         yield "classes", f"{len(metadata.classes)}: {', '.join(metadata.classes)}"

@@ -131,7 +131,7 @@ def require_same(artifact: Artifact, photo: bytes, answer: Any) -> None:
     """Raise WrongAnswerError if an answer, as of /v1/detect, differs from the artifact in process."""
     expected = detections_to_json(artifact.detect_image(artifact.read_photo(photo)), artifact.classes)
     wanted, found = (found_of_json(rows, artifact.classes) for rows in (expected, answer["detections"]))
-    thresholds = artifact.metadata.score_threshold, artifact.metadata.iou_threshold
+    thresholds = artifact.metadata.thresholds
     difference = Difference()
     difference.add(wanted, found, thresholds, _LIMITS, "the answer")
     if difference.unexplained:

@@ -53,7 +53,7 @@ def write_onnx(models: Path, path: Path) -> None:
     if file.kind != "onnx" or metadata.batch is not None:
         raise ArtifactError(f"{path} must be an ONNX file for batches of any size")
     model = onnx.load_from_string(file.data)
-    for name, value in zip(INPUTS[1:], (metadata.score_threshold, metadata.iou_threshold), strict=True):
+    for name, value in zip(INPUTS[1:], metadata.thresholds, strict=True):
         constant = onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [], [value])
         model.graph.initializer.append(constant)
     del model.graph.input[1:]

@@ -176,7 +176,7 @@ def _in_python(artifact: Artifact, comparer: Comparer) -> None:
     score, iou = reference.thresholds
     sizes = [*reference.batches, *([_COMPILED_BATCH] if metadata.compiled else [])]
     batches = {reference.thresholds: sizes, (score, iou / 2): [_OTHER_BATCH]}
-    batches.setdefault((metadata.score_threshold, metadata.iou_threshold), [_OTHER_BATCH])
+    batches.setdefault(metadata.thresholds, [_OTHER_BATCH])
     for thresholds, sizes in batches.items():
         comparer.compare_detect(artifact.detect_named, thresholds, sizes)
 

@@ -254,7 +254,8 @@ class Artifact:
 
     def _thresholds(self, score_threshold: float | None, iou_threshold: float | None) -> Thresholds:
         """Return the given thresholds, or the defaults for None. Raise ValueError."""
-        score = self.metadata.score_threshold if score_threshold is None else float(score_threshold)
-        iou = self.metadata.iou_threshold if iou_threshold is None else float(iou_threshold)
+        score, iou = self.metadata.thresholds
+        score = score if score_threshold is None else float(score_threshold)
+        iou = iou if iou_threshold is None else float(iou_threshold)
         check_thresholds(score_threshold=score, iou_threshold=iou)
         return score, iou

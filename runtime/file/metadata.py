@@ -175,14 +175,9 @@ class ArtifactMetadata:
         return fitted(test, info.data.get("classes", ()), info.data.get("extras", {}))
 
     @property
-    def score_threshold(self) -> float:
-        """Return the default score threshold."""
-        return self.defaults.score_threshold
-
-    @property
-    def iou_threshold(self) -> float:
-        """Return the default IoU threshold."""
-        return self.defaults.iou_threshold
+    def thresholds(self) -> tuple[float, float]:
+        """Return the default thresholds of score and IoU."""
+        return self.defaults.score_threshold, self.defaults.iou_threshold
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ async def _find_in_tiles(
 
     decoding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, cut)
     photo, windows = await result_for(request, decoding, deadline)
-    iou = metadata.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
+    iou = metadata.defaults.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
     most = artifact.largest_batch
     batches = [windows[start : start + most] for start in range(0, len(windows), most)]
 

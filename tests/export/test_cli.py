@@ -27,7 +27,7 @@ def test_warns_if_all_scores_tie(weights: Path, lensbox: Lensbox) -> None:
     save_detector(detector, weights, {"figures": '{"recommended_threshold": 0.0123}'})
     output = weights.with_name("a.pt")
     _, said = lensbox("export", "--weights", weights, "--output", output)
-    assert load_artifact(output).metadata.score_threshold == 0.01
+    assert load_artifact(output).metadata.defaults.score_threshold == 0.01
     assert "scores lie so close together that rounding decides" in said
 
 

@@ -77,7 +77,7 @@ def test_command_of_the_documentation(folder: Path, lensbox: Lensbox) -> None:
     lensbox("export", *arguments, "--score-threshold", 0.25, "--output", "mine.pt")
     artifact = load_artifact("mine.pt")
     assert artifact.metadata.name == "from w.pt"
-    assert (artifact.metadata.score_threshold, artifact.metadata.iou_threshold) == (0.25, 0.5)
+    assert artifact.metadata.thresholds == (0.25, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -20,5 +20,5 @@ def test_exports_untrained_weights(tmp_path: Path) -> None:
     assert "Warning" not in result.stderr
     artifact = load_artifact(tmp_path / "artifacts" / "detector.pt")
     assert artifact.metadata.weights_sha256 == weights_sha256(detector)
-    assert artifact.metadata.score_threshold == 0.3
+    assert artifact.metadata.defaults.score_threshold == 0.3
     assert [file.name for file in (tmp_path / "artifacts").iterdir()] == ["detector.pt"]

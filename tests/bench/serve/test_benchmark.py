@@ -23,7 +23,7 @@ def test_other_boxes_than_the_artifacts_are_caught(artifact_path: Path) -> None:
     rows: list[Any] = detections_to_json(artifact.detect_image(artifact.read_photo(photo)), ())
     near = [row | {"box": [edge + 0.5 for edge in row["box"]]} for row in rows]
     require_same(artifact, photo, {"detections": near})
-    unclear = [row for row in rows if row["score"] <= artifact.metadata.score_threshold + 0.2]
+    unclear = [row for row in rows if row["score"] <= artifact.metadata.defaults.score_threshold + 0.2]
     assert len(unclear) < len(rows)
     for wrong in (unclear, [*rows, {"box": [1.0, 2.0, 3.0, 4.0], "score": 1.0}]):
         with pytest.raises(WrongAnswerError, match="the answer: "):

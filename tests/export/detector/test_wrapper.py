@@ -42,7 +42,7 @@ def test_two_classes_on_a_wide_canvas(tmp_path: Path) -> None:
     metadata = artifact.metadata
     assert (metadata.name, metadata.classes) == ("red_and_blue", ("red", "blue"))
     assert metadata.canvas == Canvas(192, 320, 3, 114)
-    assert (metadata.score_threshold, metadata.iou_threshold) == (0.4, 0.3)
+    assert metadata.thresholds == (0.4, 0.3)
     assert metadata.methods == (*METHODS, "detect_named")
     assert metadata.output["labels"] == {"dtype": "int64", "shape": ["B", 30]}
     found = artifact.detect_image(squares(), 0.4, 0.1)

@@ -60,7 +60,7 @@ def test_model_describes_what_is_served(client: httpx.Client, artifact: Artifact
     answer = client.get("/v1/model").json()
     assert answer["name"] == "face_detector"
     assert answer["weights_sha256"] == artifact.metadata.weights_sha256
-    assert answer["defaults"]["score_threshold"] == artifact.metadata.score_threshold
+    assert answer["defaults"]["score_threshold"] == artifact.metadata.defaults.score_threshold
     assert list(answer["self_test"]["image"]) == ["shape"]
     assert answer["service"]["device"] == "cpu"
     assert answer["service"]["torch"] == torch.__version__
