@@ -5,12 +5,12 @@ import re
 import time
 from typing import Any
 
-from fastapi import FastAPI
 from opentelemetry import trace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.http.answers import CLIENT_GONE
 from lensbox.serve.http.connections import STATE, Connection
+from lensbox.serve.http.service import Service
 from lensbox.serve.observability.logs import CURRENT, HEADER, request_id
 
 _log = logging.getLogger("lensbox.serve.access")
@@ -36,9 +36,9 @@ _DOCS_POLICY = (_POLICY[0], b"frame-ancestors 'none'")
 class Edge:
     """Wrap an ASGI application. Close connections while the service drains."""
 
-    def __init__(self, app: ASGIApp, state: FastAPI) -> None:
+    def __init__(self, app: ASGIApp, service: Service) -> None:
         self._app = app
-        self._state = state.state
+        self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -64,7 +64,7 @@ class Edge:
                 headers.append(_DOCS_POLICY if scope["path"] == "/docs" else _POLICY)
                 if (served := scope.get("lensbox.model")) is not None:
                     headers += served.headers
-                if self._state.service.draining:
+                if self._service.draining:
                     headers.append((b"connection", b"close"))
                 message["headers"] = headers
             await send(message)
@@ -81,7 +81,7 @@ class Edge:
         endpoint, served = scope.get("route"), scope.get("lensbox.model")
         route = getattr(endpoint, "path", _NO_ENDPOINT)  # as declared
         model = (served.name, served.version) if served is not None else ()
-        self._state.metrics.request_answered(route, status, seconds, *model)
+        self._service.metrics.request_answered(route, status, seconds, *model)
         level = logging.DEBUG if getattr(endpoint, "is_probe", False) else logging.INFO
         if not _log.isEnabledFor(level):
             return

@@ -70,7 +70,8 @@ async def unload(request: Request) -> Any:
 
 
 async def _change(request: Request, action: str) -> dict[str, str]:
-    request.app.state.keys.check_admin(request.headers)
+    service = service_of(request)
+    service.keys.check_admin(request.headers)
     asked = (await _read(request)).parameters or _Parameters()
     version = None
     if action == "load" and asked.config is not None:
@@ -78,7 +79,7 @@ async def _change(request: Request, action: str) -> dict[str, str]:
         (version,) = config.version_policy.specific.versions
     elif action == "load" and asked.version is not None:
         version = int(asked.version)
-    result = await service_of(request).models.order(action, request.path_params["name"], version)
+    result = await service.models.order(action, request.path_params["name"], version)
     if result.failure:
         raise ApiError(409, f"not_{action}ed", result.failure)
     return {"model_name": result.content["name"], "model_version": result.content["version"]}

@@ -17,6 +17,7 @@ from lensbox.common.machine import exempt_objects
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.connections import Connection
+from lensbox.serve.http.service import Service
 from lensbox.serve.models.served import Models
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
@@ -41,8 +42,7 @@ def run(settings: Settings, listener: socket.socket, keys: Keys, models: Models)
 
     def drain() -> None:
         """Make /readyz answer 503, so that load balancers leave, then stop."""
-        service = getattr(app.state, "service", None)
-        if service is None or not service.is_ready:
+        if not service.is_ready:
             server.should_exit = True
             return
         service.draining = True
@@ -50,8 +50,8 @@ def run(settings: Settings, listener: socket.socket, keys: Keys, models: Models)
         timer.daemon = True
         timer.start()
 
-    app = create_app(settings, models, keys, Metrics())
-    server = uvicorn.Server(uvicorn_config(app, settings))
+    service = Service(settings, models, keys, Metrics())
+    server = uvicorn.Server(uvicorn_config(create_app(service), settings))
     Shutdown(settings.shutdown_timeout).ask = drain
     exempt_objects()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)

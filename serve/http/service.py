@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.http.answers import answer_to, json_response
+from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.requests.decoding import Decoders
@@ -21,7 +22,7 @@ from lensbox.serve.settings import Settings
 
 @dataclass
 class Service:
-    """Settings, models, threads and state of one app.
+    """Settings, models, keys, metrics, threads and state of one app.
 
     in_progress: number of admitted requests. lone: number of admitted requests since two overlapped.
     draining: True once the service is shutting down.
@@ -29,12 +30,16 @@ class Service:
 
     settings: Settings
     models: Models
-    decoders: Decoders
-    json_parser: ThreadPoolExecutor
+    keys: Keys
     metrics: Metrics
     in_progress: int = 0
     lone: int = 1
     draining: bool = False
+
+    def __post_init__(self) -> None:
+        self.decoders = Decoders(self.settings, self.metrics.image_decoded)
+        # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.
+        self.json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
 
     def admit(self, request: Request) -> Served:
         """Shed load: admit or refuse a request, before its body is read. Return the version of its model.
@@ -143,7 +148,7 @@ class Endpoint:
         try:
             try:
                 if not self.is_open:
-                    request.app.state.keys.check(request.headers)
+                    service.keys.check(request.headers)
                 if self.is_admitted:
                     served = service.admit(request)
                 answer = await self.answer(request)

@@ -18,6 +18,7 @@ from ray.serve import Application, Deployment
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.http.app import create_app
+from lensbox.serve.http.service import Service
 from lensbox.serve.loading import load_file
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.logs import start_log
@@ -79,7 +80,7 @@ def _app_maker(settings: Settings) -> Callable[[], FastAPI]:
         start_log("info", "json")
         started, metrics = Future[Exception | None](), Metrics()
         engine = Instance(partial(load_file, settings), settings, started.set_result, metrics)
-        made = create_app(settings, Models(Served(engine)), read_keys(settings), metrics)
+        made = create_app(Service(settings, Models(Served(engine)), read_keys(settings), metrics))
         made.state.started = started
         return made
 

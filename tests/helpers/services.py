@@ -133,10 +133,10 @@ def running(load: Callable[[], Any], settings: Settings) -> Iterator[Running]:
     """Run a service in a thread of this process."""
     metrics = Metrics()
     models = Models(Served(Instance(load, settings, lambda _: None, metrics)))
-    app = create_app(settings, models, read_keys(settings), metrics)
+    service = Service(settings, models, read_keys(settings), metrics)
     listener = listen("127.0.0.1", 0)
     url = settings.url_of(listener)
-    server = uvicorn.Server(uvicorn_config(app, settings))
+    server = uvicorn.Server(uvicorn_config(create_app(service), settings))
     listener.setblocking(False)
     thread = threading.Thread(target=lambda: uvloop.run(serve_on(server, listener)))
     thread.start()
@@ -144,7 +144,7 @@ def running(load: Callable[[], Any], settings: Settings) -> Iterator[Running]:
     try:
         with httpx.Client(base_url=url, timeout=PATIENCE) as client:
             client.get("/healthz")  # an answer means that the app runs
-            yield Running(client, app.state.service)
+            yield Running(client, service)
     finally:
         server.should_exit = True
         thread.join(PATIENCE)
