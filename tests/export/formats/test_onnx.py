@@ -42,7 +42,7 @@ def test_file_describes_itself(detector: FaceDetector, onnx_path: Path, artifact
     metadata, script = metadata_of(onnx_path), load_artifact(artifact_path).metadata
     assert metadata.weights_sha256 == weights_sha256(detector) == script.weights_sha256
     assert metadata.ops == ()
-    for name in ("name", "lensbox_version", "canvas", "reading", "methods", "output", "score_threshold"):
+    for name in ("name", "lensbox_version", "canvas", "reading", "methods", "output", "thresholds"):
         assert getattr(metadata, name) == getattr(script, name), name
     assert metadata.self_test.expected.boxes.equal(script.self_test.expected.boxes)
     # The exporter's notes would reveal source paths of this machine.
