@@ -66,6 +66,8 @@ def translated(
                 program,
                 input_names=list(inputs),
                 output_names=list(outputs),
+                # The name of the batch, unless it is fixed: the program has names such as 's77'.
+                dynamic_shapes=({0: BATCH}, *[None] * (len(inputs) - 1)),
                 opset_version=OPSET,
                 custom_translation_table={NMS: nms_in_onnx},
                 dynamo=True,
@@ -79,7 +81,6 @@ def translated(
     graph = model.graph
     for noted in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         del noted.metadata_props[:]
-    _name_batch(model)
     return model
 
 
@@ -91,17 +92,6 @@ def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
             f"ONNX has no translation of the operators {', '.join(unknown)}; the only translated operator of "
             "Lensbox is lensbox::padded_nms"
         )
-
-
-def _name_batch(model: onnx.ModelProto) -> None:
-    """Rename the batch dimension, which torch names arbitrarily, such as 's77'."""
-    own = model.graph.input[0].type.tensor_type.shape.dim[0].dim_param
-    if not own:  # a fixed batch
-        return
-    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
-        for size in value.type.tensor_type.shape.dim:
-            if size.dim_param == own:
-                size.dim_param = BATCH
 
 
 def _describe(model: onnx.ModelProto, metadata: ArtifactMetadata) -> None:
