@@ -45,12 +45,10 @@ def _small(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Raise ValueError if two values are equal, or have the same `name`."""
-    names = [getattr(value, "name", value) for value in values]
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         raise ValueError("must have different names")
-    return values
+    return names
 
 
 def _usable(extras: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -62,7 +60,7 @@ def _usable(extras: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 Channels = Annotated[int, AfterValidator(_gray_or_rgb)]
-Classes = Annotated[tuple[Name, ...], Strict(False), Field(max_length=10_000), AfterValidator(distinct)]
+Classes = Annotated[tuple[Name, ...], Strict(False), Field(max_length=10_000), AfterValidator(_distinct)]
 # The shape of a further output, without batch and slots.
 Shape = Annotated[
     tuple[Annotated[int, Field(ge=1, le=_MAX_EXTRA_SIZE)], ...],
