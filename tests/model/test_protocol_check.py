@@ -60,24 +60,6 @@ class Unannotated(Brightest):
         return super().detect(images, score_threshold, iou_threshold)
 
 
-@pytest.mark.parametrize(
-    ("detector", "messages"),
-    [
-        ("detector", ["a detector must be a torch.nn.Module, got str"]),
-        (Brightest, ["a detector must be a torch.nn.Module, got a Brightest (call it)"]),
-        (
-            nn.Module(),
-            ["the detector lacks the specification: add", "the detector lacks detect: add"],
-        ),
-        (Bare(specification={"height": 64}), ["specification must be a DetectorSpec, got dict"]),
-        (Unannotated(), ["detect must take images and two thresholds annotated as float"]),
-    ],
-)
-def test_names_missing_and_wrong_members(detector: object, messages: list[str]) -> None:
-    for fault, message in zip(missing(detector), messages, strict=True):
-        assert fault.startswith(message)
-
-
 class Failing(Brightest):
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Any:
         if score_threshold == 1:
@@ -85,11 +67,46 @@ class Failing(Brightest):
         return super().detect(images, score_threshold, iou_threshold)
 
 
-def test_names_the_error_of_detect_with_its_line() -> None:
-    (fault,) = missing(Failing())
-    assert fault.startswith("detect(canvases, 1.0, 0.5), which must find nothing, raised")
-    line = Failing.detect.__code__.co_firstlineno + 2
-    assert fault.endswith(f"KeyError: 'anchors' ({__file__}:{line})")
+class WithMethods(Brightest):
+    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
+        return torch.zeros(len(images), 1, 64, 64), torch.zeros(len(images), 6)
+
+    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
+        return boxes[0]
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return (predictions - targets).abs().sum(dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("detector", "messages"),
+    [
+        ("detector", ["a detector must be a torch.nn.Module, got str"]),
+        (Brightest, ["a detector must be a torch.nn.Module, got a Brightest (call it)"]),
+        (nn.Module(), ["the detector lacks the specification: add", "the detector lacks detect: add"]),
+        (Bare(specification={"height": 64}), ["specification must be a DetectorSpec, got dict"]),
+        (Unannotated(), ["detect must take images and two thresholds annotated as float"]),
+        (
+            Failing(),
+            [
+                "detect(canvases, 1.0, 0.5), which must find nothing, raised KeyError: 'anchors' "
+                f"({__file__}:{Failing.detect.__code__.co_firstlineno + 2})"
+            ],
+        ),
+        (
+            WithMethods(),
+            [
+                "preprocess must return canvases uint8 [2, 1, 64, 64], geometry float32 [2, 6], "
+                "got float32 [2, 1, 64, 64], float32 [2, 6]",
+                "restore must return values float32 [2, 1, 4], got float32 [1, 4]",
+                "loss must return a scalar float32 [], got float32 [1]",
+            ],
+        ),
+    ],
+)
+def test_names_missing_and_wrong_members(detector: object, messages: list[str]) -> None:
+    for fault, message in zip(missing(detector), messages, strict=True):
+        assert fault.startswith(message)
 
 
 def without(name: str) -> Change:
@@ -128,24 +145,4 @@ def test_a_tuple_has_three_tensors_and_labels_need_classes() -> None:
     labelled = Returning(lambda found: {name: found[name] for name in (*three, "labels")}, plain)
     assert missing(labelled) == [
         'detect returns labels, but there are no classes: add classes=("...", "...") to the DetectorSpec'
-    ]
-
-
-class WithMethods(Brightest):
-    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
-        return torch.zeros(len(images), 1, 64, 64), torch.zeros(len(images), 6)
-
-    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        return boxes[0]
-
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        return (predictions - targets).abs().sum(dim=-1)
-
-
-def test_checks_the_detector_s_own_methods() -> None:
-    assert missing(WithMethods()) == [
-        "preprocess must return canvases uint8 [2, 1, 64, 64], geometry float32 [2, 6], "
-        "got float32 [2, 1, 64, 64], float32 [2, 6]",
-        "restore must return values float32 [2, 1, 4], got float32 [1, 4]",
-        "loss must return a scalar float32 [], got float32 [1]",
     ]

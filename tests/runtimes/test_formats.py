@@ -6,13 +6,14 @@ Both refuse a package for another machine and a changed ONNX model; `program_tes
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import onnx
 import PIL.Image
 import pytest
 import torch
-from damaged_files import Change, compiled_for, rewritten, without
+from damaged_files import compiled_for, rewritten, with_metadata, without
 from programs import runner_onnxruntime
 from runner_answers import LOW, answer, assert_same, numbers, refusal
 from small_detectors import LosingItsOwnWay
@@ -33,42 +34,17 @@ def no_machine_code(entries: dict[str, bytes]) -> None:
     entries.update({name: b"no machine code" for name in entries if name.endswith(".so")})
 
 
-def assert_both_refuse(path: Path, code: int, python: str, cpp: str) -> None:
-    """Assert that Python and C++ refuse a file with messages that match and name the file."""
-    with pytest.raises((ArtifactError, DeviceError), match=f"(?s){python}") as caught:
-        load_artifact(path)
-    message = refusal(code, "selftest", "--artifact", path)
-    assert re.search(cpp, message, re.DOTALL), message
-    assert path.name in str(caught.value)
-    assert path.name in message
+def _resealed(change: Callable[[onnx.ModelProto], object]) -> Callable[[bytes], bytes]:
+    """Return the change of an ONNX file, with a valid seal."""
 
+    def apply(data: bytes) -> bytes:
+        model = onnx.load_model_from_string(data)
+        kept = {entry.key: entry.value for entry in model.metadata_props if entry.key != "lensbox.sha256"}
+        onnx.helper.set_model_props(model, kept)
+        change(model)
+        return sealed_onnx(model.SerializeToString())
 
-@pytest.mark.parametrize(
-    ("change", "code", "reason"),
-    [
-        (compiled_for(torch_version="2.10.1"), 3, "compiled for torch 2.10.1"),
-        (compiled_for(platform="linux-riscv64"), 3, "compiled for linux-riscv64"),
-        (compiled_for(cpu_features=["fpu", "fpu9"]), 3, "fpu9"),
-        (compiled_for(device="cuda", gpu_architecture="sm_90"), 2, "device must be cuda"),
-        (without(".so"), 3, "cannot be loaded on cpu"),
-        (no_machine_code, 3, "cannot be loaded on cpu"),
-    ],
-)
-def test_both_refuse_a_package_for_another_machine(
-    change: Change, code: int, reason: str, package_path: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "changed.pt2"
-    path.write_bytes(rewritten(package_path.read_bytes(), change))
-    assert_both_refuse(path, code, reason, reason)
-
-
-def _resealed(data: bytes, change: Callable[[onnx.ModelProto], object]) -> bytes:
-    """Return the file after a change, with a valid seal."""
-    model = onnx.load_model_from_string(data)
-    kept = {entry.key: entry.value for entry in model.metadata_props if entry.key != "lensbox.sha256"}
-    onnx.helper.set_model_props(model, kept)
-    change(model)
-    return sealed_onnx(model.SerializeToString())
+    return apply
 
 
 def _lower_canvas(model: onnx.ModelProto) -> None:
@@ -82,32 +58,53 @@ def _without_an_output(model: onnx.ModelProto) -> None:
     del model.graph.output[2]
 
 
-@needs_onnxruntime
 @pytest.mark.parametrize(
-    ("change", "python", "cpp"),
+    ("kind", "change", "code", "python", "cpp"),
     [
-        (
-            _lower_canvas,
+        *(
+            ("package_path", partial(rewritten, change=change), code, reason, reason)
+            for change, code, reason in (
+                (with_metadata(lambda found: found.pop("compiled")), 3, "compiled"),
+                (compiled_for(torch_version="2.10.1"), 3, "compiled for torch 2.10.1"),
+                (compiled_for(platform="linux-riscv64"), 3, "compiled for linux-riscv64"),
+                (compiled_for(cpu_features=["fpu", "fpu9"]), 3, "fpu9"),
+                (compiled_for(device="cuda", gpu_architecture="sm_90"), 2, "device must be cuda"),
+                (without(".so"), 3, "cannot be loaded on cpu"),
+                (no_machine_code, 3, "cannot be loaded on cpu"),
+            )
+        ),
+        pytest.param(
+            *("onnx_path", _resealed(_lower_canvas), 3),
             r"the input images must be uint8 \[any, 1, 128, 256\], got uint8 \[any, 1, 256, 256\]",
             "method detect failed:.*images.* Got: 128 Expected: 256",
+            marks=needs_onnxruntime,
         ),
-        (
-            _without_an_output,
+        pytest.param(
+            *("onnx_path", _resealed(_without_an_output), 3),
             "the outputs boxes, scores, counts, got boxes, scores",
             "detect failed:.*counts",
+            marks=needs_onnxruntime,
         ),
     ],
 )
-def test_both_refuse_a_changed_model(
-    onnx_path: Path,
-    tmp_path: Path,
-    change: Callable[[onnx.ModelProto], object],
+def test_both_refuse_changed_files_and_packages_for_another_machine(
+    kind: str,
+    change: Callable[[bytes], bytes],
+    code: int,
     python: str,
     cpp: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
-    path = tmp_path / "changed.onnx"
-    path.write_bytes(_resealed(onnx_path.read_bytes(), change))
-    assert_both_refuse(path, 3, python, cpp)
+    source: Path = request.getfixturevalue(kind)
+    path = tmp_path / f"changed{source.suffix}"
+    path.write_bytes(change(source.read_bytes()))
+    with pytest.raises((ArtifactError, DeviceError), match=f"(?s){python}") as caught:
+        load_artifact(path)
+    message = refusal(code, "selftest", "--artifact", path)
+    assert re.search(cpp, message, re.DOTALL), message
+    assert path.name in str(caught.value)
+    assert path.name in message
 
 
 @needs_onnxruntime

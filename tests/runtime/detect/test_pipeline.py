@@ -43,29 +43,6 @@ def assert_close(actual: Detections, expected: Detections, scale: float = 1.0, s
     torch.testing.assert_close(actual.boxes, expected.boxes * scale + shift, rtol=1e-4, atol=1e-2)
 
 
-@pytest.fixture(scope="module")
-def images() -> list[Tensor]:
-    """Return images of all sizes, numbers of channels and strides."""
-    interleaved = smooth_image(3, 90, 310, 1).permute(1, 2, 0).contiguous().permute(2, 0, 1)
-    part_of_another = smooth_image(4, 300, 300, 2)[:3, 10:210, 20:140]
-    return [
-        smooth_image(1, 256, 256),
-        interleaved,
-        part_of_another,
-        smooth_image(4, 400, 90, 3),
-        smooth_image(3, 1, 1, 4),
-    ]
-
-
-def test_a_batch_gives_the_results_of_single_images(artifact: Artifact, images: list[Tensor]) -> None:
-    found = artifact.detect_images(images, LOW, 0.3)
-    one_by_one = [artifact.detect_image(image, LOW, 0.3) for image in images]
-    assert [len(one.scores) for one in found] == [len(one.scores) for one in one_by_one]
-    assert len({len(one.scores) for one in found}) > 2
-    for one, expected in zip(found, one_by_one, strict=True):
-        assert_close(one, expected)
-
-
 def test_images_on_the_device_and_elsewhere(artifact_path: Path, device: torch.device) -> None:
     artifact = load_artifact(artifact_path, device)
     pictures = [smooth_image(3, 200, 240, seed) for seed in range(4)]

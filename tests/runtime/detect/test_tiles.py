@@ -115,25 +115,18 @@ def test_each_window_must_have_detections() -> None:
         merge_tiles([found(PART)], WINDOWS, 560, 192, 0.5)
 
 
-def test_finds_small_objects_in_a_large_photograph(colors: Artifact) -> None:
-    """Squares of 24 pixels: the whole photograph shows them at 6, the tiles at 24."""
-    pixels = torch.full((3, 768, 1280), 114, dtype=torch.uint8)
-    corners = [(40, 40), (300, 180), (628, 372), (1240, 730), (0, 744)]
+def test_finds_small_objects_in_a_large_file(colors: Artifact) -> None:
+    """Squares of 24 pixels: the whole photograph shows them at 6, the tiles, read at full size, at 24."""
+    picture = PIL.Image.new("RGB", (1280, 768), (114, 114, 114))
+    corners = [(0, 744), (40, 40), (300, 180), (628, 372), (1240, 730)]
     for x, y in corners:
-        pixels[:, y : y + 24, x : x + 24] = torch.tensor([255, 0, 0], dtype=torch.uint8)[:, None, None]
-    assert len(colors.detect_image(pixels, 0.7).boxes) == 0
-    tiled = colors.detect_image(pixels, 0.7, 0.1, tiles="auto")
-    assert sorted((round(x1), round(y1)) for x1, y1, _, _ in tiled.boxes.tolist()) == [
-        (pytest.approx(x, abs=4), pytest.approx(y, abs=4)) for x, y in sorted(corners)
-    ]
-
-
-def test_files_are_read_at_full_size(colors: Artifact) -> None:
-    picture = PIL.Image.new("RGB", (1300, 800), (114, 114, 114))
-    picture.paste((255, 0, 0), (700, 300, 724, 324))
-    file = encoded(picture, quality=95)
-    (found,) = colors.detect_files([file], score_threshold=0.7, iou_threshold=0.1, tiles="auto")
-    assert isinstance(found, Detections)
-    assert len(found.boxes) == 1
-    (refused,) = colors.detect_files([file], tiles=TileSpec(1))
+        picture.paste((255, 0, 0), (x, y, x + 24, y + 24))
+    files = [encoded(picture, quality=95)]
+    (whole,), (tiled,) = (colors.detect_files(files, 1, 1, 0.7, 0.1, tiles=tiles) for tiles in (None, "auto"))
+    assert isinstance(whole, Detections)
+    assert isinstance(tiled, Detections)
+    assert len(whole.boxes) == 0
+    found = sorted(map(tuple, tiled.boxes[:, :2].round().tolist()))
+    assert found == [(pytest.approx(x, abs=4), pytest.approx(y, abs=4)) for x, y in corners]
+    (refused,) = colors.detect_files(files, tiles=TileSpec(1))
     assert isinstance(refused, InputError)

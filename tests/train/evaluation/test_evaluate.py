@@ -1,7 +1,6 @@
 """`evaluate` and its command take a detector, as a module or as an artifact, and labelled photographs."""
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -60,17 +59,6 @@ class Stretching(FaceDetector):
         return torch.zeros(len(images), 1, 256, 256, dtype=torch.uint8), torch.zeros(len(images), 6)
 
 
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [(Stretching(), "its own preprocess is scored as an artifact"), (nn.ReLU(), "must have a specification")],
-)
-def test_modules_that_cannot_be_scored_are_refused(
-    photographs: list[LabelledImage], module: nn.Module, words: str
-) -> None:
-    with pytest.raises(InputError, match=words):
-        evaluate(module, photographs)
-
-
 class Returning(nn.Module):
     def __init__(self, **outputs: Tensor) -> None:
         super().__init__()
@@ -83,17 +71,19 @@ class Returning(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("outputs", "rule"),
+    ("module", "words"),
     [
-        ({"scores": torch.full((1, 1), torch.nan)}, "scores of detections must be finite numbers, got nan"),
-        ({"boxes": torch.ones(1, 1, 4).long()}, "boxes of detections must be a floating-point tensor, got"),
+        (Stretching(), "its own preprocess is scored as an artifact"),
+        (nn.ReLU(), "must have a specification"),
+        (Returning(scores=torch.full((1, 1), torch.nan)), "scores of .* must be finite numbers, got nan"),
+        (Returning(boxes=torch.ones(1, 1, 4).long()), "boxes of .* must be a floating-point tensor, got"),
     ],
 )
-def test_a_detector_must_find_finite_numbers(
-    photographs: list[LabelledImage], outputs: Any, rule: str
+def test_modules_that_cannot_be_scored_are_refused(
+    photographs: list[LabelledImage], module: nn.Module, words: str
 ) -> None:
-    with pytest.raises(InputError, match=re.escape(rule)):
-        evaluate(Returning(**outputs), photographs)
+    with pytest.raises(InputError, match=words):
+        evaluate(module, photographs)
 
 
 @pytest.mark.parametrize("files", [(None, "shipped_path"), ("artifact_path", "program_path")])
