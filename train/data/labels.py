@@ -22,20 +22,13 @@ QUOTED = 80  # characters of a bad row in a message
 MOST_PROBLEMS = 20  # lines of a report
 
 Raw = TypeVar("Raw")
+Boxes = tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_], tuple[str, ...]]
 
 logger = logging.getLogger(__name__)
 
 
 class DataError(InputError):
     """Data that cannot be read, or a problem met under `strict`."""
-
-
-class Boxes(NamedTuple):
-    """Labelled boxes of an image, see `LabelledImage`."""
-
-    boxes: npt.NDArray[np.float32]
-    ignore: npt.NDArray[np.bool_]
-    classes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,9 @@ class Row(NamedTuple):
 
 
 def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], problems: list[str]) -> Boxes:
-    """Return the boxes of an image. Skip and report bad rows, and rows that repeat an earlier one.
+    """Return boxes, ignore and classes of a `LabelledImage`.
+
+    Skip and report bad rows, and rows that repeat an earlier one.
 
     Args:
         rows: the place of each row, for messages, and its content.
@@ -110,7 +105,7 @@ def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], prob
         kept.setdefault(row, origin)
     corners = [(row.x, row.y, row.x + row.width, row.y + row.height) for row in kept]
     boxes = np.array(corners, np.float32).reshape(-1, 4)
-    return Boxes(boxes, np.array([row.ignore for row in kept], bool), tuple(row.name for row in kept))
+    return boxes, np.array([row.ignore for row in kept], bool), tuple(row.name for row in kept)
 
 
 def read_text(path: Path) -> str:

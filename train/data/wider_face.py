@@ -30,6 +30,7 @@ from lensbox.train.data.labels import (
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
 _NUMBERS = 10  # of a row; the name of a class follows
 
+Entry = tuple[int, list[tuple[str, str]]]  # the line of an image, and its rows with their places
 File = tuple[Path, int, int]  # that holds an image, where its bytes start, and how many they are
 
 
@@ -42,14 +43,6 @@ class LabelFile(NamedTuple):
     where: str
 
 
-class Entry(NamedTuple):
-    """An image of a label file: its name and the line of it, and its rows with their places."""
-
-    name: str
-    line: int
-    rows: list[tuple[str, str]]
-
-
 def read_wider_face(path: Path, problems: list[str]) -> list[LabelledImage]:
     """Return the labelled images of a folder or tar shard. Add to `problems`.
 
@@ -58,19 +51,19 @@ def read_wider_face(path: Path, problems: list[str]) -> list[LabelledImage]:
     """
     images: list[LabelledImage] = []
     for labels in (_folder if path.is_dir() else _shard)(path):
-        for entry in parse_annotations(labels.text, labels.origin, problems):
-            place = f"{labels.origin}:{entry.line}"
-            file = labels.find(entry.name)
+        for name, (line, rows) in parse_annotations(labels.text, labels.origin, problems).items():
+            place = f"{labels.origin}:{line}"
+            file = labels.find(name)
             if file is None:
-                problems.append(f"{place}: image {entry.name} is not in {labels.where}")
+                problems.append(f"{place}: image {name} is not in {labels.where}")
                 continue
-            boxes = read_rows(entry.rows, _parse_row, problems)
-            images.append(LabelledImage(entry.name, file[0], *boxes, place, *file[1:]))
+            boxes = read_rows(rows, _parse_row, problems)
+            images.append(LabelledImage(name, file[0], *boxes, place, *file[1:]))
     return images
 
 
-def parse_annotations(text: str, origin: str, problems: list[str]) -> list[Entry]:
-    """Return the images of a `*_bbx_gt.txt`, each once. origin: the file, for messages.
+def parse_annotations(text: str, origin: str, problems: list[str]) -> dict[str, Entry]:
+    """Return the images of a `*_bbx_gt.txt` by name. origin: the file, for messages.
 
     Skip and report an image whose count cannot be read or does not fit its rows: an image with unlabelled
     faces would teach the wrong thing.
@@ -86,16 +79,16 @@ def parse_annotations(text: str, origin: str, problems: list[str]) -> list[Entry
         count = lines[start + 1][1] if start + 1 < end else ""
         rows = [] if count == "0" else lines[start + 2 : end]  # after a 0 stands a line of zeros
         if name in found:
-            message = f"image {name} is listed again, at first in line {found[name].line}"
+            message = f"image {name} is listed again, at first in line {found[name][0]}"
         elif not re.fullmatch("[0-9]+", count):
             message = f"expected the number of boxes of {name}, got {count[:QUOTED]!r}"
         elif int(count) != len(rows):
             message = f"{name} announces {int(count)} boxes and has {len(rows)}"
         else:
-            found[name] = Entry(name, number, [(f"{origin}:{line}", row) for line, row in rows])
+            found[name] = number, [(f"{origin}:{line}", row) for line, row in rows]
             continue
         problems.append(f"{origin}:{number}: {message}; image skipped")
-    return list(found.values())
+    return found
 
 
 def _parse_row(text: str) -> Row:

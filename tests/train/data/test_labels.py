@@ -53,8 +53,8 @@ def test_rows_that_are_no_new_boxes_are_skipped(row: tuple[float, ...], rule: st
         return Row(*values)  # type: ignore[arg-type]
 
     problems: list[str] = []
-    boxes = read_rows([("first", (1, 2, 3, 4)), ("second", row)], parse, problems)
-    assert boxes.boxes.tolist() == [[1, 2, 4, 6]]
+    boxes, *_ = read_rows([("first", (1, 2, 3, 4)), ("second", row)], parse, problems)
+    assert boxes.tolist() == [[1, 2, 4, 6]]
     (problem,) = problems
     assert problem.startswith("second: ")
     assert rule in problem

@@ -49,8 +49,8 @@ def test_reads_ignored_boxes_classes_and_images_without_boxes(tmp_path: Path) ->
 def test_images_whose_rows_do_not_fit_are_skipped(text: str, line: int, words: str, kept: list[str]) -> None:
     problems: list[str] = []
     entries = parse_annotations(text, "f.txt", problems)
-    assert [entry.name for entry in entries] == kept
-    assert all(len(entry.rows) == 1 for entry in entries)
+    assert list(entries) == kept
+    assert all(len(rows) == 1 for _, rows in entries.values())
     assert problems[0].startswith(f"f.txt:{line}: ")
     assert words in problems[0]
 
