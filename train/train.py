@@ -22,7 +22,7 @@ from lensbox.train.data.labels import (
 )
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.run.origin import Origin, fold_count, load_origin, without_fold
-from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE, RunOptions
+from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
 from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun
 from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
 
@@ -64,12 +64,11 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
             logger.warning(message, len(shared), len(scored), shared[0])
         validation = load_evaluation_set(scored)
         report_problems(problems + validation.problems, inputs.strict)
-    options = RunOptions(inputs.output, inputs.time_limit, started, inputs.resume, origin, command)
-    run = TrainingRun(store, config, options)
+    run = TrainingRun(store, config, inputs, origin, command, started)
     if (figures := run.train(validation)) is not None:
         print("\n".join(figures.lines()))
     weights = inputs.output / LAST_FILE
-    print(f"wrote {weights} after {run.step.step} steps and {options.seconds():.0f} s", flush=True)
+    print(f"wrote {weights} after {run.step.step} steps and {run.clock.seconds():.0f} s", flush=True)
 
 
 def _configuration(inputs: TrainInputs, settings: dict[str, Any]) -> TrainConfig:

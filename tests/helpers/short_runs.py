@@ -1,8 +1,8 @@
 """A training run of a few steps on the CPU, for all tests that need one."""
 
-import dataclasses
 import itertools
 import shlex
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures
-from lensbox.train.run.reports import RunOptions
+from lensbox.train.run.origin import Origin
 from lensbox.train.run.step import TrainStep
 from lensbox.train.run.training import TrainingRun
-from lensbox.train.settings import TrainConfig
+from lensbox.train.settings import TrainConfig, TrainInputs
+
+Options = dict[str, Any]
 
 SHORT_RUN = TrainConfig().replace(
     model="small",
@@ -50,20 +52,23 @@ def make_step(store: StoreTensors, config: TrainConfig = SIX_STEPS) -> TrainStep
     return TrainStep(small_detector(), store, config)
 
 
-def run_options(output: Path, **changes: Any) -> RunOptions:
-    return dataclasses.replace(RunOptions(output, command="test"), **changes)
+def run_options(output: Path, **changes: Any) -> Options:
+    """Return the arguments of `TrainingRun` behind the configuration. changes: of them, and of its inputs."""
+    options = {"origin": Origin(), "command": "test", "started": time.monotonic()}
+    options |= {name: changes.pop(name) for name in options if name in changes}
+    return {"inputs": TrainInputs(data=(), output=output, **changes), **options}
 
 
 def train(
-    store: StoreTensors, config: TrainConfig, options: RunOptions, validation: EvaluationSet | None = None
+    store: StoreTensors, config: TrainConfig, options: Options, validation: EvaluationSet | None = None
 ) -> Figures | None:
-    return TrainingRun(store, config, options).train(validation)
+    return TrainingRun(store, config, **options).train(validation)
 
 
 def interrupt(
     store: StoreTensors,
     config: TrainConfig,
-    options: RunOptions,
+    options: Options,
     after: int,
     validation: EvaluationSet | None = None,
 ) -> None:
@@ -72,7 +77,7 @@ def interrupt(
     class Interruption(Exception):  # noqa: N818 (no error)
         pass
 
-    run = TrainingRun(store, config.replace(checkpoint_seconds=1e-9), options)
+    run = TrainingRun(store, config.replace(checkpoint_seconds=1e-9), **options)
     whole, steps = run.step.run, itertools.count()
 
     def cut(progress: float) -> None:

@@ -9,7 +9,6 @@ import math
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
 from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run.optimizer import Clock, learning_rate
-from lensbox.train.run.origin import Origin
 from lensbox.train.run.step import TrainingError, TrainStep
 
 BEST_FILE = "best.safetensors"
@@ -29,31 +27,6 @@ FIGURES_FILE = "figures.json"
 LOG_FILE = "log.jsonl"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The inputs of a run besides photographs and configuration.
-
-    Attributes:
-        output: folder for the run's files.
-        time_limit: seconds from `started` until the last step, or None for as many steps as configured.
-        started: `time.monotonic()` when the clock of the run began; reading data and compiling count.
-        resume: go on from the checkpoint in `output`, which must exist.
-        origin: initial weights, fold left out, teachers; a resumed run needs the same fold and teachers.
-        command: the command line, for the metadata of the weights.
-    """
-
-    output: Path
-    time_limit: float | None = None
-    started: float = field(default_factory=time.monotonic)
-    resume: bool = False
-    origin: Origin = field(default_factory=Origin)
-    command: str = ""
-
-    def seconds(self) -> float:
-        """Return the seconds since the clock of the run began."""
-        return time.monotonic() - self.started
 
 
 def _lines_up_to(step: int, path: Path) -> list[str]:
@@ -67,21 +40,20 @@ def _lines_up_to(step: int, path: Path) -> list[str]:
 class Reports:
     """Log a line per report, and write the results of a run into its folder.
 
-    A resumed run keeps the lines of `log.jsonl` up to its step.
-
     Args:
+        output: folder of the run. resume: keep the lines of its `log.jsonl` up to the step.
         facts: for the metadata of weights: command line, data, first weights, teachers.
         best: highest average precision for faces of at least 8 px so far.
     """
 
     def __init__(
-        self, options: RunOptions, step: TrainStep, clock: Clock, facts: dict[str, str], best: float
+        self, output: Path, resume: bool, step: TrainStep, clock: Clock, facts: dict[str, str], best: float
     ) -> None:
         self.best = best
-        self._options, self._step, self._clock, self._facts = options, step, clock, facts
+        self._output, self._step, self._clock, self._facts = output, step, clock, facts
         self._last_time, self._last_step = time.monotonic(), step.step
-        log = options.output / LOG_FILE
-        atomic_write(log, "".join(_lines_up_to(step.step, log) if options.resume else []).encode())
+        log = output / LOG_FILE
+        atomic_write(log, "".join(_lines_up_to(step.step, log) if resume else []).encode())
 
     def leave_out(self, seconds: float) -> None:
         """Take seconds that were not spent on steps out of the rate."""
@@ -105,7 +77,7 @@ class Reports:
         if not all(map(math.isfinite, means.values())):
             raise TrainingError(f"loss must be finite, got {means} at step {step.step}")
         done = max(progress - self._clock.start_progress, 1e-6)
-        seconds = self._options.seconds()
+        seconds = self._clock.seconds()
         left = (seconds - self._clock.start_seconds) * (1 - progress) / done
         taught = f" taught {means['distillation']:.4f}" if step.teachers else ""
         logger.info(
@@ -130,7 +102,7 @@ class Reports:
         """Write `weights.safetensors` and `figures.json`."""
         summary = self._write_weights(LAST_FILE, figures)
         whole = {**summary, "config": dataclasses.asdict(self._step.config), **self._facts}
-        atomic_write(self._options.output / FIGURES_FILE, (json.dumps(whole, indent=2) + "\n").encode())
+        atomic_write(self._output / FIGURES_FILE, (json.dumps(whole, indent=2) + "\n").encode())
 
     def _write_weights(self, name: str, figures: Figures | None) -> dict[str, Any]:
         """Write the weight average, with everything needed to repeat the run in the metadata."""
@@ -140,7 +112,7 @@ class Reports:
             **(figures.to_json() if figures is not None else {}),
             "steps": step.step,
             "views": step.step * config.batch_size,
-            "seconds": round(self._options.seconds(), 1),
+            "seconds": round(self._clock.seconds(), 1),
             "mode": step.mode,
             "torch": torch.__version__,
             "device": torch.cuda.get_device_name(step.device) if on_gpu else "cpu",
@@ -149,12 +121,12 @@ class Reports:
         # Lone surrogates, which paths that are no UTF-8 contain, must not stand in metadata.
         facts = {key: fact.encode(errors="backslashreplace").decode() for key, fact in self._facts.items()}
         metadata = {"recipe": config.to_json(), FIGURES_KEY: json.dumps(summary), **facts}
-        save_detector(step.average, self._options.output / name, metadata)
+        save_detector(step.average, self._output / name, metadata)
         return summary
 
     def _append(self, progress: float, values: Mapping[str, float]) -> None:
         """Append a line of numbers. NaN becomes null in JSON, which has no NaN."""
         numbers = {name: None if math.isnan(value) else value for name, value in values.items()}
         line = {"step": self._step.step, "time": time.time(), "progress": progress, **numbers}
-        with (self._options.output / LOG_FILE).open("a", encoding="utf-8") as file:
+        with (self._output / LOG_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

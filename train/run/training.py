@@ -25,10 +25,10 @@ from lensbox.train.evaluation.evaluation_set import EvaluationSet
 from lensbox.train.evaluation.figures import Figures, score
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.optimizer import Clock
-from lensbox.train.run.origin import check_same_origin
-from lensbox.train.run.reports import FIGURES_FILE, Reports, RunOptions
+from lensbox.train.run.origin import Origin, check_same_origin
+from lensbox.train.run.reports import FIGURES_FILE, Reports
 from lensbox.train.run.step import TrainingError, TrainStep
-from lensbox.train.settings import CONFIG_FILE, TrainConfig
+from lensbox.train.settings import CONFIG_FILE, TrainConfig, TrainInputs
 
 CHECKPOINT_FILE = "checkpoint.pt"
 FORMAT = 4  # of checkpoints
@@ -41,29 +41,44 @@ class TrainingRun:
     """A run on the photographs of a store, new or resumed from its checkpoint, compiled and captured.
 
     Attributes:
-        step: the step with the network that it trains.
+        step: the step with the network that it trains. clock: of its schedule.
         progress: 0 to 1. best: highest average precision for faces of at least 8 px of the resumed run; -1.
         origin: facts on the origin of the weights, for their metadata.
+
+    Args:
+        inputs: its folder and time limit, and whether to go on from the checkpoint in the folder.
+        origin: initial weights and teachers; a resumed run needs the same fold left out and teachers.
+        command: the command line, for the metadata of the weights.
+        started: `time.monotonic()` when the clock of the run began.
 
     Raises:
         InputError: the checkpoint is missing, damaged, or of another detector.
         ConfigError: a resumed run has other teachers or another fold left out.
     """
 
-    def __init__(self, store: StoreTensors, config: TrainConfig, options: RunOptions) -> None:
-        origin = options.origin
-        self.config, self.options = config, options
+    def __init__(
+        self,
+        store: StoreTensors,
+        config: TrainConfig,
+        inputs: TrainInputs,
+        origin: Origin,
+        command: str,
+        started: float,
+    ) -> None:
+        self.config, self.inputs, self.command = config, inputs, command
         self.progress, self.best, self.origin = 0.0, -1.0, origin.facts
         torch.manual_seed(config.seed)
         detector = FaceDetector(DetectorConfig.named(config.model))
         if origin.detector is not None:
             detector.load_state_dict(origin.detector.state_dict())
         self.step = TrainStep(detector, store, config, origin.teachers)
-        if options.resume:
-            self._resume(options.output / CHECKPOINT_FILE)
+        if inputs.resume:
+            self._resume(inputs.output / CHECKPOINT_FILE)
             logger.info("resuming at step %d, %.1f%% of the run", self.step.step, 100 * self.progress)
         if self.progress < 1:
             compile_and_capture(self.step, self.progress)
+        seconds = time.monotonic() - started
+        self.clock = Clock(config.steps, inputs.time_limit, started, seconds, self.progress)
 
     def train(self, validation: EvaluationSet | None = None) -> Figures | None:
         """Do the steps and write the files of the run. Return the figures of its end, if there is validation.
@@ -74,30 +89,29 @@ class TrainingRun:
         Raises:
             TrainingError: loss or weights are not finite, or the time limit is over before the first step.
         """
-        config, options = self.config, self.options
-        seconds = options.seconds()
-        if options.time_limit is not None and seconds >= options.time_limit and self.progress < 1:
+        config, inputs, clock = self.config, self.inputs, self.clock
+        if clock.time_limit is not None and clock.start_seconds >= clock.time_limit and self.progress < 1:
             raise TrainingError(
-                f"time limit must leave time to train: the first step could start after {seconds:.1f} s, "
-                f"got {options.time_limit:g} s"
+                "time limit must leave time to train: the first step could start after "
+                f"{clock.start_seconds:.1f} s, got {clock.time_limit:g} s"
             )
-        for earlier in (options.output / CHECKPOINT_FILE, options.output / FIGURES_FILE):
-            if not options.resume and earlier.is_file():  # of another run, with which --resume must not go on
+        for earlier in (inputs.output / CHECKPOINT_FILE, inputs.output / FIGURES_FILE):
+            if not inputs.resume and earlier.is_file():  # of another run, with which --resume must not go on
                 logger.warning("%s of an earlier run is now earlier_%s", earlier, earlier.name)
                 earlier.replace(earlier.with_name(f"earlier_{earlier.name}"))
-        atomic_write(options.output / CONFIG_FILE, (config.to_json(indent=2) + "\n").encode())
-        clock = Clock(config.steps, options.time_limit, options.seconds(), self.progress)
+        atomic_write(inputs.output / CONFIG_FILE, (config.to_json(indent=2) + "\n").encode())
         start = "step: %s; %d views a step; training starts at %.1f s"
-        logger.info(start, self.step.mode, config.batch_size, options.seconds())
+        logger.info(start, self.step.mode, config.batch_size, clock.start_seconds)
         photographs = str(len(self.step.store.images))
-        about = {"command": options.command, "photographs": photographs, "python": platform.python_version()}
-        reports = Reports(options, self.step, clock, {**about, **self.origin}, self.best)
-        self._do_steps(clock, reports, validation)
+        about = {"command": self.command, "photographs": photographs, "python": platform.python_version()}
+        facts = {**about, **self.origin}
+        reports = Reports(inputs.output, inputs.resume, self.step, clock, facts, self.best)
+        self._do_steps(reports, validation)
         reports.report(1.0)
         self._save(reports.best)
         return self._deliver(reports, validation)
 
-    def _do_steps(self, clock: Clock, reports: Reports, validation: EvaluationSet | None) -> None:
+    def _do_steps(self, reports: Reports, validation: EvaluationSet | None) -> None:
         count = self.config.evaluations
         shares = [(i + 1) / (count + 1) for i in range(count)]
         evaluations = deque(share for share in shares if share > self.progress)
@@ -105,7 +119,7 @@ class TrainingRun:
         saved = time.monotonic()
         while True:
             due = time.monotonic() - saved >= self.config.checkpoint_seconds
-            self.progress = max(self.progress, clock.progress(self.step.step, self.options.seconds()))
+            self.progress = max(self.progress, self.clock.progress(self.step.step))
             if self.progress >= 1:
                 return
             # Before saving: a resumed run takes the progress of its checkpoint for evaluated.
@@ -157,7 +171,7 @@ class TrainingRun:
             "detector": step.model.config.to_json(),
             "origin": self.origin,
         }
-        save_checkpoint(self.options.output / CHECKPOINT_FILE, checkpoint)
+        save_checkpoint(self.inputs.output / CHECKPOINT_FILE, checkpoint)
 
     def _resume(self, path: Path) -> None:
         checkpoint = load_checkpoint(path)

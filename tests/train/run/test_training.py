@@ -15,7 +15,7 @@ from lensbox.model import read_metadata
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.data.labels import read_labels
 from lensbox.train.evaluation.evaluation_set import load_evaluation_set
-from lensbox.train.run.reports import RunOptions
+from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.step import TrainingError
 from lensbox.train.run.training import TrainingRun, load_checkpoint, save_checkpoint
 
@@ -54,10 +54,10 @@ def test_resumed_and_uninterrupted_runs_end_with_equal_weights(
 def test_a_resumed_run_keeps_its_detector_and_takes_new_settings(store: StoreTensors, tmp_path: Path) -> None:
     interrupt(store, CONFIG.replace(weight_decay=0.05), run_options(tmp_path), after=1)
     options = run_options(tmp_path, resume=True)
-    resumed = TrainingRun(store, CONFIG.replace(weight_decay=0.5), options)
+    resumed = TrainingRun(store, CONFIG.replace(weight_decay=0.5), **options)
     assert [group["weight_decay"] for group in resumed.step.optimizer.param_groups] == [0.5, 0.0]
     with pytest.raises(InputError, match="must hold the detector"):
-        TrainingRun(store, CONFIG.replace(model="base"), options)
+        TrainingRun(store, CONFIG.replace(model="base"), **options)
 
 
 def test_a_time_limit_ends_the_run_and_its_schedule(
@@ -68,7 +68,7 @@ def test_a_time_limit_ends_the_run_and_its_schedule(
     weights = tmp_path / "weights.safetensors"
     assert not weights.exists()
     clock = itertools.count()
-    monkeypatch.setattr(RunOptions, "seconds", lambda _: float(next(clock)))
+    monkeypatch.setattr(Clock, "seconds", lambda _: float(next(clock)))
     command = "--data " + os.fsdecode(b"caf\xe9")  # metadata must be Unicode, paths need not
     train(store, CONFIG.replace(steps=10**9), run_options(tmp_path, time_limit=12.0, command=command))
     assert read_metadata(weights)["command"] == r"--data caf\udce9"
