@@ -5,7 +5,6 @@ Each test needs the packages that docs/your_detector.md installs for these detec
 
 import copy
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import PIL.Image
 import pytest
 import torch
-from programs import require_torchvision
+from programs import require_torchvision, run_python
 from torch import Tensor, nn
 
 from lensbox.common.canvas import Canvas
@@ -210,9 +209,7 @@ def test_torchvision_example_compares_with_torchvision(tmp_path: Path) -> None:
         ["-m", "lensbox.cli", "export", "--model", "ssdlite:ssdlite", "--output", "ssdlite.pt"],
         ["compare.py", "ssdlite.pt"],
     ):
-        line = [sys.executable, *command]
-        result = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
-        assert result.returncode == 0, result.stdout + result.stderr
+        result = run_python(*command, cwd=folder)
     assert " 0 have no counterpart" in result.stdout
     metadata = load_artifact(folder / "ssdlite.pt").metadata
     assert len(metadata.classes) == 80

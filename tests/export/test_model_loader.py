@@ -11,7 +11,7 @@ import torch
 from programs import Lensbox
 from small_detectors import Landmarks
 
-from lensbox.common.errors import ExitCode, InputError
+from lensbox.common.errors import InputError
 from lensbox.export.model_loader import load_model, parse_options
 from lensbox.runtime import load_artifact
 
@@ -83,38 +83,26 @@ def test_command_of_the_documentation(folder: Path, lensbox: Lensbox) -> None:
 @pytest.mark.parametrize(
     ("model", "code", "message"),
     [
-        ("mine", ExitCode.USAGE, "--model must be package.module:function, with a function or class that"),
-        ("mine.nothing:f", ExitCode.USAGE, "got 'mine.nothing:f': No module named 'mine.nothing'"),
-        ("builtins:dict", ExitCode.USAGE, "with known arguments, got 'builtins:dict': no signature"),
-        (":f", ExitCode.USAGE, "such as mine.detectors:Bright, got 'mine.detectors:f'"),
-        (
-            ":made",
-            ExitCode.USAGE,
-            "such as mine.detectors:Bright, got 'mine.detectors:made', a Bright object",
-        ),
-        (
-            ":Bright --option height=3",
-            ExitCode.USAGE,
-            "title: str = 'bright') -> None takes, got height: got",
-        ),
-        (":Bright --option 3", ExitCode.USAGE, "must be key=value with an ident"),
-        (":Bright --option width=1 width=2", ExitCode.USAGE, "each key once, got width twice"),
-        ("mine.half:f", ExitCode.UNUSABLE, "importing mine.half raised ModuleNotFoundError: No"),
-        (":broken", ExitCode.UNUSABLE, "mine.detectors:broken raised "),
-        (":no_module", ExitCode.UNUSABLE, "must return a torch.nn.Module, got int"),
-        (":no_object", ExitCode.UNUSABLE, "must return a torch.nn.Module, got a Bright (call it)"),
-        ("small_detectors:NeverAlone", ExitCode.UNUSABLE, "raised ValueError: images must be several ("),
-        (":Bright --weights none.pt", ExitCode.BAD_INPUT, "--weights must be a file, got none.pt"),
-        (":Bright --weights mine/half.py", ExitCode.BAD_INPUT, "mine/half.py is neither a safetensors file"),
-        (
-            ":Bright --weights w.safetensors --option width=3",
-            ExitCode.BAD_INPUT,
-            "features.bias, must have",
-        ),
-        (":Bright --weights list.pt", ExitCode.BAD_INPUT, "list.pt must hold a state dict"),
+        ("mine", 2, "--model must be package.module:function, with a function or class that"),
+        ("mine.nothing:f", 2, "got 'mine.nothing:f': No module named 'mine.nothing'"),
+        ("builtins:dict", 2, "with known arguments, got 'builtins:dict': no signature"),
+        (":f", 2, "such as mine.detectors:Bright, got 'mine.detectors:f'"),
+        (":made", 2, "such as mine.detectors:Bright, got 'mine.detectors:made', a Bright object"),
+        (":Bright --option height=3", 2, "title: str = 'bright') -> None takes, got height: got"),
+        (":Bright --option 3", 2, "must be key=value with an ident"),
+        (":Bright --option width=1 width=2", 2, "each key once, got width twice"),
+        ("mine.half:f", 3, "importing mine.half raised ModuleNotFoundError: No"),
+        (":broken", 3, "mine.detectors:broken raised "),
+        (":no_module", 3, "must return a torch.nn.Module, got int"),
+        (":no_object", 3, "must return a torch.nn.Module, got a Bright (call it)"),
+        ("small_detectors:NeverAlone", 3, "raised ValueError: images must be several ("),
+        (":Bright --weights none.pt", 4, "--weights must be a file, got none.pt"),
+        (":Bright --weights mine/half.py", 4, "mine/half.py is neither a safetensors file"),
+        (":Bright --weights w.safetensors --option width=3", 4, "features.bias, must have"),
+        (":Bright --weights list.pt", 4, "list.pt must hold a state dict"),
     ],
 )
-def test_names_the_mistake(model: str, code: ExitCode, message: str, folder: Path, lensbox: Lensbox) -> None:
+def test_names_the_mistake(model: str, code: int, message: str, folder: Path, lensbox: Lensbox) -> None:
     safetensors.torch.save_file(state(), folder / "w.safetensors")
     torch.save([*state().values()], folder / "list.pt")
     model = f"mine.detectors{model}" if model.startswith(":") else model
