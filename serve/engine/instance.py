@@ -37,22 +37,20 @@ class Instance(Engine):
 
     load: called once, in the thread; returns the artifact, warmed up, or raises. settings: limits of the
         queue and of batches.
-    on_started: called once, in the thread, with None when the model is ready or with load's exception.
     metrics: gets batches and device memory. source: see `JobQueue`.
 
-    failure: the reason why the model is out of use; "" if it is in use.
+    started: set once the model is ready, or has failed to load. failure: the reason why the model is out of
+        use; "" if it is in use.
     """
 
     def __init__(
         self,
         load: Callable[[], Artifact],
         settings: Settings,
-        on_started: Callable[[Exception | None], None],
         metrics: Metrics,
         source: Source | None = None,
     ) -> None:
         self._load = load
-        self._on_started = on_started
         self._settings = settings
         self._metrics = metrics
         self._queue = JobQueue(settings.queue_size, settings.queue_bytes, source)
@@ -60,6 +58,7 @@ class Instance(Engine):
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._is_stopped = False
+        self.started = threading.Event()
         self.failure = ""
         self._call_limit = math.inf  # seconds
         self._call_begun = math.inf  # start of the current call of the model, of `time.monotonic`
@@ -144,12 +143,14 @@ class Instance(Engine):
         try:
             with torch.inference_mode():
                 artifact = self._start_up()
+                self.started.set()
                 if artifact is not None:
                     self.batches.compute(artifact)
         except BaseException as error:
             # Without this thread, requests would wait for their deadlines while health checks succeed.
             _log.exception("the inference thread failed")
             self._fail(f"the inference thread failed ({type(error).__name__}: {error}); restart the service")
+            self.started.set()
             self.batches.fail(NotReadyError(self._unusable))
 
     def _start_up(self) -> Artifact | None:
@@ -158,12 +159,10 @@ class Instance(Engine):
             artifact = self._load()
         except Exception as error:
             self._fail(str(error) or type(error).__name__)
-            self._on_started(error)
             return None
         self._metrics.watch_device(artifact.device)
         self._call_limit = self._settings.call_limit(time.monotonic() - begun)
         self._artifact = artifact  # from now on the engine is ready
-        self._on_started(None)
         return artifact
 
     def _check_time(self, deadline: float) -> None:

@@ -54,24 +54,19 @@ def main(
     """
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     settings = replace(settings, device=address.device)
-    started, begun = threading.Event(), time.monotonic()
-    failures: list[Exception] = []
+    begun = time.monotonic()
 
     def load() -> Artifact:
         if need is not None:
             check_memory(need, choose_device(address.device))
         return load_model(settings, content)
 
-    def on_started(failure: Exception | None) -> None:
-        failures.extend([failure] if failure is not None else [])
-        started.set()
-
     front_ends = FrontEnds(settings.busy_poll)
-    engine = Instance(load, settings, on_started, Metrics(), front_ends)
+    engine = Instance(load, settings, Metrics(), front_ends)
     engine.start()
-    started.wait()
-    if failures:
-        status.send(str(failures[0]) or type(failures[0]).__name__)
+    engine.started.wait()
+    if engine.failure:
+        status.send(engine.failure)
         end_process(1)
     exempt_objects()
     # Bind before telling the supervisor. The previous process has ended, so the name is free.

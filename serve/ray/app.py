@@ -7,7 +7,6 @@ starts and replaces replicas, assigns GPUs, and sends each request to the replic
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -29,7 +28,7 @@ from lensbox.serve.settings import Settings
 _log = logging.getLogger(__name__)
 
 DEPLOYMENT = "lensbox"
-_HEALTH_CHECK_PERIOD = 5.0  # seconds
+_HEALTH_CHECK_PERIOD, _LOOK = 5.0, 0.1  # seconds
 # Requests of one replica, above which Ray adds another. The default of Ray, 2, would leave batches small.
 _TARGET_REQUESTS = 16
 _QUEUED_REQUESTS = 256  # in each of Ray's proxies; further requests get 503
@@ -67,9 +66,8 @@ class Replica:
 
         Ray calls this method before the first request, and then at each health check.
         """
-        failure = await asyncio.wrap_future(self.app.state.started)
-        if failure is not None:
-            raise failure
+        while not self.app.state.started.is_set():
+            await asyncio.sleep(_LOOK)
         self.app.state.service.check_ready()
 
 
@@ -78,10 +76,10 @@ def _app_maker(settings: Settings) -> Callable[[], FastAPI]:
 
     def make() -> FastAPI:
         start_log("info", "json")
-        started, metrics = Future[Exception | None](), Metrics()
-        engine = Instance(partial(load_file, settings), settings, started.set_result, metrics)
+        metrics = Metrics()
+        engine = Instance(partial(load_file, settings), settings, metrics)
         made = create_app(Service(settings, Models(Served(engine)), read_keys(settings), metrics))
-        made.state.started = started
+        made.state.started = engine.started
         return made
 
     return make

@@ -132,7 +132,7 @@ def client_of(artifact: Path) -> Iterator[httpx.Client]:
 def running(load: Callable[[], Any], settings: Settings) -> Iterator[Running]:
     """Run a service in a thread of this process."""
     metrics = Metrics()
-    models = Models(Served(Instance(load, settings, lambda _: None, metrics)))
+    models = Models(Served(Instance(load, settings, metrics)))
     service = Service(settings, models, read_keys(settings), metrics)
     listener = listen("127.0.0.1", 0)
     url = settings.url_of(listener)

@@ -180,7 +180,7 @@ def make(fake: Any) -> Iterator[Make]:
     made: list[Instance] = []
 
     def make(**settings: Any) -> Instance:
-        instance = Instance(lambda: fake, Settings(Path("unused"), **settings), lambda _: None, Metrics())
+        instance = Instance(lambda: fake, Settings(Path("unused"), **settings), Metrics())
         instance.start()
         wait_until(lambda: not instance.missing)
         made.append(instance)

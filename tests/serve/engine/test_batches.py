@@ -124,7 +124,7 @@ def test_receives_while_the_next_batch_is_decoded(fake: Any, decoder: _Decoder) 
     """To receive is also to send the answers of the batch before."""
     coming = _Coming()
     fake.largest_batch = 1
-    coming.instance = Instance(lambda: fake, Settings(Path("unused")), lambda _: None, Metrics(), coming)
+    coming.instance = Instance(lambda: fake, Settings(Path("unused")), Metrics(), coming)
     decoder.holds = 2
     decoder.gate.clear()
     coming.instance.start()

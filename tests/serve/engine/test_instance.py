@@ -45,17 +45,17 @@ def test_stop_waits_for_queued_jobs(make: Make, fake: Any, begin: Begin) -> None
 
 
 def test_stop_while_loading_ends_after_the_load(fake: Any) -> None:
-    loading, started = threading.Event(), threading.Event()
+    loading = threading.Event()
 
     def load() -> Any:
         assert loading.wait(PATIENCE)
         return fake
 
-    instance = Instance(load, Settings(Path("unused")), lambda _: started.set(), Metrics())
+    instance = Instance(load, Settings(Path("unused")), Metrics())
     instance.start()
     assert not instance.stop(0.01)
     loading.set()
-    assert started.wait(PATIENCE)
+    assert instance.started.wait(PATIENCE)
     assert instance.missing == ["the service is shutting down"]
 
 
