@@ -30,7 +30,9 @@ async def readyz(request: Request) -> Any:
     """200 once the model is loaded, self-tested and warmed up; 503: send requests to another instance."""
     service = service_of(request)
     service.check_available()
-    return Health("ready", service.models.versions, service.models.missing)
+    wanted = service.models.wanted
+    missing = [reason for served in wanted for reason in served.engine.missing]
+    return Health("ready", {served.name: served.version for served in wanted}, missing)
 
 
 async def metrics(request: Request) -> Response:
@@ -64,8 +66,7 @@ async def models(request: Request) -> Any:
     models.check_loaded()
     rows = [
         {"name": served.name, "version": served.version, "default": served is models.default}
-        for served in models.all
-        if served.is_wanted
+        for served in models.wanted
     ]
     return {"models": rows}
 

@@ -90,23 +90,17 @@ class Models:
 
     def check_loaded(self) -> None:
         """Raise NotReadyError unless all models that are wanted are ready, and there is one."""
-        for served in self.all:
-            if served.is_wanted:
-                served.engine.ready_artifact()
-        if not any(served.is_wanted for served in self.all):
+        for served in self.wanted:
+            served.engine.ready_artifact()
+        if not self.wanted:
             raise NotReadyError("all models are unloaded")
 
     @property
-    def versions(self) -> dict[str, str]:
-        """The versions that serve, by model, once `check_loaded` raises nothing."""
-        return {served.name: served.version for served in self.all if served.is_wanted}
+    def wanted(self) -> list[Served]:
+        """The models that are not unloaded."""
+        return [served for served in self.all if served.is_wanted]
 
     @property
     def jobs(self) -> int:
         """The number of jobs that have not ended."""
         return sum(served.engine.jobs for served in self.all)
-
-    @property
-    def missing(self) -> list[str]:
-        """The reason of each engine that is not ready. Unloaded models have none."""
-        return [reason for served in self.all if served.is_wanted for reason in served.engine.missing]
