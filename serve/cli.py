@@ -91,7 +91,8 @@ def serve(**values: Any) -> ExitCode:
         with listener:
             _run(settings, listener, shutdown)
     except LensboxError as failure:
-        logging.shutdown()  # the lines so far come first
+        for handler in logging.getLogger().handlers:
+            handler.flush()  # the lines so far come first
         code = StartupError.exit_code
         message = as_typed(str(failure), options()) or type(failure).__name__
         click.echo(f"lensbox serve: cannot start: {message}", err=True)
