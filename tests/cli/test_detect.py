@@ -23,7 +23,7 @@ from waiting import PATIENCE
 from lensbox.cli.detect import list_files
 from lensbox.cli.main import main
 from lensbox.client import Client
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import load_artifact
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -21,10 +21,10 @@ from runner_answers import answer, refusal, run
 from small_detectors import Brightest
 from torch import Tensor
 
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.ops import library_path
 from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import load_artifact
 
 MODEL = ["--artifact", "unused.pt"]
 DETECT = ["detect", *MODEL]

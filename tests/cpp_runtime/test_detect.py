@@ -20,7 +20,7 @@ from runner_answers import Document, answer, refusal, run, started
 from small_detectors import RedAndBlue
 from waiting import PATIENCE
 
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.ops import library_path
 
 ORIENTATION = 0x0112

@@ -16,13 +16,12 @@ import torch
 from programs import require_torchvision, run_python
 from torch import Tensor, nn
 
-from lensbox.common.canvas import Canvas
 from lensbox.export.verify.reference import comparison_canvases, tolerance_of
 from lensbox.model import Detector
 from lensbox.model.protocol import Numbers
 from lensbox.model.protocol_check import named
 from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime import load_artifact
+from lensbox.runtime import Canvas, load_artifact
 from lensbox.runtime.detect.detection_sets import Difference, Found, found_in
 
 pytestmark = [

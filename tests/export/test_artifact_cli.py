@@ -8,7 +8,7 @@ from programs import Lensbox
 from small_detectors import RedAndBlue
 
 from lensbox.common.errors import ExitCode
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 
 
 def described(path: Path, lensbox: Lensbox) -> dict[str, str]:

@@ -12,7 +12,7 @@ from small_detectors import TINY, varied_detector
 from waiting import PATIENCE
 
 from lensbox.model import DetectorConfig, FaceDetector, save_detector
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import load_artifact
 
 
 @pytest.fixture

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import torch
 
-from lensbox.common.canvas import Canvas
 from lensbox.model import FaceDetector, weights_sha256
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import Canvas, load_artifact
 
 
 def test_metadata_describes_the_artifact(detector: FaceDetector, artifact_path: Path) -> None:

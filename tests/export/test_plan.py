@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lensbox.common.errors import InputError
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
 
 

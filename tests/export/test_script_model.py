@@ -6,7 +6,7 @@ from programs import run_python
 from small_detectors import TINY, varied_detector
 
 from lensbox.model import save_detector, weights_sha256
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import load_artifact
 
 SCRIPT = Path(__file__).parents[2] / "export" / "script_model.py"
 

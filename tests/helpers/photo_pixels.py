@@ -14,11 +14,9 @@ import torch
 from programs import built_runner
 from torch import Tensor
 
-from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime.file.metadata import Reading
-from lensbox.runtime.images.files import read_photo
+from lensbox.runtime import Canvas, Reading, read_photo
 
 
 def cpp_artifacts(*files: tuple[Path, Path | str]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ import uvicorn
 import uvloop
 from waiting import PATIENCE, wait_until
 
-from lensbox.runtime.images.photo import Photo
+from lensbox.runtime import Photo
 from lensbox.serve.cli import listen, read_settings, serve
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.jobs import DetectJob, Loss, LossJob

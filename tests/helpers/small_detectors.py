@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.model import DetectorConfig, DetectorSpec, FaceDetector
 from lensbox.ops.canvas import fit_to_canvases
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from small_detectors import RedAndBlue
 
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.runtime import Artifact, load_artifact
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lensbox.common.errors import ArtifactError, DeviceError
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime import load_artifact
 from lensbox.runtime.device import DeviceTimer, choose_device, set_gpu_float32

@@ -11,9 +11,7 @@ import pytest
 import torch
 from signing_keys import signature_of, write_signed
 
-from lensbox.common.errors import ArtifactError
-from lensbox.runtime import loading
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import ArtifactError, load_artifact, loading
 
 
 def test_verifies_before_parsing(

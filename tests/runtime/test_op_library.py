@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from damaged_files import rewritten, with_metadata
 
-from lensbox.common.errors import ArtifactError
 from lensbox.ops import library_path
-from lensbox.runtime import load_artifact
+from lensbox.runtime import ArtifactError, load_artifact
 from lensbox.runtime.op_library import load_op_libraries
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import Artifact, load_artifact
 
 
 def _executed_graph() -> Any:

@@ -16,10 +16,9 @@ from waiting import PATIENCE
 from lensbox.cli.samples import save_photos
 from lensbox.model import load_detector
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes
+from lensbox.runtime import load_artifact, read_image
 from lensbox.runtime.detect.detection import detections_to_json
 from lensbox.runtime.detect.detection_sets import Difference, Limits, found_in, found_of_json
-from lensbox.runtime.images.files import read_image
-from lensbox.runtime.loading import load_artifact
 
 THRESHOLDS = {"score_threshold": 0.1, "iou_threshold": 0.5}  # more than the one clear face is compared
 # Pixels, scores and IoU by which an answer may differ from eager Python's on the CPU. A GPU sums in another

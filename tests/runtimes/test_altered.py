@@ -12,8 +12,7 @@ from photo_pixels import cpp_artifacts
 from runner_answers import answer, refusal
 from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_signed
 
-from lensbox.common.errors import ArtifactError
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import ArtifactError, load_artifact
 
 Write = Callable[[bytes, Path], object]
 

@@ -11,10 +11,9 @@ from letterbox_cases import pillow_fit, random_image
 from runner_answers import answer
 from torch import Tensor, nn
 
-from lensbox.common.detect_options import TileSpec
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.model import DetectorSpec
-from lensbox.runtime import load_artifact
+from lensbox.runtime import TileSpec, load_artifact
 
 HEIGHT, WIDTH = 6, 8
 FILL = 9

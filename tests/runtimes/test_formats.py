@@ -19,7 +19,7 @@ from runner_answers import LOW, answer, assert_same, numbers, refusal
 from small_detectors import LosingItsOwnWay
 
 from lensbox.common.errors import ArtifactError, DeviceError
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.export.verify.pictures import draw_faces
 from lensbox.model import FaceDetector
 from lensbox.ops import library_path

@@ -18,11 +18,10 @@ from small_detectors import Landmarks, RedAndBlue
 from torch import nn
 
 from lensbox.cli.samples import save_photos
-from lensbox.common.detect_options import TileSpec
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
+from lensbox.runtime import TileSpec, load_artifact
 from lensbox.runtime.detect.detection import detections_to_json
 from lensbox.runtime.detect.detection_sets import Difference, Limits, found_of_json
-from lensbox.runtime.loading import load_artifact
 
 Name = Literal["classes", "points"]
 Export = Callable[..., Path]

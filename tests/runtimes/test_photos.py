@@ -27,9 +27,8 @@ from picture_files import (
 )
 from programs import built_runner
 
-from lensbox.common.canvas import Canvas
 from lensbox.ops import library_path
-from lensbox.runtime.file.metadata import Reading
+from lensbox.runtime import Canvas, Reading
 
 # Pillow warns about some of the palettes.
 pytestmark = pytest.mark.filterwarnings("ignore:Palette images with Transparency")

@@ -7,7 +7,7 @@ import pytest
 from small_detectors import Brightest, Deciding, FittingItsOwnWay, LosingItsOwnWay
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 
 NO_GRAPH = r"(?s)torch.export cannot make a graph .*\(.*small_detectors\.py:\d+\)"
 

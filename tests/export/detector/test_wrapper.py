@@ -10,9 +10,8 @@ from picture_files import squares
 from small_detectors import Brightest, Landmarks, RedAndBlue
 from torch import Tensor
 
-from lensbox.common.canvas import Canvas
-from lensbox.export.pipeline import save_artifact
-from lensbox.runtime import Artifact, load_artifact
+from lensbox.export import save_artifact
+from lensbox.runtime import Artifact, Canvas, load_artifact
 
 METHODS = ("preprocess", "detect", "restore", "loss")
 

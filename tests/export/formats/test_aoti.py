@@ -9,8 +9,8 @@ from small_detectors import Brightest
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export import save_artifact
 from lensbox.export.formats import aoti
-from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime.formats.detect_only import Run, detect_of_graph
 

@@ -9,12 +9,10 @@ from programs import Lensbox
 from small_detectors import Brightest, Detected
 from torch import Tensor
 
-from lensbox.common.errors import ArtifactError
-from lensbox.export import pipeline
+from lensbox.export import pipeline, save_artifact
 from lensbox.export.formats.onnx import OPSET
-from lensbox.export.pipeline import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
-from lensbox.runtime import load_artifact
+from lensbox.runtime import ArtifactError, load_artifact
 from lensbox.runtime.file.metadata import ArtifactMetadata
 
 

@@ -9,7 +9,7 @@ import torch
 from small_detectors import Brightest, LosingItsOwnWay
 from torch import Tensor
 
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.runtime import load_artifact
 
 BOXES = torch.tensor([[[1.0, 2, 5, 9], [0, 0, 8, 8]], [[3, 4, 9, 9], [2, 2, 3, 3]]])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.common.errors import ArtifactError
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 
 
 class UsesNumpy(Brightest):

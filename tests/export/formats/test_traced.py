@@ -10,9 +10,8 @@ from programs import built_runner, runner_onnxruntime
 from small_detectors import Changed
 from torch import Tensor
 
-from lensbox.common.errors import ArtifactError
-from lensbox.export.pipeline import save_artifact
-from lensbox.runtime import load_artifact
+from lensbox.export import save_artifact
+from lensbox.runtime import ArtifactError, load_artifact
 
 Answer = dict[str, Tensor]
 

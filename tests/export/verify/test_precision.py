@@ -8,10 +8,9 @@ import torch
 from small_detectors import Landmarks, Named
 from torch import Tensor, nn
 
-from lensbox.common.errors import ArtifactError
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.model import DetectorSpec
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import ArtifactError, load_artifact
 
 
 class Cells(nn.Module):

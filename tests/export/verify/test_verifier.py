@@ -12,14 +12,13 @@ from programs import built_runner
 from small_detectors import AsManySlotsAsNeeded, FittingItsOwnWay, Landmarks, RedAndBlue
 from torch import Tensor
 
-from lensbox.common.errors import ArtifactError
-from lensbox.export.options import ExportOptions
+from lensbox.export import ExportOptions
 from lensbox.export.pipeline import make_artifact
 from lensbox.export.plan import ExportPlan
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.verifier import verify
 from lensbox.model import Detector
-from lensbox.runtime.detect.artifact import Artifact
+from lensbox.runtime import Artifact, ArtifactError
 from lensbox.runtime.file.metadata import ArtifactMetadata, Precision
 
 THRESHOLDS = (0.04, 0.3)

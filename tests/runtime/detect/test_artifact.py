@@ -14,11 +14,10 @@ from picture_files import smooth_image
 from small_detectors import Brightest
 from torch import Tensor
 
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes
-from lensbox.runtime import Artifact, load_artifact
-from lensbox.runtime.images.photo import Photo
+from lensbox.runtime import Artifact, Photo, load_artifact
 
 
 @pytest.mark.parametrize("shape", [(1, 256, 256), (3, 123, 310), (4, 400, 90)])

@@ -16,9 +16,7 @@ import torch
 from picture_files import encoded, noise, smooth_image
 
 from lensbox.common.errors import InputError
-from lensbox.runtime import load_artifact
-from lensbox.runtime.images.files import read_image
-from lensbox.runtime.images.photo import Photo
+from lensbox.runtime import Photo, load_artifact, read_image
 from lensbox.runtime.op_library import numbers_with_points
 
 

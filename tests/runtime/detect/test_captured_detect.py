@@ -10,8 +10,7 @@ import torch
 from picture_files import smooth_image
 from torch import Tensor
 
-from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.loading import load_artifact
+from lensbox.runtime import Artifact, load_artifact
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 SIZES = [2, 8, 5]

@@ -13,10 +13,8 @@ from picture_files import encoded
 from waiting import PATIENCE
 
 from lensbox.common.errors import InputError
-from lensbox.runtime.detect.artifact import Artifact
+from lensbox.runtime import Artifact, Detections, Photo
 from lensbox.runtime.detect.detect_files import in_batches
-from lensbox.runtime.detect.detection import Detections
-from lensbox.runtime.images.photo import Photo
 
 
 @pytest.fixture(scope="module")

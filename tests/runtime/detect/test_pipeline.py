@@ -10,11 +10,8 @@ from picture_files import smooth_image, squares
 from small_detectors import Changed
 from torch import Tensor
 
-from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.wrapper import DetectorWrapper
-from lensbox.runtime import Artifact, load_artifact
-from lensbox.runtime.detect.detection import Detections
-from lensbox.runtime.images.photo import Photo
+from lensbox.runtime import Artifact, ArtifactError, Detections, Photo, load_artifact
 
 
 def relabelled(colors: Artifact, change: Callable[[Tensor], Tensor]) -> Artifact:

@@ -6,9 +6,8 @@ import pytest
 import torch
 from picture_files import encoded
 
-from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
-from lensbox.runtime import Artifact, Detections, Photo, TileSpec
+from lensbox.runtime import Artifact, Canvas, Detections, Photo, TileSpec
 from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.detect.tiles import merge_tiles, part_of, tile_windows, views_of
 

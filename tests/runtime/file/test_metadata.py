@@ -13,14 +13,8 @@ from typing import Any
 import pytest
 from damaged_files import Values
 
-from lensbox.common.canvas import Canvas
-from lensbox.runtime.file.metadata import (
-    MAX_METADATA_SIZE,
-    ArtifactMetadata,
-    Extra,
-    Precision,
-    Reading,
-)
+from lensbox.runtime import Canvas, Reading
+from lensbox.runtime.file.metadata import MAX_METADATA_SIZE, ArtifactMetadata, Extra, Precision
 
 _CASES = json.loads(
     (Path(__file__).parents[3] / "cpp_runtime/tests/metadata_cases.json").read_text(encoding="utf-8")

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lensbox.common.errors import ArtifactError
-from lensbox.runtime import load_artifact
+from lensbox.runtime import ArtifactError, load_artifact
 
 
 def test_rejects_a_program_of_torch_export(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from damaged_files import Values, rewritten, with_metadata
 
-from lensbox.common.errors import ArtifactError
-from lensbox.runtime import load_artifact
+from lensbox.runtime import ArtifactError, load_artifact
 
 
 def _with_classes(values: Values) -> None:

@@ -13,15 +13,13 @@ import pytest
 from damaged_files import mutated
 from picture_files import encoded, jpeg_segment, noise
 
-from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
-from lensbox.runtime.file.metadata import Reading
+from lensbox.runtime import Canvas, Photo, Reading
 from lensbox.runtime.images import decoder, fast_jpeg
 from lensbox.runtime.images.decoder import decode_photo
 from lensbox.runtime.images.fast_jpeg import decode_usual_jpeg
 from lensbox.runtime.images.jpeg import usual_header
 from lensbox.runtime.images.limits import NO_LIMITS, ImageLimits
-from lensbox.runtime.images.photo import Photo
 
 GRAY, COLOR = Canvas(32, 32, 1), Canvas(32, 32, 3)
 CANVASES = [GRAY, COLOR, Canvas(100, 90, 1), Canvas(100, 90, 3), None]

@@ -12,9 +12,10 @@ import torch
 from picture_files import chunk, encoded
 
 from lensbox.common.errors import InputError
+from lensbox.runtime import read_image
 from lensbox.runtime.images import decoder
 from lensbox.runtime.images.decoder import decode_photo
-from lensbox.runtime.images.files import DEFAULT_READING, MAX_PIECES, read_image
+from lensbox.runtime.images.files import DEFAULT_READING, MAX_PIECES
 
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
 RGB = np.stack([GRAY, 255 - GRAY, GRAY // 2], axis=-1)

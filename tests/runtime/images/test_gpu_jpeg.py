@@ -27,12 +27,10 @@ from picture_files import exif, jpeg_with_exif
 from small_detectors import RedAndBlue
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
-from lensbox.common.canvas import Canvas
 from lensbox.common.errors import DeviceError, InputError
 from lensbox.common.fields import Orientation
-from lensbox.export.pipeline import save_artifact
-from lensbox.runtime.file.metadata import Reading
-from lensbox.runtime.images.files import read_photo
+from lensbox.export import save_artifact
+from lensbox.runtime import Canvas, Photo, Reading, load_artifact, read_photo
 from lensbox.runtime.images.gpu_jpeg import (
     CodedPhoto,
     coded_photo,
@@ -41,8 +39,6 @@ from lensbox.runtime.images.gpu_jpeg import (
     decoded_pixels,
     decodes_on_gpu,
 )
-from lensbox.runtime.images.photo import Photo
-from lensbox.runtime.loading import load_artifact
 
 GRAY = Canvas(256, 256, 1)
 COLORS = Canvas(256, 256, 3)

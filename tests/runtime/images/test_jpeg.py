@@ -12,10 +12,9 @@ import pytest
 import torch
 from picture_files import encoded, flat_jpeg, jpeg_segment
 
-from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime.images.files import read_image
+from lensbox.runtime import Canvas, read_image
 from lensbox.runtime.images.jpeg import check_jpeg, jpeg_reduction, without_metadata
 
 _PICTURE = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8)

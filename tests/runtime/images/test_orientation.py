@@ -24,8 +24,8 @@ from picture_files import (
 )
 
 from lensbox.common.errors import InputError
+from lensbox.runtime import read_image
 from lensbox.runtime.images import decoder
-from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.orientation import exif_orientation, orientation_of, split_exif
 
 WIDTH, HEIGHT = 21, 13

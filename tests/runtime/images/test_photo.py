@@ -8,9 +8,7 @@ import PIL.ImageDraw
 import pytest
 from picture_files import encoded, exif, jpeg_with_exif
 
-from lensbox.common.canvas import Canvas
-from lensbox.runtime.file.metadata import Reading
-from lensbox.runtime.images.files import read_image, read_photo
+from lensbox.runtime import Canvas, Reading, read_image, read_photo
 
 GRAY = Canvas(height=32, width=32, channels=1, fill=0)
 

@@ -9,7 +9,7 @@ import pytest
 from damaged_files import with_bit_flipped
 from picture_files import encoded
 
-from lensbox.runtime.images.files import read_image
+from lensbox.runtime import read_image
 from lensbox.runtime.images.png import without_metadata
 
 _PICTURE = PIL.Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8))

@@ -10,7 +10,7 @@ import torch
 from picture_files import exif
 from PIL import Image
 
-from lensbox.runtime.images.files import read_image
+from lensbox.runtime import read_image
 from lensbox.train.data.image_store import (
     SIDE,
     decode_image,

@@ -16,7 +16,7 @@ from small_detectors import RedAndBlue
 from torch import Tensor, nn
 
 from lensbox.common.errors import InputError
-from lensbox.export.pipeline import save_artifact
+from lensbox.export import save_artifact
 from lensbox.model import DetectorSpec, FaceDetector
 from lensbox.train.data.labels import LabelledImage, read_labels
 from lensbox.train.evaluation.evaluate import evaluate
