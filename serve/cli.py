@@ -23,16 +23,11 @@ from lensbox.serve.shutdown import Shutdown, end_process
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
 
 
-def _run(settings: Settings, listener: socket.socket, shutdown: Shutdown) -> None:
+def _run(settings: Settings) -> None:
     """Serve until shutdown. Raises LensboxError if the service cannot start."""
-    # OpenMP reads this when torch is imported. By default its waiting threads spin: beside busy programs, one
-    # inference then takes seconds.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    # Imported here because this imports torch, which takes seconds.
-    from lensbox.serve.engine.devices import for_this_machine
-
     if not sys.platform.startswith("linux"):
         raise StartupError(f"the service needs Linux, got {sys.platform}")
+    Catalogue(settings.artifact, settings.models).check()
     try:
         if settings.tls_certificate is not None:  # each front end would end and be restarted
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
@@ -40,11 +35,25 @@ def _run(settings: Settings, listener: socket.socket, shutdown: Shutdown) -> Non
             )
     except OSError as error:  # also ssl.SSLError
         raise StartupError(f"tls_certificate and tls_key cannot be used: {error}") from error
-    from lensbox.serve.processes import supervisor
-
     keys = read_keys(settings)
-    settings, devices = for_this_machine(settings)
-    supervisor.run(settings, devices, listener, shutdown, keys)
+    try:
+        listener = listen(settings.host, settings.port)
+    except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
+        hint = "; choose another port with --port, or a free one with --port 0" if in_use else ""
+        place = f"{settings.host} port {settings.port}"
+        raise StartupError(f"cannot listen on {place}: {error}{hint}") from error
+    with listener:
+        shutdown = Shutdown(settings.shutdown_timeout)
+        # OpenMP reads this when torch is imported. By default its waiting threads spin: beside busy programs,
+        # one inference then takes seconds.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        # Imported here: `--help` has no use for it, and signals are handled meanwhile.
+        from lensbox.serve.engine.devices import for_this_machine
+        from lensbox.serve.processes import supervisor
+
+        settings, devices = for_this_machine(settings)
+        supervisor.run(settings, devices, listener, shutdown, keys)
 
 
 def read_settings(values: dict[str, Any]) -> Settings:
@@ -74,22 +83,9 @@ def serve(**values: Any) -> ExitCode:
     """
     settings = read_settings(values)
     start_log(settings.log_level, settings.log_format)
-    try:
-        Catalogue(settings.artifact, settings.models).check()
-    except LensboxError as error:
-        raise StartupError(f"cannot start: {error}") from error
-    host, port = settings.host, settings.port
-    try:
-        listener = listen(host, port)
-    except OSError as error:
-        in_use = error.errno == errno.EADDRINUSE
-        hint = "; choose another port with --port, or a free one with --port 0" if in_use else ""
-        raise StartupError(f"cannot start: cannot listen on {host} port {port}: {error}{hint}") from error
-    shutdown = Shutdown(settings.shutdown_timeout)
     code = ExitCode.GOOD
     try:
-        with listener:
-            _run(settings, listener, shutdown)
+        _run(settings)
     except LensboxError as failure:
         for handler in logging.getLogger().handlers:
             handler.flush()  # the lines so far come first

@@ -30,7 +30,7 @@ def places(artifact_path: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
     ("options", "message"),
     [
         ("--artifact {tmp}/nothing.pt", "there is no file nothing.pt in {tmp}; "),
-        ("--artifact {tmp}", "artifact must be a file, got the folder {tmp}; --models takes"),
+        ("--artifact {tmp}", "--artifact must be a file, got the folder {tmp}; --models takes"),
         ("--artifact {good} --port {port}", "cannot listen on 127.0.0.1 port {port}: "),
         (
             "--artifact {good} --port 0 --api-keys-file {tmp}/nothing",
