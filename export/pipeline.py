@@ -110,18 +110,14 @@ def _made(plan: ExportPlan, kind: str, name: str) -> tuple[bytes, ArtifactMetada
 
 def make_files(detector: Detector, paths: Mapping[str, Path], options: ExportOptions) -> dict[Path, bytes]:
     """Return the content of each file. paths: by format. Raises the errors of `save_artifact`."""
-    for name in paths:
-        _require_packages(name)
+    for name in paths:  # before anything is computed
+        if lacking := [package for package in FORMATS[name].packages if find_spec(package) is None]:
+            raise ArtifactError(
+                f"--format {name} needs the Python packages {', '.join(lacking)}: pip install "
+                f"'lensbox[{name}]'"
+            )
     plan = ExportPlan(detector, options)
     return {path: make_artifact(plan, name, str(path))[0] for name, path in paths.items()}
-
-
-def _require_packages(name: str) -> None:
-    """Raise ArtifactError if packages of a format are missing, before anything is computed."""
-    if lacking := [package for package in FORMATS[name].packages if find_spec(package) is None]:
-        raise ArtifactError(
-            f"--format {name} needs the Python packages {', '.join(lacking)}: pip install 'lensbox[{name}]'"
-        )
 
 
 def _measured(plan: ExportPlan, built: Built, metadata: ArtifactMetadata, name: str) -> ArtifactMetadata:
