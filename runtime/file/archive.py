@@ -2,7 +2,6 @@
 
 import io
 from collections import Counter
-from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -108,17 +107,13 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
     count = Counter(entry.encode().lower() for entry in entries)
     if twice := [entry for entry in entries if count[entry.encode().lower()] > 1]:
         raise ValueError(f"has two entries {twice[-1]}")
-    kind, metadata = _kind_of(entries), _metadata(text)
+    kinds = [kind for kind, (_, needed) in KINDS.items() if needed and set(needed).issubset(entries)]
+    if not kinds:
+        raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
+    kind, metadata = kinds[0], _metadata(text)
     if kind == "aoti" and metadata.compiled is None:
         raise ValueError(f"has an unusable {METADATA_FILE}: it lacks the entry 'compiled'")
     return ArtifactFile(data, name, kind, metadata)
-
-
-def _kind_of(entries: Container[str]) -> FileKind:
-    for kind, (_, needed) in KINDS.items():
-        if needed and all(name in entries for name in needed):
-            return kind
-    raise ValueError("is not a TorchScript file: it holds no code (was it written by torch.save?)")
 
 
 def _metadata(text: bytes | None) -> ArtifactMetadata:
