@@ -90,16 +90,18 @@ def decode_photo(
 
 
 def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, limits: ImageLimits) -> None:
-    width, height = image.size
-    _check_pixels("the image", width, height, limits.max_pixels)
+    _check_size(image, "the image", limits.max_pixels)
     if any(tile[0] in PIL.Image.DECODERS for tile in getattr(image, "tile", ())):
-        _check_pixels("a run-length BMP image", width, height, limits.max_run_length_pixels)
+        _check_size(image, "a run-length BMP image", limits.max_run_length_pixels)
         bounded.max_reads += _RUN_LENGTH_READS
     if isinstance(image, PngImageFile):
-        _check_png_size(image, limits.max_png_bytes)
+        # A file of kilobytes can inflate to 8 bytes per pixel.
+        samples, _, bits = _raw_mode(image).partition(";")
+        size = len(samples) * (2 if bits.startswith("16") else 1)
+        _check_size(image, "a PNG image", limits.max_png_bytes, "bytes of pixels", size)
         png.check_pixels(file, bounded.check_deadline)
     if jpeg.has_signature(file):
-        jpeg.check_jpeg(file, width, height, limits.max_pieces)
+        jpeg.check_jpeg(file, *image.size, limits.max_pieces)
     if image.mode == "P" and image.palette is None:
         raise InputError("an image of palette indices must have a palette")
 
@@ -116,22 +118,14 @@ def _reduce(image: PIL.Image.Image, orientation: int, canvas: Canvas | None, rea
     return reduction
 
 
-def _check_pixels(name: str, width: int, height: int, limit: int | None) -> None:
-    if limit is not None and width * height > limit:
-        raise TooManyPixelsError(
-            f"{name} must have at most {limit} pixels, got {width} x {height} = {width * height}"
-        )
-
-
-def _check_png_size(image: PngImageFile, limit: int | None) -> None:
-    """Limit the decompressed size: a file of kilobytes can inflate to 8 bytes per pixel."""
-    samples, _, bits = _raw_mode(image).partition(";")
-    size = len(samples) * (2 if bits.startswith("16") else 1)
-    if limit is not None and size * image.width * image.height > limit:
-        raise TooManyPixelsError(
-            f"a PNG image must have at most {limit} bytes of pixels, got {image.width} x {image.height} of "
-            f"{size} bytes = {size * image.width * image.height}"
-        )
+def _check_size(
+    image: PIL.Image.Image, name: str, limit: int | None, unit: str = "pixels", size: int | None = None
+) -> None:
+    """Limit the pixels, or their bytes. size: bytes of a pixel."""
+    number, each = image.width * image.height * (size or 1), "" if size is None else f" of {size} bytes"
+    if limit is not None and number > limit:
+        found = f"{image.width} x {image.height}{each} = {number}"
+        raise TooManyPixelsError(f"{name} must have at most {limit} {unit}, got {found}")
 
 
 def _raw_mode(image: PngImageFile) -> str:

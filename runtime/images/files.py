@@ -32,15 +32,6 @@ def read_image(source: ImageFile, orientation: Orientation = "exif") -> Tensor:
     return read_photo(source, reading=DEFAULT_READING.asked(orientation)).pixels
 
 
-def _content(path: Path) -> bytes:
-    try:
-        if path.is_file():
-            return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {system_reason(error)}") from error
-    raise FileNotFoundError(f"source must be an image file, got {path}")
-
-
 def read_photo(source: ImageFile, canvas: Canvas | None = None, reading: Reading = DEFAULT_READING) -> Photo:
     """Decode an image file for a canvas by the rule "Reading images" in `docs/artifact.md`.
 
@@ -49,8 +40,13 @@ def read_photo(source: ImageFile, canvas: Canvas | None = None, reading: Reading
     """
     file, name = content_of(source, "source"), "the image data"
     if file is None:
-        name = str(source)
-        file = _content(Path(name))
+        name, path = str(source), Path(str(source))
+        try:
+            file = path.read_bytes() if path.is_file() else None
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {system_reason(error)}") from error
+        if file is None:
+            raise FileNotFoundError(f"source must be an image file, got {path}")
     try:
         return decode_photo(file, canvas, reading, ImageLimits(max_pieces=MAX_PIECES))
     except (InputError, OSError) as error:
