@@ -54,7 +54,7 @@ def decode_photo(
     if (photo := decode_usual_jpeg(file, canvas, reading, limits)) is not None:
         return photo
     try:
-        file, exif = split_exif(file, limits.max_pieces)
+        file, exif = split_exif(file)
         orientation = exif_orientation(exif) if reading.orientation == "exif" else 1
         bounded = BoundedFile(file, limits)
         with open_image(bounded) as image:
@@ -101,7 +101,7 @@ def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, lim
         _check_size(image, "a PNG image", limits.max_png_bytes, "bytes of pixels", size)
         png.check_pixels(file, bounded.check_deadline)
     if jpeg.has_signature(file):
-        jpeg.check_jpeg(file, *image.size, limits.max_pieces)
+        jpeg.check_jpeg(file, *image.size)
     if image.mode == "P" and image.palette is None:
         raise InputError("an image of palette indices must have a palette")
 
@@ -119,11 +119,11 @@ def _reduce(image: PIL.Image.Image, orientation: int, canvas: Canvas | None, rea
 
 
 def _check_size(
-    image: PIL.Image.Image, name: str, limit: int | None, unit: str = "pixels", size: int | None = None
+    image: PIL.Image.Image, name: str, limit: float, unit: str = "pixels", size: int | None = None
 ) -> None:
     """Limit the pixels, or their bytes. size: bytes of a pixel."""
     number, each = image.width * image.height * (size or 1), "" if size is None else f" of {size} bytes"
-    if limit is not None and number > limit:
+    if number > limit:
         found = f"{image.width} x {image.height}{each} = {number}"
         raise TooManyPixelsError(f"{name} must have at most {limit} {unit}, got {found}")
 

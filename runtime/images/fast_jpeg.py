@@ -36,9 +36,6 @@ _MAX_SCANNED_BLOCKS = 1 << 22
 # For a smaller side simplejpeg could choose a smaller scale: 7/8 of 7 pixels, rounded up, is 7.
 _MIN_SIDE = 16
 
-# Pillow reads a usual header in fewer pieces; the pieces after it have 64 KiB.
-_HEADER_PIECES = 1000
-
 
 def decode_usual_jpeg(
     file: bytes, canvas: Canvas | None, reading: Reading, limits: ImageLimits
@@ -62,8 +59,7 @@ def decode_usual_jpeg(
         )
     except Exception:  # Pillow will report the error
         return None
-    is_late = limits.deadline is not None and time.monotonic() > limits.deadline
-    if is_late or pixels.shape[:2] != (rows, columns):
+    if time.monotonic() > limits.deadline or pixels.shape[:2] != (rows, columns):
         return None
     covered = (0, 0, columns * reduction, rows * reduction)
     window = upright_box(covered, stored, orientation)
@@ -81,19 +77,15 @@ def is_quick_jpeg(file: bytes, most_pixels: int) -> bool:
 def _is_affordable(file: bytes, header: JpegHeader, limits: ImageLimits) -> bool:
     """Return whether the file is within all limits, and decodes so fast that the deadline can be ignored."""
     pixels = header.width * header.height
-    if min(header.width, header.height) < _MIN_SIDE or pixels > _MAX_PIXELS:
+    most = min(_MAX_PIXELS, limits.max_pixels)
+    if PIL.Image.MAX_IMAGE_PIXELS is not None:
+        most = min(most, PIL.Image.MAX_IMAGE_PIXELS)
+    if min(header.width, header.height) < _MIN_SIDE or pixels > most:
         return False
-    for limit, number in (
-        (limits.max_pixels, pixels),
-        (PIL.Image.MAX_IMAGE_PIXELS, pixels),
-        (limits.max_pieces, _HEADER_PIECES + (len(file) >> 16)),
-    ):
-        if limit is not None and number > limit:
-            return False
     if not header.has_more_scans:
         return True
-    most = 64 * _MAX_SCANNED_BLOCKS // pixels
+    scans = 64 * _MAX_SCANNED_BLOCKS // pixels
     try:
-        return count_scans(file, most) <= most
+        return count_scans(file, scans) <= scans
     except InputError:
         return False

@@ -10,13 +10,9 @@ from lensbox.common.fields import Orientation
 from lensbox.common.pictures import ImageFile, content_of
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import decode_photo
-from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.photo import Photo
 
 DEFAULT_READING = Reading()
-
-# A usual file of 16 MiB is read in a few thousand pieces. 100,000 pieces take 0.2 s.
-MAX_PIECES = 100_000
 
 
 def read_image(source: ImageFile, orientation: Orientation = "exif") -> Tensor:
@@ -26,7 +22,7 @@ def read_image(source: ImageFile, orientation: Orientation = "exif") -> Tensor:
     upright by its EXIF data, "stored" leaves the pixels as stored. Other color modes are converted: palettes
     and CMYK to RGB, one bit and 16 bit to gray levels of 8 bit. The memory is interleaved. Raise ValueError
     for another orientation, TypeError for another source, FileNotFoundError, and InputError if Pillow cannot
-    decode the file, if it has more than 179 million pixels (Pillow's limit) or more than MAX_PIECES pieces,
+    decode the file, if it has more than 179 million pixels (Pillow's limit) or more than 100,000 pieces,
     or if `check_jpeg` rejects it.
     """
     return read_photo(source, reading=DEFAULT_READING.asked(orientation)).pixels
@@ -48,6 +44,6 @@ def read_photo(source: ImageFile, canvas: Canvas | None = None, reading: Reading
         if file is None:
             raise FileNotFoundError(f"source must be an image file, got {path}")
     try:
-        return decode_photo(file, canvas, reading, ImageLimits(max_pieces=MAX_PIECES))
+        return decode_photo(file, canvas, reading)
     except (InputError, OSError) as error:
         raise InputError(f"{name} must be an image that Pillow can decode: {error}") from error

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
+from lensbox.runtime.images.limits import MAX_PIECES
 
 # Markers of ITU-T T.81, table B.1: each is the byte 0xFF and then one of these.
 _END_OF_IMAGE = 0xD9
@@ -36,15 +37,15 @@ def has_signature(file: bytes | bytearray) -> bool:
     return file.startswith(b"\xff\xd8\xff")
 
 
-def without_metadata(file: bytes, max_segments: int | None = None) -> tuple[bytes, bytes]:
+def without_metadata(file: bytes) -> tuple[bytes, bytes]:
     """Return a JPEG file without the segments before the first scan that do not affect its pixels, and the
     EXIF data of the first segment that has them; b"" if there is none.
 
     Decoders keep comments, EXIF, ICC profiles and thumbnails, and parse some of them; many small segments
-    take ten times their size in memory. Raise InputError after `max_segments` segments.
+    take ten times their size in memory. Raise InputError after MAX_PIECES segments.
     """
     view, kept, kept_to, exif = memoryview(file), bytearray(), 0, None
-    for marker, begin, end in _segments(file, max_segments):
+    for marker, begin, end in _segments(file):
         if marker == START_OF_SCAN:
             break
         if marker in METADATA:
@@ -59,7 +60,7 @@ def without_metadata(file: bytes, max_segments: int | None = None) -> tuple[byte
     return bytes(kept), exif or b""
 
 
-def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = None) -> None:
+def check_jpeg(file: bytes, width: int, height: int) -> None:
     """Raise InputError for a JPEG file with missing or too many scans, many segments, or arithmetic coding.
 
     Every scan of a progressive file may visit all blocks, at 32 to 55 ns per block, and needs only a few
@@ -68,7 +69,7 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
     """
     blocks = -(-width // 8) * -(-height // 8)
     allowed = max(_SCANS_ALWAYS_ALLOWED, _MAX_SCANNED_BLOCKS // blocks)
-    scans = count_scans(file, allowed, max_segments)
+    scans = count_scans(file, allowed)
     if scans > allowed:
         raise InputError(
             f"the JPEG file has too many scans: at most {allowed} are accepted for {width} x {height} "
@@ -76,7 +77,7 @@ def check_jpeg(file: bytes, width: int, height: int, max_segments: int | None = 
         )
 
 
-def count_scans(file: bytes, most: int, max_segments: int | None = None) -> int:
+def count_scans(file: bytes, most: int) -> int:
     """Return the number of scans of a JPEG file, or `most` + 1 if there are more.
 
     Raise InputError for arithmetic coding, and unless the scans give every coefficient of every component in
@@ -84,7 +85,7 @@ def count_scans(file: bytes, most: int, max_segments: int | None = None) -> int:
     """
     missing_bits: dict[int, list[int]] = {}  # of the 64 coefficients, by component
     frame = scans = 0
-    for marker, begin, end in _segments(file, max_segments):
+    for marker, begin, end in _segments(file):
         content = file[begin + 4 : end]
         if marker in _FRAMES and not frame:
             frame = marker
@@ -116,7 +117,7 @@ def _add_scan(missing_bits: dict[int, list[int]], scan: bytes, is_progressive: b
         missing[first : last + 1] = [bits & 15] * len(before)
 
 
-def _segments(file: bytes | bytearray, max_segments: int | None) -> Iterator[tuple[int, int, int]]:
+def _segments(file: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
     """Yield marker, begin and end of the segments up to the end of the image, found as libjpeg finds them."""
     at = count = 0
     while found := _MARKER.search(file, at):
@@ -126,8 +127,8 @@ def _segments(file: bytes | bytearray, max_segments: int | None) -> Iterator[tup
         if marker == _END_OF_IMAGE or begin + 4 > len(file):
             return
         count += 1
-        if max_segments is not None and count > max_segments:
-            raise InputError(f"a JPEG file must have at most {max_segments} segments")
+        if count > MAX_PIECES:
+            raise InputError(f"a JPEG file must have at most {MAX_PIECES} segments")
         # Coded data after a start-of-scan segment have no length, but contain no such marker.
         at = begin + 2 + max(length, 2)
         yield marker, begin, at

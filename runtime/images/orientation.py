@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lensbox.common.errors import InputError
 from lensbox.runtime.images import jpeg, png
+from lensbox.runtime.images.limits import MAX_PIECES
 
 _ORIENTATION_TAG = 0x0112
 _SHORT = 3
@@ -50,28 +51,28 @@ def orientation_of(file: bytes) -> int:
     return exif_orientation(split_exif(file)[1])
 
 
-def split_exif(file: bytes, max_pieces: int | None = None) -> tuple[bytes, bytes]:
+def split_exif(file: bytes) -> tuple[bytes, bytes]:
     """Return a JPEG or PNG file without the parts that do not affect its pixels, and its EXIF data, or b"".
 
     Other files stay as they are; only WebP files among them have EXIF data. Raise InputError for a broken PNG
-    file, and after `max_pieces` segments or chunks.
+    file, and after MAX_PIECES segments or chunks.
     """
     if jpeg.has_signature(file):
-        return jpeg.without_metadata(file, max_pieces)
+        return jpeg.without_metadata(file)
     if png.has_signature(file):
-        return png.without_metadata(file, max_pieces)
+        return png.without_metadata(file)
     if file.startswith(b"RIFF") and file.startswith(b"WEBP", 8):
-        return file, _webp_exif(file, max_pieces)
+        return file, _webp_exif(file)
     return file, b""
 
 
-def _webp_exif(file: bytes, max_chunks: int | None = None) -> bytes:
-    """Return the first chunk EXIF of a WebP file, or b"". Raise InputError after `max_chunks` chunks."""
+def _webp_exif(file: bytes) -> bytes:
+    """Return the first chunk EXIF of a WebP file, or b"". Raise InputError after MAX_PIECES chunks."""
     at, count = 12, 0
     while at + 8 <= len(file):
         count += 1
-        if max_chunks is not None and count > max_chunks:
-            raise InputError(f"a WebP file must have at most {max_chunks} chunks")
+        if count > MAX_PIECES:
+            raise InputError(f"a WebP file must have at most {MAX_PIECES} chunks")
         begin = at + 8
         size = int.from_bytes(file[at + 4 : begin], "little")
         if file.startswith(b"EXIF", at):

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from lensbox.common.errors import InputError
+from lensbox.runtime.images.limits import MAX_PIECES
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
@@ -24,7 +25,7 @@ def has_signature(file: bytes) -> bool:
     return file.startswith(_SIGNATURE)
 
 
-def without_metadata(file: bytes, max_chunks: int | None = None) -> tuple[bytes, bytes]:
+def without_metadata(file: bytes) -> tuple[bytes, bytes]:
     """Return a PNG file without its ancillary chunks, which do not affect its pixels, and its EXIF data.
 
     The EXIF data are the content of the first chunk eXIf before the pixels, or b"".
@@ -32,10 +33,10 @@ def without_metadata(file: bytes, max_chunks: int | None = None) -> tuple[bytes,
     Decoders inflate color profiles and texts up to a thousand times their size, and keep unknown chunks.
     Pillow checks few checksums, and nothing behind the last row. Raise InputError for a wrong checksum, a
     truncated file, critical chunks that are unknown, repeated, out of order or malformed, as libpng does, and
-    after `max_chunks` chunks.
+    after MAX_PIECES chunks.
     """
     view, kept, kept_to, order, exif = memoryview(file), bytearray(), 0, "", None
-    for name, begin, end in _chunks(file, max_chunks):
+    for name, begin, end in _chunks(file):
         if zlib.crc32(view[begin + 4 : end - 4]) != _number(view[end - 4 : end]):
             raise InputError(f"broken PNG file (bad checksum in chunk {name!r})")
         if name in _CRITICAL:
@@ -97,13 +98,13 @@ def check_pixels(file: bytes, before_each_part: Callable[[], None]) -> None:
 
 
 def _compressed_pixels(file: bytes) -> Iterator[bytes]:
-    for name, begin, end in _chunks(file, None):
+    for name, begin, end in _chunks(file):
         if name == b"IDAT":
             for at in range(begin + 8, end - 4, _READ_AT_ONCE):
                 yield file[at : min(at + _READ_AT_ONCE, end - 4)]
 
 
-def _chunks(file: bytes, max_chunks: int | None) -> Iterator[tuple[bytes, int, int]]:
+def _chunks(file: bytes) -> Iterator[tuple[bytes, int, int]]:
     """Yield name, begin and end of the chunks of a PNG file up to its end."""
     at, count, name = len(_SIGNATURE), 0, b""
     while name != b"IEND":
@@ -112,8 +113,8 @@ def _chunks(file: bytes, max_chunks: int | None) -> Iterator[tuple[bytes, int, i
             raise InputError("broken PNG file (it is truncated)")
         name = file[at + 4 : at + 8]
         count += name != b"IEND"
-        if max_chunks is not None and count > max_chunks:
-            raise InputError(f"a PNG file must have at most {max_chunks} chunks")
+        if count > MAX_PIECES:
+            raise InputError(f"a PNG file must have at most {MAX_PIECES} chunks")
         yield name, at, end
         at = end
 

@@ -1,6 +1,7 @@
 """Decode images in a few threads, and refuse files early that would be expensive to decode."""
 
 import contextvars
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +20,6 @@ from lensbox.common.errors import InputError
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
-from lensbox.runtime.images.files import MAX_PIECES
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.errors import ApiError, DeadlineError, NotReadyError, shown
@@ -122,7 +122,7 @@ class Decoders:
 
 
 def photo_from_file(
-    file: bytes, canvas: Canvas | None, reading: Reading, max_pixels: int, deadline: float | None = None
+    file: bytes, canvas: Canvas | None, reading: Reading, max_pixels: int, deadline: float = math.inf
 ) -> Photo:
     """Return the photograph in a file, decoded for a canvas as `decode_photo` does.
 
@@ -133,7 +133,6 @@ def photo_from_file(
         max_pixels=max_pixels,
         max_run_length_pixels=MAX_RUN_LENGTH_PIXELS,
         max_png_bytes=MAX_PNG_BYTES,
-        max_pieces=MAX_PIECES,
         deadline=deadline,
     )
     try:

@@ -15,7 +15,8 @@ from lensbox.common.errors import InputError
 from lensbox.runtime import read_image
 from lensbox.runtime.images import decoder
 from lensbox.runtime.images.decoder import decode_photo
-from lensbox.runtime.images.files import DEFAULT_READING, MAX_PIECES
+from lensbox.runtime.images.files import DEFAULT_READING
+from lensbox.runtime.images.limits import MAX_PIECES
 
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
 RGB = np.stack([GRAY, 255 - GRAY, GRAY // 2], axis=-1)

@@ -28,7 +28,7 @@ from lensbox.serve.settings import Settings
 _PLENTY = 1_000_000
 
 
-def _decoded(file: bytes, max_pixels: int = _PLENTY, deadline: float | None = None) -> torch.Tensor:
+def _decoded(file: bytes, max_pixels: int = _PLENTY, deadline: float = math.inf) -> torch.Tensor:
     return photo_from_file(file, None, DEFAULT_READING, max_pixels, deadline).pixels
 
 
