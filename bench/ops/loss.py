@@ -57,17 +57,18 @@ def _padded(loss: Callable[..., Any], targets: Targets) -> Loss:
     return lambda pred: loss(pred, *targets)
 
 
-def _boxes(targets: Targets) -> list[Tensor]:
+def boxes_of(targets: Targets) -> list[Tensor]:
+    """Return the boxes [n, 4] of each sample."""
     return [rows[rows[:, 3] != 0] for rows in targets[0]]
 
 
 def _of_boxes(loss: Callable[..., Any], targets: Targets) -> Loss:
-    boxes = _boxes(targets)
+    boxes = boxes_of(targets)
     return lambda pred: loss(pred, boxes)
 
 
 def _jagged(targets: Targets) -> Loss:
-    packed = PackedTargets.pack([rows.cpu() for rows in _boxes(targets)]).to(targets[0].device)
+    packed = PackedTargets.pack([rows.cpu() for rows in boxes_of(targets)]).to(targets[0].device)
     return lambda pred: jagged_giou_loss(pred, packed.values, packed.offsets)
 
 
@@ -128,13 +129,14 @@ def cases(group: str, device: torch.device, quick: bool) -> Iterator[Case]:
             direction = "forward + backward" if with_gradient else "forward"
             odd = KERNEL if with_gradient else ONE_OP  # the kernel has no backward
             known = [name for name in names if name != odd and not (quick and name == "torch.compile")]
-            ways = {name: partial(_call, PEERS[name], pred, targets, with_gradient) for name in known}
+            ways = {name: partial(call_of, PEERS[name], pred, targets, with_gradient) for name in known}
             kind = "weighted loss" if group == "weighted" else "loss"
             title = f"{kind}, {direction}, [{count}, {slots}], {what}, {kinds}, {device.type.upper()}"
             yield Case(title, device.type, ways, partial(check, pred, targets, with_gradient))
 
 
-def _call(load: Load, pred: Tensor, targets: Targets, with_gradient: bool) -> Call:
+def call_of(load: Load, pred: Tensor, targets: Targets, with_gradient: bool) -> Call:
+    """Return the call of a loss, or with_gradient of a loss and its gradient."""
     loss, pred = load(targets), pred.clone().requires_grad_(with_gradient)
 
     def both() -> Any:
