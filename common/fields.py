@@ -23,6 +23,7 @@ Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+CountOrNone = Annotated[int, Field(ge=0)]
 Side = Annotated[int, Field(ge=1, le=1 << 14)]  # of a canvas, in pixels
 GrayLevel = Annotated[int, Field(ge=0, le=255)]
 Oversampling = Annotated[int, Field(ge=0, le=1000)]

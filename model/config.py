@@ -4,16 +4,15 @@ import dataclasses
 import json
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from lensbox.common.fields import STRICT, Count, first_reason, plain_errors
+from lensbox.common.fields import STRICT, Count, CountOrNone, first_reason, plain_errors
 
 CANVAS_SIZE = 256
 STRIDES = (4, 8, 16, 32)
 
 Activation = Literal["relu", "hardswish"]
-_CountOrNone = Annotated[int, Field(ge=0)]
 
 
 def _odd(side: int) -> int:
@@ -24,7 +23,7 @@ def _odd(side: int) -> int:
 
 _Kernel = Annotated[Count, AfterValidator(_odd)]
 _Counts = tuple[Count, Count, Count, Count]
-_Depths = tuple[_CountOrNone, _CountOrNone, _CountOrNone, _CountOrNone]
+_Depths = tuple[CountOrNone, CountOrNone, CountOrNone, CountOrNone]
 _Flags = tuple[bool, bool, bool, bool]
 
 

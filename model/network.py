@@ -86,9 +86,13 @@ class FeaturePyramid(nn.Module):
 
     def __init__(self, config: DetectorConfig) -> None:
         super().__init__()
-        laterals = [conv_norm(width, config.pyramid_width) for width in config.widths]
+        laterals = [conv_norm(inputs, config.pyramid_width) for inputs in config.widths]
         self.lateral4, self.lateral8, self.lateral16, self.lateral32 = laterals
-        blocks = [_pyramid_blocks(config, level) for level in range(len(laterals))]
+        width, act = config.pyramid_width, config.activation
+        blocks = [
+            nn.Sequential(*(ResidualBlock(width, False, kernel, act) for _ in range(depth)))
+            for kernel, depth in zip(config.depthwise_kernels, config.pyramid_depths, strict=True)
+        ]
         self.blocks4, self.blocks8, self.blocks16, self.blocks32 = blocks
 
     def forward(self, features: Levels) -> Levels:
@@ -107,12 +111,6 @@ def _stage(config: DetectorConfig, level: int, inputs: int) -> nn.Sequential:
     blocks = [ResidualBlock(width, config.dense[level], kernel, act) for _ in range(config.depths[level])]
     downsampling = conv_norm_act(inputs, width, config.dense_downsampling[level], act, kernel, stride=2)
     return nn.Sequential(downsampling, *blocks)
-
-
-def _pyramid_blocks(config: DetectorConfig, level: int) -> nn.Sequential:
-    width, kernel = config.pyramid_width, config.depthwise_kernels[level]
-    depth = config.pyramid_depths[level]
-    return nn.Sequential(*(ResidualBlock(width, False, kernel, config.activation) for _ in range(depth)))
 
 
 def _double(x: Tensor) -> Tensor:

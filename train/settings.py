@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, Validat
 from pydantic.dataclasses import dataclass
 
 from lensbox.common.errors import ExitCode, LensboxError, system_reason
-from lensbox.common.fields import Orientation, described, first_reason
+from lensbox.common.fields import Count, CountOrNone, Fraction, Orientation, described, first_reason
 
 CONFIG_FILE = "config.json"  # in the folder of a run
 
@@ -35,12 +35,9 @@ def _leaves_something(trim: tuple[float, ...]) -> tuple[float, ...]:
     return trim
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
 ShareBelowOne = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=1)]
-CountOrNone = Annotated[int, Field(ge=0)]
 # Generators take 64 bits; seeds of samples are sums and products of this one.
 Seed = Annotated[int, Field(ge=-(2**42), le=2**42)]
 Trim = Annotated[tuple[float, float, float, float], AfterValidator(_leaves_something)]
@@ -85,27 +82,27 @@ class TrainConfig:
         "saved. 0 averages the statistics of training, which do not fit the averaged weights.",
     )
 
-    mosaic_share: Share = described(0.2, "Share of views that are mosaics, with more and smaller faces.")
-    whole_share: Share = described(
+    mosaic_share: Fraction = described(0.2, "Share of views that are mosaics, with more and smaller faces.")
+    whole_share: Fraction = described(
         0.4, "Share of the other views that are whole photographs, as at inference."
     )
-    plain_progress: Share = described(
+    plain_progress: Fraction = described(
         0.15, "Last share of the run without mosaics: training ends on inputs as at inference."
     )
 
-    photometric: Share = described(
+    photometric: Fraction = described(
         0.3, "Probability of each change: focus, gamma, contrast, brightness, noise."
     )
-    soft_chance: Share = described(
+    soft_chance: Fraction = described(
         0.0, "Probability of a blurred photograph, drawn with a filter 1 to 3 times as wide. Costs no time."
     )
-    light_chance: Share = described(
+    light_chance: Fraction = described(
         0.0, "Probability of light from one side: up to e^0.8 = 2.2 times as bright there, as dark opposite."
     )
-    cover_chance: Share = described(
+    cover_chance: Fraction = described(
         0.0, "Probability of a view with up to 4 gray rectangles over parts of faces, which stay targets."
     )
-    rotate_chance: Share = described(
+    rotate_chance: Fraction = described(
         0.0, "Probability of a view rotated about its centre by up to 15 degrees either way."
     )
 
