@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from lensbox.train.loss.detection_loss import Losses
 from lensbox.train.run.step import TrainingError, TrainStep
 
 WARMUP_STEPS = 4
@@ -54,25 +55,25 @@ def _compile(step: TrainStep) -> list[str]:
     """Compile the parts of a step and use each once. Return their names."""
     done = []
 
-    def compile_part(part: str, name: str, use: Callable[[Callable[..., Any]], Any]) -> None:
+    def compile_part(part: str, name: str, *arguments: Any) -> Any:
         with _timed(name, "--no-compile"):
             compiled: Callable[..., Any] = torch.compile(getattr(step, part), dynamic=False)
-            use(compiled)
+            found = compiled(*arguments)
+            if isinstance(found, Losses):
+                found.loss.backward()
             if step.device.type == "cuda":
                 torch.cuda.synchronize(step.device)
         setattr(step, part, compiled)
         done.append(name)
+        return found
 
     # Trials must change neither the random numbers of the run nor batch norm's statistics.
     kept = copy.deepcopy(step.model.state_dict())
     with torch.random.fork_rng([step.device] if step.device.type == "cuda" else []):
-        draws = step.new_draws()
-        compile_part("draw_views", "compiled views", lambda views: views(draws))
-        batch, taught = step.draw_views(draws), None
+        batch, taught = compile_part("draw_views", "compiled views", step.new_draws()), None
         if step.teachers:
-            compile_part("ask_teachers", "compiled teachers", lambda teachers: teachers(batch.images))
-            taught = step.ask_teachers(batch.images)
-        compile_part("losses", "compiled net and loss", lambda losses: losses(*batch, taught).loss.backward())
+            taught = compile_part("ask_teachers", "compiled teachers", batch.images)
+        compile_part("losses", "compiled net and loss", *batch, taught)
     step.model.load_state_dict(kept)
     step.optimizer.zero_grad(set_to_none=True)
     return done

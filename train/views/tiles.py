@@ -48,13 +48,13 @@ def view_counts(config: TrainConfig) -> ViewCounts:
 class Tiles(NamedTuple):
     """Maps of T tiles: image [T] index into the store; scale, offset [T, 2] for x and y (scale x < 0
     mirrors); rectangle [T, 4] xyxy of the canvas that the tile may paint; softness [T], a factor of at
-    least 1 by which the filter is widened, None for 1."""
+    least 1 by which the filter is widened."""
 
     image: Tensor
     scale: Tensor
     offset: Tensor
     rectangle: Tensor
-    softness: Tensor | None = None
+    softness: Tensor
 
 
 def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: TrainConfig) -> Tiles:
@@ -84,9 +84,7 @@ def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: Train
     reflected = rectangle[:, 0] + rectangle[:, 2] - offset[:, 0]
     offset = torch.stack([torch.where(mirrored, reflected, offset[:, 0]), offset[:, 1]], dim=1)
     scale = torch.stack([torch.where(mirrored, -scale[:, 0], scale[:, 0]), scale[:, 1]], dim=1)
-    softness = None
-    if (chance := config.soft_chance) > 0:
-        softness = torch.where(u[:, 10] < chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
+    softness = torch.where(u[:, 10] < config.soft_chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
     return Tiles(image, scale, offset, rectangle, softness)
 
 
@@ -117,6 +115,11 @@ def _log_uniform(u: Tensor, bounds: tuple[float, float]) -> Tensor:
     return low * (high / low) ** u
 
 
+def _stretched(scale: Tensor, u: Tensor) -> Tensor:
+    stretch = torch.exp((u - 0.5) * ASPECT)
+    return torch.stack([scale * stretch, scale / stretch], dim=1)
+
+
 def _crop_map(store: StoreTensors, image: Tensor, size: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return maps of windows of random size, mostly placed with a face in the middle of the canvas."""
     count = store.counts[image]
@@ -129,9 +132,7 @@ def _crop_map(store: StoreTensors, image: Tensor, size: Tensor, u: Tensor) -> tu
     # A face must not outgrow the canvas.
     largest = (face[:, 2:] - face[:, :2]).amax(1).clamp(min=1)
     scale = torch.where(on_face, torch.minimum(scale, 0.85 * CANVAS_SIZE / largest), scale)
-    stretch = torch.exp((u[:, 7] - 0.5) * ASPECT)
-    scales = torch.stack([scale * stretch, scale / stretch], dim=1)
-
+    scales = _stretched(scale, u[:, 7])
     place = CANVAS_SIZE * (0.15 + 0.7 * u[:, 8:10])
     # Slide the photograph back so that no more of the canvas is padding than its size makes necessary.
     slack = CANVAS_SIZE - scales * size
@@ -149,8 +150,7 @@ def _mosaic_map(size: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         for part in (edges[:, :2], edges[:, 1:])
     )
     scale = ((high - low) / size).amin(1) * _log_uniform(u[:, 6], MOSAIC_SCALE)
-    stretch = torch.exp((u[:, 7] - 0.5) * ASPECT)
-    scales = torch.stack([scale * stretch, scale / stretch], dim=1)
+    scales = _stretched(scale, u[:, 7])
     return scales, low + u[:, 8:10] * (high - low - scales * size), torch.cat([low, high], dim=1)
 
 
@@ -169,9 +169,7 @@ def filter_matrices(size: Tensor, tiles: Tiles, source: int) -> tuple[Tensor, Te
     low, high = tiles.rectangle[:, :2, None], tiles.rectangle[:, 2:, None]
     center = (pixel - tiles.offset[..., None]) / tiles.scale[..., None]
     painted = (center >= 0) & (center <= size[..., None]) & (pixel >= low) & (pixel <= high)
-    support = (1 / tiles.scale.abs()).clamp(min=1)
-    if tiles.softness is not None:
-        support = support * tiles.softness[:, None]
+    support = (1 / tiles.scale.abs()).clamp(min=1) * tiles.softness[:, None]
     taps = torch.arange(source, device=size.device, dtype=torch.float32) + 0.5
     # In place: uncompiled, each new [T, 2, CANVAS_SIZE, source] costs more to allocate than to compute.
     weights = (taps - center[..., None]).abs_().div_(-support[..., None, None]).add_(1).clamp_(min=0)
