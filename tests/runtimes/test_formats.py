@@ -170,13 +170,6 @@ def test_finds_the_same(artifact_path: Path, path: Path, photos: list[Path]) -> 
         torch.testing.assert_close(numbers(image, "score"), expected.scores, rtol=0, atol=1e-5)
 
 
-def test_self_test(path: Path) -> None:
-    report = answer("selftest", "--artifact", path)
-    assert report["passed"] is True
-    assert report["max_score_error"] < 1e-4
-    assert 0 <= report["loss_error"] <= 1e-5
-
-
 @pytest.mark.gpu
 @pytest.mark.usefixtures("new_gpu_float32")
 @pytest.mark.parametrize("dtype", ["float32", "tf32", "float16"])

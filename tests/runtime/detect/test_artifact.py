@@ -15,25 +15,7 @@ from small_detectors import Brightest
 from torch import Tensor
 
 from lensbox.export import save_artifact
-from lensbox.model import FaceDetector
-from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 from lensbox.runtime import Artifact, Photo, load_artifact
-
-
-@pytest.mark.parametrize("shape", [(1, 256, 256), (3, 123, 310), (4, 400, 90)])
-def test_detections_equal_eager_ones(
-    detector: FaceDetector, artifact: Artifact, shape: tuple[int, ...]
-) -> None:
-    image = smooth_image(*shape)
-    actual = artifact.detect_image(image, 0.03, 0.3)
-    canvases, geometry = fit_to_canvases([image], None, 256, 256, 1, 0)
-    boxes, scores, counts = detector.detect(canvases, 0.03, 0.3)
-    count = int(counts[0])
-    assert count > 3
-    # Folded batch norm sums in another order.
-    torch.testing.assert_close(actual.scores, scores[0, :count], rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(actual.boxes, restore_boxes(boxes, geometry)[0, :count], rtol=1e-4, atol=1e-3)
-    assert (actual.height, actual.width) == shape[1:]
 
 
 def test_takes_every_kind_of_image(artifact: Artifact, tmp_path: Path) -> None:
@@ -62,15 +44,6 @@ def test_takes_every_kind_of_image(artifact: Artifact, tmp_path: Path) -> None:
     for call in (artifact.detect_files, artifact.detect_images):
         with pytest.raises(TypeError, match=f"must be a list .*got the path '{path}'"):
             call(str(path))
-
-
-def test_default_thresholds_are_those_of_the_export(artifact: Artifact) -> None:
-    image = smooth_image(1, 200, 200)
-    by_default, explicit = artifact.detect_image(image), artifact.detect_image(image, 0.25, 0.4)
-    assert torch.equal(by_default.boxes, explicit.boxes)
-    assert torch.equal(by_default.scores, explicit.scores)
-    assert (by_default.scores > 0.25).all()
-    assert len(artifact.detect_image(image, 0.0).scores) > len(by_default.scores)
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])

@@ -87,21 +87,15 @@ def test_forked_child_raises(artifact_path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.fixture(scope="module")
-def locales(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a locale whose numbers have a comma."""
-    folder = tmp_path_factory.mktemp("locales")
+@pytest.fixture
+def decimal_comma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make a locale whose numbers have a comma, and use it."""
     if shutil.which("localedef") is None:
         pytest.skip("needs localedef")
-    command = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(folder / "de_DE.UTF-8")]
+    command = ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")]
     if subprocess.run(command, check=False, capture_output=True).returncode > 1:  # 1: with warnings
         pytest.skip("needs the sources of locales")
-    return folder
-
-
-@pytest.fixture
-def decimal_comma(locales: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("LOCPATH", str(locales))
+    monkeypatch.setenv("LOCPATH", str(tmp_path))
     before = locale.setlocale(locale.LC_ALL)
     locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
     yield
