@@ -1,4 +1,8 @@
-"""Detectors from outside Lensbox become artifacts, with Lensbox's methods or their own."""
+"""Detectors from outside Lensbox become artifacts.
+
+`cpp_runtime/test_commands.py`, `train/evaluation/test_evaluate.py` and `runtime/detect/test_artifact.py` have
+detectors with methods of their own.
+"""
 
 import json
 from pathlib import Path
@@ -8,7 +12,6 @@ import pytest
 import torch
 from picture_files import squares
 from small_detectors import Brightest, Landmarks, RedAndBlue
-from torch import Tensor
 
 from lensbox.export import save_artifact
 from lensbox.runtime import Artifact, Canvas, load_artifact
@@ -66,34 +69,3 @@ def test_points_and_values_keep_their_names(tmp_path: Path) -> None:
     corners = artifact.module.restore_points(found["corners"], geometry)
     assert corners[0, 0].tolist() == [[480, 64], [512, 96]]
     assert found["embedding"].shape == (1, 12, 6)
-
-
-class OwnWay(Brightest):
-    """Add the other methods, marked for TorchScript; `windows` has no default, as in `MoreOfADetector`."""
-
-    @torch.jit.export
-    def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
-        canvases: list[Tensor] = []
-        sizes: list[list[float]] = []
-        for image in images:  # stretched, where Lensbox would pad
-            gray = image[:1].float().unsqueeze(0)
-            canvases.append(torch.nn.functional.interpolate(gray, [64, 64])[0].to(torch.uint8))
-            sizes.append([image.shape[2] / 64.0, image.shape[1] / 64.0, 0.0, 0.0, 0.0, 0.0])
-        return torch.stack(canvases), torch.tensor(sizes)
-
-    @torch.jit.export
-    def restore(self, boxes: Tensor, geometry: Tensor) -> Tensor:
-        return boxes * geometry[:, None, :2].repeat(1, 1, 2)
-
-    @torch.jit.export
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        return (predictions - targets).abs().mean()
-
-
-def test_uses_the_detectors_own_methods(tmp_path: Path) -> None:
-    artifact = saved(OwnWay(), tmp_path)
-    assert artifact.metadata.ops == ()
-    image = torch.zeros(1, 64, 128, dtype=torch.uint8)
-    image[0, 16:32, 96:128] = 200
-    assert artifact.detect_image(image).boxes.tolist() == [[96, 16, 128, 32]]
-    assert artifact.loss(torch.zeros(2, 4), torch.ones(2, 4)) == 1
