@@ -62,9 +62,9 @@ def compile_detect(plan: ExportPlan, thresholds: torch.dtype | None) -> tuple[li
     module = program.module(check_guards=False)  # a copy for the passes
     assert isinstance(module, fx.GraphModule)
     on_gpu = device.type == "cuda"
+    lay_out(module, torch.channels_last if on_gpu else torch.contiguous_format)
     if on_gpu:
         expand_depthwise(module)
-    lay_out(module, torch.channels_last if on_gpu else torch.contiguous_format)
     return compile_graph(module, program.example_inputs[0]), custom_ops(module)
 
 

@@ -19,13 +19,10 @@ _MOST_TAPS = 25  # 5 x 5; the code of a sum grows with its length
 
 
 def lay_out(graph_module: fx.GraphModule, layout: torch.memory_format) -> None:
-    """Set the memory layout of the weights of two-dimensional convolutions, in place."""
-    for node in list(graph_module.graph.nodes):
-        if node.target in (_aten.conv2d.default, _aten.conv2d.padding):
-            weight = _value(graph_module, node.args[1])
-            if weight is not None:
-                _replace_weight(graph_module, node, weight.contiguous(memory_format=layout))
-    _finish(graph_module)
+    """Set the memory layout of all values with four dimensions: weights of two-dimensional convolutions."""
+    for value in (*graph_module.parameters(), *graph_module.buffers()):
+        if value.dim() == 4:
+            value.data = value.data.contiguous(memory_format=layout)
 
 
 def fold_batch_norms(graph_module: fx.GraphModule) -> None:
@@ -54,11 +51,7 @@ def fold_batch_norms(graph_module: fx.GraphModule) -> None:
         convolution.args = (convolution.args[0], *values, *convolution.args[3:])
         norm.replace_all_uses_with(convolution)
     _finish(graph_module)
-    used = {node.target for node in graph_module.graph.nodes if node.op == "get_attr"}
-    for name in [name for name, _ in (*graph_module.named_parameters(), *graph_module.named_buffers())]:
-        if name not in used:
-            owner, _, leaf = name.rpartition(".")
-            delattr(graph_module.get_submodule(owner), leaf)
+    graph_module.delete_all_unused_submodules()
 
 
 def expand_depthwise(graph_module: fx.GraphModule) -> int:
@@ -80,8 +73,9 @@ def expand_depthwise(graph_module: fx.GraphModule) -> int:
             continue
         if any(len(pair) != 2 for pair in (stride, padding, dilation)):
             continue
-        # Values for neighbouring channels lie side by side, as in x.
-        _replace_weight(graph_module, node, weight.permute(2, 3, 0, 1).contiguous())
+        with graph_module.graph.inserting_before(node):
+            # Values for neighbouring channels lie side by side, as in x.
+            node.update_arg(1, _buffer(graph_module, node, weight.permute(2, 3, 0, 1).contiguous()))
         bias = node.args[2] if len(node.args) > 2 else None
         node.target, node.args = _shifted_products, (*node.args[:2], bias, stride, padding, dilation)
         expanded += 1
@@ -108,12 +102,6 @@ def _shifted_products(
         shifted = padded[..., top : top + height : stride[0], left : left + width : stride[1]]
         total = total + shifted.to(dtype) * taps[row, column, :, :, None].to(dtype)
     return total.to(x.dtype)
-
-
-def _replace_weight(graph_module: fx.GraphModule, node: fx.Node, weight: Tensor) -> None:
-    """Give a convolution another weight, which becomes a buffer."""
-    with graph_module.graph.inserting_before(node):
-        node.update_arg(1, _buffer(graph_module, node, weight))
 
 
 def _buffer(graph_module: fx.GraphModule, node: fx.Node, value: Tensor) -> fx.Node:

@@ -46,7 +46,7 @@ def test_depthwise_convolutions_become_sums() -> None:
     for images in (x, x[0]):
         graph = traced(net, images)
         lay_out(graph, torch.channels_last)
-        weights = [value for value in graph.buffers() if value.dim() == 4]
+        weights = [value for value in graph.parameters() if value.dim() == 4]
         assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
         assert expand_depthwise(graph) == 3
         assert targets(graph).count("aten.conv2d.default") == 5
