@@ -17,16 +17,16 @@ PROGRAMS = sorted((REPOSITORY / "cpp_runtime" / "tests" / "programs").iterdir())
 
 def computed(
     program: Path, inputs: list[Tensor], count: int, tmp_path: Path, *options: str
-) -> list[np.ndarray]:
+) -> tuple[Tensor, ...]:
     """Return the outputs of the runner."""
     files = [tmp_path / f"in{index}.npy" for index in range(len(inputs))]
     for file, value in zip(files, inputs, strict=True):
         np.save(file, value.numpy())
     written = [tmp_path / f"out{index}.npy" for index in range(count)]
     document = answer("run", "--program", program, "--input", *files, "--output", *written, *options)
-    arrays = [np.load(file) for file in written]
-    assert [entry["shape"] for entry in document["outputs"]] == [list(array.shape) for array in arrays]
-    return arrays
+    outputs = tuple(torch.from_numpy(np.load(file)) for file in written)
+    assert [entry["shape"] for entry in document["outputs"]] == [list(output.shape) for output in outputs]
+    return outputs
 
 
 def assert_computes(network: nn.Module, calls: list[Any], tmp_path: Path, free: Any = None) -> None:
@@ -38,8 +38,7 @@ def assert_computes(network: nn.Module, calls: list[Any], tmp_path: Path, free: 
         for inputs in calls:
             expected = network(*inputs)
             outputs = computed(program, list(inputs), len(expected), tmp_path)
-            for found, wanted in zip(outputs, expected, strict=True):
-                torch.testing.assert_close(torch.from_numpy(found), wanted)
+            torch.testing.assert_close(outputs, expected)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
@@ -51,8 +50,7 @@ def test_a_program_of_a_cpu_computes_on_every_device(
         with torch.no_grad():
             expected = SmallNetwork().eval()(x)
         outputs = computed(program, [x], 2, tmp_path, "--device", device.type)
-        for found, wanted in zip(outputs, expected, strict=True):
-            torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-4)
 
 
 class Kinds(nn.Module):

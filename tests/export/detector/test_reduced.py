@@ -88,5 +88,4 @@ def test_float32_only_folds_batch_norms(net: Any) -> None:
     assert folded.levels[0][0] is not folded.levels[1][0]
     with torch.no_grad():
         found, wanted = folded.detect(CANVASES, 0.0, 0.5), net.detect(CANVASES, 0.0, 0.5)
-    for value, exact in zip(found, wanted, strict=True):
-        torch.testing.assert_close(value, exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
