@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import platform
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -34,15 +35,19 @@ def has_torchscript() -> bool:
     return sys.version_info < (3, 14)
 
 
+def cpu_entry(names: str) -> str:
+    """Return the first entry of these names in /proc/cpuinfo, or "". names: such as "flags|Features"."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    found = re.search(rf"^(?:{names})\s*:\s*(.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
 def cpu_name() -> str:
     """Return the model of the CPU, or its architecture if the model is unknown."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass  # not Linux
-    return platform.processor() or platform.machine()
+    return cpu_entry("model name") or platform.processor() or platform.machine()
 
 
 def driver_version() -> str:

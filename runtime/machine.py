@@ -2,12 +2,11 @@
 
 import platform
 import re
-from pathlib import Path
 
 import torch
 
 from lensbox.common.errors import ArtifactError, DeviceError
-from lensbox.common.machine import minor_version
+from lensbox.common.machine import cpu_entry, minor_version
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.metadata import Compiled
 
@@ -31,14 +30,9 @@ def this_machine(device: torch.device) -> Compiled:
     )
 
 
-def this_cpu_features() -> tuple[str, ...]:
-    """Return the features of this processor as Linux names them, sorted; () without /proc/cpuinfo."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ()
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
-    return tuple(sorted(set(found[1].split()))) if found else ()
+def this_cpu_features() -> list[str]:
+    """Return the features of this processor as Linux names them, sorted; none on other systems."""
+    return sorted(set(cpu_entry("flags|Features").split()))
 
 
 def this_platform() -> str:
