@@ -99,13 +99,10 @@ class Difference:
 def found_in(answer: Mapping[str, Tensor], slots: int | None, index: int = 0) -> Found:
     """Return the detections of one canvas of a batch, on the CPU. slots: K; None if K varies."""
     count = int(answer["counts"][index])
-    labels = answer.get("labels", torch.zeros_like(answer["scores"], dtype=torch.int64))
-    boxes, scores, labels = (
-        value[index, :count].cpu() for value in (answer["boxes"], answer["scores"], labels)
-    )
-    known = {"boxes", "scores", "counts", "labels"}
-    extras = {name: value[index, :count].cpu() for name, value in answer.items() if name not in known}
-    return Found(boxes, scores, labels, 0 < count == slots, extras)
+    found = {name: value[index, :count].cpu() for name, value in answer.items() if name != "counts"}
+    boxes, scores = found.pop("boxes"), found.pop("scores")
+    labels = found.pop("labels", torch.zeros_like(scores, dtype=torch.int64))
+    return Found(boxes, scores, labels, 0 < count == slots, found)
 
 
 def found_of_json(
