@@ -91,6 +91,6 @@ def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
     if artifact.decodes_jpeg:
         file = io.BytesIO()
         PIL.Image.new("RGB", (_WARM_WIDTH, _WARM_HEIGHT)).save(file, "JPEG")
-        photo = coded_photo("", file.getvalue(), artifact.metadata.canvas, artifact.reading(full_size=True))
+        photo = coded_photo(file.getvalue(), artifact.metadata.canvas, artifact.reading(full_size=True))
         if photo is not None:
             CodedJob.run(artifact, [CodedJob.of((None, None), photo)] * sizes[-1])

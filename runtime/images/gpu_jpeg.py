@@ -30,8 +30,8 @@ _MAX_BYTES = 1 << 19
 class CodedPhoto(NamedTuple):
     """A JPEG file that a GPU may decode.
 
-    source: what it was read from. file: uint8 [N] on the CPU, or N bytes. width, height: of the upright
-    photograph.
+    source: what it was read from; "" for a file of a service. file: uint8 [N] on the CPU, or N bytes.
+    width, height: of the upright photograph.
     """
 
     source: str | Path | bytes
@@ -41,9 +41,7 @@ class CodedPhoto(NamedTuple):
     height: int
 
 
-def coded_photo(
-    source: str | Path | bytes, file: bytes | bytearray, canvas: Canvas, reading: Reading
-) -> CodedPhoto | None:
+def coded_photo(file: bytes | bytearray, canvas: Canvas, reading: Reading) -> CodedPhoto | None:
     """Return a file for `decoded_pixels`, not copied; None if size or header shows that the CPU must decode.
 
     For front ends, which do not load the op library: `decoded_pixels` rejects further files.
@@ -52,7 +50,7 @@ def coded_photo(
     if header is None or header.has_more_scans:
         return None
     size = header.width, header.height
-    return _if_at_full_size(source, memoryview(file), size, header.exif, canvas, reading)
+    return _if_at_full_size("", memoryview(file), size, header.exif, canvas, reading)
 
 
 def file_tensor(file: memoryview) -> Tensor:

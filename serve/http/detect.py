@@ -115,7 +115,7 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
     canvas, reading = artifact.metadata.canvas, artifact.metadata.reading.asked(asked.orientation)
     is_alone = service.is_calm and not engine.serves_others
     if artifact.decodes_jpeg and not is_alone and engine.room > 0:
-        coded = coded_photo("", file, canvas, reading)
+        coded = coded_photo(file, canvas, reading)
         if coded is not None and coded.width * coded.height <= service.settings.max_pixels:
             job = CodedJob.of(asked.thresholds, coded)
             found: DetectionArrays | None = await result_for(

@@ -87,7 +87,7 @@ def test_gpu_decodes_jpeg_files_as_the_cpu(artifact_path: Path, encode: Encode) 
         files = [encode("JPEG"), encode("JPEG", orientation=6), encode("JPEG", quality=20)]
         jobs = []
         for file in [*files, files[0][:600] + b"\xff\xc4" + files[0][602:]]:
-            photo = coded_photo("", file, artifact.metadata.canvas, artifact.reading())
+            photo = coded_photo(file, artifact.metadata.canvas, artifact.reading())
             assert photo is not None
             jobs.append(CodedJob.of((0.01, None), photo))
         *found, damaged = CodedJob.run(artifact, jobs)

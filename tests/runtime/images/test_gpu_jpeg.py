@@ -58,11 +58,11 @@ def test_header_says_what_the_front_end_finds(orientation: Orientation) -> None:
     files = [BASELINE, BASELINE[:2] + other_app1 + jpeg_with_exif(BASELINE, exif(6))[2:]]
     files += [jpeg_with_exif(file, exif(turn)) for turn in range(10) for file in files[:2]]
     for file, found in zip(files, coded_photos(files, GRAY, reading), strict=True):
-        expected = coded_photo(file, file, GRAY, reading)
+        expected = coded_photo(file, GRAY, reading)
         assert found is not None
         assert expected is not None
         assert np.asarray(found.file).tobytes() == np.asarray(expected.file).tobytes() == file
-        assert found._replace(file=expected.file) == expected
+        assert found._replace(source="", file=expected.file) == expected
 
 
 def test_the_ops_get_the_files_of_front_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_the_ops_get_the_files_of_front_ends(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.ops, "lensbox_jpeg", SimpleNamespace(decode_luma=decode))
     turned = jpeg_with_exif(BASELINE, exif(6))
     contents: list[bytes | bytearray] = [BASELINE, bytearray(BASELINE), turned]
-    files = [coded_photo("", content, GRAY, FULL) for content in contents]
+    files = [coded_photo(content, GRAY, FULL) for content in contents]
     coded = [file for file in files if file is not None]
     photos = decoded_photos(decoded_pixels(coded, CPU, GRAY), coded)
     assert got == [contents]
@@ -85,10 +85,10 @@ def test_the_ops_get_the_files_of_front_ends(monkeypatch: pytest.MonkeyPatch) ->
 def test_files_without_pixels_or_above_512_kib_are_not_handed_over() -> None:
     """A front end looks at sizes without the op library, so both must refuse the same ones."""
     frame = BASELINE.index(b"\xff\xc0") + 5
-    assert coded_photo("a.jpg", BASELINE[:frame] + bytes(4) + BASELINE[frame + 4 :], GRAY, FULL) is None
+    assert coded_photo(BASELINE[:frame] + bytes(4) + BASELINE[frame + 4 :], GRAY, FULL) is None
     largest = BASELINE.ljust(1 << 19, b"\0")
     for file, is_taken in ((largest, True), (largest + b"\0", False)):
-        assert (coded_photo("a.jpg", file, GRAY, FULL) is not None) == is_taken
+        assert (coded_photo(file, GRAY, FULL) is not None) == is_taken
         assert is_accepted(file) == is_taken
 
 
