@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -12,8 +13,7 @@ from torch import Tensor, nn
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write, require_writable_file
 from lensbox.model import load_detector
-from lensbox.model.protocol import Numbers
-from lensbox.model.protocol_check import named
+from lensbox.model.protocol_check import answer_of, named
 from lensbox.ops.canvas import fit_to_canvases, place_boxes
 from lensbox.runtime import Artifact, Canvas, load_artifact
 from lensbox.runtime.device import choose_device
@@ -43,7 +43,12 @@ def run_evaluate(inputs: EvaluateInputs) -> None:
         raise ConfigError(f"{'--ops' if inputs.ops else '--public-key'} is for --artifact, got none")
     if inputs.json is not None:
         require_writable_file("--json", inputs.json)
-    detector = _detector(inputs)
+    device = choose_device(inputs.device)
+    detector: nn.Module | Artifact
+    if inputs.artifact is not None:
+        detector = load_artifact(inputs.artifact, device, public_key=inputs.public_key, ops=inputs.ops)
+    else:
+        detector = load_detector(inputs.weights).to(device)
     stored = detector.metadata.reading.orientation if isinstance(detector, Artifact) else "exif"
     labelled, problems = read_labels(data, inputs.strict, "val", inputs.orientation or stored)
     photographs = load_for(detector, labelled)
@@ -55,13 +60,6 @@ def run_evaluate(inputs: EvaluateInputs) -> None:
         print("\n".join(summary(coco_file, results_of(found, photographs, coco_file))))
     if inputs.json is not None:
         atomic_write(inputs.json, (json.dumps(figures.to_json(), indent=2) + "\n").encode())
-
-
-def _detector(inputs: EvaluateInputs) -> nn.Module | Artifact:
-    device = choose_device(inputs.device)
-    if inputs.artifact is not None:
-        return load_artifact(inputs.artifact, device, public_key=inputs.public_key, ops=inputs.ops)
-    return load_detector(inputs.weights).to(device)
 
 
 def evaluate(
@@ -108,15 +106,10 @@ def detect_all(detector: nn.Module | Artifact, data: EvaluationSet) -> list[Imag
         raise InputError(
             "a detector with its own preprocess is scored as an artifact: export it, got a module"
         )
-    numbers, module, training = Numbers(data.canvas).to(device), cast(Any, detector), detector.training
-
-    def detect_numbers(canvases: Tensor, *thresholds: float) -> Any:
-        return module.detect(numbers(canvases), *thresholds)
-
+    training = detector.training
     detector.eval()
     try:
-        with torch.no_grad():
-            return _detect_canvases(detect_numbers, data.canvases, device)
+        return _detect_canvases(partial(answer_of, detector), data.canvases, device)
     finally:
         detector.train(training)
 
