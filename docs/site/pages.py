@@ -16,23 +16,18 @@ from mkdocs.structure.pages import Page
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-# Pages by their path in the site, and where they lie in the repository.
-OUTSIDE = {
-    "index.md": "README.md",
-    **{
-        path: path
-        for path in (
-            "CHANGELOG.md",
-            "CONTRIBUTING.md",
-            "bench/README.md",
-            "cpp_runtime/README.md",
-            "examples/README.md",
-            "examples/custom_op/README.md",
-            "examples/torchvision_detector/README.md",
-            "model/MODEL_CARD.md",
-        )
-    },
-}
+OUTSIDE = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "bench/README.md",
+    "cpp_runtime/README.md",
+    "examples/README.md",
+    "examples/custom_op/README.md",
+    "examples/torchvision_detector/README.md",
+    "model/MODEL_CARD.md",
+)
+# Pages outside of docs/ by their path in the site, and where they lie in the repository.
+SOURCES = {"index.md": "README.md", **{path: path for path in OUTSIDE}}
 REFERENCE = {
     "reference/ops.md": ("The op library, from Python", "lensbox.ops"),
     "reference/runtime.md": ("Running artifacts, from Python", "lensbox.runtime"),
@@ -41,13 +36,12 @@ REFERENCE = {
     "reference/model.md": ("The detector interface", "lensbox.model"),
 }
 
-_CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)\s]+)\)")
+_CODE_OR_LINK = re.compile(r"^```.*?^```$|(!?)\[([^]]*)\]\(([^)\s]+)\)", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages outside of docs/, and the reference."""
-    for path, source in OUTSIDE.items():
+    for path, source in SOURCES.items():
         text = (REPOSITORY / source).read_text(encoding="utf-8")
         files.append(File.generated(config, path, content=text))
     for path, (title, package) in REFERENCE.items():
@@ -59,13 +53,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Replace the target of each link by its address on the site."""
-    source = OUTSIDE.get(page.file.src_uri, f"docs/{page.file.src_uri}")
-    pages = {of: path for path, of in OUTSIDE.items()}
+    source = SOURCES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    pages = {of: path for path, of in SOURCES.items()}
     for file in files:
         pages.setdefault(f"docs/{file.src_uri}", file.src_uri)
 
     def lead(match: re.Match[str]) -> str:
         picture, text, target = match.groups()
+        if target is None:  # code
+            return match[0]
         path, _, anchor = target.partition("#")
         if re.match(r"[a-z]+:", target) or not path:
             return match[0]
@@ -77,11 +73,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0]  # mkdocs says that it is broken
         return f"[{text}]({config.repo_url}/blob/main/{wanted})" if config.repo_url else text
 
-    parts, end = [], 0
-    for code in _CODE.finditer(markdown):
-        parts += [_LINK.sub(lead, markdown[end : code.start()]), code[0]]
-        end = code.end()
-    return "".join([*parts, _LINK.sub(lead, markdown[end:])])
+    return _CODE_OR_LINK.sub(lead, markdown)
 
 
 def _public_names(package: str) -> list[str]:
