@@ -12,7 +12,7 @@ import torch
 
 from lensbox.common.files import require_writable_folder
 from lensbox.runtime.device import choose_device
-from lensbox.train.data.image_store import load_images, unknown_sources
+from lensbox.train.data.image_store import load_images, source_names
 from lensbox.train.data.labels import (
     DataError,
     LabelledImage,
@@ -119,8 +119,9 @@ def _labelled(
 ) -> tuple[list[LabelledImage], list[str]]:
     """Return the photographs to train on, not yet decoded, and the problems of skipped ones."""
     images, problems = read_labels(inputs.data, inputs.strict, "train", inputs.orientation or "exif")
+    known = {name for image in images for name in source_names(image)}
     for key, sources in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
-        for name in unknown_sources(images, sources):
+        for name in [name for name in sources if name not in known]:
             logger.warning("%s names %r, but no photograph has this source", key, name)
     classes = sorted({name for image in images for name in image.classes if name})
     if len(classes) > 1:

@@ -33,11 +33,6 @@ class Approach:
     published: tuple[float, ...] = ()
     has_gradient: bool = True
 
-    @property
-    def own(self) -> bool:
-        """Return whether the loss is an op of Lensbox."""
-        return self.name.startswith("Lensbox")
-
 
 def pad(boxes: Boxes) -> Tensor:
     """Return [B, SLOTS, 4], with zeros after the boxes of a sample."""

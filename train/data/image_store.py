@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, NamedTuple, TypeVar
 
@@ -141,18 +141,13 @@ def decode_all(
 
 
 def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value) -> Value:
-    """Look a photograph's source folder up in `values`; the key `wider` stands for every WIDER FACE event
-    (`<n>--<Event>`)."""
-    family = "wider" if "--" in image.source else image.source
-    return values.get(image.source, values.get(family, default))
+    """Return the value of a photograph's source, see `source_names`."""
+    return next((values[name] for name in source_names(image) if name in values), default)
 
 
-def unknown_sources(images: Sequence[LabelledImage], named: Iterable[str]) -> list[str]:
-    """Return the named sources that have no photograph; names as in `of_source`."""
-    sources = {image.source for image in images}
-    if any("--" in source for source in sources):
-        sources.add("wider")
-    return [name for name in named if name not in sources]
+def source_names(image: LabelledImage) -> list[str]:
+    """Return the source folder of a photograph, and `wider` for every WIDER FACE event (`<n>--<Event>`)."""
+    return [image.source, *(["wider"] if "--" in image.source else [])]
 
 
 def trim_boxes(boxes: npt.NDArray[np.float32], trim: Sequence[float]) -> npt.NDArray[np.float32]:
