@@ -144,8 +144,7 @@ def make_anchors(canvas_size: int, strides: tuple[int, ...]) -> tuple[Tensor, Te
     centers, cell_strides = [], []
     for stride in strides:
         axis = (torch.arange(canvas_size // stride, dtype=torch.float32) + 0.5) * stride
-        y, x = torch.meshgrid(axis, axis, indexing="ij")
-        centers.append(torch.stack((x, y), dim=-1).reshape(-1, 2))
+        centers.append(torch.cartesian_prod(axis, axis).flip(1))
         cell_strides.append(torch.full((axis.numel() ** 2,), float(stride)))
     return torch.cat(centers), torch.cat(cell_strides)
 

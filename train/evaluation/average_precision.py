@@ -99,17 +99,14 @@ class Evaluation:
 
     def curve(self, low: float, high: float, wanted: int | None = None) -> Curve:
         """Return the ranked detections of the band of heights [low, high), of all classes or of one."""
-
-        def of_class(image: ImageLabels | ImageDetections) -> Flags | np.bool_:
-            return np.True_ if wanted is None else image.classes == wanted
-
         scores, hits, total = [np.zeros(0)], [np.zeros(0, bool)], 0
         for truth, found, iou in self._images:
             height, found_height = (boxes[:, 3] - boxes[:, 1] for boxes in (truth.boxes, found.boxes))
-            care = (height >= low) & (height < high) & ~truth.ignore & of_class(truth)
+            in_truth, in_found = (wanted is None or each.classes == wanted for each in (truth, found))
+            care = (height >= low) & (height < high) & ~truth.ignore & in_truth
             hit = _match(iou, care)
             fits = (found_height >= low * LOW_MARGIN) & (found_height <= high * HIGH_MARGIN)
-            false_alarm = fits & ~(iou[:, ~care] >= MATCH_IOU).any(1) & of_class(found)
+            false_alarm = fits & ~(iou[:, ~care] >= MATCH_IOU).any(1) & in_found
             counted = hit | false_alarm
             total += int(care.sum())
             scores.append(found.scores[counted])

@@ -41,8 +41,8 @@ def _score(
     from pycocotools.coco import COCO  # type: ignore[import, unused-ignore]
     from pycocotools.cocoeval import COCOeval  # type: ignore[import, unused-ignore]
 
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools reports every stage
+    # pycocotools reports every stage, and at last the figures.
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         known = COCO()
         known.dataset = {
             "images": [{"id": id_} for id_ in images],
@@ -54,9 +54,9 @@ def _score(
         evaluation = COCOeval(known, known.loadRes(found) if found else COCO(), "bbox")
         evaluation.evaluate()
         evaluation.accumulate()
-    with contextlib.redirect_stdout(printed):
         evaluation.summarize()
-    return evaluation.stats.tolist(), printed.getvalue().splitlines()
+    figures = evaluation.stats.tolist()
+    return figures, printed.getvalue().splitlines()[-len(figures) :]
 
 
 def coco_precision(

@@ -61,14 +61,12 @@ def load_evaluation_set(
         pixels = torch.from_numpy(np.atleast_3d(decoded.pixels).copy()).permute(2, 0, 1)
         canvases, geometry = fit_to_canvases([pixels], None, *canvas.as_tuple)
         boxes = place_boxes(torch.from_numpy(decoded.boxes).double(), geometry[0].double()).numpy()
-        numbers = np.zeros(len(decoded.boxes), np.int64)
-        if classes:
-            known = {name: label for label, name in enumerate(classes)}
-            numbers = np.array([known.get(name, -1) for name in image.classes], np.int64)
+        numbers = np.array([known.get(name, -1) if classes else 0 for name in image.classes], np.int64)
         kept = numbers >= 0
         labels = ImageLabels(boxes[kept], decoded.ignore[kept], numbers[kept])
         return canvases[0], labels, geometry[0].double()
 
+    known = {name: label for label, name in enumerate(classes)}
     problems: list[str] = []
     mode: Any = "L" if canvas.channels == 1 else "RGB"
     files, ready = zip(*decode_all(images, prepare, _WORKERS, problems, 1 << 30, mode), strict=True)
