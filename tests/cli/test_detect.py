@@ -17,7 +17,6 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 from fake_transport import problem
-from programs import Lensbox
 from waiting import PATIENCE
 
 from lensbox.cli.detect import list_files
@@ -193,11 +192,6 @@ def test_coco_results_of_a_detector_without_classes(run: Run, tmp_path: Path) ->
     code, stdout, _ = run("b.jpg", "--format", "coco", "--coco-file", ids)
     assert code == 0
     assert {(one["image_id"], one["category_id"]) for one in json.loads(stdout)} == {(7, 9)}
-
-
-def test_a_missing_file_loads_no_detector(lensbox: Lensbox) -> None:
-    _, said = lensbox("detect", "nofile.jpg", "--artifact", "none.pt", code=4)
-    assert f"there is no file nofile.jpg in {Path.cwd()}" in said
 
 
 def test_a_closed_pipe_is_not_an_error(random_path: Path, photos: Path) -> None:

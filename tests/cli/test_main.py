@@ -113,6 +113,7 @@ def test_other_errors_keep_their_traceback_and_an_interrupt_exits_with_130(
     [
         ("srve", 2, "No such command 'srve'. Did you mean 'serve'?"),
         ("--prot", 2, "No such option '--prot'"),
+        ("detect nofile.jpg --artifact none.pt", 4, "there is no file nofile.jpg in "),  # loads no detector
         ("train --data photos", 4, "examples/train.py"),
         ("train --data boxes.csv", 4, "boxes.csv"),
         (f"evaluate --data photos --artifact {SHIPPED_WEIGHTS}", 3, "lensbox export --weights"),

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,22 +21,24 @@ def test_content_folders_and_permissions(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("stage", ["write", "fsync", "replace"])
+def fail(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "broken"),
+    [
+        (Path, "open", lambda _, mode: open("/dev/full", mode)),  # noqa: PTH123, SIM115
+        (os, "fsync", fail),
+        (Path, "replace", fail),
+    ],
+)
 def test_a_failure_leaves_only_the_old_file(
-    stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    target: object, name: str, broken: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
-
-    def fail(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    if stage == "write":
-        monkeypatch.setattr(Path, "open", lambda self, mode: open("/dev/full", mode))  # noqa: PTH123, SIM115
-    elif stage == "fsync":
-        monkeypatch.setattr(os, "fsync", fail)
-    else:
-        monkeypatch.setattr(Path, "replace", fail)
+    monkeypatch.setattr(target, name, broken)
     with pytest.raises(OSError, match=r"cannot be written: No space left on device: '.*file'") as caught:
         atomic_write(path, b"new" * 100_000)
     assert caught.value.errno == 28

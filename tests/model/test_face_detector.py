@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 import torch
 from box_reference import nms_reference
+from picture_files import smooth_image
 from small_detectors import varied_detector
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from lensbox.model import DetectorConfig, FaceDetector
@@ -21,12 +22,7 @@ def detector() -> FaceDetector:
 
 @pytest.fixture(scope="module")
 def canvases() -> Tensor:
-    """uint8 [2, 1, 256, 256] with structure at every scale."""
-    generator = torch.Generator().manual_seed(1)
-    levels = [torch.rand(2, 1, side, side, generator=generator) for side in (4, 16, 64, 256)]
-    enlarged = [nn.functional.interpolate(level, 256, mode="bilinear") for level in levels]
-    mixed = sum(enlarged, torch.zeros(())) / len(levels)
-    return ((mixed - mixed.min()) / (mixed.max() - mixed.min()) * 255).to(torch.uint8)
+    return smooth_image(2, 256, 256)[:, None]
 
 
 @pytest.mark.parametrize(

@@ -80,28 +80,25 @@ def test_dtypes(device: torch.device, box_dtype: torch.dtype, score_dtype: torch
         check(boxes, scores, device, 0.5, 0.25, candidates, 64)
 
 
-def test_float64_scores_are_ordered_in_float64(device: torch.device) -> None:
-    # In float32 all these scores would be equal, and index order would decide.
-    scores = 0.5 + torch.arange(50, dtype=torch.float64)[None] * 1e-12
-    boxes = (torch.arange(50)[None, :, None] * 100 + torch.tensor([0.0, 0, 10, 10])).double()
-    out = padded_nms(boxes.to(device), scores.to(device), 0.5, 0.0, 50, 50)
-    assert out.indices[0].tolist() == list(range(49, -1, -1))
+NAN, INF = float("nan"), float("inf")
 
 
-def test_equal_scores_keep_index_order(device: torch.device) -> None:
-    boxes = torch.arange(70)[None, :, None] * 100.0 + torch.tensor([0.0, 0, 10, 10])
-    scores = torch.full((1, 70), 0.5)
-    scores[0, ::2] = 0.0
-    scores[0, ::4] = -0.0  # equal to 0
-    out = padded_nms(boxes.to(device), scores.to(device), 0.5, -1.0, 70, 70)
-    assert out.indices[0].tolist() == list(range(1, 70, 2)) + list(range(0, 70, 2))
-
-
-def test_scores_that_never_pass(device: torch.device) -> None:
-    boxes = torch.tensor([[[0.0, 0, 10, 10]] * 4])
-    scores = torch.tensor([[float("nan"), 0.3, float("inf"), 0.2999]])
-    out = padded_nms(boxes.to(device), scores.to(device), 1.0, 0.3, 4, 4)
-    assert out.indices[0].tolist() == [2, -1, -1, -1]
+@pytest.mark.parametrize(
+    ("scores", "threshold", "expected"),
+    [
+        # In float32 all these scores would be equal, and index order would decide.
+        (0.5 + torch.arange(50, dtype=torch.float64) * 1e-12, 0.0, list(range(49, -1, -1))),
+        (torch.tensor([0.0, 0.5, -0.0, 0.5] * 20), -1.0, [*range(1, 80, 2), *range(0, 80, 2)]),  # -0 equals 0
+        (torch.tensor([NAN, 0.3, INF, 0.2999]), 0.3, [2, -1, -1, -1]),
+    ],
+)
+def test_boxes_far_apart_are_ordered_by_score(
+    device: torch.device, scores: Tensor, threshold: float, expected: list[int]
+) -> None:
+    count = len(scores)
+    boxes = (torch.arange(count)[None, :, None] * 100 + torch.tensor([0.0, 0, 10, 10])).to(scores.dtype)
+    out = padded_nms(boxes.to(device), scores[None].to(device), 0.5, threshold, count, count)
+    assert out.indices[0].tolist() == expected
 
 
 @pytest.mark.parametrize(("batch", "count"), [(0, 5), (2, 0), (0, 0), (0, 2000)])

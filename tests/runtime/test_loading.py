@@ -14,21 +14,25 @@ from signing_keys import signature_of, write_signed
 from lensbox.runtime import ArtifactError, load_artifact, loading
 
 
-def test_verifies_before_parsing(
-    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def signed(artifact_path: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Return the paths of a signed artifact and of its public key."""
     data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, signature_of(data[:-1]))
+    return write_signed(tmp_path, data, signature_of(data))
+
+
+def test_verifies_before_parsing(signed: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    path, key = signed
+    path.with_name("signed.pt.sig").write_bytes(bytes(64))
     monkeypatch.setattr(loading, "open_file", pytest.fail)
     with pytest.raises(ArtifactError, match="does not match"):
         load_artifact(path, public_key=key)
 
 
 def test_loads_the_bytes_that_were_verified(
-    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    artifact_path: Path, signed: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, signature_of(data))
+    path, key = signed
     monkeypatch.setattr(loading, "check_signature", lambda *_: path.write_bytes(b"another program"))
     found = load_artifact(path, public_key=key).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
     expected = load_artifact(artifact_path).detect_image(torch.zeros(3, 40, 40, dtype=torch.uint8), 0.0)
@@ -36,20 +40,18 @@ def test_loads_the_bytes_that_were_verified(
 
 
 def test_names_the_extra_if_cryptography_is_missing(
-    artifact_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    signed: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path, key = signed
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
-    data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, signature_of(data))
     load_artifact(path)
     with pytest.raises(ArtifactError, match=r"cannot be checked: .*cryptography.*\n.*lensbox\[sign\]"):
         load_artifact(path, public_key=key)
 
 
-def test_logs_unsigned_files(artifact_path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = artifact_path.read_bytes()
-    path, key = write_signed(tmp_path, data, signature_of(data))
+def test_logs_unsigned_files(signed: tuple[Path, Path], caplog: pytest.LogCaptureFixture) -> None:
+    path, key = signed
     with caplog.at_level(logging.INFO):
         load_artifact(path, public_key=key)
         assert not caplog.messages

@@ -62,11 +62,6 @@ def test_rejects_code_that_is_wrong_for_one_batch_size(
     assert not list(path.parent.iterdir())
 
 
-def test_tf32_needs_a_gpu(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="tf32 must be compiled for a GPU, got the device cpu"):
-        save_artifact(Brightest(), tmp_path / "x.pt2", kind="aoti", dtype="tf32")
-
-
 def test_names_a_missing_compiler(tmp_path: Path) -> None:
     from torch._inductor import config
 

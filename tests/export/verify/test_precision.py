@@ -78,17 +78,18 @@ def test_networks_with_a_fixed_batch_are_converted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("detector", "tolerance", "message"),
+    ("detector", "options", "message"),
     [
-        (Landmarks(), 2, "exported in bfloat16:\n  embedding must be .*, got bfloat16: add embedding"),
-        (Cells(), 0, r"bfloat16 moves boxes by up to .*at most 0 px \(--tolerance\)"),
+        (Landmarks(), {}, "exported in bfloat16:\n  embedding must be .*, got bfloat16: add embedding"),
+        (Cells(), {"tolerance": 0}, r"bfloat16 moves boxes by up to .*at most 0 px \(--tolerance\)"),
+        (Cells(), {"dtype": "tf32", "kind": "aoti"}, "tf32 must be compiled for a GPU, got the device cpu"),
     ],
 )
-def test_rejects_reduced_outputs_and_large_changes(
-    detector: Any, tolerance: float, message: str, tmp_path: Path
+def test_rejects_reduced_outputs_large_changes_and_tf32_of_a_cpu(
+    detector: Any, options: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ArtifactError, match=message):
-        save_artifact(detector, tmp_path / "a.pt", dtype="bfloat16", tolerance=tolerance)
+        save_artifact(detector, tmp_path / "a.pt", **{"dtype": "bfloat16", **options})
     assert not list(tmp_path.iterdir())
 
 
