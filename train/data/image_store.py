@@ -6,7 +6,6 @@ tile: 169 kB each, so tens of thousands fit beside the training itself.
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,9 @@ from PIL import Image
 from torch import Tensor
 
 from lensbox.common.errors import InputError
-from lensbox.common.pictures import converted
-from lensbox.runtime.images.orientation import orientation_of, upright_array
+from lensbox.runtime.file.metadata import Reading
+from lensbox.runtime.images.decoder import decode_photo
+from lensbox.runtime.images.orientation import orientation_of
 from lensbox.train.data.labels import LabelledImage, fold_index, none_readable
 from lensbox.train.settings import TrainConfig
 
@@ -69,7 +69,7 @@ class Decoded(NamedTuple):
 
 
 def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB"] = "L") -> Decoded:
-    """Decode to gray or RGB, turn upright if the labels are, and shrink to at most `side` pixels.
+    """Decode as the runtime does, convert to gray or RGB, and shrink to at most `side` pixels.
 
     Raises:
         OSError: the file cannot be read or is no image.
@@ -77,13 +77,10 @@ def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB
     try:
         content = image.read_bytes()
         orientation = orientation_of(content)
-        with Image.open(io.BytesIO(content)) as file:
-            picture = converted(file, mode)
-            picture.load()
-    except Exception as error:  # decoders raise a dozen types on broken files
+        pixels = decode_photo(content, None, Reading(image.orientation)).pixels
+    except (OSError, InputError, MemoryError) as error:
         raise OSError(f"image {image.name} cannot be read: {error}") from error
-    if orientation != 1 and image.orientation == "exif":
-        picture = Image.fromarray(upright_array(np.asarray(picture), orientation))
+    picture = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).numpy()).convert(mode)
     boxes, (width, height) = image.boxes, picture.size
     outside = (boxes[:, :2] >= [width, height]).any(1) | (boxes[:, 2:] <= 0).any(1)
     problem = None
