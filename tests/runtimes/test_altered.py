@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any
 
 import pytest
 import torch
@@ -15,15 +15,6 @@ from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_si
 from lensbox.runtime import ArtifactError, load_artifact
 
 Write = Callable[[bytes, Path], object]
-
-
-class Altered(NamedTuple):
-    """write: puts an altered copy of an artifact at a path. python, cpp: patterns of the errors."""
-
-    write: Write
-    python: str = ""
-    cpp: str = ""
-    outcome: Literal["refused", "self-test fails", "good"] = "refused"
 
 
 def _content(change: Callable[[bytes], bytes]) -> Write:
@@ -43,66 +34,61 @@ def _weights_zeroed(entries: dict[str, bytes]) -> None:
     entries.update({name: bytes(len(content)) for name, content in entries.items() if "/constants/" in name})
 
 
-def _refused(write: Write, python: str, cpp: str = "") -> Altered:
-    """cpp: defaults to `python`."""
-    return Altered(write, python, cpp or python)
-
-
 _BOXES = "self_test.tolerance.cpu.boxes"
-ALTERED = {
-    "missing": _refused(lambda data, path: None, "there is no file", "no such file"),
-    "a folder": _refused(lambda data, path: path.mkdir(), "must be an artifact", "not a file"),
-    "empty": _refused(_content(lambda data: b""), "not an artifact.* empty"),
-    "text": _refused(_content(lambda data: b"text" * 99), "not an artifact"),
-    "an image": _refused(_content(lambda data: b"\xff\xd8\xff\xe0 and so on"), "not an artifact.* image"),
-    "weights": _refused(_content(lambda data: b"\x10\0\0\0\0\0\0\0{}"), "holds weights"),
-    "another archive": _refused(_content(lambda data: archive_of([("a/b", b"")])), "as an archive of torch"),
-    "saved tensors": _refused(_saved_tensors, "holds no code"),
-    "without metadata": _refused(
-        _content(lambda data: rewritten(data, without("/extra/lensbox.json"))), "holds no lensbox.json"
+# How to write an altered copy, and patterns of the errors: one for both runtimes, or Python's and C++'s.
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "missing": (lambda data, path: None, "there is no file", "no such file"),
+    "a folder": (lambda data, path: path.mkdir(), "must be an artifact", "not a file"),
+    "empty": (_content(lambda data: b""), "not an artifact.* empty"),
+    "text": (_content(lambda data: b"text" * 99), "not an artifact"),
+    "an image": (_content(lambda data: b"\xff\xd8\xff\xe0 and so on"), "not an artifact.* image"),
+    "weights": (_content(lambda data: b"\x10\0\0\0\0\0\0\0{}"), "holds weights"),
+    "another archive": (_content(lambda data: archive_of([("a/b", b"")])), "as an archive of torch"),
+    "saved tensors": (_saved_tensors, "holds no code"),
+    "without metadata": (
+        _content(lambda data: rewritten(data, without("/extra/lensbox.json"))),
+        "holds no lensbox.json",
     ),
-    "flipped bit": _refused(_content(lambda data: with_bit_flipped(data, len(data) // 2)), "seal"),
-    "cut off": _refused(_content(lambda data: data[:-1]), "seal"),
-    "a byte added": _refused(_content(lambda data: data + b"\0"), "seal"),
-    "bytes before": _refused(_content(lambda data: b"PK\3\4" + data), "seal"),
-    "infinite tolerance": _refused(_metadata(_BOXES, float("inf")), "Infinity", "unusable"),
-    "newer": _refused(_metadata("format_version", 3), "format version"),
-    "other expected boxes": Altered(
-        _metadata("self_test.expected.boxes.0.0", 99.0), "detection", "detection", "self-test fails"
-    ),
-    "other weights": Altered(
-        _content(lambda data: rewritten(data, _weights_zeroed)), "expected", "expected", "self-test fails"
-    ),
-    "other tolerance": Altered(_metadata(_BOXES, 1e30), outcome="good"),
-    "no ops": Altered(_metadata("ops", []), outcome="good"),
+    "flipped bit": (_content(lambda data: with_bit_flipped(data, len(data) // 2)), "seal"),
+    "cut off": (_content(lambda data: data[:-1]), "seal"),
+    "a byte added": (_content(lambda data: data + b"\0"), "seal"),
+    "bytes before": (_content(lambda data: b"PK\3\4" + data), "seal"),
+    "infinite tolerance": (_metadata(_BOXES, float("inf")), "Infinity", "unusable"),
+    "newer": (_metadata("format_version", 3), "format version"),
+}
+# What the report of the self-test names; "" if the test passes.
+SELF_TESTED: dict[str, tuple[Write, str]] = {
+    "other expected boxes": (_metadata("self_test.expected.boxes.0.0", 99.0), "detection"),
+    "other weights": (_content(lambda data: rewritten(data, _weights_zeroed)), "expected"),
+    "other tolerance": (_metadata(_BOXES, 1e30), ""),
+    "no ops": (_metadata("ops", []), ""),
 }
 
 
 def test_refused_files(artifact_path: Path, tmp_path: Path) -> None:
-    refused = {case: altered for case, altered in ALTERED.items() if altered.outcome == "refused"}
-    paths = [tmp_path / f"{index}.pt" for index in range(len(refused))]
-    for path, altered in zip(paths, refused.values(), strict=True):
-        altered.write(artifact_path.read_bytes(), path)
-        with pytest.raises(ArtifactError, match=altered.python) as caught:
+    paths = [tmp_path / f"{index}.pt" for index in range(len(REFUSED))]
+    for path, (write, message, *_) in zip(paths, REFUSED.values(), strict=True):
+        write(artifact_path.read_bytes(), path)
+        with pytest.raises(ArtifactError, match=message) as caught:
             load_artifact(path)
         assert path.name in str(caught.value)
     theirs = cpp_artifacts(*((path, "") for path in paths))
-    for path, altered, found in zip(paths, refused.values(), theirs, strict=True):
-        assert re.search(rf"artifact {path}: .*{altered.cpp}", found["error"])
+    for path, (_, *messages), found in zip(paths, REFUSED.values(), theirs, strict=True):
+        assert re.search(rf"artifact {path}: .*{messages[-1]}", found["error"])
     assert "no such file" in refusal(3, "selftest", "--artifact", paths[0])
 
 
-@pytest.mark.parametrize("case", [case for case, altered in ALTERED.items() if altered.outcome != "refused"])
-def test_self_test_of_an_altered_file(case: str, artifact_path: Path, tmp_path: Path) -> None:
-    altered = ALTERED[case]
+@pytest.mark.parametrize(("write", "failure"), SELF_TESTED.values(), ids=SELF_TESTED)
+def test_self_test_of_an_altered_file(
+    write: Write, failure: str, artifact_path: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "altered.pt"
-    altered.write(artifact_path.read_bytes(), path)
-    is_good = altered.outcome == "good"
+    write(artifact_path.read_bytes(), path)
     report = load_artifact(path).self_test()
-    assert report.passed == is_good, report.failures
-    assert altered.python in " ".join(report.failures)
-    document = answer("selftest", "--artifact", path, code=0 if is_good else 3)
-    assert altered.cpp in " ".join(document["failures"])
+    assert report.passed == (not failure), report.failures
+    document = answer("selftest", "--artifact", path, code=3 if failure else 0)
+    for failures in (report.failures, document["failures"]):
+        assert failure in " ".join(failures)
 
 
 def test_bad_signatures_and_keys(artifact_path: Path, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Every fit, filter, order and normalisation: all runtimes and formats give the network the same numbers."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -42,23 +42,18 @@ class Shown(nn.Module):
         }
 
 
-class Case(NamedTuple):
-    """Fields of a specification, and the part of a photograph of 40 x 20 pixels that the canvas shows."""
-
-    channels: int
-    fields: dict[str, Any]
-    shown: tuple[float, float, float, float] = (0, 0, 40, 20)
-
-
-CASES = {
+# Channels, fields of a specification, and the part of a photograph of 40 x 20 pixels that the canvas shows.
+WHOLE = (0.0, 0.0, 40.0, 20.0)
+CASES: dict[str, tuple[int, dict[str, Any], tuple[float, ...]]] = {
     # The canvas covers 26 2/3 columns of the middle. 40 columns become 12, and 2 are cut off on each side.
-    "crop": Case(1, {"fit": "crop", "filter": "lanczos"}, (40 / 6, 0, 40 - 40 / 6, 20)),
-    "stretch": Case(
+    "crop": (1, {"fit": "crop", "filter": "lanczos"}, (40 / 6, 0, 40 - 40 / 6, 20)),
+    "stretch": (
         3,
         {"fit": "stretch", "filter": "bicubic", "order": "bgr"}
         | {"mean": (0.4, 0.5, 0.6), "std": (0.25, 0.5, 0.75)},
+        WHOLE,
     ),
-    "letterbox": Case(3, {"filter": "nearest", "mean": (0, 0, 0), "std": (1, 1, 1)}),
+    "letterbox": (3, {"filter": "nearest", "mean": (0, 0, 0), "std": (1, 1, 1)}, WHOLE),
 }
 
 
@@ -86,8 +81,8 @@ def pillow_numbers(photo: PIL.Image.Image, canvas: DetectorSpec) -> Tensor:
 def test_python_and_cpp_give_the_network_pillow_s_pixels(
     name: str, kind: str, photo: Path, tmp_path: Path
 ) -> None:
-    path, case = tmp_path / "detector", CASES[name]
-    detector: Any = Shown(case.channels, **case.fields)
+    path, (channels, fields, part) = tmp_path / "detector", CASES[name]
+    detector: Any = Shown(channels, **fields)
     save_artifact(detector, path, kind=kind)
     artifact = load_artifact(path)
     assert artifact.self_test().passed
@@ -101,7 +96,7 @@ def test_python_and_cpp_give_the_network_pillow_s_pixels(
         answers.append((detection["box"], detection["extras"]["numbers"]))
     for box, numbers in answers:
         torch.testing.assert_close(torch.as_tensor(numbers), expected, rtol=tolerance, atol=0)
-        np.testing.assert_allclose(box, case.shown, atol=1e-4)
+        np.testing.assert_allclose(box, part, atol=1e-4)
     tiles = artifact.detect_image(photo, tiles=TileSpec(WIDTH, 0.0, whole=False))
     assert len(tiles.boxes) == 20
     for box, numbers in zip(tiles.boxes.tolist(), tiles.extras["numbers"], strict=True):
