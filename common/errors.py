@@ -1,5 +1,7 @@
 """Errors that the user can fix, and the exit codes that all commands share."""
 
+import contextlib
+from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 
@@ -30,6 +32,15 @@ class LensboxError(Exception):
 def system_reason(error: OSError) -> str:
     """Return the reason of a failed read or write, without errno and path."""
     return error.strerror or str(error) or type(error).__name__
+
+
+@contextlib.contextmanager
+def reading(name: object, kind: type[LensboxError]) -> Iterator[None]:
+    """Raise an error of this kind for each OSError in the context: NAME cannot be read, and the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{name} cannot be read: {system_reason(error)}") from error
 
 
 def no_such_artifact(path: Path) -> str:

@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from lensbox.common.errors import InputError, system_reason
+from lensbox.common.errors import InputError, reading
 from lensbox.common.fields import Fraction
 from lensbox.common.files import atomic_write
 from lensbox.model.config import DetectorConfig
@@ -83,11 +83,9 @@ def load_detector(path: str | Path | None = None) -> FaceDetector:
 @contextlib.contextmanager
 def opening(path: Path, name: str) -> Iterator[None]:
     """Raise InputError if the file cannot be opened within the context. name: of the file, for messages."""
-    try:
+    with reading(name, InputError):
         path.open("rb").close()  # safetensors reports any file that it cannot open as missing
         yield
-    except OSError as error:
-        raise InputError(f"{name} cannot be read: {system_reason(error)}") from error
 
 
 def non_finite_weights(detector: nn.Module) -> str | None:

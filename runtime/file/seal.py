@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lensbox.common.errors import ArtifactError, system_reason
+from lensbox.common.errors import ArtifactError, reading
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -121,13 +121,9 @@ def read_signature(path: Path) -> bytes | None:
     signature_file = signature_path(path)
     if not signature_file.is_file():
         return None
-    try:
-        with signature_file.open("rb") as file:
-            return file.read(_SIGNATURE_SIZE + 1)
-    except OSError as error:
-        raise ArtifactError(
-            f"{signature_file}, the signature of {path}, cannot be read: {system_reason(error)}"
-        ) from error
+    name = f"{signature_file}, the signature of {path},"
+    with reading(name, ArtifactError), signature_file.open("rb") as file:
+        return file.read(_SIGNATURE_SIZE + 1)
 
 
 def _read_public_key(path: Path) -> "Ed25519PublicKey":
@@ -135,11 +131,8 @@ def _read_public_key(path: Path) -> "Ed25519PublicKey":
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_KEY_SIZE)
-    except OSError as error:
-        raise ArtifactError(f"the public key {path} cannot be read: {system_reason(error)}") from error
+    with reading(f"the public key {path}", ArtifactError), path.open("rb") as file:
+        content = file.read(_MAX_KEY_SIZE)
     key: object = None
     with contextlib.suppress(ValueError, UnsupportedAlgorithm):
         key = load_pem_public_key(content)

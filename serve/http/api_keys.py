@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from starlette.datastructures import Headers
 
-from lensbox.common.errors import system_reason
+from lensbox.common.errors import reading
 from lensbox.serve.errors import ApiError, StartupError
 from lensbox.serve.settings import Settings
 
@@ -56,10 +56,8 @@ def read_keys(settings: Settings) -> Keys:
 def _read(name: str, file: Path | None, variable: str) -> tuple[bytes, ...]:
     """Return the keys in a file, or else in a variable. Line breaks and commas separate keys."""
     source = variable if file is None else f"{name} {file}"
-    try:
+    with reading(source, StartupError):
         text = os.environ.get(variable) if file is None else file.read_text("utf-8-sig", "replace")
-    except OSError as error:
-        raise StartupError(f"{source} cannot be read: {system_reason(error)}") from error
     if text is None:
         return ()
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]

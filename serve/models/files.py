@@ -15,7 +15,7 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
+from lensbox.common.errors import ArtifactError, no_such_artifact, reading, system_reason
 
 _MOST_BYTES = (1 << 31) - 1  # as `runtime.file.archive`
 _SIGNATURE_BYTES = 65  # one more than a signature has
@@ -44,11 +44,8 @@ class Catalogue:
         """Return the names of all models that have a version, in order. Raises ArtifactError."""
         if self._models is None:
             return [ONE]
-        try:
+        with reading(f"the folder of models {self._models}", ArtifactError):
             folders = sorted(path.name for path in self._models.iterdir() if path.is_dir())
-        except OSError as error:
-            reason = system_reason(error)
-            raise ArtifactError(f"the folder of models {self._models} cannot be read: {reason}") from error
         return [name for name in folders if _NAME.fullmatch(name) and self.versions(name)]
 
     def versions(self, name: str) -> Mapping[int, Path]:

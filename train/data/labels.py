@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from lensbox.common.errors import InputError, system_reason
+from lensbox.common.errors import InputError, reading
 from lensbox.common.fields import Orientation
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -110,10 +110,8 @@ def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], prob
 
 def read_text(path: Path) -> str:
     """Return a text file without Windows' byte order mark. Raise DataError."""
-    try:
+    with reading(path, DataError):
         return path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {system_reason(error)}") from error
 
 
 def spellings(name: str) -> list[str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import NamedTuple
 
-from lensbox.common.errors import system_reason
+from lensbox.common.errors import reading
 from lensbox.train.data.labels import (
     IMAGE_SUFFIXES,
     LAYOUT,
@@ -104,10 +104,8 @@ def _parse_row(text: str) -> Row:
 
 
 def _folder(path: Path) -> Iterator[LabelFile]:
-    try:
+    with reading(f"folder {path}", DataError):
         next(path.iterdir(), None)  # rglob passes over folders that cannot be read
-    except OSError as error:
-        raise DataError(f"folder {path} cannot be read: {system_reason(error)}") from error
     annotations = sorted(filter(_is_annotation, path.rglob(ANNOTATION_PATTERN)))
     if not annotations:
         raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth ({LAYOUT})")
