@@ -16,8 +16,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-import numpy as np
-import PIL.Image
 import pytest
 import torch
 from programs import Lensbox, missing_for_browser, runner_onnxruntime
@@ -210,21 +208,15 @@ def url(random_path: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three photographs, one rotated by EXIF, and one in a subfolder. Others are hidden or behind a link."""
+    from picture_files import encoded, exif, jpeg_with_exif, noise
+
     folder = tmp_path_factory.mktemp("photos")
-    generator = np.random.default_rng(7)
-
-    def picture(width: int, height: int) -> PIL.Image.Image:
-        coarse = generator.integers(0, 256, (5, 6, 3), dtype=np.uint8)
-        return PIL.Image.fromarray(coarse).resize((width, height))
-
-    turned = PIL.Image.Exif()
-    turned[0x0112] = 6
-    picture(300, 200).save(folder / "b.jpg")
-    picture(120, 260).save(folder / "a.PNG")
-    picture(640, 480).save(folder / "turned.jpg", exif=turned)
+    noise("RGB", 300, 200).save(folder / "b.jpg")
+    noise("RGB", 120, 260).save(folder / "a.PNG")
+    (folder / "turned.jpg").write_bytes(jpeg_with_exif(encoded(noise("RGB", 640, 480)), exif(6)))
     for name in ("below", ".git"):
         (folder / name).mkdir()
-        picture(90, 90).save(folder / name / "c.webp")
+        noise("RGB", 90, 90).save(folder / name / "c.webp")
     (folder / "link").symlink_to(folder / "below")
     (folder / "notes.txt").write_text("no image")
     (folder / ".hidden.jpg").write_text("no image")

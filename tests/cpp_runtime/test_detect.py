@@ -10,11 +10,10 @@ import resource
 import shutil
 from pathlib import Path
 
-import PIL.Image
 import programs
 import pytest
 from damaged_files import put, rewritten, with_metadata
-from picture_files import noise
+from picture_files import encoded, exif, jpeg_with_exif, noise
 from programs import built_runner
 from runner_answers import Document, answer, refusal, run, started
 from small_detectors import RedAndBlue
@@ -23,7 +22,6 @@ from waiting import PATIENCE
 from lensbox.export import save_artifact
 from lensbox.ops import library_path
 
-ORIENTATION = 0x0112
 PICTURES = ["B.JPG", "a.jpg", "a.png", "c.Jpeg"]
 PICTURES_BELOW = ["below/a.jpg", "below/deep/z.png"]
 
@@ -112,9 +110,7 @@ def test_json_lines_are_written_at_once(random_path: Path, tmp_path: Path) -> No
 
 def test_orientation_defaults_to_the_artifact(random_path: Path, tmp_path: Path) -> None:
     photo, stored = tmp_path / "photo.jpg", tmp_path / "stored.pt"
-    exif = PIL.Image.Exif()
-    exif[ORIENTATION] = 8
-    noise("RGB", 90, 50).save(photo, exif=exif)
+    photo.write_bytes(jpeg_with_exif(encoded(noise("RGB", 90, 50)), exif(8)))
     change = with_metadata(put("reading.orientation", "stored"))
     stored.write_bytes(rewritten(random_path.read_bytes(), change))
     for path, options, width in ((random_path, [], 50), (stored, [], 90), (stored, ["exif"], 50)):
@@ -152,9 +148,8 @@ def test_a_gpu_decodes_as_the_cpu_does(
 ) -> None:
     """JPEG files, turned, progressive, truncated and large ones among them, and other files."""
     for turn in range(1, 9):
-        exif = PIL.Image.Exif()
-        exif[ORIENTATION] = turn
-        noise("RGB", 300, 200).save(folder / f"turned{turn}.jpg", exif=exif)
+        turned = jpeg_with_exif(encoded(noise("RGB", 300, 200)), exif(turn))
+        (folder / f"turned{turn}.jpg").write_bytes(turned)
     noise("RGB", 257, 259).save(folder / "progressive.jpg", progressive=True)
     noise("RGB", 1400, 1400).save(folder / "large.jpg")
     (folder / "truncated.jpg").write_bytes((folder / "a.jpg").read_bytes()[:-1000])

@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import PIL.Image
 import pytest
 import torch
-from picture_files import encoded
+from picture_files import encoded, noise
 from waiting import PATIENCE
 
 from lensbox.common.errors import InputError
@@ -20,13 +18,8 @@ from lensbox.runtime.detect.detect_files import in_batches
 @pytest.fixture(scope="module")
 def files() -> list[bytes]:
     """Photographs of eight sizes as JPEG and PNG."""
-    generator = np.random.default_rng(4)
-    made = []
-    for index in range(8):
-        coarse = generator.integers(0, 256, (6, 5 + index, 3), dtype=np.uint8)
-        picture = PIL.Image.fromarray(coarse).resize((700 - 60 * index, 300 + 90 * index))
-        made.append(encoded(picture, "PNG" if index % 2 else "JPEG"))
-    return made
+    sizes = [(700 - 60 * index, 300 + 90 * index) for index in range(8)]
+    return [encoded(noise("RGB", *size), ("JPEG", "PNG")[index % 2]) for index, size in enumerate(sizes)]
 
 
 def reading_threads() -> list[threading.Thread]:
