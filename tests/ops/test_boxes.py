@@ -4,7 +4,6 @@ And the division of the CUDA kernels, which rounds as the CPU's does for all flo
 """
 
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from box_reference import (
     nms_reference,
     random_boxes,
 )
+from programs import run
 from torch import Tensor
 
 from lensbox.ops import (
@@ -226,7 +226,5 @@ def test_nms_of_huge_boxes(
 @pytest.mark.skipif(shutil.which("c++") is None, reason="needs a C++ compiler")
 def test_every_quotient_is_rounded_as_the_cpu_rounds_it(tmp_path: Path) -> None:
     check, program = Path(__file__).with_name("quotient_check.cpp"), tmp_path / "quotient_check"
-    subprocess.run(["c++", "-std=c++20", "-O2", "-ffp-contract=off", check, "-o", program], check=True)
-    done = subprocess.run([program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
-    assert int(done.stdout) > 40_000_000
+    run("c++", "-std=c++20", "-O2", "-ffp-contract=off", check, "-o", program)
+    assert int(run(program).stdout) > 40_000_000

@@ -4,7 +4,6 @@ Each set needs a process, `python test_vectors.py INPUTS OUTPUTS`: torch reads A
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from box_reference import BOX_DTYPES, FLOAT_DTYPES, extreme_boxes, random_boxes
 from letterbox_cases import LAYOUTS, Case, random_cases
+from programs import run_python
 from torch import Tensor
 
 from lensbox.ops import (
@@ -78,11 +78,8 @@ def run_box_ops(pred: Tensor, target: Tensor) -> list[Tensor]:
 
 def run_with(capability: str, inputs: Path) -> list[list[Tensor]]:
     outputs = inputs.with_name(f"{capability}.pt")
-    subprocess.run(
-        [sys.executable, __file__, inputs, outputs],
-        env=os.environ | {"ATEN_CPU_CAPABILITY": capability.lower(), "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-    )
+    environment = {"ATEN_CPU_CAPABILITY": capability.lower(), "PYTHONPATH": os.pathsep.join(sys.path)}
+    run_python(__file__, inputs, outputs, env=environment)
     used: str
     results: list[list[Tensor]]
     used, results = torch.load(outputs)

@@ -4,24 +4,17 @@ import io
 import math
 import random
 import struct
-from typing import Any
 
 import numpy as np
 import PIL.Image
 import pytest
 import torch
-from picture_files import encoded, flat_jpeg, jpeg_segment
+from picture_files import encoded, flat_jpeg, jpeg_segment, noise
 
 from lensbox.common.errors import InputError
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime import Canvas, read_image
 from lensbox.runtime.images.jpeg import check_jpeg, jpeg_reduction, without_metadata
-
-_PICTURE = np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8)
-
-
-def _encode(mode: str = "RGB", **options: Any) -> bytes:
-    return encoded(PIL.Image.fromarray(_PICTURE).convert(mode), **options)
 
 
 def _with_segments(file: bytes, segments: bytes) -> bytes:
@@ -31,10 +24,16 @@ def _with_segments(file: bytes, segments: bytes) -> bytes:
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 @pytest.mark.parametrize("progressive", [False, True])
 def test_removes_metadata_without_changing_pixels(mode: str, progressive: bool) -> None:
-    plain = _encode(mode, progressive=progressive)
+    plain = encoded(noise(mode, 40, 24), progressive=progressive)
     exif = PIL.Image.Exif()
     exif[0x010E] = "a description"
-    full = _encode(mode, progressive=progressive, exif=exif, icc_profile=b"p" * 70_000, comment=b"a comment")
+    full = encoded(
+        noise(mode, 40, 24),
+        progressive=progressive,
+        exif=exif,
+        icc_profile=b"p" * 70_000,
+        comment=b"a comment",
+    )
     stripped, data = without_metadata(full)
     assert b"description" in data
     assert b"description" not in stripped
@@ -46,10 +45,10 @@ def test_removes_metadata_without_changing_pixels(mode: str, progressive: bool) 
 
 
 def test_keeps_segments_behind_the_first_scan() -> None:
-    file = _encode(progressive=True)
+    file = encoded(noise("RGB", 40, 24), progressive=True)
     begin = file.index(b"\xff\xda", file.index(b"\xff\xda") + 1)
     file = file[:begin] + jpeg_segment(0xFE, b"between scans") + file[begin:]
-    for kept in (file, _encode(), b"\xff\xd8\xff"):
+    for kept in (file, encoded(noise("RGB")), b"\xff\xd8\xff"):
         assert without_metadata(kept)[0] is kept
 
 
