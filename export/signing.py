@@ -59,10 +59,7 @@ def sign_file(path: Path, key: Path) -> Path:
         raise InputError(f"{path} must have at most {MAX_FILE_SIZE} bytes, as artifacts do, got {size}")
     target = signature_path(path)
     data = path.read_bytes()
-    try:
-        check_seal(data)
-    except ValueError as error:
-        raise InputError(f"{path} {error}") from error
+    check_seal(data, path, InputError)
     atomic_write(target, private_key.sign(seal_of(data)))
     return target
 

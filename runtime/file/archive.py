@@ -78,7 +78,7 @@ def open_file(data: bytes, name: str) -> ArtifactFile:
     try:
         if not looks_like_onnx(data) and not data.startswith(b"PK"):
             raise ValueError(_rejection(data))
-        check_seal(data)
+        check_seal(data, name)
         if not looks_like_onnx(data):
             return _open_archive(data, name)
         import lensbox.ops  # noqa: F401 (late: archives are read without the op library)

@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lensbox.common.errors import ArtifactError, reading
+from lensbox.common.errors import ArtifactError, LensboxError, reading
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -58,17 +58,18 @@ def seal_of(data: bytes) -> bytes:
     return data[-DIGITS:]
 
 
-def check_seal(data: bytes) -> None:
-    """Check the seal of a file's content.
+def check_seal(data: bytes, name: object, kind: type[LensboxError] = ArtifactError) -> None:
+    """Raise an error of this kind if the seal of a file's content is missing or does not match.
 
-    Raises ValueError if the seal is missing or does not match. The message continues the file's name.
+    name: the file's name in errors.
     """
     if MARKER not in data[-_LONGEST_PREFIX - DIGITS : -DIGITS]:
-        raise ValueError(
-            f"is damaged or no artifact: it does not end with a seal, {MARKER.decode()} and {DIGITS} digits"
+        raise kind(
+            f"{name} is damaged or no artifact: it does not end with a seal, {MARKER.decode()} and {DIGITS} "
+            "digits"
         )
     if hashlib.sha256(memoryview(data)[:-DIGITS]).hexdigest().encode() != seal_of(data):
-        raise ValueError("is damaged or was changed: its SHA-256 does not match its seal")
+        raise kind(f"{name} is damaged or was changed: its SHA-256 does not match its seal")
 
 
 def _with_digits(data: bytes) -> bytes:
@@ -103,10 +104,7 @@ def check_signature(path: Path, data: bytes, signature: bytes | None, public_key
         raise ArtifactError(
             f"{signature_file} is no signature: it must have {_SIGNATURE_SIZE} bytes, got {size}"
         )
-    try:
-        check_seal(data)
-    except ValueError as error:
-        raise ArtifactError(f"{path} {error}") from error
+    check_seal(data, path)
     try:
         key.verify(signature, seal_of(data))
     except InvalidSignature as error:
