@@ -15,13 +15,8 @@ def artifact(artifact_path: Path) -> Artifact:
 
 
 @pytest.fixture(scope="session")
-def colors_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Export a detector with two classes."""
+def colors(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """Load a detector with two classes."""
     path = tmp_path_factory.mktemp("colors") / "detector.pt"
     save_artifact(RedAndBlue(), path)
-    return path
-
-
-@pytest.fixture(scope="session")
-def colors(colors_path: Path) -> Artifact:
-    return load_artifact(colors_path)
+    return load_artifact(path)

@@ -13,12 +13,6 @@ from lensbox.export import pipeline, save_artifact
 from lensbox.export.formats.onnx import OPSET
 from lensbox.model import FaceDetector, weights_sha256
 from lensbox.runtime import ArtifactError, load_artifact
-from lensbox.runtime.file.metadata import ArtifactMetadata
-
-
-def metadata_of(path: Path) -> ArtifactMetadata:
-    properties = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
-    return ArtifactMetadata.from_json(properties["lensbox.json"])
 
 
 def test_holds_standard_operators_only(detector: FaceDetector, onnx_path: Path) -> None:
@@ -37,7 +31,7 @@ def test_file_describes_itself(detector: FaceDetector, onnx_path: Path, artifact
     assert [value.name for value in model.graph.output] == ["boxes", "scores", "counts"]
     assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
     assert "uint8" in model.graph.input[0].doc_string
-    metadata, script = metadata_of(onnx_path), load_artifact(artifact_path).metadata
+    metadata, script = load_artifact(onnx_path).metadata, load_artifact(artifact_path).metadata
     assert metadata.weights_sha256 == weights_sha256(detector) == script.weights_sha256
     assert metadata.ops == ()
     for name in ("name", "lensbox_version", "canvas", "reading", "methods", "output", "thresholds"):

@@ -13,14 +13,9 @@ from lensbox.export.verify.precision import OperandRounding
 from lensbox.export.verify.self_test import build_self_test
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.runtime.detect.self_test import run_self_test
-from lensbox.runtime.file.self_test import TOLERANCES, SelfTest, Tolerances
+from lensbox.runtime.file.self_test import TOLERANCES, Tolerances
 
 CPU = torch.device("cpu")
-
-
-def gpu_tolerance(test: SelfTest) -> SelfTest:
-    """Return the test with the tolerance of GPUs for the CPU."""
-    return dataclasses.replace(test, tolerance=Tolerances(TOLERANCES.cuda, TOLERANCES.cuda))
 
 
 @pytest.mark.parametrize("name", ["base", "small"])
@@ -28,8 +23,9 @@ def test_untrained_weights_give_a_test_that_tf32_passes(name: str) -> None:
     detector = FaceDetector(DetectorConfig.named(name)).eval()
     test = build_self_test(detector)
     assert 1 <= len(test.expected.scores) <= 20
+    of_gpus = dataclasses.replace(test, tolerance=Tolerances(TOLERANCES.cuda, TOLERANCES.cuda))
     with OperandRounding():
-        report = run_self_test(DetectorWrapper(detector), gpu_tolerance(test), CPU)
+        report = run_self_test(DetectorWrapper(detector), of_gpus, CPU)
     assert report.passed, report.failures
 
 

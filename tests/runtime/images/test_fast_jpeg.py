@@ -65,18 +65,14 @@ def _by_either(file: bytes, canvas: Canvas | None, reading: Reading = EXIF) -> R
         return type(error), str(error)
 
 
-def _assert_like_pillow(file: bytes, canvas: Canvas | None, reading: Reading = EXIF) -> Photo:
-    photo = decode_usual_jpeg(file, canvas, reading, NO_LIMITS)
-    assert photo is not None
-    assert _result(photo) == _by_pillow(file, canvas, reading)
-    return photo
-
-
 @pytest.mark.parametrize("canvas", CANVASES)
 @pytest.mark.parametrize("oversampling", [0, 1, 2])
 def test_pixels_equal_pillow_s(canvas: Canvas | None, oversampling: int) -> None:
+    reading = Reading(jpeg_oversampling=oversampling)
     for file in SOUND:
-        _assert_like_pillow(file, canvas, Reading(jpeg_oversampling=oversampling))
+        photo = decode_usual_jpeg(file, canvas, reading, NO_LIMITS)
+        assert photo is not None
+        assert _result(photo) == _by_pillow(file, canvas, reading)
 
 
 def test_any_end_of_a_file_gives_pillow_s_result() -> None:
