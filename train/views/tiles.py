@@ -48,13 +48,13 @@ def view_counts(config: TrainConfig) -> ViewCounts:
 class Tiles(NamedTuple):
     """Maps of T tiles: image [T] index into the store; scale, offset [T, 2] for x and y (scale x < 0
     mirrors); rectangle [T, 4] xyxy of the canvas that the tile may paint; softness [T], a factor of at
-    least 1 by which the filter is widened."""
+    least 1 by which the filter is widened, None for 1."""
 
     image: Tensor
     scale: Tensor
     offset: Tensor
     rectangle: Tensor
-    softness: Tensor
+    softness: Tensor | None = None
 
 
 def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: TrainConfig) -> Tiles:
@@ -84,7 +84,9 @@ def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: Train
     reflected = rectangle[:, 0] + rectangle[:, 2] - offset[:, 0]
     offset = torch.stack([torch.where(mirrored, reflected, offset[:, 0]), offset[:, 1]], dim=1)
     scale = torch.stack([torch.where(mirrored, -scale[:, 0], scale[:, 0]), scale[:, 1]], dim=1)
-    softness = torch.where(u[:, 10] < config.soft_chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
+    softness = None
+    if (chance := config.soft_chance) > 0:
+        softness = torch.where(u[:, 10] < chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
     return Tiles(image, scale, offset, rectangle, softness)
 
 
@@ -169,7 +171,9 @@ def filter_matrices(size: Tensor, tiles: Tiles, source: int) -> tuple[Tensor, Te
     low, high = tiles.rectangle[:, :2, None], tiles.rectangle[:, 2:, None]
     center = (pixel - tiles.offset[..., None]) / tiles.scale[..., None]
     painted = (center >= 0) & (center <= size[..., None]) & (pixel >= low) & (pixel <= high)
-    support = (1 / tiles.scale.abs()).clamp(min=1) * tiles.softness[:, None]
+    support = (1 / tiles.scale.abs()).clamp(min=1)
+    if tiles.softness is not None:
+        support = support * tiles.softness[:, None]
     taps = torch.arange(source, device=size.device, dtype=torch.float32) + 0.5
     # In place: uncompiled, each new [T, 2, CANVAS_SIZE, source] costs more to allocate than to compute.
     weights = (taps - center[..., None]).abs_().div_(-support[..., None, None]).add_(1).clamp_(min=0)

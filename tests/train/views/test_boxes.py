@@ -49,7 +49,7 @@ def test_box_is_target_ignored_or_dropped(
     box: Any, flagged: bool, scale: Any, offset: Any, expected: Any, judgement: str
 ) -> None:
     store = boxes_store(torch.tensor([box]), torch.tensor([flagged]))
-    maps = (torch.tensor([row]) for row in (scale, offset, [0.0, 0.0, 256.0, 256.0], 1.0))
+    maps = (torch.tensor([row]) for row in (scale, offset, [0.0, 0.0, 256.0, 256.0]))
     boxes, found, ignored = judge_boxes(map_boxes(store, Tiles(torch.tensor([0]), *maps)), CONFIG)
     if expected is not None:
         assert boxes[0, 0].tolist() == expected

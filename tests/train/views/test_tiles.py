@@ -20,8 +20,7 @@ def test_whole_views_equal_preprocess(size: tuple[int, int]) -> None:
     scale, offset, rectangle = letterbox_map(sizes)
     canvases, geometry = letterbox([image], CANVAS_SIZE, CANVAS_SIZE)
     torch.testing.assert_close(torch.cat([scale[0], offset[0]]), geometry[0, :4])
-    tiles = Tiles(torch.tensor([0]), scale, offset, rectangle, torch.ones(1))
-    pixels, content = render_tiles(stored, sizes, tiles)
+    pixels, content = render_tiles(stored, sizes, Tiles(torch.tensor([0]), scale, offset, rectangle))
     difference = (pixels[0].round() - canvases[0, 0].float()).abs()
     assert difference.max() <= 1
     # The op combines rows first for tall photographs, so different values are rounded between its passes.
