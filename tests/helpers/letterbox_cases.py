@@ -106,20 +106,6 @@ def scaled_size(height: int, width: int, canvas_height: int, canvas_width: int, 
     return new_width, new_height
 
 
-def pillow_resize(
-    picture: PIL.Image.Image, size: tuple[int, int], resampling: PIL.Image.Resampling
-) -> PIL.Image.Image:
-    """Return a resized picture.
-
-    Pillow 13 resizes rows before columns if that is less work; earlier versions never do. Values are rounded
-    in between. So each direction takes its own call, in the order of Pillow 13.
-    """
-    fewer_rows = picture.height - size[1]
-    rows_first = fewer_rows > 0 and fewer_rows > 2 * (picture.width - size[0])
-    one_direction = (picture.width, size[1]) if rows_first else (size[0], picture.height)
-    return picture.resize(one_direction, resampling).resize(size, resampling)
-
-
 def pillow_fit(
     image: Tensor,
     height: int,
@@ -129,12 +115,19 @@ def pillow_fit(
     order: str = "rgb",
     fill: int = 0,
 ) -> Tensor:
-    """Return the canvas, uint8 [C, height, width]."""
+    """Return the canvas, uint8 [C, height, width].
+
+    Pillow 13 resizes rows before columns if that is less work; earlier versions never do. Values are rounded
+    in between. So each direction takes its own call, in the order of Pillow 13.
+    """
     pixels = image[:3].permute(1, 2, 0).contiguous().numpy()  # without alpha: Pillow would multiply with it
     picture = PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     size = scaled_size(picture.height, picture.width, height, width, fit)
     picture = picture.convert("L" if order == "gray" else "RGB")
-    picture = pillow_resize(picture, size, PIL.Image.Resampling[filter_name.upper()])
+    resampling, fewer_rows = PIL.Image.Resampling[filter_name.upper()], picture.height - size[1]
+    rows_first = fewer_rows > 0 and fewer_rows > 2 * (picture.width - size[0])
+    one_direction = (picture.width, size[1]) if rows_first else (size[0], picture.height)
+    picture = picture.resize(one_direction, resampling).resize(size, resampling)
     if fit == "crop":
         left, top = (round((side - shown) / 2) for side, shown in zip(size, (width, height), strict=True))
         picture = picture.crop((left, top, left + width, top + height))

@@ -46,13 +46,12 @@ def test_good_detectors_have_no_faults(detector: nn.Module) -> None:
     assert detector.training
 
 
-class Bare(Brightest):
-    """A detector without a specification."""
+class WithDict(Brightest):
+    """A detector whose specification is a dict."""
 
-    def __init__(self, **members: Any) -> None:
+    def __init__(self) -> None:
         nn.Module.__init__(self)
-        for name, value in members.items():
-            setattr(self, name, value)
+        self.specification = {"height": 64}  # type: ignore[assignment]
 
 
 class Unannotated(Brightest):
@@ -84,7 +83,7 @@ class WithMethods(Brightest):
         ("detector", ["a detector must be a torch.nn.Module, got str"]),
         (Brightest, ["a detector must be a torch.nn.Module, got a Brightest (call it)"]),
         (nn.Module(), ["the detector lacks the specification: add", "the detector lacks detect: add"]),
-        (Bare(specification={"height": 64}), ["specification must be a DetectorSpec, got dict"]),
+        (WithDict(), ["specification must be a DetectorSpec, got dict"]),
         (Unannotated(), ["detect must take images and two thresholds annotated as float"]),
         (
             Failing(),
