@@ -7,33 +7,26 @@ from pathlib import Path
 import pytest
 import torch
 from programs import built_runner, runner_onnxruntime
-from small_detectors import Changed
+from small_detectors import Changed, Named
 from torch import Tensor
 
 from lensbox.export import save_artifact
 from lensbox.runtime import ArtifactError, load_artifact
 
-Answer = dict[str, Tensor]
 
-
-class Uncompiled(Changed):
-    def __init__(self) -> None:
-        super().__init__(dict)
-
-
-class OfEight(Uncompiled):
+class OfEight(Changed):
     """Take batches of 2 or 8 only."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         if images.shape[0] not in (2, 8):
             raise ValueError(f"images must be 2 or 8, got {images.shape[0]}")
         return super().detect(images, score_threshold, iou_threshold)
 
 
-class Frozen(Uncompiled):
+class Frozen(Changed):
     """Branch on pixels, which a trace cannot express."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         found = super().detect(images, score_threshold, iou_threshold)
         shift = 0.0 if images.float().std() > 70 else 5.0  # frozen
         return {**found, "boxes": found["boxes"] + shift}
@@ -41,12 +34,12 @@ class Frozen(Uncompiled):
 
 def test_traces_detectors_that_cannot_be_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    save_artifact(Uncompiled(), tmp_path / "traced.pt", 0.2, runner=built_runner())
+    save_artifact(Changed(dict), tmp_path / "traced.pt", 0.2, runner=built_runner())
     assert "traced, as TorchScript cannot compile it: " in caplog.text
     rows = re.findall(r"with (\S+) on cpu in batches of (\d+): \d\d+ detections .* 0 come or go", caplog.text)
     assert set(rows) == {(runtime, batch) for runtime in ("Python", "C++") for batch in ("1", "2", "7", "32")}
     with pytest.raises(ArtifactError, match="as TorchScript cannot compile it"):
-        save_artifact(Uncompiled(), tmp_path / "a.pt", trace=False)
+        save_artifact(Changed(dict), tmp_path / "a.pt", trace=False)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +55,7 @@ def test_networks_with_fixed_batches_take_any_batch(
     kind: str, sizes: tuple[int, ...], tmp_path: Path
 ) -> None:
     runner = built_runner() if kind != "onnx" or runner_onnxruntime() else None
-    metadata = save_artifact(OfEight(), tmp_path / "a", 0.2, kind=kind, batches=sizes, runner=runner)
+    metadata = save_artifact(OfEight(dict), tmp_path / "a", 0.2, kind=kind, batches=sizes, runner=runner)
     assert metadata.batch == (None if kind == "torchscript" else sizes[0])
     artifact = load_artifact(tmp_path / "a")
     canvases = torch.randint(0, 256, (11, 3, 192, 320), dtype=torch.uint8)
@@ -73,7 +66,7 @@ def test_networks_with_fixed_batches_take_any_batch(
 
 def test_names_the_line_that_a_trace_freezes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING), pytest.raises(ArtifactError, match=r"fails its|does not find"):
-        save_artifact(Frozen(), tmp_path / "a.pt", trace=True)
+        save_artifact(Frozen(dict), tmp_path / "a.pt", trace=True)
     assert "the trace may keep the values of these lines as constants" in caplog.text
     assert "# frozen" in caplog.text
 
@@ -89,12 +82,12 @@ def test_rejects_a_trace_with_a_constant_batch(tmp_path: Path) -> None:
 
 def test_single_graph_formats_advise_one_batch_size(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"--batch 1 \(or another size\)"):
-        save_artifact(OfEight(), tmp_path / "a.onnx", kind="onnx")
+        save_artifact(OfEight(dict), tmp_path / "a.onnx", kind="onnx")
     with pytest.raises(ValueError, match="--batch must be one size for --format onnx, got 2,8"):
-        save_artifact(OfEight(), tmp_path / "a.onnx", kind="onnx", batches=(2, 8))
+        save_artifact(OfEight(dict), tmp_path / "a.onnx", kind="onnx", batches=(2, 8))
 
 
 @pytest.mark.gpu
 def test_a_trace_follows_its_device(tmp_path: Path) -> None:
-    save_artifact(Uncompiled(), tmp_path / "a.pt", 0.2, device="cuda")
+    save_artifact(Changed(dict), tmp_path / "a.pt", 0.2, device="cuda")
     assert load_artifact(tmp_path / "a.pt", "cuda").self_test().passed
