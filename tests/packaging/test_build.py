@@ -12,18 +12,22 @@ def make(*arguments: str, code: int = 0) -> str:
     return run("make", "--no-print-directory", *arguments, cwd=REPOSITORY, code=code).stdout
 
 
-def python_of(folder: Path, fits: bool) -> str:
-    """Write an interpreter that only reports whether its version fits."""
+def python_of(folder: Path, script: str) -> str:
+    """Write an interpreter that only says something of its version."""
     path = folder / "python"
-    path.write_text(f"#!/bin/sh\ncase $1 in -c) exit {int(not fits)};; --version) echo Python 3.9.2;; esac\n")
+    path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return f"PYTHON={path}"
 
 
+OLD, FITS = "case $1 in -c) exit 1;; --version) echo Python 3.9.2;; esac", "exit 0"
+NEWER = "case $2 in *'>= (3, 14)'*) echo 2;; esac"
+
+
 def test_names_an_unsupported_python_and_a_missing_compiler(tmp_path: Path) -> None:
     place = f"VENV={tmp_path / 'venv'}"
-    assert "Python 3.9.2" in make("demo", place, python_of(tmp_path, fits=False), code=2)
-    printed = make("demo", place, python_of(tmp_path, fits=True), "CXX=no-such-compiler", code=2)
+    assert "Python 3.9.2" in make("demo", place, python_of(tmp_path, OLD), code=2)
+    printed = make("demo", place, python_of(tmp_path, FITS), "CXX=no-such-compiler", code=2)
     assert "no-such-compiler" in printed
     assert list(tmp_path.iterdir()) == [tmp_path / "python"]
 
@@ -40,14 +44,9 @@ def test_reinstalls_another_torch(tmp_path: Path) -> None:
 
 
 def test_python_3_14_makes_a_program(tmp_path: Path) -> None:
-    newer = tmp_path / "newer"
-    newer.write_text("#!/bin/sh\ncase $2 in *'>= (3, 14)'*) echo 2;; esac\n")
-    newer.chmod(0o755)
-    for python, name in (
-        (f"PYTHON={newer}", "detector.pt2"),
-        (python_of(tmp_path, fits=True), "detector.pt"),
-    ):
-        assert f"--output artifacts/{name}\n" in make("--dry-run", "artifact", f"VENV={tmp_path}", python)
+    for script, name in ((NEWER, "detector.pt2"), (FITS, "detector.pt")):
+        plan = make("--dry-run", "artifact", f"VENV={tmp_path}", python_of(tmp_path, script))
+        assert f"--output artifacts/{name}\n" in plan
 
 
 # --- CMake ---
