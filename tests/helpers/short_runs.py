@@ -1,10 +1,10 @@
 """A training run of a few steps on the CPU, for all tests that need one."""
 
-import itertools
 import shlex
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, patch
 
 import pytest
 import torch
@@ -73,19 +73,8 @@ def interrupt(
     validation: EvaluationSet | None = None,
 ) -> None:
     """Train, with a checkpoint before every step, and cut the run short after `after` steps."""
-
-    class Interruption(Exception):  # noqa: N818 (no error)
-        pass
-
     run = TrainingRun(store, config.replace(checkpoint_seconds=1e-9), **options)
-    whole, steps = run.step.run, itertools.count()
-
-    def cut(progress: float) -> None:
-        if next(steps) == after:
-            raise Interruption
-        whole(progress)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run.step, "run", cut)
-        with pytest.raises(Interruption):
-            run.train(validation)
+    steps = [*after * [DEFAULT], KeyboardInterrupt]
+    cut_short = patch.object(run.step, "run", wraps=run.step.run, side_effect=steps)
+    with cut_short, pytest.raises(KeyboardInterrupt):
+        run.train(validation)
