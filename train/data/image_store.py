@@ -184,21 +184,16 @@ def load_images(
     chances = torch.tensor([float(of_source(image, config.source_weights, 1.0)) for image in kept])
     if float(chances.sum()) <= 0:
         raise InputError("source_weights must leave a source to draw from: every source has weight 0")
-    bounds = _fold_bounds(kept, chances, folds)
+    index = torch.tensor([fold_index(image.name, folds) for image in kept])
+    shares = torch.bincount(index, chances.double(), folds)
+    if float(shares.min()) <= 0:
+        raise InputError(
+            f"data must hold photographs to draw of each of {folds} folds, got a fold without any"
+        )
+    bounds = F.pad(shares.cumsum(0) / shares.sum(), (1, 0)).float()
     shapes, capacity = torch.tensor(sizes), max(config.max_targets, config.max_ignored)
     store = store_tensors(pixels[: len(kept)], shapes, boxes, ignore, chances, capacity, bounds)
     return StoreTensors(*(tensor.to(device) for tensor in store)), problems
-
-
-def _fold_bounds(images: Sequence[LabelledImage], chances: Tensor, count: int) -> Tensor:
-    """Return `StoreTensors.folds` for photographs in the order of their folds."""
-    index = torch.tensor([fold_index(image.name, count) for image in images])
-    shares = torch.zeros(count, dtype=torch.float64).index_add_(0, index, chances.double())
-    if float(shares.min()) <= 0:
-        raise InputError(
-            f"data must hold photographs to draw of each of {count} folds, got a fold without any"
-        )
-    return F.pad(shares.cumsum(0) / shares.sum(), (1, 0)).float()
 
 
 def store_tensors(
