@@ -13,7 +13,6 @@ import re
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
-from typing import NamedTuple
 
 from lensbox.common.errors import reading
 from lensbox.train.data.labels import (
@@ -32,15 +31,8 @@ _NUMBERS = 10  # of a row; the name of a class follows
 
 Entry = tuple[int, list[tuple[str, str]]]  # the line of an image, and its rows with their places
 File = tuple[Path, int, int]  # that holds an image, where its bytes start, and how many they are
-
-
-class LabelFile(NamedTuple):
-    """A label file: its name and text, what finds an image by its name, and where that looks, in words."""
-
-    origin: str
-    text: str
-    find: Callable[[str], File | None]
-    where: str
+# Name and text of a label file, what finds an image by its name, and where that looks, in words.
+LabelFile = tuple[str, str, Callable[[str], File | None], str]
 
 
 def read_wider_face(path: Path, problems: list[str]) -> list[LabelledImage]:
@@ -50,12 +42,12 @@ def read_wider_face(path: Path, problems: list[str]) -> list[LabelledImage]:
         DataError: the path holds no annotation file, or is no folder and no uncompressed tar file.
     """
     images: list[LabelledImage] = []
-    for labels in (_folder if path.is_dir() else _shard)(path):
-        for name, (line, rows) in parse_annotations(labels.text, labels.origin, problems).items():
-            place = f"{labels.origin}:{line}"
-            file = labels.find(name)
+    for origin, text, find, where in (_folder if path.is_dir() else _shard)(path):
+        for name, (line, rows) in parse_annotations(text, origin, problems).items():
+            place = f"{origin}:{line}"
+            file = find(name)
             if file is None:
-                problems.append(f"{place}: image {name} is not in {labels.where}")
+                problems.append(f"{place}: image {name} is not in {where}")
                 continue
             boxes = read_rows(rows, _parse_row, problems)
             images.append(LabelledImage(name, file[0], *boxes, place, *file[1:]))
@@ -117,7 +109,7 @@ def _folder(path: Path) -> Iterator[LabelFile]:
         def find(name: str, roots: list[Path] = roots) -> File | None:
             return next(((root / name, 0, -1) for root in roots if (root / name).is_file()), None)
 
-        yield LabelFile(str(annotation), read_text(annotation), find, ", ".join(map(str, roots)))
+        yield str(annotation), read_text(annotation), find, ", ".join(map(str, roots))
 
 
 def _shard(path: Path) -> Iterator[LabelFile]:
@@ -140,7 +132,7 @@ def _shard(path: Path) -> Iterator[LabelFile]:
             return (path, member.offset_data, member.size) if member is not None else None
 
         text = content.decode("utf-8-sig", errors="replace")
-        yield LabelFile(f"{path}:{annotation}", text, find, "the shard")
+        yield f"{path}:{annotation}", text, find, "the shard"
 
 
 def _is_annotation(path: PurePath) -> bool:
