@@ -42,11 +42,6 @@ def pad(boxes: Boxes) -> Tensor:
     return padded
 
 
-def pin(targets: Any) -> Any:
-    """Return targets in page-locked memory."""
-    return [each.pin_memory() for each in targets] if isinstance(targets, list) else targets.pin_memory()
-
-
 def move(targets: Any, device: torch.device) -> Any:
     """Copy targets to a device, asynchronously if they are pinned."""
     if isinstance(targets, list):

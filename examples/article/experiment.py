@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from approaches import APPROACHES, Approach, Loss, move, pin
+from approaches import APPROACHES, Approach, Loss, move
 from fake_data import SLOTS, FakeDataset
 from torch.profiler import profile, record_function, tensorboard_trace_handler
 
@@ -42,13 +42,8 @@ ARTICLE = Scale(1024, (32, 64, 128, 256), 16384, autocast=True, compiled=True)
 FOR_A_CPU = Scale(32, (2, 4, 8, 8), 64, autocast=False, compiled=False)
 
 
-@dataclass
-class Row:
-    """The medians of an approach, in milliseconds: one for each phase; of whole steps, None without them."""
-
-    approach: Approach
-    phases: list[float]
-    step: float | None
+# An approach with its medians in milliseconds: one for each phase; of whole steps, None without them.
+Row = tuple[Approach, list[float], float | None]
 
 
 class Experiment:
@@ -68,7 +63,9 @@ class Experiment:
 
     def pinned(self, targets: Any) -> Any:
         """Return targets in page-locked memory if there is a GPU to copy them to."""
-        return pin(targets) if self.device.type == "cuda" else targets
+        if self.device.type != "cuda":
+            return targets
+        return [each.pin_memory() for each in targets] if isinstance(targets, list) else targets.pin_memory()
 
     def synchronize(self) -> None:
         """Wait for the device."""
@@ -162,7 +159,7 @@ def measure(experiment: Experiment, ready: list[tuple[Approach, Loss, Any]], rou
     rows = []
     for (approach, _, _), samples in zip(ready, taken, strict=True):
         *phases, step = (statistics.median(times) for times in zip(*samples[1:], strict=True))
-        rows.append(Row(approach, phases, step if approach.has_gradient else None))
+        rows.append((approach, phases, step if approach.has_gradient else None))
     return rows
 
 
@@ -184,12 +181,12 @@ def table(rows: list[Row], batch: int, notes: list[str]) -> str:
     """Return a line for each approach, with the article's figures on the right."""
     published = [f"article's {phase}" for phase in PHASES[:3]]
     lines = []
-    for row in rows:
-        cells = [number(value) for value in row.phases]
-        step = ["", ""] if row.step is None else [number(row.step), number(1e3 * batch / row.step)]
-        theirs = [f"{value:g}" for value in row.approach.published]
-        cells += [""] * (len(PHASES) - len(cells)) + step + theirs + [""] * (len(published) - len(theirs))
-        lines.append([row.approach.name, *cells])
+    for approach, phases, step in rows:
+        cells = [number(value) for value in phases]
+        whole = ["", ""] if step is None else [number(step), number(1e3 * batch / step)]
+        theirs = [f"{value:g}" for value in approach.published]
+        cells += [""] * (len(PHASES) - len(cells)) + whole + theirs + [""] * (len(published) - len(theirs))
+        lines.append([approach.name, *cells])
     return markdown("Medians, ms", ["row", *PHASES, "whole step", "images/s", *published], lines, notes)
 
 
@@ -207,8 +204,8 @@ def write_chart(path: Path, rows: list[Row]) -> None:
     panels = figure.subplots(1, len(PHASES), sharex=True, sharey=True)
     for phase, panel in enumerate(panels):
         for color, offset, shown in (
-            ("tab:blue", -0.2, [row.phases for row in rows]),
-            ("lightgray", 0.2, [row.approach.published for row in rows]),
+            ("tab:blue", -0.2, [phases for _, phases, _ in rows]),
+            ("lightgray", 0.2, [approach.published for approach, _, _ in rows]),
         ):
             bars = [(place + offset, each[phase]) for place, each in enumerate(shown) if len(each) > phase]
             drawn = panel.barh([place for place, _ in bars], [value for _, value in bars], 0.37, color=color)
@@ -216,7 +213,7 @@ def write_chart(path: Path, rows: list[Row]) -> None:
         panel.set(title=PHASES[phase], xlabel="ms", xscale="log")
         panel.spines[["top", "right"]].set_visible(False)
         panel.margins(x=0.3)
-    panels[0].set_yticks(range(len(rows)), [row.approach.name for row in rows])
+    panels[0].set_yticks(range(len(rows)), [approach.name for approach, _, _ in rows])
     panels[0].invert_yaxis()
     figure.suptitle(f"A training step by phases; gray: the article's figures ({PUBLISHED_ON})")
     figure.savefig(path, dpi=110)
