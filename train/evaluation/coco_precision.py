@@ -13,19 +13,16 @@ import io
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from lensbox.train.data.coco import load_json, load_tables
+from lensbox.train.data.coco import Rows, load_json, load_tables
 from lensbox.train.data.labels import DataError, is_number, report_problems
 from lensbox.train.evaluation.average_precision import ImageDetections, ImageLabels
 from lensbox.train.evaluation.evaluation_set import EvaluationSet
 
 # The first six of pycocotools' figures; the mean over IoU 0.5, 0.55, … 0.95 unless the name has a threshold.
 COCO_FIGURES = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large")
-
-Rows = list[dict[str, Any]]
 
 
 def _score(

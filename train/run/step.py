@@ -7,7 +7,7 @@ replays it, see `compile_and_capture`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -201,12 +201,9 @@ def keep_wide_depthwise_float32(model: torch.nn.Module) -> None:
     """
     for module in model.modules():
         if isinstance(module, torch.nn.Conv2d) and module.groups > 1 and module.kernel_size[0] > 3:
-            module.forward = _in_float32(module)  # type: ignore[assignment, method-assign]
+            module.forward = partial(_in_float32, module)  # type: ignore[method-assign]
 
 
-def _in_float32(conv: torch.nn.Conv2d) -> Callable[[Tensor], Tensor]:
-    def forward(x: Tensor) -> Tensor:
-        with torch.autocast("cpu", enabled=False):
-            return torch.nn.Conv2d.forward(conv, x.float()).to(x.dtype)
-
-    return forward
+def _in_float32(conv: torch.nn.Conv2d, x: Tensor) -> Tensor:
+    with torch.autocast("cpu", enabled=False):
+        return torch.nn.Conv2d.forward(conv, x.float()).to(x.dtype)
