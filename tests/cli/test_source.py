@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from programs import Lensbox, run_lensbox
@@ -28,18 +28,13 @@ def test_exports_the_shipped_detector_once(tmp_path: Path) -> None:
 
 
 def test_python_3_14_caches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exports: list[list[str]] = []
-
-    def run(command: list[str], **_: Any) -> Any:
-        exports.append(command)
-        return SimpleNamespace(returncode=0)
-
+    run = Mock(return_value=SimpleNamespace(returncode=0))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "version_info", (3, 14, 0, "final", 0))
     monkeypatch.setattr(subprocess, "run", run)
     path = shipped_artifact()
     assert path.suffix == ".pt2"  # of the export's default format there
-    assert exports[0][-2:] == ["--output", str(path)]
+    assert run.call_args.args[0][-2:] == ["--output", str(path)]
 
 
 def test_an_unwritable_cache_and_a_missing_artifact_are_named(

@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,16 +22,15 @@ def test_content_folders_and_permissions(tmp_path: Path) -> None:
     assert [file.name for file in path.parent.iterdir()] == ["file"]
 
 
-def fail(*_: object) -> None:
-    raise OSError(28, "No space left on device")
+FULL = OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize(
     ("target", "name", "broken"),
     [
         (Path, "open", lambda _, mode: open("/dev/full", mode)),  # noqa: PTH123, SIM115
-        (os, "fsync", fail),
-        (Path, "replace", fail),
+        (os, "fsync", Mock(side_effect=FULL)),
+        (Path, "replace", Mock(side_effect=FULL)),
     ],
 )
 def test_a_failure_leaves_only_the_old_file(

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from picture_files import encoded, noise
 from waiting import PATIENCE
 
 from lensbox.common.errors import InputError
-from lensbox.runtime import Artifact, Detections, Photo
+from lensbox.runtime import Artifact, Detections
 from lensbox.runtime.detect.detect_files import in_batches
 
 
@@ -82,9 +83,7 @@ def test_closing_leaves_no_thread(artifact: Artifact, files: list[bytes]) -> Non
 def test_raises_errors_that_no_file_causes(
     artifact: Artifact, files: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> Photo:
-        raise MemoryError("no more")
-
+    fail = Mock(side_effect=MemoryError("no more"))
     monkeypatch.setattr("lensbox.runtime.detect.detect_files.read_photo", fail)
     with pytest.raises(MemoryError, match="no more"):
         list(artifact.detect_files(files))

@@ -4,6 +4,7 @@
 """
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import PIL.Image
@@ -91,8 +92,5 @@ def test_converts_every_mode_tile_by_tile(mode: str, tile: int, monkeypatch: pyt
     ],
 )
 def test_errors_of_decoders(error: Exception, kind: type[Exception], message: str) -> None:
-    def fail(_: object) -> PIL.Image.Image:
-        raise error
-
     with pytest.raises(kind, match=message):
-        decode_photo(b"", None, DEFAULT_READING, open_image=fail)
+        decode_photo(b"", None, DEFAULT_READING, open_image=Mock(side_effect=error))
