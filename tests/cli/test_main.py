@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -18,16 +17,12 @@ from lensbox.common.errors import ArtifactError, DeviceError, ExitCode, InputErr
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
 
 
-def replace_export(monkeypatch: pytest.MonkeyPatch, function: Callable[[], None]) -> None:
-    """Make `lensbox export` call a function."""
-    monkeypatch.setattr("lensbox.export.cli.export", click.command(cls=Command)(function))
-
-
-def raising(error: BaseException) -> Callable[[], None]:
+def let_export_raise(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command(cls=Command)
     def export() -> None:
         raise error
 
-    return export
+    monkeypatch.setattr("lensbox.export.cli.export", export)
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["--help"], []])
@@ -69,7 +64,7 @@ def test_a_missing_package_names_the_extra(
     extra: str, requirement: str, is_imported: bool, monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox
 ) -> None:
     target = "lensbox.export.cli:export" if is_imported else "no_such_package.module:export"
-    replace_export(monkeypatch, raising(ModuleNotFoundError("no", name="no_such_package.module")))
+    let_export_raise(ModuleNotFoundError("no", name="no_such_package.module"), monkeypatch)
     monkeypatch.setitem(COMMANDS, "export", LazyCommand("export", target, "summary", extra))
     _, said = lensbox("export", code=ExitCode.UNUSABLE)
     assert "'no_such_package' is not installed" in said
@@ -94,17 +89,17 @@ def test_a_missing_module_of_this_package_is_raised(monkeypatch: pytest.MonkeyPa
 def test_errors_that_a_user_can_fix_are_one_message(
     error: Exception, code: ExitCode, monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox
 ) -> None:
-    replace_export(monkeypatch, raising(error))
+    let_export_raise(error, monkeypatch)
     assert lensbox("export", code=code) == ("", f"lensbox export: {error}\n")
 
 
 def test_other_errors_keep_their_traceback_and_an_interrupt_exits_with_130(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    replace_export(monkeypatch, raising(RuntimeError("CUDA out of memory")))
+    let_export_raise(RuntimeError("CUDA out of memory"), monkeypatch)
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         main(["export"])
-    replace_export(monkeypatch, raising(KeyboardInterrupt()))
+    let_export_raise(KeyboardInterrupt(), monkeypatch)
     assert main(["export"]) == 130
 
 
