@@ -117,19 +117,16 @@ def _faults_of_members(detector: nn.Module) -> list[str]:
     member = inspect.getattr_static(detector, "specification", None)
     if isinstance(member, property):  # TorchScript would compile it
         faults.append(f"specification must be set in __init__, got a property: {_LINE_FOR_SPECIFICATION}")
-    if not callable(getattr(detector, "detect", None)):
-        faults.append(f"the detector lacks detect: add {_LINE_FOR_DETECT}")
-    elif not _takes_floats(detector):
+    detect = getattr(detector, "detect", None)
+    if not callable(detect):
+        return [*faults, f"the detector lacks detect: add {_LINE_FOR_DETECT}"]
+    thresholds = list(inspect.signature(detect).parameters.values())[1:3]
+    if [parameter.annotation in (float, "float") for parameter in thresholds] != [True, True]:
         faults.append(
             "detect must take images and two thresholds annotated as float, since TorchScript treats "
             f"parameters without annotations as tensors: {_LINE_FOR_DETECT}"
         )
     return faults
-
-
-def _takes_floats(detector: Any) -> bool:
-    thresholds = list(inspect.signature(detector.detect).parameters.values())[1:3]
-    return [parameter.annotation in (float, "float") for parameter in thresholds] == [True, True]
 
 
 def _faults_of_detect(detector: Any) -> list[str]:
