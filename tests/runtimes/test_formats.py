@@ -149,15 +149,13 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return paths
 
 
-@pytest.fixture(
-    params=["program_path", "package_path", pytest.param("onnx_path", marks=pytest.mark.onnx_runner)]
+@pytest.mark.parametrize(
+    "kind", ["program_path", "package_path", pytest.param("onnx_path", marks=needs_onnxruntime)]
 )
-def path(request: pytest.FixtureRequest) -> Path:
-    path: Path = request.getfixturevalue(request.param)
-    return path
-
-
-def test_finds_the_same(artifact_path: Path, path: Path, photos: list[Path]) -> None:
+def test_finds_the_same(
+    kind: str, artifact_path: Path, photos: list[Path], request: pytest.FixtureRequest
+) -> None:
+    path: Path = request.getfixturevalue(kind)
     arguments = ["--image", *photos, "--score-threshold", LOW, "--batch", 2]
     script, found = (
         answer("detect", "--artifact", file, *arguments)["images"] for file in (artifact_path, path)

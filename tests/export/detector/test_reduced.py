@@ -46,17 +46,13 @@ class Net(nn.Module):
         return found[:, None, :4], found[:, 4:].sigmoid(), torch.ones(images.shape[0], dtype=torch.int32)
 
 
-@pytest.fixture
-def net() -> Net:
-    return Net().eval()
-
-
 RANDOM = torch.Generator().manual_seed(1)
 CANVASES = torch.randint(0, 256, (2, 3, 12, 12), dtype=torch.uint8, generator=RANDOM)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_products_are_converted_and_answers_change_by_rounding(net: Any, dtype: str) -> None:
+def test_products_are_converted_and_answers_change_by_rounding(dtype: str) -> None:
+    net: Any = Net().eval()
     before = copy.deepcopy(net.state_dict())
     reduced: Any = in_precision(net, dtype)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
@@ -82,7 +78,8 @@ def test_products_are_converted_and_answers_change_by_rounding(net: Any, dtype: 
     assert {value for dtypes in seen.values() for value in dtypes} == {getattr(torch, dtype)}
 
 
-def test_float32_only_folds_batch_norms(net: Any) -> None:
+def test_float32_only_folds_batch_norms() -> None:
+    net: Any = Net().eval()
     folded: Any = in_precision(net, "float32")
     assert [type(layer) for layer in folded.first] == [nn.Conv2d, nn.Identity, nn.ReLU]
     assert folded.levels[0][0] is not folded.levels[1][0]
