@@ -24,13 +24,9 @@ def artifact(request: pytest.FixtureRequest) -> Artifact:
     return load_artifact(request.getfixturevalue(request.param))
 
 
-@pytest.fixture(scope="module")
-def script(artifact_path: Path) -> Artifact:
-    return load_artifact(artifact_path)
-
-
 @pytest.mark.parametrize("batch", [0, 1, 3, 40])
-def test_canvases_and_capture(artifact: Artifact, script: Artifact, batch: int) -> None:
+def test_canvases_and_capture(artifact: Artifact, artifact_path: Path, batch: int) -> None:
+    script = load_artifact(artifact_path)
     canvases = torch.randint(0, 256, (batch, 1, 256, 256), dtype=torch.uint8)
     artifact.capture([1, 2])
     for images in (canvases, canvases.transpose(2, 3)):  # the second is not contiguous

@@ -8,6 +8,7 @@ import pytest
 import torch
 from programs import Lensbox
 from short_runs import SHORT_RUN, TINY, interrupt, run_options, small_detector, train
+from small_detectors import varied_detector
 
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
 from lensbox.train.data.image_store import StoreTensors
@@ -28,22 +29,12 @@ from lensbox.train.settings import ConfigError, TrainInputs
 CONFIG = SHORT_RUN.replace(seed=3, steps=2, recalibration_views=0, log_seconds=1e-9)
 
 
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    """A file of weights that no seed of these tests gives."""
-    detector = small_detector(99)
-    with torch.no_grad():
-        for name, value in detector.named_buffers():
-            if name.endswith("running_mean"):
-                value.uniform_(-0.1, 0.1)
-    save_detector(detector, tmp_path / "earlier.safetensors")
-    return tmp_path / "earlier.safetensors"
-
-
 def test_a_run_starts_from_the_given_weights_and_names_them_and_its_teachers(
-    store: StoreTensors, weights: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store: StoreTensors, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also after an interruption: the checkpoint remembers them."""
+    weights = tmp_path / "earlier.safetensors"
+    save_detector(varied_detector(spread=0.2), weights)
     caplog.set_level(logging.INFO, "lensbox")
     start, later = (
         load_origin(TrainInputs(data=(), weights=initial, teacher=(weights,)), CONFIG)
