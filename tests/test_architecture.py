@@ -1,6 +1,7 @@
 """Imports between folders follow docs/architecture.md; includes in C++; one source of the version number."""
 
 import ast
+import graphlib
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -100,6 +101,10 @@ def test_every_code_folder_has_arrows() -> None:
     project = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     packages = set(re.findall(r'^"lensbox/(\w+)" = "\1"$', project, re.MULTILINE))
     assert packages == ARROWS.keys()
+
+
+def test_arrows_have_no_cycle() -> None:
+    graphlib.TopologicalSorter(ARROWS).prepare()  # raises CycleError
 
 
 def test_runtime_needs_only_torch_numpy_pillow_and_pydantic() -> None:
