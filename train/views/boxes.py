@@ -88,13 +88,15 @@ def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
 
 def view_boxes(mapped: MappedBoxes, turn: Turn | None, config: TrainConfig) -> tuple[Tensor, Tensor]:
     """Join the boxes of every four mosaic tiles, turn them with their views and select."""
-    mosaics, parts = view_counts(config).mosaic, []
-    tiles, others = zip(*(x.split([4 * mosaics, len(x) - 4 * mosaics]) for x in mapped), strict=True)
-    joined = (x.unflatten(0, [mosaics, 4]).flatten(1, 2) for x in tiles)
-    for group, views in (
-        (MappedBoxes(*joined), slice(mosaics)),
-        (MappedBoxes(*others), slice(mosaics, None)),
-    ):
+    mosaics = view_counts(config).mosaic
+    cut, groups = 4 * mosaics, []
+    if mosaics:
+        joined = (x[:cut].reshape(mosaics, -1, *x.shape[2:]) for x in mapped)
+        groups.append((MappedBoxes(*joined), slice(mosaics)))
+    if mosaics < config.batch_size:
+        groups.append((MappedBoxes(*(x[cut:] for x in mapped)), slice(mosaics, None)))
+    parts = []
+    for group, views in groups:
         if turn is not None:
             # Before selecting: a box that left the view must not take a slot.
             clipped, visible = turn_boxes(*group[:3], Turn(*(x[views] for x in turn)))

@@ -65,10 +65,10 @@ def draw(config: TrainConfig, mosaic_on: Tensor, generator: torch.Generator | No
     """Draw a batch's random numbers on the device of `mosaic_on`, by default from its own generator."""
     counts, device = view_counts(config), mosaic_on.device
     noise_type = torch.float16 if device.type == "cuda" else torch.float32
-    shape = (config.batch_size, CANVAS_SIZE, CANVAS_SIZE)
+    shape = (counts.views, CANVAS_SIZE, CANVAS_SIZE)
     return Draws(
         torch.rand(counts.tiles, TILE_DRAWS, device=device, generator=generator),
-        torch.rand(config.batch_size, sum(PIXEL_DRAWS), device=device, generator=generator),
+        torch.rand(counts.views, sum(PIXEL_DRAWS), device=device, generator=generator),
         torch.randn(shape, device=device, dtype=noise_type, generator=generator),
         mosaic_on,
     )

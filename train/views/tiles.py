@@ -37,6 +37,10 @@ class ViewCounts(NamedTuple):
     def tiles(self) -> int:
         return 4 * self.mosaic + self.whole + self.crop
 
+    @property
+    def views(self) -> int:
+        return self.mosaic + self.whole + self.crop
+
 
 def view_counts(config: TrainConfig) -> ViewCounts:
     """Split a batch into kinds by the shares of the configuration."""
@@ -70,14 +74,18 @@ def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: Train
     whole = slice(mosaic.stop, mosaic.stop + counts.whole)
     crop = slice(whole.stop, None)
 
-    tiled = _mosaic_map(size[mosaic], u[mosaic])
-    # With mosaics off, the first of four tiles is a crop and the other three paint nothing.
-    first = torch.arange(4 * counts.mosaic, device=u.device) % 4 == 0
-    *single, canvas = _crop_map(store, image[mosaic], size[mosaic], u[mosaic])
-    single.append(canvas * first[:, None])
-    mosaics = [torch.where(mosaic_on > 0.5, a, b) for a, b in zip(tiled, single, strict=True)]
-    crops = _crop_map(store, image[crop], size[crop], u[crop])
-    parts = (mosaics, letterbox_map(size[whole]), crops)
+    parts = []
+    if counts.mosaic:
+        tiled = _mosaic_map(size[mosaic], u[mosaic])
+        # With mosaics off, the first of four tiles is a crop and the other three paint nothing.
+        first = torch.arange(4 * counts.mosaic, device=u.device) % 4 == 0
+        single = _crop_map(store, image[mosaic], size[mosaic], u[mosaic])
+        single = (single[0], single[1], single[2] * first[:, None])
+        parts.append(tuple(torch.where(mosaic_on > 0.5, a, b) for a, b in zip(tiled, single, strict=True)))
+    if counts.whole:
+        parts.append(letterbox_map(size[whole]))
+    if counts.crop:
+        parts.append(_crop_map(store, image[crop], size[crop], u[crop]))
     scale, offset, rectangle = (torch.cat(group) for group in zip(*parts, strict=True))
 
     mirrored = u[:, 1] < 0.5
@@ -92,7 +100,7 @@ def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: Train
 
 def _choose_images(store: StoreTensors, u: Tensor, counts: ViewCounts) -> Tensor:
     """Return the index [T] of each tile's photograph, drawn by weight; view v draws from fold v mod K."""
-    views = torch.arange(sum(counts), device=u.device)
+    views = torch.arange(counts.views, device=u.device)
     views = torch.cat([views[: counts.mosaic].repeat_interleave(4), views[counts.mosaic :]])
     fold = views % (store.folds.shape[0] - 1)
     low, high = store.folds[fold], store.folds[fold + 1]
@@ -195,6 +203,8 @@ def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, T
 def compose(rendered: tuple[Tensor, Tensor], mosaics: int) -> tuple[Tensor, Tensor]:
     """Join every four mosaic tiles. Return canvas float32 [B, 256, 256] and content likewise."""
     pixels, content = rendered[0].float(), rendered[1].float()
+    if not mosaics:
+        return pixels, content
     cut, shape = 4 * mosaics, (mosaics, 4, CANVAS_SIZE, CANVAS_SIZE)
     return (
         torch.cat([pixels[:cut].reshape(shape).sum(1), pixels[cut:]]),
