@@ -1,6 +1,6 @@
 """torchvision's FCOS and RetinaNet: `lensbox export --model fcos:fcos` and `--model fcos:retinanet`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,46 +17,52 @@ CANDIDATES = 1000  # the most pairs that go to NMS
 def fcos(size: int = 256, classes: int = 91) -> nn.Module:
     """Return FCOS with new weights for a square canvas."""
     network = fcos_resnet50_fpn(weights=None, weights_backbone=None, num_classes=classes)
-    return Dense(network, network.box_coder.decode, size, classes)
+    return make_dense(network, network.box_coder.decode, size, classes)
 
 
 def retinanet(size: int = 256, classes: int = 91) -> nn.Module:
     """Return RetinaNet with new weights for a square canvas."""
     network = retinanet_resnet50_fpn(weights=None, weights_backbone=None, num_classes=classes)
-    return Dense(network, network.box_coder.decode_single, size, classes)
+    return make_dense(network, network.box_coder.decode_single, size, classes)
+
+
+def make_dense(
+    network: nn.Module, decode: Callable[[Tensor, Tensor], Tensor], size: int, classes: int
+) -> nn.Module:
+    """Return a detector. decode: makes boxes [N, 4] of codes [N, 4] and anchors [N, 4]."""
+    detector = Dense(network, (size, size), "dense", [f"class {index}" for index in range(classes)])
+    detector.decode = decode
+    return detector
 
 
 class Dense(nn.Module):
     """A network of torchvision with anchors: the best pairs of an anchor and a class go to NMS.
 
     Computes what the network does after its resizing of images, for whole batches and without loops.
-    decode: makes boxes [N, 4] of codes [N, 4] and anchors [N, 4]. size: of the square canvas. classes: their
-    number.
+    size: height and width of the canvas.
     """
 
-    def __init__(
-        self, network: Any, decode: Callable[[Tensor, Tensor], Tensor], size: int, classes: int
-    ) -> None:
+    def __init__(self, network: Any, size: tuple[int, int], name: str, classes: Sequence[str]) -> None:
         super().__init__()
-        self.decode = decode
+        height, width = size
         self.specification = DetectorSpec(
-            height=size,
-            width=size,
+            height=height,
+            width=width,
             mean=network.transform.image_mean,
             std=network.transform.image_std,
-            name="dense",
-            classes=[f"class {index}" for index in range(classes)],
+            name=name,
+            classes=classes,
             iou_threshold=network.nms_thresh,
         )
         self.backbone, self.head = network.eval().backbone, network.head
-        images = torch.zeros(1, 3, size, size)
+        images = torch.zeros(1, 3, height, width)
         with torch.no_grad():
             features = list(network.backbone(images).values())
-            (anchors,) = network.anchor_generator(ImageList(images, [(size, size)]), features)
-        self.candidates = min(CANDIDATES, len(anchors) * classes)
+            (anchors,) = network.anchor_generator(ImageList(images, [size]), features)
+        self.candidates = min(CANDIDATES, len(anchors) * len(classes))
         self.detections = network.detections_per_img
         self.register_buffer("anchors", anchors)
-        self.register_buffer("limits", torch.full([4], float(size)))
+        self.register_buffer("limits", torch.tensor([width, height, width, height]).float())
 
     def scores(self, raw: dict[str, Tensor]) -> Tensor:
         """Return scores [B, A, classes] of the head's outputs."""

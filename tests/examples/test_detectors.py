@@ -97,7 +97,7 @@ def _spread_scores(example: Example) -> None:
 
 def _torchvision(name: str) -> Example:
     require_torchvision()
-    from fcos import Dense  # type: ignore[import-not-found]
+    from fcos import make_dense  # type: ignore[import-not-found]
     from torchvision.models import detection
 
     make = getattr(detection, f"{name}_resnet50_fpn")
@@ -105,7 +105,7 @@ def _torchvision(name: str) -> Example:
     network = make(weights=None, weights_backbone=None, **options).eval()
     decode = network.box_coder.decode if name == "fcos" else network.box_coder.decode_single
     layer = network.head.classification_head.cls_logits
-    detector = Dense(network, decode, SIZE, CLASSES)
+    detector = make_dense(network, decode, SIZE, CLASSES)
 
     def own(images: Tensor, score: float, iou: float) -> list[tuple[Tensor, Tensor, Tensor]]:
         network.score_thresh, network.nms_thresh = score, iou
