@@ -20,6 +20,8 @@ from lensbox.common.errors import ArtifactError, no_such_artifact, reading, syst
 _MOST_BYTES = (1 << 31) - 1  # as `runtime.file.archive`
 _SIGNATURE_BYTES = 65  # one more than a signature has
 _PIECE = 1 << 20
+# Of Linux' fcntl.h; a Python that was built with an old glibc has no names for them.
+_ADD_SEALS, _SEALS = 1033, 0x1 | 0x2 | 0x4 | 0x8  # no further seals, no shrinking, no growing, no writing
 SUFFIXES = (".pt", ".pt2", ".onnx")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
@@ -156,8 +158,7 @@ def read_content(path: Path) -> Content:
             size = copy.tell()
         if size > _MOST_BYTES:
             raise ArtifactError(f"{path} must have at most {_MOST_BYTES} bytes, got more")
-        seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
-        fcntl.fcntl(memory, fcntl.F_ADD_SEALS, seals)
+        fcntl.fcntl(memory, _ADD_SEALS, _SEALS)
         return Content(path, digest, size, _signature_of(path), stamp, memory)
     except (ArtifactError, OSError) as error:
         os.close(memory)
