@@ -66,7 +66,7 @@ class DetectParameters(Struct, forbid_unknown_fields=True, frozen=True, kw_only=
 
     @property
     def thresholds(self) -> Thresholds:
-        """Of score and of IoU; None is the model's default."""
+        """The thresholds of score and IoU. None stands for the model's default."""
         return self.score_threshold, self.iou_threshold
 
 

@@ -13,7 +13,7 @@ import lensbox.ops  # noqa: F401 registers the ops
 
 EPS = 1e-7
 Arguments = tuple[Any, ...]  # tensors, lists of tensors, numbers, lists of flags, None
-# The same output to the bit on CPU and CUDA; that of other ops, which sum in another order, is rounded.
+# Ops that give equal bits on CPU and CUDA. The others sum in another order there, and round differently.
 EXACT = ("giou", "pairwise_giou", "padded_nms", "fit")
 
 

@@ -1,4 +1,4 @@
-"""What only a GPU can show: rules for every op, and streams and graphs side by side."""
+"""Tests that need a GPU: rules for every op, concurrent streams, CUDA graphs."""
 
 import warnings
 from collections.abc import Callable

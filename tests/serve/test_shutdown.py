@@ -94,7 +94,7 @@ def test_exits_with_0_on_a_signal_while_importing(artifact_path: Path) -> None:
     ],
 )
 def test_signals_end_or_reload_a_process(number: signal.Signals, ask: str, stdin: str, code: int) -> None:
-    """SIGHUP asks to reload, but for that of a closed terminal. The kernel ends a shutdown that hangs."""
+    """SIGHUP reloads; that of a closed terminal ends the process. The kernel ends a shutdown that hangs."""
     own, terminal = pty.openpty()
     command = [sys.executable, "-c", _SHUTDOWN, ask]
     source = subprocess.DEVNULL if stdin == "none" else terminal

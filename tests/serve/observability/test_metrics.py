@@ -132,7 +132,7 @@ def test_dashboard_and_alerts_use_existing_metrics_routes_and_labels(
 
 @pytest.fixture
 def as_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let this process be those of a service, one after the other. The environment names another's folder."""
+    """Let this process play each process of a service in turn. The environment names a foreign folder."""
     monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "missing"))
     monkeypatch.setattr(metrics, "_shared_folder", None)
     monkeypatch.setattr(values, "ValueClass", values.ValueClass)
