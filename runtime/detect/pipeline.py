@@ -3,7 +3,8 @@
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from lensbox.common.detect_options import TileSpec
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
 from lensbox.runtime.detect.detection import DetectionArrays, Detections
+from lensbox.runtime.detect.enqueued_work import EnqueuedWork
 from lensbox.runtime.detect.self_test import outputs_by_name
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
@@ -33,7 +35,8 @@ class Watcher(NamedTuple):
 class Pipeline:
     """The calls of a detector's module on its device. Thread-safe.
 
-    module: has the methods of an artifact. watchers: by thread.
+    module: has the methods of an artifact. watchers: by thread. Weights and graphs are freed when no
+    stream of the GPU works with them.
     """
 
     def __init__(self, module: Any, metadata: ArtifactMetadata, device: torch.device) -> None:
@@ -46,9 +49,13 @@ class Pipeline:
         self._points = metadata.points
         self._process = os.getpid()
         self.watchers: dict[int, Watcher] = {}
+        self._work = EnqueuedWork(device)
+        # Called before Python drops the attributes above, and so the memory.
+        weakref.finalize(self, self._work.wait)
 
-    def calls(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context for calls of the module: no gradients, autocast or compilation.
+    @contextlib.contextmanager
+    def calls(self) -> Iterator[None]:
+        """Call the module within this context: no gradients, autocast or compilation.
 
         Raise RuntimeError in a forked child: it lacks the threads of torch's pools, and would wait for them.
         """
@@ -57,7 +64,11 @@ class Pipeline:
                 f"the artifact must be used in the process that loaded it, {self._process}, got its forked "
                 f"child {os.getpid()}: load it in the child, or start the child with the method 'spawn'"
             )
-        return torchscript_call()
+        with torchscript_call():
+            try:
+                yield
+            finally:
+                self._work.note()
 
     def detect(self, canvases: Tensor, thresholds: Thresholds) -> Outputs:
         """Return the tensors named `outputs` for canvases on the device, within `calls`."""

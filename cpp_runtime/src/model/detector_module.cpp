@@ -1,6 +1,7 @@
 #include "model/detector_module.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/ScopeExit.h>
 #include <lensbox/error.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -17,6 +18,13 @@ std::string shape(const at::Tensor& tensor) {
 
 std::string described(const at::Tensor& tensor) {
   return c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes());
+}
+
+// Return the device on which a method computes: that of its first argument, images or a tensor.
+c10::Device device_of_argument(const c10::IValue& argument) {
+  if (argument.isTensor()) return argument.toTensor().device();
+  const c10::List<at::Tensor> images = argument.toTensorList();
+  return images.empty() ? c10::Device(c10::kCPU) : images.get(0).device();
 }
 
 }  // namespace
@@ -114,6 +122,9 @@ void DetectorModule::fail(const std::string& reason) const {
 Tensors DetectorModule::results(const std::string& method, std::vector<c10::IValue> arguments, size_t count,
                                 bool or_more) const {
   std::optional<Tensors> tensors;
+  // Also after a failure, which may come behind a part of the work.
+  const auto noted = c10::make_scope_exit(
+      [&work = *work_, device = device_of_argument(arguments.at(0))]() noexcept { work.note(device); });
   try {
     tensors = call_(method, std::move(arguments));
   } catch (const std::exception& error) {

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "model/enqueued_work.h"
+
 namespace lensbox {
 
 struct Prepared {
@@ -43,7 +45,7 @@ using Methods =
 // the methods. Thread-safe.
 //
 // Every method throws ArtifactError with the path if the artifact has no such method, or the method fails or
-// returns a wrong result.
+// returns a wrong result. The destructor of the last copy waits until no GPU computes with the weights.
 class DetectorModule {
  public:
   DetectorModule(std::string path, Outputs outputs, Methods methods)
@@ -76,6 +78,7 @@ class DetectorModule {
   std::string path_;
   Outputs outputs_;
   Methods call_;
+  std::shared_ptr<EnqueuedWork> work_ = std::make_shared<EnqueuedWork>();  // behind the weights in call_
 };
 
 // --- methods.cpp ---

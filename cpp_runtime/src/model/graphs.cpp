@@ -12,6 +12,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <functional>
@@ -82,6 +83,16 @@ class RecordedGraphs {
     stream.synchronize();
   }
 
+  // Replays follow each other: the canvases and the graphs' memory are free after the last one.
+  RecordedGraphs(const RecordedGraphs&) = delete;
+  RecordedGraphs& operator=(const RecordedGraphs&) = delete;
+  ~RecordedGraphs() {
+    try {
+      if (last_use_) last_use_->synchronize();
+    } catch (const std::exception&) {  // as in EnqueuedWork
+    }
+  }
+
   std::optional<Found> run(const at::Tensor& canvases, double score_threshold, double iou_threshold) {
     const int64_t count = canvases.size(0);
     const auto next = graphs_.lower_bound(count);
@@ -108,6 +119,8 @@ class RecordedGraphs {
     const std::lock_guard lock(mutex_);
     // Another thread may have used the graphs on another stream.
     if (last_use_) last_use_->block(stream);
+    // Also after a failure, such as a lack of memory for the results: the replay runs.
+    const auto noted = c10::make_scope_exit([&]() noexcept { note_use(stream); });
     // Beyond `count` lie canvases of earlier calls; their detections are not used.
     recorded.canvases.narrow(0, 0, count).copy_(canvases, /*non_blocking=*/true);
     recorded.graph.replay();
@@ -117,9 +130,15 @@ class RecordedGraphs {
     for (const at::Tensor& extra : recorded.found.extras) {
       found.extras.push_back(own(extra));
     }
-    if (!last_use_) last_use_.emplace(c10::kCUDA);
-    last_use_->record(stream);
     return found;
+  }
+
+  void note_use(const c10::Stream& stream) noexcept {
+    try {
+      if (!last_use_) last_use_.emplace(c10::kCUDA);
+      last_use_->record(stream);
+    } catch (const std::exception&) {  // as in EnqueuedWork
+    }
   }
 
   static void wait_for(const c10::Stream& earlier, const c10::Stream& later) {

@@ -4,6 +4,7 @@
 #include <ATen/ScalarOps.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 #include <lensbox/error.h>
 
@@ -85,6 +86,7 @@ std::vector<at::Tensor> Program::Graph::run(const std::vector<at::Tensor>& given
   check(given);
   const c10::InferenceMode inference_mode;
   const c10::DeviceGuard on_device(device);
+  const auto noted = c10::make_scope_exit([this]() noexcept { work.note(device); });
   GraphValues values(given.begin(), given.end());
   values.resize(value_count);
   for (const GraphNode& node : nodes) {

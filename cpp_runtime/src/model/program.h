@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "model/enqueued_work.h"
 #include "model/program_numbers.h"
 
 namespace lensbox {
@@ -74,6 +75,7 @@ class Program::Graph {
   std::vector<GraphNode> nodes;
   std::vector<GraphItem> outputs;
   size_t value_count = 0;
+  mutable EnqueuedWork work;  // behind the weights
 
  private:
   void check(const std::vector<at::Tensor>& given) const;

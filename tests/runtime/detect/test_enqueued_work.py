@@ -1,0 +1,82 @@
+"""Weights and graphs of an artifact that nobody uses any more stay until every stream is done with them."""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lensbox.runtime import Artifact, load_artifact
+
+pytestmark = pytest.mark.gpu
+LOW, IOU = 0.05, 0.4
+
+
+class Factor:
+    """About a second of work for the current stream."""
+
+    def __init__(self) -> None:
+        self._ones = torch.ones(8192, 8192, device="cuda")
+        self.keep_busy()  # cuBLAS takes its memory in the first call
+
+    def keep_busy(self) -> None:
+        for _ in range(40):
+            torch.mm(self._ones, self._ones)
+
+
+def batch() -> Tensor:
+    return torch.randint(0, 256, (4, 1, 256, 256), dtype=torch.uint8, device="cuda")
+
+
+def weights_of(artifact: Artifact) -> list[Tensor]:
+    return [*artifact.module.parameters(), *artifact.module.buffers()]
+
+
+def canvases_of(artifact: Artifact) -> list[Tensor]:
+    """Return the canvases of the graphs."""
+    captured: Any = artifact._pipeline._captured
+    return [graph.canvases for graphs in captured._graphs.values() for graph in graphs.values()]
+
+
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_memory_is_overwritten_only_after_the_last_work(artifact_path: Path, is_captured: bool) -> None:
+    artifact = load_artifact(artifact_path, "cuda")
+    if is_captured:
+        artifact.capture([4], LOW, IOU)
+    canvases, stream, factor = batch(), torch.cuda.Stream(), Factor()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        factor.keep_busy()
+        expected = [tensor.clone() for tensor in artifact.detect(canvases, LOW, IOU)]
+    torch.cuda.synchronize()
+    memory = canvases_of(artifact) if is_captured else weights_of(artifact)
+    layouts = [(tensor.shape, tensor.dtype, tensor.data_ptr()) for tensor in memory]
+    del memory
+
+    with torch.cuda.stream(stream):
+        factor.keep_busy()
+        found = artifact.detect(canvases, LOW, IOU)
+    del artifact
+    gc.collect()
+    # The default stream, for which the memory was allocated, has nothing else to do.
+    taken = [torch.full(shape, 77, dtype=dtype, device="cuda") for shape, dtype, _ in layouts for _ in (1, 2)]
+    torch.cuda.synchronize()
+    reused = {tensor.data_ptr() for tensor in taken} & {place for *_, place in layouts}
+    assert reused, "other memory was taken: this shows nothing"
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_caller_may_capture(artifact_path: Path) -> None:
+    """Work that the caller captures into a graph of its own cannot be waited for."""
+    artifact = load_artifact(artifact_path, "cuda")
+    canvases = batch()
+    expected = artifact.detect(canvases, LOW, IOU)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = artifact.detect(canvases, LOW, IOU)
+    graph.replay()
+    assert torch.equal(found[2], expected[2])
+    artifact._pipeline._work.wait()
