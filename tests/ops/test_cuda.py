@@ -1,8 +1,10 @@
 """Tests that need a GPU: rules for every op, concurrent streams, CUDA graphs."""
 
+import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from lensbox.ops import giou, letterbox, masked_giou_loss, padded_nms
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")
+
+Captured = tuple[torch.cuda.CUDAGraph, list[Tensor]]
 
 
 @every_sample
@@ -169,6 +173,66 @@ def test_destroyed_graphs_release_their_counters() -> None:
         torch.cuda.synchronize()
         assert all(torch.equal(result, value) for result, value in zip(results, expected, strict=True))
         del graph
+
+
+_capturing = threading.Lock()  # torch captures one graph at a time
+
+
+def captured(call: Callable[[], Tensor], stream: torch.cuda.Stream, pool: Any = None) -> Captured:
+    """Capture three calls without the wait and the collection of garbage of torch.cuda.graph."""
+    graph = torch.cuda.CUDAGraph()
+    with _capturing, torch.cuda.stream(stream):
+        graph.capture_begin(pool, capture_error_mode="thread_local")
+        results = [call() for _ in range(3)]
+        graph.capture_end()
+    return graph, results
+
+
+def test_threads_launch_capture_and_destroy_at_once() -> None:
+    """CUDA gives counters back while it holds locks for which the threads that take counters wait."""
+    calls = [loss_of_batch(0), nms_of_batch(1)]
+    expected = [call() for call in calls]
+    # Of torch's 32 streams each thread has its own: no other may launch on a stream that is captured.
+    streams = [[torch.cuda.Stream() for _ in range(3)] for _ in range(8)]
+    torch.cuda.synchronize()
+
+    def launch(own: list[torch.cuda.Stream]) -> bool:
+        fine = True
+        for turn in range(600):
+            with torch.cuda.stream(own[turn % 3]):
+                fine = torch.equal(calls[turn % 2](), expected[turn % 2]) and fine
+        return fine
+
+    def replay(own: list[torch.cuda.Stream]) -> bool:
+        fine = True
+        for turn in range(60):
+            graph, results = captured(calls[turn % 2], own[0])
+            with torch.cuda.stream(own[1]):
+                for _ in range(3):
+                    graph.replay()
+                fine = fine and all(torch.equal(result, expected[turn % 2]) for result in results)
+        return fine
+
+    with ThreadPoolExecutor(8) as pool:
+        running = [pool.submit((launch, replay)[index % 2], own) for index, own in enumerate(streams)]
+        assert all(future.result() for future in running)
+
+
+@pytest.mark.exhaustive
+def test_more_graphs_than_counters() -> None:
+    """The counters of the last graphs lie in their own memory, and a node zeroes them."""
+    call, stream, pool = loss_of_batch(0), torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+    expected = call()
+    torch.cuda.synchronize()
+    graphs = [captured(call, stream, pool) for _ in range(4500)]
+    for _ in range(2):
+        for graph, _ in graphs:
+            graph.replay()
+        torch.cuda.synchronize()
+        assert all(torch.equal(result, expected) for _, results in graphs for result in results)
+    del graph, graphs[:2250]
+    for _ in range(20):
+        assert torch.equal(call(), expected)
 
 
 def test_a_capture_holds_no_more_than_the_launches() -> None:
