@@ -211,6 +211,7 @@ def _read_weights(path: Path) -> Any:
         with opening(path, f"--weights {path}"):
             return safetensors.torch.load_file(path)
     except safetensors.SafetensorError as not_safetensors:
+        _refuse_inflated(path)
         try:
             return torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # torch raises many kinds of errors for other files
@@ -222,3 +223,17 @@ def _read_weights(path: Path) -> Any:
             raise InputError(
                 f"{path} is neither a safetensors file ({not_safetensors}) nor a state dict of torch.save"
             ) from error
+
+
+def _refuse_inflated(path: Path) -> None:
+    """Raise InputError for an archive that takes more memory than the file has bytes; torch.save stores."""
+    try:
+        archive = torch.PyTorchFileReader(str(path))
+        size = sum(map(archive.get_record_size, archive.get_all_records()))
+    except RuntimeError:  # not an archive: torch.load may read an older format, or says why it cannot
+        return
+    if size > (most := path.stat().st_size):
+        raise InputError(
+            f"{path} must hold its records uncompressed, as torch.save writes them: they have {size} bytes, "
+            f"the file has {most}"
+        )

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from lensbox.common.errors import ArtifactError, no_such_artifact, system_reason
-from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
+from lensbox.runtime.file.metadata import MAX_METADATA_SIZE, METADATA_FILE, ArtifactMetadata, too_long
 from lensbox.runtime.file.seal import check_seal
 
 INPUTS = ("images", "score_threshold", "iou_threshold")  # names of the inputs of ONNX models
@@ -100,7 +100,7 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
     try:
         archive = torch.PyTorchFileReader(io.BytesIO(data))
         entries = archive.get_all_records()
-        text = archive.get_record(_METADATA) if _METADATA in entries else None
+        text = _metadata_text(archive) if _METADATA in entries else None
     except (RuntimeError, MemoryError) as error:
         raise ValueError(f"cannot be read as an archive of torch: {error}") from error
     # torch finds an entry without regard to case, of ASCII letters alone.
@@ -114,6 +114,13 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
     if kind == "aoti" and metadata.compiled is None:
         raise ValueError(f"has an unusable {METADATA_FILE}: it lacks the entry 'compiled'")
     return ArtifactFile(data, name, kind, metadata)
+
+
+def _metadata_text(archive: torch.PyTorchFileReader) -> bytes:
+    """Return the entry of the metadata. torch inflates it to the size in the directory and no further."""
+    if (size := archive.get_record_size(_METADATA)) > MAX_METADATA_SIZE:
+        raise ValueError(f"has an unusable {METADATA_FILE}: {too_long(size)}")
+    return archive.get_record(_METADATA)
 
 
 def _metadata(text: bytes | None) -> ArtifactMetadata:

@@ -207,7 +207,7 @@ class ArtifactMetadata:
         has another format version.
         """
         if len(text) > MAX_METADATA_SIZE:
-            raise ValueError(f"it has {len(text)} bytes, at most {MAX_METADATA_SIZE} are read")
+            raise ValueError(too_long(len(text)))
         try:
             # pydantic's parser would accept duplicate keys, NaN and Infinity.
             document = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
@@ -235,6 +235,11 @@ class ArtifactMetadata:
 
 
 _adapter = TypeAdapter(ArtifactMetadata)
+
+
+def too_long(size: int) -> str:
+    """Return the rule that a text of `size` bytes breaks."""
+    return f"it has {size} bytes, at most {MAX_METADATA_SIZE} are read"
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

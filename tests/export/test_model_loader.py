@@ -1,6 +1,7 @@
 """`lensbox export --model module:function --weights F --option key=value`."""
 
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,12 +100,16 @@ def test_command_of_the_documentation(folder: Path, lensbox: Lensbox) -> None:
         (":Bright --weights none.pt", 4, "--weights must be a file, got none.pt"),
         (":Bright --weights mine/half.py", 4, "mine/half.py is neither a safetensors file"),
         (":Bright --weights w.safetensors --option width=3", 4, "features.bias, must have"),
+        (":Bright --weights inflated.pt", 4, "inflated.pt must hold its records uncompressed"),
         (":Bright --weights list.pt", 4, "list.pt must hold a state dict"),
     ],
 )
 def test_names_the_mistake(model: str, code: int, message: str, folder: Path, lensbox: Lensbox) -> None:
     safetensors.torch.save_file(state(), folder / "w.safetensors")
     torch.save([*state().values()], folder / "list.pt")
+    with zipfile.ZipFile(folder / "inflated.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("inflated/version", "3\n")
+        archive.writestr("inflated/data/0", bytes(1 << 20))
     model = f"mine.detectors{model}" if model.startswith(":") else model
     _, said = lensbox("export", "--model", *model.split(), "--output", "a.pt", code=code)
     assert message in " ".join(said.split())

@@ -6,6 +6,7 @@ One process of C++ reads all files of a test.
 import contextlib
 import io
 import json
+import struct
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ import pytest
 from damaged_files import with_bit_flipped
 from onnx import TensorProto, helper, numpy_helper
 from photo_pixels import cpp_artifacts
-from programs import REPOSITORY
+from programs import REPOSITORY, run_python
 
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.file.archive import open_file
@@ -62,6 +63,13 @@ def _zip(*more: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     return sealed_zip(content.getvalue())
 
 
+def _with_size(archive: bytes, size: int) -> bytes:
+    """Return a sealed archive whose directory gives this size for its last entry."""
+    unsealed = archive[: archive.rindex(b"PK\5\6") + 20] + b"\0\0"
+    entry = unsealed.rindex(b"PK\1\2") + 24
+    return sealed_zip(unsealed[:entry] + struct.pack("<I", size) + unsealed[entry + 4 :])
+
+
 # torch's reader, which Python and C++ call, refuses further ones.
 READ_ZIPS = {
     "sound": _zip((_NAME, _METADATA)),
@@ -76,11 +84,44 @@ REFUSED_ZIPS = {
     "lzma": _zip((_NAME, _METADATA), method=zipfile.ZIP_LZMA),
     "no metadata": _zip(),
     "metadata of more than 16 MiB": _zip((_NAME, _METADATA + b" " * (16 << 20))),
+    "directory with a smaller size": _with_size(_zip((_NAME, _METADATA)), 10),
+    "directory with a larger size": _with_size(_zip((_NAME, _METADATA)), (16 << 20) + 1),
+    "stored, with a larger size": _with_size(_zip((_NAME, _METADATA), method=zipfile.ZIP_STORED), 1 << 31),
 }
 
 
 def test_zip(tmp_path: Path) -> None:
     assert _compared({**READ_ZIPS, **REFUSED_ZIPS}, tmp_path) == set(REFUSED_ZIPS)
+
+
+_PEAK = """
+import resource, sys
+from pathlib import Path
+from lensbox.runtime import ArtifactError
+from lensbox.runtime.file.archive import open_file
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+files = [(Path(name).read_bytes(), name) for name in sys.argv[1:]]
+for data, name in files:
+    before = peak()
+    try:
+        open_file(data, name)
+    except ArtifactError as error:
+        print(peak() - before, error)
+"""
+
+
+def test_inflates_no_more_than_the_limit(tmp_path: Path) -> None:
+    """A file of 256 KiB must not take 256 MiB, whatever size its directory gives."""
+    large = _zip((_NAME, _METADATA + b" " * (256 << 20)))
+    (tmp_path / "honest.pt").write_bytes(large)
+    (tmp_path / "lying.pt").write_bytes(_with_size(large, 1000))
+    lines = run_python("-c", _PEAK, tmp_path / "honest.pt", tmp_path / "lying.pt").stdout.splitlines()
+    assert len(lines) == 2
+    assert f"it has {len(_METADATA) + (256 << 20)} bytes, at most {16 << 20} are read" in lines[0]
+    assert all(int(line.split()[0]) < 64 << 10 for line in lines), lines  # KiB
 
 
 def _tensor(**fields: Any) -> TensorProto:
