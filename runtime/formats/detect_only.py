@@ -40,6 +40,13 @@ class DetectOnlyMethods:
         """See `fit_to_canvases`."""
         return fit_to_canvases(images, windows, *self._canvas.as_tuple)
 
+    def detect(
+        self, images: Tensor, score_threshold: float, iou_threshold: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return boxes, scores and counts. Raise ValueError for another shape, dtype or device."""
+        found = self.detect_named(images, score_threshold, iou_threshold)
+        return found["boxes"], found["scores"], found["counts"]
+
     def detect_named(
         self, images: Tensor, score_threshold: float, iou_threshold: float
     ) -> Mapping[str, Tensor]:

@@ -33,6 +33,20 @@ def test_canvases_and_capture(artifact: Artifact, artifact_path: Path, batch: in
         torch.testing.assert_close(artifact.detect(images), script.detect(images), rtol=1e-4, atol=0.01)
 
 
+def test_module_has_the_methods_of_every_format(artifact: Artifact) -> None:
+    """As docs/artifact.md, "The methods", writes them."""
+    module = artifact.module
+    image = torch.randint(0, 256, (3, 300, 200), dtype=torch.uint8)
+    canvases, geometry = module.preprocess([image])
+    boxes, scores, counts = module.detect(canvases, LOW, 0.5)
+    assert counts.item() > 0
+    torch.testing.assert_close((boxes, scores, counts), artifact.detect(canvases, LOW, 0.5), rtol=0, atol=0)
+    of_photo = module.restore(boxes, geometry)[0, : int(counts)]
+    found = artifact.detect_image(image, LOW, 0.5)
+    torch.testing.assert_close(of_photo, torch.as_tensor(found.boxes), rtol=0, atol=0)
+    assert module.loss(boxes[0], boxes[0]).item() == pytest.approx(0, abs=1e-6)
+
+
 def test_in_several_threads(artifact: Artifact) -> None:
     canvases = [torch.randint(0, 256, (2, 1, 256, 256), dtype=torch.uint8) for _ in range(12)]
     wanted = [artifact.detect(batch, LOW) for batch in canvases]
