@@ -40,6 +40,7 @@ ARTIFACT := artifacts/detector.pt$(shell \
 PHOTOGRAPHS := build/photographs
 
 sources = $(shell find $(1) -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))
+modules = $(shell find $(1) -type f -name '*.py')
 builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \))
 
 # The libraries of the C++ runner and its unit tests: a header of each, and Debian's packages of them.
@@ -153,7 +154,9 @@ $(RUNNER): $(BIN)/.torch $(call sources,cpp_runtime) $(call builds,cpp_runtime) 
 
 # --- artifact ----------------------------------------------------------------------------------------------------
 
-$(ARTIFACT): $(BIN)/.ops $(wildcard model/*.py model/weights/*.safetensors export/*.py runtime/*.py)
+# The folders that the export imports, and of `cli` what every command does (tests/packaging/test_build.py).
+$(ARTIFACT): $(BIN)/.ops $(call modules,common export model ops runtime) cli/command.py cli/main.py \
+  $(wildcard model/weights/*.safetensors)
 	@echo "== Exporting the detector"
 	$(BIN)/python export/script_model.py --output $@
 

@@ -1,11 +1,12 @@
 """make checks Python, torch and the compiler before it starts; build options of CMake, without compiling."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from programs import REPOSITORY, path_with_build_tools, run
+from programs import REPOSITORY, path_with_build_tools, run, run_python
 
 
 def make(*arguments: str, code: int = 0) -> str:
@@ -47,6 +48,44 @@ def test_python_3_14_makes_a_program(tmp_path: Path) -> None:
     for script, name in ((NEWER, "detector.pt2"), (FITS, "detector.pt")):
         plan = make("--dry-run", "artifact", f"VENV={tmp_path}", python_of(tmp_path, script))
         assert f"--output artifacts/{name}\n" in plan
+
+
+_IMPORTED = """
+import runpy, sys
+from pathlib import Path
+
+sys.argv[0] = "export/script_model.py"
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as ended:
+    assert not ended.code
+for module in list(sys.modules.values()):
+    path = Path(getattr(module, "__file__", None) or "/").resolve()
+    if path.is_file() and path.is_relative_to(Path.cwd()) and ".venv" not in path.parts:
+        print(path.relative_to(Path.cwd()))
+"""
+
+
+def prerequisites_of_the_artifact() -> set[str]:
+    printed = make("--dry-run", "--print-data-base", "artifact")
+    (line,) = re.findall(r"^artifacts/detector\.pt2?: (.*)$", printed, re.M)
+    return set(line.split("|")[0].split())
+
+
+def test_the_artifact_depends_on_weights_and_code_but_not_on_tests() -> None:
+    found = prerequisites_of_the_artifact()
+    assert {"model/weights/face_detector.safetensors", "runtime/file/seal.py", "export/cli.py"} <= found
+    assert not [name for name in found if name.split("/")[0] in ("serve", "train", "tests", "client")]
+
+
+@pytest.mark.exhaustive
+def test_the_artifact_depends_on_every_module_that_the_export_imports(tmp_path: Path) -> None:
+    """An edit of any of them makes `make artifact` export anew."""
+    words = ("-c", _IMPORTED, "--output", tmp_path / "detector.pt")
+    imported = run_python(*words, cwd=REPOSITORY).stdout.splitlines()
+    modules = {line for line in imported if line.endswith(".py")}
+    assert len(modules) > 60
+    assert modules - prerequisites_of_the_artifact() == set()
 
 
 # --- CMake ---
