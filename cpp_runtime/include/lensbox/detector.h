@@ -97,7 +97,8 @@ LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact,
 // Const methods are thread-safe. On the CPU each call computes in the threads of libtorch (OpenMP);
 // OMP_NUM_THREADS=1 is best if several threads detect. The calls of a detector from an ONNX file share the
 // threads of onnxruntime: as many as libtorch had when the file was loaded. With one such thread, each call
-// computes in its own thread.
+// computes in its own thread. In a forked child of a process that has detected with several threads, methods
+// throw Error. The end of the program waits for calls that run in other threads.
 //
 // Every method throws lensbox::Error and nothing else: ArtifactError if a method of the artifact fails or
 // returns a wrong result, InputError for bad arguments, and Error with kInternal for anything else, such as a
@@ -112,7 +113,8 @@ class LENSBOX_API Detector {
   // for the process, which the first detector sets: a detector of the other kind throws ArtifactError.
   static Detector load(const std::filesystem::path& artifact, const LoadOptions& options = {});
 
-  // A detector that was moved from may only be destroyed or assigned to.
+  // A detector that was moved from may only be destroyed or assigned to. The destructor waits for the work
+  // that the detector gave to a GPU, on any stream.
   Detector(Detector&& other) noexcept;
   Detector& operator=(Detector&& other) noexcept;
   ~Detector();

@@ -17,6 +17,7 @@
 
 #include "detect/steps.h"
 #include "file/errors.h"
+#include "model/call.h"
 
 namespace lensbox {
 namespace {
@@ -111,6 +112,7 @@ class ReadAhead {
     Outcomes outcomes;
     for (size_t i = 0; i < group.size(); ++i) {
       try {
+        const Call call;
         outcomes.emplace_back(decoded[i] ? *std::move(decoded[i]) : read_photo(group[i], reading_));
       } catch (const InputError& error) {
         outcomes.emplace_back(error);

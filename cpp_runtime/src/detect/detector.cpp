@@ -9,6 +9,7 @@
 #include "detect/steps.h"
 #include "file/errors.h"
 #include "images/decoders.h"
+#include "model/call.h"
 
 namespace lensbox {
 
@@ -141,7 +142,7 @@ const Metadata& Detector::metadata() const {
 
 std::vector<Detection> Detector::detect(const ImageView& image, const Thresholds& thresholds,
                                         const std::optional<TileSpec>& tiles) const {
-  return guarded([&] {
+  return guarded_call([&] {
     const Photo photo = to_photo(image, metadata().reading);
     if (tiles) return detect_tiles(*this, photo, *tiles, thresholds);
     return detect_one(*this, photo, thresholds).detections;
@@ -150,7 +151,7 @@ std::vector<Detection> Detector::detect(const ImageView& image, const Thresholds
 
 std::vector<std::vector<Detection>> Detector::detect(std::span<const ImageView> images,
                                                      const Thresholds& thresholds) const {
-  return guarded([&] {
+  return guarded_call([&] {
     std::vector<Photo> photos;
     for (const ImageView& image : images) {
       const std::string name = "images[" + std::to_string(photos.size()) + "]";
@@ -161,19 +162,19 @@ std::vector<std::vector<Detection>> Detector::detect(std::span<const ImageView> 
 }
 
 FileDetections Detector::detect_file(const std::filesystem::path& file, const Thresholds& thresholds) const {
-  return guarded([&] { return detect_one(*this, read_photo(file, metadata().reading), thresholds); });
+  return guarded_call([&] { return detect_one(*this, read_photo(file, metadata().reading), thresholds); });
 }
 
 FileDetections Detector::detect_file(std::span<const uint8_t> file, const Thresholds& thresholds) const {
-  return guarded([&] { return detect_one(*this, read_photo(file, metadata().reading), thresholds); });
+  return guarded_call([&] { return detect_one(*this, read_photo(file, metadata().reading), thresholds); });
 }
 
 Loss Detector::loss(std::span<const Box> predictions, std::span<const Box> targets) const {
-  return guarded([&] { return compute_loss(*this, tensor_of(predictions), tensor_of(targets)); });
+  return guarded_call([&] { return compute_loss(*this, tensor_of(predictions), tensor_of(targets)); });
 }
 
 void Detector::capture(std::span<const int64_t> batch_sizes, const Thresholds& thresholds) {
-  guarded([&] {
+  guarded_call([&] {
     const std::vector<int64_t> sizes(batch_sizes.begin(), batch_sizes.end());
     const auto [score, iou] = checked(thresholds, parts_->metadata);
     if (sizes.empty() || std::ranges::min(sizes) < 1) {

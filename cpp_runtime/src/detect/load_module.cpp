@@ -9,6 +9,7 @@
 #include "detect/steps.h"
 #include "file/artifact_file.h"
 #include "file/errors.h"
+#include "model/call.h"
 #include "model/detector_module.h"
 #include "model/machine.h"
 #include "model/op_library.h"
@@ -63,6 +64,7 @@ Detector::Parts load_module(const std::filesystem::path& path, const LoadOptions
   require_ops(is_onnx ? ops_around(file.metadata) : file.metadata.ops, device,
               open_op_libraries(options.op_libraries));
   if (device.is_cuda()) set_gpu_float32(path.string(), file.metadata.precision == Precision::kTf32);
+  [[maybe_unused]] static const bool is_set = (end_calls_at_exit(), true);  // also without an op library
   const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
   const auto module =
       std::make_shared<DetectorModule>(path.string(), outputs, load_methods(path, file, outputs, device));

@@ -8,6 +8,7 @@
 #include "detect/steps.h"
 #include "detection_sets.h"  // of the op library
 #include "file/errors.h"
+#include "model/call.h"
 #include "model/detector_module.h"
 
 namespace lensbox {
@@ -88,7 +89,7 @@ SelfTestReport run_self_test(const Detector& detector) {
 }  // namespace
 
 SelfTestReport Detector::self_test() const {
-  return guarded([&] { return run_self_test(*this); });
+  return guarded_call([&] { return run_self_test(*this); });
 }
 
 }  // namespace lensbox

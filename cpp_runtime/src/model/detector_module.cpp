@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "file/errors.h"
+#include "model/call.h"
 
 namespace lensbox {
 namespace {
@@ -121,6 +122,7 @@ void DetectorModule::fail(const std::string& reason) const {
 
 Tensors DetectorModule::results(const std::string& method, std::vector<c10::IValue> arguments, size_t count,
                                 bool or_more) const {
+  const Call call;
   std::optional<Tensors> tensors;
   // Also after a failure, which may come behind a part of the work.
   const auto noted = c10::make_scope_exit(

@@ -16,6 +16,7 @@
 
 #include "file/errors.h"
 #include "file/files.h"
+#include "model/call.h"
 
 namespace lensbox {
 namespace {
@@ -100,7 +101,10 @@ std::string open_fault(const fs::path& library, bool is_of_lensbox) {
     using Open = void* (*)(const char*, int);
     const volatile Open open_library = &dlopen;
     // RTLD_NOW, so that a symbol that this torch lacks is an error here and not a crash in the first call.
-    if (open_library(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return "";
+    if (open_library(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) {
+      end_calls_at_exit();
+      return "";
+    }
     return std::string("the linker cannot load it: ") + dlerror();
   } catch (const std::exception& error) {
     return "a static initialiser of the library threw an exception. The linker's lock stays held, so the "

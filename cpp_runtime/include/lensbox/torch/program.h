@@ -24,7 +24,7 @@ struct ProgramOptions {
 
 // A graph of a file that torch.export.save or package_pt2 wrote: a list of operators, called one after
 // another through torch's dispatcher. The file is data: loading it runs no code of it. Copies share the
-// weights. Const methods are thread-safe.
+// weights; the last one waits for the work that it gave to a GPU. Const methods are thread-safe.
 //
 //   const lensbox::Program program = lensbox::Program::load("resnet18.pt2");
 //   const at::Tensor scores = program.run({image})[0];

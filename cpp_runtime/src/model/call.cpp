@@ -1,0 +1,73 @@
+#include "model/call.h"
+
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+namespace lensbox {
+namespace {
+
+using namespace std::chrono_literals;
+
+// No locks: a fork may come while another thread holds one.
+std::atomic<int> running = 0;
+std::atomic<bool> is_ending = false;
+std::atomic<pid_t> first_process = 0;  // that computed
+thread_local int own = 0;              // the calls of this thread, nested in each other
+thread_local bool ends_program = false;
+
+// Wait for the calls of other threads, but not for a thread that hangs: nobody else would end the program.
+void end_calls() {
+  ends_program = true;
+  is_ending = true;
+  if (first_process != getpid()) return;  // a forked child counts calls of threads that it lacks
+  for (int i = 0; i < 10'000 && running > own; ++i) {
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+void require_threads_of_its_own() {
+  pid_t first = 0;
+  const pid_t process = getpid();
+  if (first_process.compare_exchange_strong(first, process) || first == process) return;
+  if (at::get_num_threads() == 1) return;
+  throw Error(ErrorCode::kInternal,
+              "the detector must be used in the process that computed first, " + std::to_string(first) +
+                  ", got its forked child " + std::to_string(process) +
+                  ", which lacks the threads: fork before the first detection, or set OMP_NUM_THREADS=1");
+}
+
+}  // namespace
+
+Call::Call() {
+  require_threads_of_its_own();
+  ++running;
+  ++own;
+  if (!is_ending || ends_program || own > 1) return;
+  --running;
+  --own;
+  std::this_thread::sleep_for(5s);
+  throw Error(ErrorCode::kInternal, "the program is ending: no detector computes any more");
+}
+
+Call::~Call() {
+  --running;
+  --own;
+  // The first calls make static objects, such as oneDNN's cache, which the program destroys in the reverse
+  // order.
+  static std::atomic<uint64_t> ended = 0;
+  if (std::has_single_bit(++ended)) end_calls_at_exit();
+}
+
+void end_calls_at_exit() {
+  static_cast<void>(std::atexit(end_calls));
+}
+
+}  // namespace lensbox
