@@ -13,6 +13,7 @@ from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.machine import minor_version
 
 LIBRARY_NAME = "liblensbox_ops.so"
+KERNELS_NAME = "liblensbox_kernels.so"
 LIBRARY_VARIABLE = "LENSBOX_OPS_LIBRARY"
 
 
@@ -112,7 +113,33 @@ def load() -> None:
         # torch 2.13 wraps the linker's message in one of its own that only names the path.
         raise OpLibraryError(
             f"lensbox's op library could not be loaded ({facts}): {error.__cause__ or error}"
+            f"{_fault_of_kernels(path, info)}"
         ) from error
+
+
+def _fault_of_kernels(path: Path, info: BuildInfo) -> str:
+    """Return a sentence about kernels of another build that the linker finds, or "".
+
+    A wheel has the kernels in a file of their own, which LD_LIBRARY_PATH may name in another place.
+    """
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    opened = [Path(line.split(maxsplit=5)[-1]) for line in maps if line.endswith(f"/{KERNELS_NAME}")]
+    listed = os.environ.get("LD_LIBRARY_PATH")
+    folders = [*(re.split("[:;]", listed) if listed else []), path.parent.parent, path.parent]
+    candidates = [*opened, *(Path(folder) / KERNELS_NAME for folder in folders)]
+    kernels = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if kernels is None:
+        return ""
+    match = re.search(rb"lensbox-kernels [ -~]*", kernels.read_bytes())
+    record = "no build record" if match is None else match[0].decode()
+    headers = re.search(r"headers=\w+", info.build)
+    if headers is None or headers[0] in record.split():
+        return ""
+    return (
+        f". The linker finds the kernels {kernels} ({record}), which were built for other bindings than "
+        f"{path} (version={info.version} {headers[0]}): take their folder out of LD_LIBRARY_PATH, or install "
+        "Lensbox anew"
+    )
 
 
 def _is_open(path: Path) -> bool:

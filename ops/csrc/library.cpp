@@ -1,5 +1,5 @@
-// What the bindings say and do as a whole, before an op is called: the build record in the file, and torch's
-// choice of instruction set for the CPU kernels.
+// What the bindings say and do as a whole, before an op is called: the build record in the file, the tie to
+// kernels of the same headers, and torch's choice of instruction set for the CPU kernels.
 
 #include <ATen/Version.h>
 
@@ -14,7 +14,13 @@ namespace lensbox {
 extern const char build_info[];
 [[gnu::used]] const char build_info[] = LENSBOX_BUILD_RECORD;
 
+// The name holds the hash of the headers that bindings and kernels share (cmake/Libraries.cmake), so the
+// linker loads these bindings with no other kernels.
+LENSBOX_KERNEL const char LENSBOX_KERNELS_NAME[];
+
 namespace {
+
+[[gnu::used]] const char* const kernels_info = LENSBOX_KERNELS_NAME;
 
 // ATEN_CPU_CAPABILITY=avx2 or =default limits the instruction set of torch, and of Lensbox with it.
 Vectors vectors() {

@@ -4,14 +4,17 @@
 #include <c10/util/StringUtil.h>
 #include <dlfcn.h>
 #include <lensbox/error.h>
+#include <link.h>
 #include <locale.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <system_error>
 
 #include "file/errors.h"
@@ -24,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFileName = "liblensbox_ops.so";
+constexpr const char* kKernelsName = "liblensbox_kernels.so";
 constexpr const char* kOpsVariable = "LENSBOX_OPS_LIBRARY";
 
 // While an object lives, this thread reads numbers with a decimal point, whatever locale the program has set.
@@ -54,11 +58,51 @@ c10::FunctionSchema parse_schema(const std::string& text) {
 
 // Return the record inside Lensbox's own op libraries, such as "lensbox-build version=0.1.0 torch=2.13.0+cpu
 // backends=cpu", or "". It is read without loading the library, because a library built for another torch
-// often cannot be loaded.
-std::string op_build_record(std::string_view content) {
-  const size_t begin = content.find("lensbox-build version=");
+// often cannot be loaded. mark: the beginning of the record.
+std::string build_record(std::string_view content, std::string_view mark) {
+  const size_t begin = content.find(mark);
   if (begin == std::string_view::npos) return "";
   return std::string(content.substr(begin, content.find('\0', begin) - begin));
+}
+
+// Return the word of a record that names the headers which bindings and kernels share, such as
+// "headers=0123456789ab", or "".
+std::string headers_in(const std::string& record) {
+  const size_t begin = record.find("headers=");
+  return begin == std::string::npos ? "" : record.substr(begin, record.find(' ', begin) - begin);
+}
+
+// Return the kernels that the linker finds for a library in `folder`, in the order of its search, or nothing.
+std::optional<fs::path> find_kernels(const fs::path& folder) {
+  fs::path open;
+  const auto find = [](dl_phdr_info* object, size_t /*size*/, void* found) {
+    if (fs::path(object->dlpi_name).filename() != kKernelsName) return 0;
+    *static_cast<fs::path*>(found) = object->dlpi_name;
+    return 1;
+  };
+  if (dl_iterate_phdr(find, &open) != 0) return open;
+  const char* const variable = std::getenv("LD_LIBRARY_PATH");
+  std::string search = variable != nullptr && *variable != '\0' ? std::string(variable) + ":" : "";
+  std::ranges::replace(search, ';', ':');
+  std::istringstream folders(search + folder.parent_path().string() + ":" + folder.string());
+  std::error_code error;
+  for (std::string each; std::getline(folders, each, ':');) {
+    const fs::path kernels = fs::path(each) / kKernelsName;
+    if (fs::is_regular_file(kernels, error)) return kernels;
+  }
+  return std::nullopt;
+}
+
+// Return a sentence about kernels of another build that the linker finds for an op library, or "". `record`
+// is that of the library.
+std::string fault_of_kernels(const fs::path& library, const std::string& record) {
+  const auto kernels = find_kernels(library.parent_path());
+  if (!kernels || headers_in(record).empty()) return "";
+  const std::string theirs =
+      build_record(read_needed("kernels", *kernels, UINT32_MAX), "lensbox-kernels version=");
+  if (headers_in(theirs) == headers_in(record)) return "";
+  return "\n  the linker finds the kernels " + kernels->string() + ", built for other bindings (" +
+         (theirs.empty() ? "no build record" : theirs) + "): take their folder out of LD_LIBRARY_PATH";
 }
 
 // Return the op library of Lensbox: the file in LENSBOX_OPS_LIBRARY if it is set and not empty, else the
@@ -83,15 +127,16 @@ std::optional<fs::path> find_op_library() {
   return std::nullopt;
 }
 
-// Return why the linker cannot open the library, or "". An open library is not opened again.
-std::string open_fault(const fs::path& library, bool is_of_lensbox) {
+// Return why the linker cannot open the library, or "". An open library is not opened again. record: "" for a
+// library that is not Lensbox's.
+std::string open_fault(const fs::path& library, const std::string& record) {
   const fs::path path = fs::absolute(library);  // dlopen searches the system's folders for a bare file name
   if (void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD); handle != nullptr) {
     dlclose(handle);
     return "";
   }
   // Registering an op twice throws inside the linker.
-  if (is_of_lensbox && c10::Dispatcher::singleton().findSchema({"lensbox::giou", ""})) {
+  if (!record.empty() && c10::Dispatcher::singleton().findSchema({"lensbox::giou", ""})) {
     return "the ops of the namespace lensbox are registered already; a process can open one op library of "
            "Lensbox only";
   }
@@ -105,7 +150,8 @@ std::string open_fault(const fs::path& library, bool is_of_lensbox) {
       end_calls_at_exit();
       return "";
     }
-    return std::string("the linker cannot load it: ") + dlerror();
+    const std::string reason = dlerror();
+    return "the linker cannot load it: " + reason + fault_of_kernels(path, record);
   } catch (const std::exception& error) {
     return "a static initialiser of the library threw an exception. The linker's lock stays held, so the "
            "process must end: any later dlopen hangs. The exception:\n" +
@@ -116,12 +162,12 @@ std::string open_fault(const fs::path& library, bool is_of_lensbox) {
 // Open a library. Returns whether it is an op library of Lensbox. Throws ArtifactError.
 bool open_op_library(const fs::path& library) {
   const std::string where = "op library " + library.string() + ": ";
-  const std::string record = op_build_record(read_needed("op library", library, UINT32_MAX));
+  const std::string record =
+      build_record(read_needed("op library", library, UINT32_MAX), "lensbox-build version=");
   const bool is_of_lensbox = !record.empty();
   const std::string this_torch = " torch=" + minor_version(TORCH_VERSION) + ".";
   const bool fits = !is_of_lensbox || record.find(this_torch) != std::string::npos;
-  const std::string fault =
-      fits ? open_fault(library, is_of_lensbox) : "it was built for another version of torch";
+  const std::string fault = fits ? open_fault(library, record) : "it was built for another version of torch";
   if (fault.empty()) return is_of_lensbox;
   throw ArtifactError(where + fault + "\n  its build record:   " + (is_of_lensbox ? record : "none") +
                       "\n  this program has:   " + std::string(kTorchDescription));
