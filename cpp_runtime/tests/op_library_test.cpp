@@ -1,5 +1,6 @@
 #include "model/op_library.h"
 
+#include <ATen/ATen.h>
 #include <lensbox/error.h>
 #include <torch/library.h>
 
@@ -44,6 +45,14 @@ TEST(RequireOps, NamesTheOpAndTheReason) {
   expect_error<ArtifactError>(
       [] { require("lensbox_test::double_it(Tensor x, float factor=2.0) -> Tensor", {c10::kCUDA, 0}); },
       {"no kernel", "cuda:0"});
+}
+
+TEST(CallOp, RefusesAnOpOfAnotherVersion) {
+  const at::Tensor x = at::ones({2});
+  EXPECT_TRUE(at::equal(lensbox::call_op("lensbox_test::double_it", x, 2.0).toTensor(), x));
+  expect_error<c10::Error>([&] { lensbox::call_op("lensbox_test::double_it", x); },
+                           {"lensbox_test::double_it", "takes 2 arguments, got 1"});
+  expect_error<c10::Error>([&] { lensbox::call_op("lensbox_test::halve_it", x); }, {"is not registered"});
 }
 
 TEST(RequireOps, ReadsNumbersWithPointsUnderADecimalComma) {

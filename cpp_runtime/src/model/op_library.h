@@ -30,6 +30,10 @@ torch::jit::Stack call_ops(const std::string& name, Arguments&&... arguments) {
   const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
   TORCH_CHECK(op, "the op ", name, " is not registered: load a newer op library");
   torch::jit::Stack stack{c10::IValue(std::forward<Arguments>(arguments))...};
+  // An op takes as many values off the stack as it declares, whether they are there or not.
+  const size_t declared = op->schema().arguments().size();
+  TORCH_CHECK(declared == stack.size(), "the op ", name, " takes ", declared, " arguments, got ",
+              stack.size(), ": load an op library of the same version as this program");
   op->callBoxed(stack);
   return stack;
 }
