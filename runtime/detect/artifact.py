@@ -30,7 +30,8 @@ class Artifact:
     """A loaded detector. Thread-safe.
 
     On a GPU the methods compute in full float32, or in TF32 if the metadata's `precision` says so:
-    `load_artifact` sets torch's switches for the whole process.
+    `load_artifact` sets torch's switches for the whole process. An artifact that nobody uses any more is
+    freed once the work that it gave to streams of the GPU is done.
 
     module: has the methods in `docs/artifact.md`, as TorchScript or as `DetectOnlyMethods`. For a service
     `lensbox.serve.loading` sets largest_batch, images per call, and decodes_jpeg: whether the device does.
