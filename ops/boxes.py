@@ -1,9 +1,10 @@
 """Python functions of the box ops. Each function calls one op and adds names, types and documentation.
 
 Boxes are xyxy in pixels. They may be float64, float32, float16, bfloat16, uint8, int16, int32 or int64, in
-any mix and with any strides. Arithmetic is float32, or float64 where an input is. GIoU follows Rezatofighi et
-al., "Generalized Intersection over Union", CVPR 2019. An inverted side (x2 < x1) counts as empty; every
-finite input gives finite values and finite gradients. Second derivatives are not offered.
+any mix and with any strides. Arithmetic is float32, or float64 if a tensor of boxes or weights is. GIoU
+follows Rezatofighi et al., "Generalized Intersection over Union", CVPR 2019. An inverted side (x2 < x1)
+counts as empty; every finite input gives finite values and finite gradients. Second derivatives are not
+offered.
 """
 
 from typing import NamedTuple
@@ -82,8 +83,8 @@ def masked_giou_loss(
     on either side. Detach them, or scale them by 2 or more.
 
     Returns:
-        A scalar: float64 where pred or target is, otherwise float32. Differentiable in pred, and in target
-        and weight where they are floating-point. Errors as for `giou`.
+        A scalar: float64 if pred, target or weight is, otherwise float32. Differentiable in pred, and in
+        target and weight where they are floating-point. Errors as for `giou`.
     """
     loss: Tensor = torch.ops.lensbox.masked_giou_loss(pred, target, weight, eps)
     if not torch.jit.is_scripting() and check:  # type: ignore[attr-defined]

@@ -46,10 +46,10 @@ const uint8_t* bytes_of_file(const Tensor& file) {
   return file.const_data_ptr<uint8_t>();
 }
 
-void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, const char* input_name,
-                const Tensor& input) {
-  TORCH_CHECK_TYPE(at::isFloatingType(grad.scalar_type()), op, ": grad must be floating-point, got ",
-                   grad.scalar_type());
+void check_grad(const char* op, const Tensor& grad, ScalarType dtype, c10::SymIntArrayRef shape,
+                const char* input_name, const Tensor& input) {
+  TORCH_CHECK_TYPE(grad.scalar_type() == dtype, op, ": grad must have the dtype of the output (", dtype,
+                   "), got ", grad.scalar_type());
   TORCH_CHECK(grad.sym_sizes() == shape, op, ": grad must have the shape of the output (", shape, "), got ",
               grad.sym_sizes());
   check_same_device(op, "grad", grad, input_name, input);
@@ -64,9 +64,10 @@ Tensor gradient_of(const char* op, int position, const char* name, const Tensor&
   return at::empty_symint(shape, input.options());
 }
 
-ScalarType math_dtype(const Tensor& a, const Tensor& b) {
-  return a.scalar_type() == ScalarType::Double || b.scalar_type() == ScalarType::Double ? ScalarType::Double
-                                                                                        : ScalarType::Float;
+ScalarType math_dtype(const Tensor& a, const Tensor& b, const std::optional<Tensor>& weight) {
+  const auto is_double = [](const Tensor& tensor) { return tensor.scalar_type() == ScalarType::Double; };
+  return is_double(a) || is_double(b) || (weight.has_value() && is_double(*weight)) ? ScalarType::Double
+                                                                                    : ScalarType::Float;
 }
 
 }  // namespace lensbox

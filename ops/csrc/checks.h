@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace lensbox {
 
 using at::Tensor;
@@ -24,16 +26,17 @@ void check_eps(const char* op, double eps);
 // Return the bytes of a JPEG file, contiguous uint8 [N] on the CPU.
 const uint8_t* bytes_of_file(const Tensor& file);
 
-// Check that the gradient of an output has its shape, a floating-point dtype, and the device of `input`.
-void check_grad(const char* op, const Tensor& grad, c10::SymIntArrayRef shape, const char* input_name,
-                const Tensor& input);
+// Check that the gradient of an output has its dtype and shape, and the device of `input`.
+void check_grad(const char* op, const Tensor& grad, at::ScalarType dtype, c10::SymIntArrayRef shape,
+                const char* input_name, const Tensor& input);
 
 // Return a contiguous tensor for the gradient of `input`, output_mask[position], or a tensor without elements
 // if it is not wanted. Asking for the gradient of integers is an error.
 Tensor gradient_of(const char* op, int position, const char* name, const Tensor& input,
                    c10::SymIntArrayRef shape, bool wanted);
 
-// Return the dtype of the arithmetic: float64 if either holds float64, else float32.
-at::ScalarType math_dtype(const Tensor& a, const Tensor& b);
+// Return the dtype of the arithmetic: float64 if a tensor of boxes or weights holds float64, else float32.
+at::ScalarType math_dtype(const Tensor& a, const Tensor& b,
+                          const std::optional<Tensor>& weight = std::nullopt);
 
 }  // namespace lensbox

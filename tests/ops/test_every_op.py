@@ -87,6 +87,13 @@ def test_every_op_is_tagged(op: str) -> None:
     assert (torch.Tag.cudagraph_unsafe in tags) == (op == "padded_nms.tensor_thresholds")
 
 
+@pytest.mark.parametrize("sample", [one for one in SAMPLES if one.op.endswith("_backward")], ids=name_of)
+def test_gradient_of_an_output_has_its_dtype(device: torch.device, sample: Sample) -> None:
+    grad, *others = sample.arguments(make_inputs(device))
+    with pytest.raises(TypeError, match=r"grad must have the dtype of the output \(Float\), got Double"):
+        sample.overload(grad.double(), *others)
+
+
 @pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
 @pytest.mark.parametrize("function", [giou, pairwise_giou, masked_giou_loss])
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

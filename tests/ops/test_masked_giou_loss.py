@@ -33,7 +33,7 @@ def check(
     """Compare the loss and all gradients, or only the gradient of `pred`, with float64."""
     given = [pred, target] if weight is None else [pred, target, weight]
     loss, grads = check_op(masked_giou_loss, loss_reference, given, device, [0] if only_pred else None)
-    in_double = torch.float64 in (pred.dtype, target.dtype)
+    in_double = torch.float64 in {tensor.dtype for tensor in given}
     assert loss.dtype == (torch.float64 if in_double else torch.float32)
     moved = None if weight is None else weight.to(device)
     alone, grad = masked_giou_loss_and_grad(pred.to(device), target.to(device), moved)
@@ -94,10 +94,28 @@ def test_loss_and_grad_of_batches_too_large_for_one_launch() -> None:
     check_equal_to_autograd(random_boxes(slots).cuda(), padded_targets(slots, dtype=torch.uint8).cuda())
 
 
-@pytest.mark.parametrize("dtype", [*FLOAT_DTYPES, torch.bool, torch.uint8, torch.int64])
-def test_weights_of_every_dtype(device: torch.device, dtype: torch.dtype) -> None:
-    weight = (torch.rand(9, 21) * 3 * (torch.rand(9, 21) > 0.5)).to(dtype)
-    check(random_boxes(9, 21), random_boxes(9, 21), weight, device)
+@pytest.mark.parametrize("pred_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("target_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("weight_dtype", [*FLOAT_DTYPES, torch.bool, torch.uint8, torch.int64])
+def test_every_dtype_of_weights(
+    device: torch.device, pred_dtype: torch.dtype, target_dtype: torch.dtype, weight_dtype: torch.dtype
+) -> None:
+    weight = (torch.rand(9, 21, dtype=torch.float64) * 3 * (torch.rand(9, 21) > 0.5)).to(weight_dtype)
+    boxes = random_boxes(9, 21, dtype=pred_dtype), random_boxes(9, 21, dtype=target_dtype)
+    check(*boxes, weight, device)
+    check(*boxes, weight, device, only_pred=True)
+
+
+@pytest.mark.parametrize("pred_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("target_dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+def test_extreme_weights_of_every_dtype(
+    device: torch.device, pred_dtype: torch.dtype, target_dtype: torch.dtype, dtype: torch.dtype
+) -> None:
+    largest = torch.finfo(dtype).max / 64  # so that even a sum in float64 is finite
+    boxes = random_boxes(6, dtype=pred_dtype), random_boxes(6, dtype=target_dtype)
+    for scale in (largest, torch.finfo(dtype).tiny):
+        check(*boxes, torch.tensor([1, 0.5, 0, 0.25, 1, 0.125]).to(dtype) * scale, device)
 
 
 def test_worked_values(device: torch.device) -> None:

@@ -28,11 +28,15 @@ void check_matrices(const char* op, const Tensor& boxes1, const Tensor& boxes2, 
   TORCH_CHECK(boxes2.dim() >= 2, op, ": boxes2 must have shape [..., M, 4], got ", boxes2.sym_sizes());
 }
 
-// Return the options of an output: the floating-point dtype that both inputs promote to; float32 if both hold
+// Return the dtype of an output: the floating-point dtype that both inputs promote to; float32 if both hold
 // integers.
-at::TensorOptions giou_options(const Tensor& boxes1, const Tensor& boxes2) {
+at::ScalarType giou_dtype(const Tensor& boxes1, const Tensor& boxes2) {
   const at::ScalarType promoted = c10::promoteTypes(boxes1.scalar_type(), boxes2.scalar_type());
-  return boxes1.options().dtype(at::isFloatingType(promoted) ? promoted : at::kFloat);
+  return at::isFloatingType(promoted) ? promoted : at::kFloat;
+}
+
+Tensor empty_gious(const Tensor& boxes1, const Tensor& boxes2, c10::SymIntArrayRef shape) {
+  return at::empty_symint(shape, boxes1.options().dtype(giou_dtype(boxes1, boxes2)));
 }
 
 at::SymDimVector with_tail(at::SymDimVector shape, std::initializer_list<c10::SymInt> tail) {
@@ -56,7 +60,7 @@ Tensor giou(const Tensor& boxes1, const Tensor& boxes2, double eps) {
   const Backend backend(boxes1);
   check_pair("lensbox::giou", boxes1, boxes2, eps);
   const auto slots = broadcast_leading(boxes1, boxes2, 1);
-  const Tensor out = at::empty_symint(slots, giou_options(boxes1, boxes2));
+  const Tensor out = empty_gious(boxes1, boxes2, slots);
   if constexpr (Backend::kHasKernels) {
     const Tensor a = expand_leading(boxes1, slots, 1), b = expand_leading(boxes2, slots, 1);
     backend.run(Backend::giou, box_slots(a), box_slots(b), eps, in_double(a, b), out.numel(),
@@ -73,7 +77,7 @@ std::tuple<Tensor, Tensor> giou_backward(const Tensor& grad, const Tensor& boxes
   const Backend backend(boxes1);
   check_pair(op, boxes1, boxes2, eps);
   const auto slots = broadcast_leading(boxes1, boxes2, 1);
-  check_grad(op, grad, slots, "boxes1", boxes1);
+  check_grad(op, grad, giou_dtype(boxes1, boxes2), slots, "boxes1", boxes1);
   const auto shape = with_tail(slots, {4});
   const Tensor grad1 = gradient_of(op, 0, "boxes1", boxes1, shape, output_mask[0]);
   const Tensor grad2 = gradient_of(op, 1, "boxes2", boxes2, shape, output_mask[1]);
@@ -92,7 +96,7 @@ Tensor pairwise_giou(const Tensor& boxes1, const Tensor& boxes2, double eps) {
   check_matrices("lensbox::pairwise_giou", boxes1, boxes2, eps);
   const auto batch = broadcast_leading(boxes1, boxes2, 2);
   const auto pairs = with_tail(batch, {boxes1.sym_size(-2), boxes2.sym_size(-2)});
-  const Tensor out = at::empty_symint(pairs, giou_options(boxes1, boxes2));
+  const Tensor out = empty_gious(boxes1, boxes2, pairs);
   if constexpr (Backend::kHasKernels) {
     const Tensor a = expand_leading(boxes1, batch, 2), b = expand_leading(boxes2, batch, 2);
     backend.run(Backend::pairwise_giou, pairwise_problem(a, b), eps, in_double(a, b), number_slots(out));
@@ -109,7 +113,7 @@ std::tuple<Tensor, Tensor> pairwise_giou_backward(const Tensor& grad, const Tens
   check_matrices(op, boxes1, boxes2, eps);
   const auto batch = broadcast_leading(boxes1, boxes2, 2);
   const c10::SymInt rows = boxes1.sym_size(-2), columns = boxes2.sym_size(-2);
-  check_grad(op, grad, with_tail(batch, {rows, columns}), "boxes1", boxes1);
+  check_grad(op, grad, giou_dtype(boxes1, boxes2), with_tail(batch, {rows, columns}), "boxes1", boxes1);
   const Tensor grad1 = gradient_of(op, 0, "boxes1", boxes1, with_tail(batch, {rows, 4}), output_mask[0]);
   const Tensor grad2 = gradient_of(op, 1, "boxes2", boxes2, with_tail(batch, {columns, 4}), output_mask[1]);
   if constexpr (Backend::kHasKernels) {

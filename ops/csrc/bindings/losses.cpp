@@ -62,9 +62,8 @@ void check_saved(const char* op, const char* name, const Tensor& saved, at::Scal
 }
 
 // Return tensors for the loss and the normalizer.
-std::tuple<Tensor, Tensor> scalars(const Tensor& pred, const Tensor& targets) {
-  return {at::empty({}, pred.options().dtype(math_dtype(pred, targets))),
-          at::empty({}, pred.options().dtype(at::kDouble))};
+std::tuple<Tensor, Tensor> scalars(const Tensor& pred, at::ScalarType loss_dtype) {
+  return {at::empty({}, pred.options().dtype(loss_dtype)), at::empty({}, pred.options().dtype(at::kDouble))};
 }
 
 // The inputs as views, valid for the lifetime of this object.
@@ -83,7 +82,7 @@ struct MaskedInputs {
                 weights.has_value(),
                 pred.numel() / 4,
                 eps,
-                math_dtype(pred, target) == at::kDouble} {}
+                math_dtype(pred, target, weights) == at::kDouble} {}
 };
 
 template <typename Backend>
@@ -91,7 +90,7 @@ std::tuple<Tensor, Tensor> masked_forward(const Tensor& pred, const Tensor& targ
                                           const std::optional<Tensor>& weight, double eps) {
   const Backend backend(pred);
   check_masked_arguments("lensbox::masked_giou_loss", pred, target, weight, eps);
-  const auto [loss, normalizer] = scalars(pred, target);
+  const auto [loss, normalizer] = scalars(pred, math_dtype(pred, target, weight));
   if constexpr (Backend::kHasKernels) {
     const MaskedInputs inputs(pred, target, weight, eps);
     backend.run_with_workspace(Backend::loss_workspace(inputs.problem.slots),
@@ -110,8 +109,9 @@ std::tuple<Tensor, Tensor, Tensor> masked_backward(const Tensor& grad, const Ten
   constexpr const char* op = "lensbox::_masked_giou_loss_backward";
   const Backend backend(pred);
   check_masked_arguments(op, pred, target, weight, eps);
-  check_grad(op, grad, {}, "pred", pred);
-  if (loss.has_value()) check_saved(op, "loss", *loss, math_dtype(pred, target), pred);
+  const at::ScalarType dtype = math_dtype(pred, target, weight);
+  check_grad(op, grad, dtype, {}, "pred", pred);
+  if (loss.has_value()) check_saved(op, "loss", *loss, dtype, pred);
   check_saved(op, "normalizer", normalizer, at::kDouble, pred);
   TORCH_CHECK_VALUE(weight.has_value() || !output_mask[2], op,
                     ": output_mask[2] must be False where weight is None, got True");
@@ -138,7 +138,7 @@ std::tuple<Tensor, Tensor> masked_loss_and_grad(const Tensor& pred, const Tensor
   constexpr const char* op = "lensbox::masked_giou_loss_and_grad";
   const Backend backend(pred);
   check_masked_arguments(op, pred, target, weight, eps);
-  const auto [loss, normalizer] = scalars(pred, target);
+  const auto [loss, normalizer] = scalars(pred, math_dtype(pred, target, weight));
   const Tensor grad = gradient_of(op, 0, "pred", pred, pred.sym_sizes(), true);
   if constexpr (Backend::kHasKernels) {
     const MaskedInputs inputs(pred, target, weight, eps);
@@ -182,7 +182,7 @@ std::tuple<Tensor, Tensor> jagged_forward(const Tensor& pred, const Tensor& targ
   constexpr const char* op = "lensbox::jagged_giou_loss";
   const Backend backend(pred);
   check_jagged_arguments(op, pred, targets, offsets, eps);
-  const auto [loss, normalizer] = scalars(pred, targets);
+  const auto [loss, normalizer] = scalars(pred, math_dtype(pred, targets));
   if constexpr (Backend::kHasKernels) {
     const JaggedProblem problem = jagged_problem(pred, targets, offsets, eps);
     if constexpr (!Backend::kIsCuda) check_offsets(op, problem, offsets);
@@ -200,7 +200,7 @@ std::tuple<Tensor, Tensor> jagged_backward(const Tensor& grad, const Tensor& pre
   constexpr const char* op = "lensbox::_jagged_giou_loss_backward";
   const Backend backend(pred);
   check_jagged_arguments(op, pred, targets, offsets, eps);
-  check_grad(op, grad, {}, "pred", pred);
+  check_grad(op, grad, math_dtype(pred, targets), {}, "pred", pred);
   check_saved(op, "normalizer", normalizer, at::kDouble, pred);
   const Tensor grad_pred = gradient_of(op, 0, "pred", pred, pred.sym_sizes(), output_mask[0]);
   const Tensor grad_targets = gradient_of(op, 1, "targets", targets, targets.sym_sizes(), output_mask[1]);
