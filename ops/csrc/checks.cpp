@@ -39,10 +39,17 @@ void check_eps(const char* op, double eps) {
   TORCH_CHECK_VALUE(eps >= 1e-18 && eps <= 1e18, op, ": eps must be between 1e-18 and 1e18, got ", eps);
 }
 
+Tensor plain_memory(const Tensor& tensor) {
+  // A view may negate its numbers while they are read, and torch has zeros without memory.
+  const Tensor numbers = tensor.is_neg() || tensor._is_zerotensor() ? tensor.clone() : tensor;
+  return numbers.contiguous();
+}
+
 const uint8_t* bytes_of_file(const Tensor& file) {
-  TORCH_CHECK_VALUE(
-      file.is_cpu() && file.scalar_type() == at::kByte && file.dim() == 1 && file.is_contiguous(),
-      "a file must be contiguous uint8 [N] on the CPU, got ", file.toString(), " ", file.sizes());
+  TORCH_CHECK_VALUE(file.is_cpu() && file.scalar_type() == at::kByte && file.dim() == 1 &&
+                        file.is_contiguous() && !file.is_neg() && !file._is_zerotensor(),
+                    "a file must be contiguous uint8 [N] on the CPU, got ", file.toString(), " ",
+                    file.sizes());
   return file.const_data_ptr<uint8_t>();
 }
 

@@ -23,6 +23,10 @@ void check_same_device(const char* op, const char* name, const Tensor& tensor, c
 // eps is in square pixels. Below 1e-18 a gradient of finite boxes could overflow (see box_math.h).
 void check_eps(const char* op, double eps);
 
+// Return the numbers of a tensor on the CPU one after another, in its shape, for a function that reads memory
+// and that no backend's kernel stands above. Other kernels are given such tensors by torch.
+Tensor plain_memory(const Tensor& tensor);
+
 // Return the bytes of a JPEG file, contiguous uint8 [N] on the CPU.
 const uint8_t* bytes_of_file(const Tensor& file);
 

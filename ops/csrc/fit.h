@@ -7,6 +7,10 @@
 
 namespace lensbox {
 
+// The longest sides of an image and of a canvas, in pixels. float32 holds all positions in such an image.
+constexpr int64_t kLongestSide = int64_t{1} << 24;
+constexpr int64_t kLongestCanvas = int64_t{1} << 14;
+
 // How an image is scaled to a canvas.
 //
 //   kLetterbox  the image fits into the canvas: aspect kept, centred, with padding
@@ -40,7 +44,7 @@ LENSBOX_HOST_DEVICE int64_t rounded_quotient(int64_t a, int64_t b) {
 
 // Fit an image to a canvas. The side that decides fills the canvas. The other side is computed in integers,
 // so that every runtime agrees: rounded half up, and at least 1, for a letterbox; rounded down for a crop, as
-// torchvision's Resize does. Sides of the image are at most 2^24 pixels, sides of the canvas at most 2^14.
+// torchvision's Resize does. No side is longer than kLongestSide and kLongestCanvas.
 LENSBOX_HOST_DEVICE Fit fit_to_canvas(int64_t width, int64_t height, int64_t canvas_width,
                                       int64_t canvas_height, FitMode mode = FitMode::kLetterbox) {
   Fit fit = {canvas_width, canvas_height, 0, 0};

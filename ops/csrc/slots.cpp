@@ -19,6 +19,7 @@ struct LeadingDim {
 // Return the leading dimensions, merged if one stride spans them, without dimensions of size 1.
 c10::SmallVector<LeadingDim, kMaxSlotDims> merged_dims(const at::Tensor& tensor, int64_t leading) {
   c10::SmallVector<LeadingDim, kMaxSlotDims> dims;
+  if (tensor.numel() == 0) return dims;  // the strides may be any numbers, too large to compute with
   for (int64_t d = 0; d < leading; ++d) {
     const int64_t size = tensor.size(d), stride = tensor.stride(d);
     if (size == 1) continue;
@@ -71,7 +72,7 @@ at::Tensor expand_leading(const at::Tensor& boxes, c10::SymIntArrayRef leading, 
 
 SlotView box_slots(const at::Tensor& boxes) {
   SlotView view = make_view(boxes, boxes.dim() - 1);
-  view.last_stride = boxes.stride(-1);
+  if (boxes.numel() > 0) view.last_stride = boxes.stride(-1);
   const int64_t vector_bytes = std::min<int64_t>(16, 4 * boxes.element_size());
   view.packed = view.last_stride == 1 && (view.ndim == 0 || (view.ndim == 1 && view.strides[0] == 4)) &&
                 reinterpret_cast<uintptr_t>(view.data) % vector_bytes == 0;

@@ -133,3 +133,13 @@ def test_rejects_bad_arguments(change: dict[str, Any], error: type[Exception], m
     good |= {"iou_threshold": 0.5, "score_threshold": 0.1, "max_candidates": 3, "max_detections": 3}
     with pytest.raises(error, match=message):
         padded_nms(**(good | change))
+
+
+def test_thresholds_without_values_need_boxes_without_values() -> None:
+    boxes, scores = torch.zeros(1, 3, 4), torch.zeros(1, 3)
+    threshold = torch.tensor(0.5)
+    suppress = torch.ops.lensbox.padded_nms.tensor_thresholds
+    for pair in ((threshold.to("meta"), threshold), (threshold, threshold.to("meta"))):
+        with pytest.raises(ValueError, match="thresholds must have values for boxes on cpu"):
+            suppress(boxes, scores, *pair, 3, 3)
+        assert suppress(boxes.to("meta"), scores.to("meta"), *pair, 3, 3)[0].is_meta

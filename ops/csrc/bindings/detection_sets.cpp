@@ -8,13 +8,15 @@
 #include <array>
 #include <tuple>
 
+#include "../checks.h"
+
 namespace lensbox {
 namespace {
 
 using at::Tensor;
 
 std::vector<double> numbers_of(const Tensor& tensor) {
-  const Tensor numbers = tensor.to(at::kDouble).contiguous();
+  const Tensor numbers = plain_memory(tensor.to(at::kDouble));
   return {numbers.const_data_ptr<double>(), numbers.const_data_ptr<double>() + numbers.numel()};
 }
 
@@ -22,12 +24,15 @@ std::vector<double> numbers_of(const Tensor& tensor) {
 DetectionSet detection_set(const char* name, at::TensorList tensors, size_t extras, bool is_full) {
   TORCH_CHECK_VALUE(tensors.size() == 3 + extras, name, " must be boxes, scores, labels and ", extras,
                     " further outputs, got ", tensors.size(), " tensors");
+  const int64_t count = tensors[1].numel();
   for (const Tensor& tensor : tensors)
-    TORCH_CHECK_VALUE(tensor.is_cpu() && tensor.dim() > 0 && tensor.size(0) == tensors[1].numel(), name,
-                      " must have ", tensors[1].numel(), " detections on the CPU, got ", tensor.toString(),
-                      " ", tensor.sizes());
-  TORCH_CHECK_VALUE(tensors[0].numel() == 4 * tensors[1].numel(), name, " must have boxes [n, 4], got ",
-                    tensors[0].sizes());
+    TORCH_CHECK_VALUE(tensor.is_cpu() && !tensor.is_complex() && tensor.dim() > 0 && tensor.size(0) == count,
+                      name, " must have ", count, " detections on the CPU, got ", tensor.toString(), " ",
+                      tensor.sizes());
+  TORCH_CHECK_VALUE(
+      tensors[0].sizes() == at::IntArrayRef({count, 4}) && tensors[1].dim() == 1 && tensors[2].dim() == 1,
+      name, " must have boxes [n, 4], scores [n] and labels [n], got ", tensors[0].sizes(), ", ",
+      tensors[1].sizes(), " and ", tensors[2].sizes());
   DetectionSet set{numbers_of(tensors[0]), numbers_of(tensors[1]), numbers_of(tensors[2]), {}, is_full};
   for (size_t e = 0; e < extras; ++e)
     set.extras.push_back(numbers_of(tensors[3 + e]));

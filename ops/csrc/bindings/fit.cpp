@@ -28,8 +28,6 @@ struct FitOptions {
 };
 
 void check_canvas_arguments(at::TensorList images, int64_t height, int64_t width, int64_t fill) {
-  // float32 holds all positions of pixels exactly up to this side.
-  constexpr int64_t kLongestSide = int64_t{1} << 24;
   for (size_t i = 0; i < images.size(); ++i) {
     const Tensor& image = images[i];
     const std::string name = "images[" + std::to_string(i) + "]";
@@ -44,7 +42,6 @@ void check_canvas_arguments(at::TensorList images, int64_t height, int64_t width
                       name, " must have sides of at most ", kLongestSide, " pixels, got ", image.sym_sizes());
     check_same_device(kFit, name.c_str(), image, "images[0]", images[0]);
   }
-  constexpr int64_t kLongestCanvas = 1 << 14;
   TORCH_CHECK_VALUE(height >= 1 && height <= kLongestCanvas, kFit, ": height must be between 1 and ",
                     kLongestCanvas, ", got ", height);
   TORCH_CHECK_VALUE(width >= 1 && width <= kLongestCanvas, kFit, ": width must be between 1 and ",
@@ -126,11 +123,11 @@ LevelTable level_table(const FitOptions& options) {
 
 // Check the images' sizes on the canvas, which only a crop makes large.
 void check_scaled_sides(const ImageView& image, const Canvases& out) {
-  constexpr int64_t kLongest = int64_t{1} << 24;
   const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
-  TORCH_CHECK_VALUE(fit.width <= kLongest && fit.height <= kLongest, kFit, ": an image of ", image.width,
-                    " x ", image.height, " pixels, scaled to cover the canvas, must have sides of at most ",
-                    kLongest, " pixels, got ", fit.width, " x ", fit.height);
+  TORCH_CHECK_VALUE(fit.width <= kLongestSide && fit.height <= kLongestSide, kFit, ": an image of ",
+                    image.width, " x ", image.height,
+                    " pixels, scaled to cover the canvas, must have sides of at most ", kLongestSide,
+                    " pixels, got ", fit.width, " x ", fit.height);
 }
 
 template <typename Backend>

@@ -13,6 +13,7 @@
 
 #include "../backends.h"
 #include "../checks.h"
+#include "../fit.h"
 
 namespace lensbox {
 namespace {
@@ -53,12 +54,15 @@ Tensor to_rgb(const Tensor& luma, const Tensor& cb, const Tensor& cr, int64_t ac
                       plane.sizes());
   }
   const int64_t height = luma.size(0), width = luma.size(1);
+  TORCH_CHECK_VALUE(height <= kLongestSide && width <= kLongestSide,
+                    "lensbox_jpeg: luma must have sides of at most ", kLongestSide, " pixels, got ",
+                    luma.sizes());
   const std::vector<int64_t> expected = {(height + down - 1) / down, (width + across - 1) / across};
   TORCH_CHECK_VALUE(cb.sizes() == expected && cr.sizes() == expected,
                     "lensbox_jpeg: cb and cr must have the shape ", at::IntArrayRef(expected), ", got ",
                     cb.sizes(), " and ", cr.sizes());
   const Tensor out = luma.expand({3, height, width}).contiguous();
-  const Tensor blue = cb.contiguous(), red = cr.contiguous();
+  const Tensor blue = plain_memory(cb), red = plain_memory(cr);
   const JpegColors image = {
       out.mutable_data_ptr<uint8_t>(), {blue.const_data_ptr<uint8_t>(), red.const_data_ptr<uint8_t>()},
       static_cast<int32_t>(width),     static_cast<int32_t>(height),

@@ -112,7 +112,10 @@ Detections with_tensor_thresholds(const Tensor& boxes, const Tensor& scores, con
     return nms.call(boxes, scores, iou_threshold.item<double>(), score_threshold.item<double>(),
                     max_candidates, max_detections, categories);
   } else {
-    // Thresholds of meta tensors have no values; any valid thresholds give outputs of these shapes.
+    // Thresholds of meta tensors have no values; any valid thresholds give outputs of these shapes. Boxes
+    // with values would get outputs that no kernel writes.
+    TORCH_CHECK_VALUE(boxes.is_meta(), kPaddedNms, ": thresholds must have values for boxes on ",
+                      boxes.device(), ", got a tensor on meta");
     return padded_nms<Backend>(boxes, scores, 0.5, 0.5, max_candidates, max_detections, categories);
   }
 }

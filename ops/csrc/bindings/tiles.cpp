@@ -9,19 +9,18 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
-#include <tuple>
 #include <vector>
 
-#include "../dispatch.h"
+#include "../checks.h"
+#include "../cpu/launchers.h"
+#include "../fit.h"
+#include "../slots.h"
 
 namespace lensbox {
 namespace {
 
 constexpr int64_t kMaxTiles = 4096;
-// Larger than any photograph; the product with a side of the canvas fits into 64 bits.
-constexpr int64_t kLargestTile = int64_t{1} << 31;
 constexpr double kCutMargin = 1.0 / 64;  // of a tile's side
 constexpr float kCovered = 0.5F;
 constexpr float kLeastScore =
@@ -45,6 +44,11 @@ std::vector<Span> tile_spans(int64_t length, int64_t side, double overlap) {
   return spans;
 }
 
+void check_sides(const char* name, int64_t width, int64_t height, int64_t longest) {
+  TORCH_CHECK_VALUE(width >= 1 && width <= longest && height >= 1 && height <= longest, name,
+                    " must have sides from 1 to ", longest, " pixels, got ", width, " x ", height);
+}
+
 int64_t tile_side(int64_t size, int64_t side, int64_t longer) {
   const double exact = static_cast<double>(size * side) / static_cast<double>(longer);
   return std::max<int64_t>(1, std::llround(std::nearbyint(exact)));
@@ -52,11 +56,17 @@ int64_t tile_side(int64_t size, int64_t side, int64_t longer) {
 
 // Return the windows x1, y1, x2, y2 of a photograph, one after another: first the whole one, if requested,
 // then the tiles row by row. A photograph that fits into one tile is one window. size: of a tile's longer
-// side; 0: the canvas's.
+// side; 0: the canvas's. overlap: of neighbours, as a fraction of a tile's side.
 std::vector<int64_t> tile_windows(int64_t width, int64_t height, int64_t canvas_width, int64_t canvas_height,
                                   int64_t size, double overlap, bool whole) {
+  check_sides("a photograph", width, height, kLongestSide);
+  check_sides("a canvas", canvas_width, canvas_height, kLongestCanvas);
+  TORCH_CHECK_VALUE(size >= 0,
+                    "tiles must have a size of at least 1 pixel, or 0 for that of the canvas, got ", size);
+  TORCH_CHECK_VALUE(overlap >= 0 && overlap < 1,
+                    "tiles must have an overlap of at least 0 and less than 1, got ", overlap);
   const int64_t longer = std::max(canvas_width, canvas_height);
-  size = std::min(size == 0 ? longer : size, kLargestTile);
+  size = std::min(size == 0 ? longer : size, kLongestSide);
   const auto columns = tile_spans(width, tile_side(size, canvas_width, longer), overlap);
   const auto rows = tile_spans(height, tile_side(size, canvas_height, longer), overlap);
   TORCH_CHECK_VALUE(static_cast<int64_t>(rows.size() * columns.size()) <= kMaxTiles, "tiles must be at most ",
@@ -143,13 +153,41 @@ void check_tiles(const Tensor& boxes, const Tensor& scores, const std::optional<
   TORCH_CHECK_VALUE(is_on_cpu(boxes, at::kFloat) && is_on_cpu(scores, at::kFloat) &&
                         (!labels || is_on_cpu(*labels, at::kLong)),
                     "boxes and scores must be float32 and labels int64, on the CPU");
-  const int64_t count = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  const int64_t count = scores.numel();
   const bool fits = boxes.sizes() == at::IntArrayRef({count, 4}) &&
                     scores.sizes() == at::IntArrayRef({count}) &&
                     (!labels || labels->sizes() == scores.sizes()) && windows.size() == 4 * counts.size();
-  TORCH_CHECK_VALUE(fits && std::all_of(counts.begin(), counts.end(), [](int64_t one) { return one >= 0; }),
-                    "counts must be the numbers of boxes in each window, got ", counts, " for boxes ",
-                    boxes.sizes(), " and ", windows.size() / 4, " windows");
+  // A sum of the counts could overflow.
+  int64_t left = count;
+  const bool is_split =
+      std::all_of(counts.begin(), counts.end(), [&](int64_t one) { return one >= 0 && (left -= one) >= 0; });
+  TORCH_CHECK_VALUE(fits && is_split && left == 0, "counts must be the numbers of boxes in each window, got ",
+                    counts, " for boxes ", boxes.sizes(), " and ", windows.size() / 4, " windows");
+}
+
+// Return the indices that greedy suppression keeps, best first, int64 [n]. The kernel is called directly: the
+// op has a limit of candidates, but thousands of tiles may find more.
+Tensor suppressed(const Tensor& boxes, const Tensor& scores, const Tensor& labels, double iou_threshold) {
+  const int64_t count = scores.numel();
+  const Tensor kept_boxes = at::empty_like(boxes), kept_scores = at::empty_like(scores);
+  const Tensor indices = at::empty({count}, at::kLong);
+  int32_t kept = 0;
+  const NmsProblem problem = {box_slots(boxes),
+                              number_slots(scores),
+                              labels.defined() ? number_slots(labels) : SlotView{},
+                              labels.defined(),
+                              /*batch=*/1,
+                              /*per_image=*/count,
+                              iou_threshold,
+                              /*score_threshold=*/-std::numeric_limits<double>::infinity(),
+                              /*max_candidates=*/count,
+                              /*max_detections=*/count,
+                              box_slots(kept_boxes),
+                              number_slots(kept_scores),
+                              indices.mutable_data_ptr<int64_t>(),
+                              &kept};
+  lensbox_cpu_padded_nms(problem);
+  return indices.slice(0, 0, kept);
 }
 
 // Return the indices of the detections of a photograph, best first, int64 [n]. boxes: float32 [N, 4], in
@@ -158,8 +196,10 @@ Tensor merge_tiles(const Tensor& boxes, const Tensor& scores, const std::optiona
                    at::IntArrayRef counts, at::IntArrayRef windows, int64_t width, int64_t height,
                    double iou_threshold) {
   check_tiles(boxes, scores, labels, counts, windows);
-  const Tensor box_memory = boxes.contiguous(), score_memory = scores.contiguous();
-  const std::optional<Tensor> label_memory = labels ? std::optional(labels->contiguous()) : std::nullopt;
+  TORCH_CHECK_VALUE(iou_threshold >= 0 && iou_threshold <= 1, "iou_threshold must be between 0 and 1, got ",
+                    iou_threshold);
+  const Tensor box_memory = plain_memory(boxes), score_memory = plain_memory(scores);
+  const std::optional<Tensor> label_memory = labels ? std::optional(plain_memory(*labels)) : std::nullopt;
   const TileDetections all = {reinterpret_cast<const BoxOfTile*>(box_memory.const_data_ptr<float>()),
                               score_memory.const_data_ptr<float>(),
                               label_memory ? label_memory->const_data_ptr<int64_t>() : nullptr,
@@ -173,16 +213,10 @@ Tensor merge_tiles(const Tensor& boxes, const Tensor& scores, const std::optiona
   const Tensor indices = at::empty({count}, at::kLong);
   std::copy(kept.begin(), kept.end(), indices.mutable_data_ptr<int64_t>());
   if (counts.size() <= 1 || count == 0) return indices;
-  using Detections = std::tuple<Tensor, Tensor, Tensor, Tensor>;
-  static const auto nms =
-      find_op<Detections(const Tensor&, const Tensor&, double, double, c10::SymInt, c10::SymInt,
-                         const std::optional<Tensor>&)>("lensbox::padded_nms");
-  const auto row = [&](const Tensor& values) { return values.index_select(0, indices).unsqueeze(0); };
   const Tensor best =
-      std::get<2>(nms.call(row(boxes), row(scores), iou_threshold, -std::numeric_limits<double>::infinity(),
-                           count, count, labels ? std::optional(row(*labels)) : std::nullopt))[0];
-  // padded_nms fills unused slots with -1.
-  return indices.index_select(0, best.slice(0, 0, best.ge(0).sum().item<int64_t>()));
+      suppressed(box_memory.index_select(0, indices), score_memory.index_select(0, indices),
+                 label_memory ? label_memory->index_select(0, indices) : Tensor(), iou_threshold);
+  return indices.index_select(0, best);
 }
 
 }  // namespace

@@ -61,3 +61,15 @@ def test_either_of_two_rivals_may_remain(shift: float, score: float, passes: boo
     report = report_of((other, torch.tensor([0.9] * 39 + [score])), (boxes, torch.full((40,), 0.9)))
     assert report.passed == passes
     assert not passes or report.exchanged == 2
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(3, 0), (0,), (3, 2), ()])
+def test_rejects_tensors_of_other_numbers_of_detections(
+    side: int, position: int, shape: tuple[int, ...]
+) -> None:
+    sides = [[torch.zeros(3, 4), torch.zeros(3), torch.zeros(3)] for _ in range(2)]
+    sides[side][position] = torch.zeros(shape)
+    with pytest.raises(ValueError, match=r"(expected|actual) must have"):
+        torch.ops.lensbox_runtime.compare(*sides, 0.1, 0.5, [0.0] * 4, [], [False, False])

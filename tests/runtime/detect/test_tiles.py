@@ -65,6 +65,46 @@ def test_rejects_too_many_tiles_and_reduced_photographs() -> None:
         cut_into_tiles(reduced, CANVAS, TileSpec())
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({0: 0}, "a photograph must have sides from 1 to 16777216 pixels, got 0 x 480"),
+        ({1: (1 << 63) - 1}, "a photograph must have sides from 1 to 16777216 pixels, got 640 x 92233720"),
+        ({2: -(1 << 63)}, "a canvas must have sides from 1 to 16384 pixels, got -9223372036854775808 x 192"),
+        ({4: -1}, "tiles must have a size of at least 1 pixel"),
+        ({5: float("nan")}, "tiles must have an overlap of at least 0 and less than 1, got nan"),
+        ({5: 1.0}, "tiles must have an overlap of at least 0 and less than 1, got 1"),
+    ],
+)
+def test_windows_of_numbers_out_of_range(changed: dict[int, float], message: str) -> None:
+    given = [640, 480, 320, 192, 0, 0.25, True]
+    for position, value in changed.items():
+        given[position] = value
+    with pytest.raises(ValueError, match=message):
+        torch.ops.lensbox_runtime.tile_windows(*given)
+
+
+@pytest.mark.parametrize(
+    "counts", [[1 << 62] * 4, [-1, 1, 0, 0], [3, -2, 0, 1], [(1 << 63) - 1] * 4, [1, 0, 0, 2]]
+)
+def test_counts_that_are_not_those_of_the_boxes(counts: list[int]) -> None:
+    for number in (0, 2):
+        boxes, scores = torch.zeros(number, 4), torch.zeros(number)
+        with pytest.raises(ValueError, match="counts must be the numbers of boxes in each window"):
+            torch.ops.lensbox_runtime.merge_tiles(boxes, scores, None, counts, [0] * 16, 9, 9, 0.5)
+
+
+def test_tiles_may_find_more_than_the_candidates_of_an_image() -> None:
+    count = 131_073
+    boxes, scores = torch.tensor([0.0, 0, 5, 5]).repeat(count, 1), torch.linspace(0, 1, count)
+    kept = torch.ops.lensbox_runtime.merge_tiles(boxes, scores, None, [count, 0], [0, 0, 9, 9] * 2, 9, 9, 0.5)
+    assert kept.tolist() == [count - 1]
+    with pytest.raises(ValueError, match="iou_threshold must be between 0 and 1, got nan"):
+        torch.ops.lensbox_runtime.merge_tiles(
+            boxes[:0], scores[:0], None, [0], [0, 0, 9, 9], 9, 9, float("nan")
+        )
+
+
 def found(*rows: tuple[float, ...], labels: list[int] | None = None) -> DetectionArrays:
     values = np.array(rows, np.float32).reshape(-1, 5)
     return DetectionArrays(values[:, :4], values[:, 4], None if labels is None else np.array(labels))
