@@ -161,8 +161,8 @@ def padded_nms(
         scores: `[B, N]`, floating-point; NaN never passes.
         iou_threshold: between 0 and 1.
         score_threshold: any number; -inf lets every score above it pass.
-        max_candidates, max_detections: at least 1. On CUDA an image may have at most 131,072 candidates, the
-            smaller of N and max_candidates.
+        max_candidates, max_detections: at least 1. An image may have at most 131,072 candidates, the smaller
+            of N and max_candidates.
         categories: `[B, N]` int64; boxes of different categories do not suppress each other.
 
     Returns:

@@ -63,7 +63,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     not. Works in torch.compile, torch.export (`strict=False`), and scripted or traced, with any N.
 
     Raises:
-        RuntimeError, TypeError, ValueError: an argument out of its rule; more than 131,072 boxes on CUDA.
+        RuntimeError, TypeError, ValueError: an argument out of its rule; more than 131,072 boxes.
     """
     _check_nms(boxes, scores)
     kept: Tensor = _kept(boxes, scores, None, iou_threshold)

@@ -114,7 +114,8 @@ void with_math(bool in_double, const Body& body) {
   in_double ? body(double{}) : body(float{});
 }
 
-// On CUDA the overlaps of all pairs are kept as bits: 2^17 candidates take 2 GiB an image.
+// The most candidates of an image, on every device. On CUDA the overlaps of all pairs are kept as bits: 2^17
+// candidates take 2 GiB an image.
 constexpr int64_t kMaxCandidates = int64_t{1} << 17;
 
 struct NmsProblem {

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_detectors import Brightest, Detected
+from torch import Tensor
 
-from lensbox.common.errors import InputError
+from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export import save_artifact
 from lensbox.model import FaceDetector, weights_sha256
 
@@ -30,3 +32,21 @@ def test_does_not_change_the_detector(detector: FaceDetector, tmp_path: Path) ->
     finally:
         detector.eval()
     assert weights_sha256(detector) == before
+
+
+class Crowded(Brightest):
+    """Pass more boxes to suppression than a GPU takes."""
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+        boxes, scores, _ = super().detect(images, score_threshold, iou_threshold)
+        found = torch.ops.lensbox.padded_nms(
+            boxes.repeat(1, 131_073, 1), scores.repeat(1, 131_073), iou_threshold, score_threshold, 200_000, 1
+        )
+        return found[0], found[1], found[3]
+
+
+@pytest.mark.parametrize("name", ["detector.pt", "detector.pt2", "detector.onnx"])
+def test_refuses_more_candidates_than_a_gpu_takes(name: str, tmp_path: Path) -> None:
+    with pytest.raises((ValueError, ArtifactError), match=r"at most 131072 candidates.*got 131073"):
+        save_artifact(Crowded(), tmp_path / name)
+    assert not list(tmp_path.iterdir())

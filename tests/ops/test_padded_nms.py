@@ -135,6 +135,17 @@ def test_rejects_bad_arguments(change: dict[str, Any], error: type[Exception], m
         padded_nms(**(good | change))
 
 
+@pytest.mark.parametrize("kind", ["cpu", "meta", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_candidates_of_an_image_are_limited_on_every_device(kind: str) -> None:
+    boxes = torch.zeros(1, 1, 4, device=kind).expand(1, 131_073, 4)
+    scores = torch.zeros(1, 1, device=kind).expand(1, 131_073)
+    assert padded_nms(boxes, scores, 0.5, 0.1, 1000, 3).boxes.shape == (1, 3, 4)
+    for most in (131_073, 1 << 62):
+        with pytest.raises(ValueError, match=r"at most 131072 candidates.*got 131073 for boxes of shape"):
+            padded_nms(boxes, scores, 0.5, 0.1, most, 3)
+    assert padded_nms(boxes[:, 1:], scores[:, 1:], 0.5, 0.1, 1 << 62, 3).boxes.shape == (1, 3, 4)
+
+
 def test_thresholds_without_values_need_boxes_without_values() -> None:
     boxes, scores = torch.zeros(1, 3, 4), torch.zeros(1, 3)
     threshold = torch.tensor(0.5)

@@ -18,6 +18,21 @@ using Detections = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 constexpr const char* kPaddedNms = "lensbox::padded_nms";
 
+// The limits of the CUDA kernels hold on every device: a detector that passes on a CPU runs on a GPU. A size
+// that a tracer leaves open is checked when the kernel is called.
+void check_limits(const Tensor& boxes, const c10::SymInt& max_candidates) {
+  const auto images = boxes.sym_size(0).maybe_as_int(), per_image = boxes.sym_size(1).maybe_as_int();
+  if (!per_image.has_value()) return;
+  const int64_t candidates = std::min(*per_image, max_candidates.maybe_as_int().value_or(*per_image));
+  TORCH_CHECK_VALUE(candidates <= kMaxCandidates, kPaddedNms, ": an image may have at most ", kMaxCandidates,
+                    " candidates, which is the smaller of its number of boxes and max_candidates, got ",
+                    candidates, " for boxes of shape ", boxes.sym_sizes(),
+                    ". Pass fewer boxes or a smaller max_candidates");
+  constexpr int64_t kMostBoxes = std::numeric_limits<int32_t>::max();
+  TORCH_CHECK_VALUE(images.value_or(0) == 0 || *per_image <= kMostBoxes / *images, kPaddedNms,
+                    ": boxes must hold fewer than 2^31 boxes, got ", boxes.sym_sizes());
+}
+
 void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_threshold,
                          double score_threshold, const c10::SymInt& max_candidates,
                          const c10::SymInt& max_detections, const std::optional<Tensor>& categories) {
@@ -46,22 +61,13 @@ void check_nms_arguments(const Tensor& boxes, const Tensor& scores, double iou_t
                     max_candidates);
   TORCH_CHECK_VALUE(max_detections >= 1, kPaddedNms, ": max_detections must be at least 1, got ",
                     max_detections);
+  check_limits(boxes, max_candidates);
 }
 
 void check_threshold_tensor(const char* name, const Tensor& threshold) {
   check_floating_dtype(kPaddedNms, name, threshold);
   TORCH_CHECK_VALUE(threshold.dim() == 0, kPaddedNms, ": ", name, " must have shape [], got ",
                     threshold.sym_sizes());
-}
-
-[[maybe_unused]] void check_cuda_limits(const Tensor& boxes, int64_t max_candidates) {
-  TORCH_CHECK_VALUE(boxes.size(0) * boxes.size(1) <= std::numeric_limits<int32_t>::max(), kPaddedNms,
-                    ": boxes must hold fewer than 2^31 boxes, got ", boxes.sizes());
-  const int64_t candidates = std::min(boxes.size(1), max_candidates);
-  TORCH_CHECK_VALUE(
-      candidates <= kMaxCandidates, kPaddedNms, ": on CUDA an image may have at most ", kMaxCandidates,
-      " candidates, which is the smaller of its number of boxes and max_candidates, got ", candidates,
-      " for boxes of shape ", boxes.sizes(), ". Pass fewer boxes or a smaller max_candidates");
 }
 
 template <typename Backend>
@@ -91,7 +97,6 @@ Detections padded_nms(const Tensor& boxes, const Tensor& scores, double iou_thre
                                 number_slots(out_scores),
                                 out_indices.mutable_data_ptr<int64_t>(),
                                 out_counts.mutable_data_ptr<int32_t>()};
-    if constexpr (Backend::kIsCuda) check_cuda_limits(boxes, max_candidates);
     backend.run_with_workspace(Backend::padded_nms_workspace(problem), Backend::padded_nms, problem);
   }
   return {out_boxes, out_scores, out_indices, out_counts};
