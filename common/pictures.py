@@ -13,6 +13,9 @@ Picture = PIL.Image.Image | Pixels
 ImageFile = str | Path | bytes | bytearray | memoryview | BinaryIO
 ColorOrder = Literal["RGB", "BGR"]
 
+# Of an image, in pixels, as in `fit`: float32 holds all positions in such an image.
+LONGEST_SIDE = 1 << 24  # as kLongestSide in ops/csrc/fit.h
+
 _SIXTEEN_BITS = 65_535
 _SCALE = "scale its levels to 0..255 and convert them to uint8"
 

@@ -6,16 +6,12 @@ from typing import Any
 
 import torch
 
-from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import check_device
 from lensbox.common.errors import ArtifactError, DeviceError
 
 # Shipped detector, two cores: batches of 8 took 1.9 ms per image, of 1 3.4 ms, of 32 (cache misses) 3.5 ms.
 _LARGEST_ON_CPU = 8
 LARGEST_ON_GPU = 64
-# Pixels of a batch of tiles: 128 canvases of 256 x 256, 20 of 640 x 640. A call of a compiled package takes
-# 1 ms on the CPU, longer than a GPU needs for 64 canvases.
-_TILE_PIXELS_ON_GPU = 1 << 23
 
 
 def choose_device(name: str) -> torch.device:
@@ -49,13 +45,6 @@ def named_device(name: str) -> torch.device:
 def largest_batch(device: torch.device) -> int:
     """Return how many images are computed together by default."""
     return _LARGEST_ON_CPU if device.type == "cpu" else LARGEST_ON_GPU
-
-
-def tile_batch(device: torch.device, canvas: Canvas) -> int:
-    """Return how many tiles of one photograph are computed together."""
-    if device.type == "cpu":
-        return _LARGEST_ON_CPU
-    return max(1, _TILE_PIXELS_ON_GPU // (canvas.width * canvas.height))
 
 
 _MODES = ("full float32", "TF32")

@@ -17,9 +17,9 @@ from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thre
 from lensbox.runtime.detect.detection import DetectionArrays, Detections
 from lensbox.runtime.detect.enqueued_work import EnqueuedWork
 from lensbox.runtime.detect.self_test import outputs_by_name
-from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_windows
+from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_batch, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
-from lensbox.runtime.device import DeviceTimer, tile_batch
+from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.torchscript import torchscript_call

@@ -13,6 +13,7 @@ from torch import Tensor
 from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import TileSpec
 from lensbox.common.errors import InputError
+from lensbox.common.pictures import LONGEST_SIDE
 from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.images.photo import Photo
 
@@ -26,7 +27,7 @@ def tile_windows(width: int, height: int, canvas: Canvas, spec: TileSpec) -> lis
     """
     import lensbox.ops  # noqa: F401 (late: front ends of a service need the ops for tiles alone)
 
-    size = min(spec.size or 0, 1 << 31)  # larger than any photograph
+    size = min(spec.size or 0, LONGEST_SIDE)
     try:
         edges = torch.ops.lensbox_runtime.tile_windows(
             width, height, canvas.width, canvas.height, size, spec.overlap, spec.whole
@@ -34,6 +35,12 @@ def tile_windows(width: int, height: int, canvas: Canvas, spec: TileSpec) -> lis
     except ValueError as error:
         raise InputError(str(error)) from None
     return [(x1, y1, x2, y2) for x1, y1, x2, y2 in zip(*[iter(edges)] * 4, strict=True)]
+
+
+def tile_batch(device: torch.device, canvas: Canvas) -> int:
+    """Return how many tiles of one photograph are computed together. The op library must be loaded."""
+    batch: int = torch.ops.lensbox_runtime.tile_batch(device.type != "cpu", canvas.width, canvas.height)
+    return batch
 
 
 def require_whole(photo: Photo) -> None:

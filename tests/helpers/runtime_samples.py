@@ -62,6 +62,7 @@ RUNTIME_SAMPLES: dict[str, list[Callable[[], Arguments]]] = {
         lambda: (4000, 3000, 640, 640, 0, 0.25, True),
         lambda: (900, 3000, 128, 256, 300, 0.0, False),
     ],
+    "lensbox_runtime::tile_batch": [lambda: (True, 640, 640), lambda: (False, 256, 128)],
     "lensbox_runtime::merge_tiles": [
         lambda: _tiles([4, 0, 3, 5], with_labels=True),
         lambda: _tiles([0, 0, 0, 0], with_labels=False),

@@ -93,7 +93,10 @@ std::vector<Detection> detect_tiles(const Detector& detector, const Photo& photo
   check_tiles(tiles);
   const Metadata& metadata = detector.metadata();
   const std::vector<Photo> views = cut_into_tiles(photo, metadata.reading.canvas, tiles);
-  const size_t together = device_of(detector).is_cuda() ? 64 : 8;  // as largest_batch in runtime/device.py
+  const Canvas& canvas = metadata.reading.canvas;
+  const bool is_on_gpu = device_of(detector).is_cuda();
+  const auto together = static_cast<size_t>(
+      call_op("lensbox_runtime::tile_batch", is_on_gpu, canvas.width, canvas.height).toInt());
   std::vector<std::vector<Detection>> found;
   for (size_t first = 0; first < views.size(); first += together) {
     const auto begin = views.begin() + static_cast<int64_t>(first);

@@ -9,7 +9,7 @@ from picture_files import encoded
 from lensbox.common.errors import InputError
 from lensbox.runtime import Artifact, Canvas, Detections, Photo, TileSpec
 from lensbox.runtime.detect.detection import DetectionArrays
-from lensbox.runtime.detect.tiles import merge_tiles, part_of, tile_windows, views_of
+from lensbox.runtime.detect.tiles import merge_tiles, part_of, tile_batch, tile_windows, views_of
 
 CANVAS = Canvas(192, 320, 3)
 
@@ -103,6 +103,15 @@ def test_tiles_may_find_more_than_the_candidates_of_an_image() -> None:
         torch.ops.lensbox_runtime.merge_tiles(
             boxes[:0], scores[:0], None, [0], [0, 0, 9, 9], 9, 9, float("nan")
         )
+
+
+@pytest.mark.parametrize("side", [64, 256, 640, 16_384])
+def test_tiles_of_a_batch_are_bounded_by_their_pixels(side: int) -> None:
+    canvas = Canvas(side, side)
+    assert tile_batch(torch.device("cpu"), canvas) == 8
+    on_gpu = tile_batch(torch.device("cuda"), canvas)
+    assert on_gpu >= 1
+    assert on_gpu == 1 or on_gpu * side**2 <= 1 << 23 < (on_gpu + 1) * side**2
 
 
 def found(*rows: tuple[float, ...], labels: list[int] | None = None) -> DetectionArrays:
