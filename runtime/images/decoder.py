@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
-from lensbox.common.pictures import converted, target_mode
+from lensbox.common.pictures import LONGEST_SIDE, converted, target_mode
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images import jpeg, png
 from lensbox.runtime.images.fast_jpeg import decode_usual_jpeg
@@ -35,7 +35,7 @@ _RUN_LENGTH_READS = 1 << 20  # of a byte or two, half a second in all
 
 
 class TooManyPixelsError(InputError):
-    """The image has more pixels than the limits allow."""
+    """The image has more pixels than the limits allow, or a longer side."""
 
 
 def decode_photo(
@@ -94,6 +94,9 @@ def _check_header(image: PIL.Image.Image, file: bytes, bounded: BoundedFile, lim
     if any(tile[0] in PIL.Image.DECODERS for tile in getattr(image, "tile", ())):
         _check_size(image, "a run-length BMP image", limits.max_run_length_pixels)
         bounded.max_reads += _RUN_LENGTH_READS
+    if max(image.size) > LONGEST_SIDE:
+        got = f"{image.width} x {image.height}"
+        raise TooManyPixelsError(f"the image must have sides of at most {LONGEST_SIDE} pixels, got {got}")
     if isinstance(image, PngImageFile):
         # A file of kilobytes can inflate to 8 bytes per pixel.
         samples, _, bits = _raw_mode(image).partition(";")

@@ -22,8 +22,8 @@ def read_image(source: ImageFile, orientation: Orientation = "exif") -> Tensor:
     upright by its EXIF data, "stored" leaves the pixels as stored. Other color modes are converted: palettes
     and CMYK to RGB, one bit and 16 bit to gray levels of 8 bit. The memory is interleaved. Raise ValueError
     for another orientation, TypeError for another source, FileNotFoundError, and InputError if Pillow cannot
-    decode the file, if it has more than 179 million pixels (Pillow's limit) or more than 100,000 pieces,
-    or if `check_jpeg` rejects it.
+    decode the file, if it has more than 179 million pixels (Pillow's limit), a side of more than 16,777,216
+    pixels or more than 100,000 pieces, or if `check_jpeg` rejects it.
     """
     return read_photo(source, reading=DEFAULT_READING.asked(orientation)).pixels
 

@@ -17,6 +17,7 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 from fake_transport import problem
+from picture_files import wide_files
 from waiting import PATIENCE
 
 from lensbox.cli.detect import list_files
@@ -97,6 +98,17 @@ def test_a_bad_file_is_one_error_line(run: Run, url: str, tmp_path: Path) -> Non
         assert f"there is no file missing.jpg in {tmp_path}" in errors[1]
         assert "no file in this folder ends with .jpg" in errors[2]
         assert all("detections" in found[index] for index in (1, 4))
+
+
+def test_an_image_with_a_side_too_long_is_one_error_line(run: Run, url: str, tmp_path: Path) -> None:
+    path = tmp_path / "wide.png"
+    path.write_bytes(wide_files(17_000_000)["PNG"])
+    for options, where in (((), None), (("--tiles", "auto"), None), ((), url)):
+        code, stdout, stderr = run(path, *options, where=where)
+        assert (code, len(stderr.splitlines())) == (4, 1)
+        (found,) = entries(stdout)
+        assert str(path) in found["error"]
+        assert "the image must have sides of at most 16777216 pixels, got 17000000 x 1" in found["error"]
 
 
 def test_prints_file_names_that_are_not_text(run: Run, photos: Path, tmp_path: Path) -> None:

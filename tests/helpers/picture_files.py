@@ -129,6 +129,23 @@ def png_file(
     return header + before + chunk(b"IDAT", zlib.compress(pixels)) + after + END
 
 
+def wide_files(width: int) -> dict[str, bytes]:
+    """Return files of one row, with their pixels where these are few bytes, by format."""
+    bits = bytes(-(-width // 8))
+    rows = bits + bytes(-len(bits) % 4)
+    bmp = (
+        struct.pack("<IiiHHIIiiII", 40, width, 1, 1, 1, 0, len(rows), 0, 0, 2, 0) + b"\0\0\0\0\xff\xff\xff\0"
+    )
+    tiff = io.BytesIO()
+    PIL.Image.new("1", (width, 1)).save(tiff, "TIFF", compression="group4")
+    return {
+        "PNG": png_file(width, 1, color_type=0),
+        "BMP": b"BM" + struct.pack("<IHHI", 62 + len(rows), 0, 0, 62) + bmp + rows,
+        "PPM": b"P4 %d 1\n" % width + bits,
+        "TIFF": tiff.getvalue(),
+    }
+
+
 # --- EXIF data, good and broken ---
 
 EXIF_HEADER = b"Exif\0\0"

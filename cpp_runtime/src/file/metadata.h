@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "file/json.h"
+#include "fit.h"  // of the op library
 
 namespace lensbox {
 
@@ -17,6 +18,7 @@ namespace lensbox {
 inline constexpr uint64_t kMostMetadata = 16777216;  // bytes of lensbox.json
 inline constexpr size_t kMostOps = 1000;
 inline constexpr int64_t kMaxCanvasSide = 16384;
+static_assert(kMaxCanvasSide == kLongestCanvas);
 inline constexpr int64_t kMaxJpegOversampling = 1000;
 inline constexpr size_t kMostClasses = 10000;
 inline constexpr size_t kMostCharacters = 200;  // of a class's name

@@ -9,6 +9,7 @@
 
 #include "file/errors.h"
 #include "file/files.h"
+#include "fit.h"  // of the op library
 #include "images/decoders.h"
 
 namespace lensbox {
@@ -26,9 +27,17 @@ Photo decode(std::span<const uint8_t> file, const Reading& reading) {
   throw InputError("neither a JPEG nor a PNG file");
 }
 
+// Throws InputError if `fit` would refuse the sides.
+void check_sides(int64_t width, int64_t height) {
+  if (width <= kLongestSide && height <= kLongestSide) return;
+  throw InputError("an image must have sides of at most " + std::to_string(kLongestSide) + " pixels, got " +
+                   std::to_string(width) + " x " + std::to_string(height));
+}
+
 }  // namespace
 
 void check_size(int64_t width, int64_t height) {
+  check_sides(width, height);
   // Divide, because a product could overflow: a PNG header may claim 2^31 - 1 pixels each way.
   if (width <= kMaxImagePixels && height <= kMaxImagePixels / width) return;
   throw InputError("at most " + std::to_string(kMaxImagePixels) + " pixels are accepted, got " +
@@ -46,6 +55,7 @@ Photo Photo::of(at::Tensor pixels) {
   }
   const int64_t width = pixels.size(2);
   const int64_t height = pixels.size(1);
+  check_sides(width, height);
   const std::array whole{0.0F, 0.0F, static_cast<float>(width), static_cast<float>(height)};
   return {std::move(pixels), width, height, whole};
 }

@@ -1,6 +1,7 @@
 """Limits on the cost of decoding an image."""
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -8,12 +9,14 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from picture_files import encoded, noise
+from picture_files import encoded, noise, wide_files
 
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
+from lensbox.common.pictures import LONGEST_SIDE
+from lensbox.ops import letterbox
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
-from lensbox.runtime.images.files import DEFAULT_READING
+from lensbox.runtime.images.files import DEFAULT_READING, read_photo
 from lensbox.runtime.images.limits import NO_LIMITS, ImageLimits
 
 RGB = np.random.default_rng(0).integers(0, 256, (4, 5, 3), dtype=np.uint8)
@@ -46,6 +49,20 @@ def test_limits_the_number_of_pieces() -> None:
     assert decode(few, NO_LIMITS).shape == (3, 4, 5)
     with pytest.raises(InputError, match="it must be readable in at most 100000 pieces"):
         decode(many, NO_LIMITS)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP", "PPM", "TIFF"])
+def test_limits_the_longest_side(kind: str, tmp_path: Path) -> None:
+    files = {width: wide_files(width)[kind] for width in (LONGEST_SIDE, 17_000_000)}
+    path = tmp_path / "wide"
+    path.write_bytes(files[17_000_000])
+    rule = "must be an image that Pillow can decode: the image must have sides of at most 16777216 pixels"
+    for canvas in (None, Canvas(32, 32)):
+        with pytest.raises(InputError, match=f"{path} {rule}, got 17000000 x 1$"):
+            read_photo(path, canvas)
+    photo = read_photo(files[LONGEST_SIDE])
+    assert photo.width == LONGEST_SIDE
+    assert letterbox([photo.pixels], 32, 32).geometry[0, 4] == LONGEST_SIDE  # the op's limit is the same
 
 
 def test_limits_apply_to_the_full_size() -> None:

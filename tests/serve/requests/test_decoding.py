@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from damaged_files import mutated
-from picture_files import png_file
+from picture_files import png_file, wide_files
 from services import Encode, Start, problem_of
 from waiting import PATIENCE, wait_until
 
@@ -88,6 +88,12 @@ def test_limits_pixels_and_runs_of_run_length_bmp() -> None:
     code, message = _rejection(_run_length_bmp(1200, 1200, b"\x01\x05" * 1200 * 1200), 1200 * 1200)
     assert code == "undecodable_image"
     assert "it must be readable in at most 1148576 pieces" in message
+
+
+@pytest.mark.parametrize("kind", ["PNG", "BMP"])
+def test_limits_the_longest_side(kind: str) -> None:
+    rule = "the image must have sides of at most 16777216 pixels, got 17000000 x 1"
+    assert _rejection(wide_files(17_000_000)[kind], 50_400_000) == ("too_many_pixels", rule)
 
 
 @pytest.mark.parametrize(("color_type", "bits", "width"), [(2, 8, 10_667), (6, 16, 4001)])
