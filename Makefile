@@ -231,7 +231,7 @@ sanitize-ops sanitize-fuzz: $(BIN)/.test
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=2048:max_malloc_fill_size=1048576 \
 	  LENSBOX_OPS_LIBRARY=build/sanitize/ops/liblensbox_ops.so \
-	  $(BIN)/pytest -n auto -q -s $(SANITIZED)
+	  $(BIN)/pytest -n auto -q -s -p no:faulthandler $(SANITIZED)
 
 # The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
 sanitize-runtime: $(BIN)/.tools | $(SYSTEM_HEADERS)
