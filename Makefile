@@ -145,7 +145,7 @@ $(SYSTEM_HEADERS) &:
 
 # Order-only headers: one apt-get call brings them all. The runner links libtorch, not the op library. The unit tests,
 # a third of the work, are left to `make runner`.
-$(RUNNER): $(BIN)/.torch $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(wildcard ops/csrc/*.h) | \
+$(RUNNER): $(BIN)/.torch $(call sources,cpp_runtime) $(call builds,cpp_runtime) $(wildcard ops/csrc/*.h ops/csrc/*.inc) | \
   $(BIN)/.tools $(SYSTEM_HEADERS)
 	@echo "== Building the C++ runner (about a minute)"
 	$(BIN)/cmake -S cpp_runtime -B build/runner -G Ninja -DCMAKE_BUILD_TYPE=Release $(RUNNER_OPTIONS) \

@@ -3,12 +3,17 @@
 import contextlib
 import ctypes
 import locale
+import mmap
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
 
 from lensbox.common.errors import ArtifactError
+
+# The libraries of the user's own operators that the process was told to load.
+_named_libraries: set[Path] = set()
 
 
 def load_op_libraries(paths: Sequence[str | Path]) -> None:
@@ -35,6 +40,26 @@ def load_op_libraries(paths: Sequence[str | Path]) -> None:
         except OSError as error:
             # torch 2.13 wraps the linker's message in an error that only names the path.
             raise ArtifactError(f"--ops {path} cannot be loaded: {error.__cause__ or error}") from error
+        if path.name != own.name:
+            _named_libraries.add(path.resolve())
+
+
+def is_of_named_library(name: str) -> bool:
+    """Return whether a library that `load_op_libraries` loaded holds an operator such as "example::peaks".
+
+    torch does not know which library registered an operator, and another part of the program may have opened
+    the library first. So this function looks for the names in the file, as a library spells them to torch.
+    """
+    namespace, _, rest = name.partition("::")
+    function = rest.partition(".")[0]
+    spaces, functions = (re.escape(part.encode()) for part in (namespace, function))
+    whole = re.compile(rb"(?<!\w)" + spaces + rb"::" + functions + rb"[(.\0 ]")
+    parts = re.compile(spaces + rb"\0"), re.compile(rb"(?<!\w)" + functions + rb"[(.\0]")
+    for path in _named_libraries:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if whole.search(content) or all(part.search(content) for part in parts):
+                return True
+    return False
 
 
 def require_ops(artifact: str, needed: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import operator
 import warnings
 from typing import Any, cast
 
@@ -19,6 +20,12 @@ from lensbox.model import Detector
 from lensbox.runtime.file.archive import LOSS, MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
+from lensbox.runtime.formats.program_operators import (
+    ForbiddenError,
+    check_arguments,
+    operator_name,
+    require_allowed,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -29,8 +36,9 @@ _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from
 def build(plan: ExportPlan) -> Built:
     """Make the graphs of `detect` and of the loss with its gradient.
 
-    Raises ArtifactError if torch.export cannot make the graph of `detect`, or if the detector's `preprocess`
-    or `restore` differs from Lensbox's. A loss of the detector's own without a graph is left out.
+    Raises ArtifactError if torch.export cannot make the graph of `detect`, if the graph calls an operator
+    that a program must not call, or if the detector's `preprocess` or `restore` differs from Lensbox's. A
+    loss of the detector's own without such a graph is left out.
     """
     own = methods_left_behind(plan.network, "a program")
     graphs = {MODEL: _detect_graph(plan)}
@@ -67,12 +75,42 @@ def _strip(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
+def require_operators(module: fx.GraphModule) -> None:
+    """Raise ArtifactError, with the line of the model, if the graph calls what a program must not call.
+
+    Operators of the user's own libraries pass: runtimes take them from the libraries that their callers name.
+    """
+    for node in module.graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem:
+            continue
+        try:
+            _require_operator(node)
+        except ForbiddenError as error:
+            trace = str(node.meta.get("stack_trace") or "").splitlines()
+            lines = [index for index, line in enumerate(trace) if line.lstrip().startswith("File ")]
+            place = trace[lines[-1] : lines[-1] + 2] if lines else []
+            raise ArtifactError("\n  ".join([str(error), *map(str.strip, place)])) from error
+
+
+def _require_operator(node: fx.Node) -> None:
+    target: Any = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        module = target.__module__ if target.__module__ in ("math", "_operator") else "torch"
+        require_allowed(f"{module}.{target.__name__}")
+        return
+    name = operator_name(f"torch.ops.{target}")
+    require_allowed(name)
+    every = {argument.name: argument.default_value for argument in target._schema.arguments}
+    check_arguments(name, {**every, **dict(zip(every, node.args, strict=False)), **node.kwargs})
+
+
 def _detect_graph(plan: ExportPlan) -> ExportedProgram:
     """Return the graph of `detect` with folded batch norms and, if the detector allows it, weights in
     channels-last layout, in which oneDNN and cuDNN compute."""
     network = in_precision(plan.network, plan.options.dtype, plan.batch)
     cpu = torch.device("cpu")
     program = trace_detect(network, plan.thresholds, cpu, plan.batch, torch.float64)
+    require_operators(program.graph_module)
     module = program.module(check_guards=False)  # a copy for the passes
     assert isinstance(module, fx.GraphModule)
     fold_batch_norms(module)
@@ -104,6 +142,7 @@ def _loss_graph(detector: Detector) -> ExportedProgram:
     boxes = torch.tensor([0.0, 1.0, 2.0, 4.0], dtype=torch.float64).repeat(2, 3, 1)
     examples = boxes, boxes + 1.0
     graph = make_fx(both, tracing_mode="symbolic")(*examples)
+    require_operators(graph)
     sizes = {0: Dim("batch"), 1: Dim("boxes")}
     with quiet_export():
         return torch.export.export(graph, examples, dynamic_shapes=(sizes, sizes), strict=False)

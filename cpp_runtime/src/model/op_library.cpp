@@ -10,11 +10,13 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <sstream>
+#include <set>
 #include <system_error>
 
 #include "file/errors.h"
@@ -159,6 +161,31 @@ std::string open_fault(const fs::path& library, const std::string& record) {
   }
 }
 
+// The libraries of the user's own ops that the program was told to open.
+struct NamedLibraries {
+  std::mutex mutex;
+  std::set<fs::path> paths;
+};
+
+NamedLibraries& named_libraries() {
+  static NamedLibraries libraries;
+  return libraries;
+}
+
+// Return whether a text stands in a file, after no other character of a name and before one of `ends`.
+bool holds_name(std::string_view content, std::string_view text, std::string_view ends,
+                bool is_begun = true) {
+  const auto is_letter = [](char letter) {
+    return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_';
+  };
+  for (size_t at = content.find(text); at != std::string_view::npos; at = content.find(text, at + 1)) {
+    const size_t end = at + text.size();
+    const bool is_cut = is_begun && at > 0 && is_letter(content[at - 1]);
+    if (!is_cut && end < content.size() && ends.find(content[end]) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
 // Open a library. Returns whether it is an op library of Lensbox. Throws ArtifactError.
 bool open_op_library(const fs::path& library) {
   const std::string where = "op library " + library.string() + ": ";
@@ -180,13 +207,31 @@ std::vector<fs::path> open_op_libraries(std::vector<fs::path> libraries) {
   const std::lock_guard lock(mutex);
   bool has_own = false;
   for (const fs::path& library : libraries) {
-    has_own = open_op_library(library) || has_own;
+    if (open_op_library(library)) {
+      has_own = true;
+    } else {
+      const std::lock_guard named_lock(named_libraries().mutex);
+      named_libraries().paths.insert(fs::absolute(library));
+    }
   }
   if (const auto own = has_own ? std::nullopt : find_op_library()) {
     open_op_library(*own);
     libraries.push_back(*own);
   }
   return libraries;
+}
+
+bool is_of_named_library(const std::string& name) {
+  using namespace std::string_view_literals;
+  const size_t colons = name.find("::");
+  if (colons == std::string::npos) return false;
+  const std::string space = name.substr(0, colons), function = name.substr(colons + 2);
+  const std::lock_guard lock(named_libraries().mutex);
+  return std::ranges::any_of(named_libraries().paths, [&](const fs::path& library) {
+    const std::string content = read_needed("op library", library, UINT32_MAX);
+    return holds_name(content, name, "(.\0 "sv) ||
+           (holds_name(content, space, "\0"sv, false) && holds_name(content, function, "(.\0"sv));
+  });
 }
 
 void require_ops(const std::vector<std::string>& schemas, c10::Device device,

@@ -18,6 +18,12 @@ namespace lensbox {
 // torch, or is a second one of Lensbox.
 std::vector<std::filesystem::path> open_op_libraries(std::vector<std::filesystem::path> libraries);
 
+// Return whether a library given to open_op_libraries holds an op such as "example::peaks"; Lensbox's own
+// never counts. torch does not know which library registered an op, and another part of the program may have
+// opened the library first. So this function looks for the names in the file, as a library spells them to
+// torch.
+bool is_of_named_library(const std::string& name);
+
 // Throw ArtifactError unless every op of `schemas` ("lensbox::giou(Tensor boxes1, ...) -> Tensor") is
 // registered with that schema (or one that only adds arguments with defaults) and has a kernel for `device`.
 // `libraries` are the open ones, for the message.

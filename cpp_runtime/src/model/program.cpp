@@ -27,6 +27,7 @@ void call_node(const GraphNode& node, GraphValues& values) {
   for (const GraphArgument& argument : node.filled) {
     stack[argument.position] = filled_argument(argument, values);
   }
+  if (node.guard != nullptr) node.guard(stack);
   if (node.op) {
     node.op->callBoxed(stack);
   } else {

@@ -15,6 +15,7 @@
 
 #include "model/enqueued_work.h"
 #include "model/program_numbers.h"
+#include "model/program_operators.h"
 
 namespace lensbox {
 
@@ -43,6 +44,7 @@ struct GraphResult {
 struct GraphNode {
   std::string name;
   std::optional<c10::OperatorHandle> op;
+  OperatorGuard guard = nullptr;
   const NumberOp* number_op = nullptr;
   std::vector<c10::IValue> arguments;  // with gaps for `filled`
   std::vector<GraphArgument> filled;   // the arguments that need values of the run

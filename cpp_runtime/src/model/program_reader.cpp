@@ -16,6 +16,7 @@
 #include "file/artifact_file.h"
 #include "file/errors.h"
 #include "model/program.h"
+#include "model/program_operators.h"
 
 namespace lensbox {
 namespace {
@@ -167,8 +168,8 @@ class GraphReader {
     if (!archive_.hasRecord(config)) return;
     const GraphJson document = json(config);
     for (const auto& [name, payload] : document.at("config").items()) {
-      // Pickled objects are refused where the graph needs them.
-      if (!payload.at("use_pickle").get<bool>()) weights_[name] = weight(folder, payload);
+      require(!payload.at("use_pickle").get<bool>(), "a weight must be plain numbers, no pickle", name);
+      weights_[name] = weight(folder, payload);
     }
   }
 
@@ -195,6 +196,8 @@ class GraphReader {
     const size_t needed = at::detail::computeStorageNbytes(sizes, strides, c10::elementSize(dtype), offset);
     require(needed <= static_cast<size_t>(bytes.numel()),
             "a weight must have " + std::to_string(needed) + " bytes", bytes.numel());
+    if (dtype == at::kBool && std::ranges::any_of(numbers, [](char byte) { return byte != 0 && byte != 1; }))
+      throw GraphError("a truth must be 0 or 1");
     constexpr uintptr_t kAlignment = 16;
     if (reinterpret_cast<uintptr_t>(bytes.const_data_ptr()) % kAlignment != 0) bytes = bytes.clone();
     const auto keep = [bytes](void*) {};
@@ -319,7 +322,7 @@ class GraphReader {
   }
 
   void read_calculation(GraphNode& node, const std::string& target, const GraphJson& json) {
-    node.number_op = find_number_op(target);
+    if (has_calculation(target)) node.number_op = find_number_op(target);
     if (node.number_op == nullptr) throw GraphError("this library has no such function");
     const GraphJson& inputs = json.at("inputs");
     require(inputs.size() == node.number_op->count && json.at("outputs").size() == 1,
@@ -341,8 +344,9 @@ class GraphReader {
     const c10::OperatorName name(
         target.substr(0, first) + "::" + target.substr(first + 1, second - first - 1),
         overload == "default" ? "" : overload);
-    node.op = c10::Dispatcher::singleton().findSchema(name);
-    if (!node.op) throw GraphError("the op " + c10::toString(name) + " is not registered");
+    const ProgramOperator allowed = find_operator(name);
+    node.op = allowed.op;
+    node.guard = allowed.guard;
     const auto& arguments = node.op->schema().arguments();
     std::vector<bool> is_named(arguments.size());
     bool has_given = false;  // among the arguments that a result may be a view of
@@ -370,6 +374,11 @@ class GraphReader {
       if (!is_named[i] && !arguments[i].default_value())
         throw GraphError("it lacks the argument " + arguments[i].name());
     }
+    std::vector<bool> is_known(arguments.size(), true);
+    for (const GraphArgument& argument : node.filled) {
+      is_known[argument.position] = false;
+    }
+    allowed.check(node.arguments, is_known);
     read_results(node, node.op->schema().returns(), json.at("outputs"), has_given);
   }
 
