@@ -27,9 +27,9 @@ def load_artifact(
 
     Run its `self_test` before relying on it on a new machine.
 
-    A `.pt` or `.pt2` file is a program: it runs with all rights of the process, as `python file.py` does.
-    Load such files only from people whose programs you would run. An ONNX file is data: it may hold operators
-    of the ONNX standard only, and no external data.
+    TorchScript files and AOTInductor packages are code: loading one runs it, with all rights of the process.
+    ONNX files and exported programs are data. The content of a file decides, not its name. Load code only
+    from people whose programs you would run.
 
     public_key: a PEM file with an Ed25519 public key. The key's owner must have signed the file, in PATH.sig
     (`lensbox sign`); the signature is checked before the file is parsed. Needs the package

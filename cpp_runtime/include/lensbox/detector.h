@@ -106,8 +106,8 @@ LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact,
 class LENSBOX_API Detector {
  public:
   // Read the file once, check seal and signature, open the op libraries, and load the checked bytes.
-  // TorchScript files and AOTInductor packages are programs: loading one runs its code, with all rights of
-  // this process. Throws ArtifactError, DeviceError.
+  // TorchScript files and AOTInductor packages are code: loading one runs it, with all rights of the process.
+  // ONNX files and exported programs are data. Throws ArtifactError, DeviceError.
   //
   // On a GPU, the detector computes without TF32, or with TF32 if the artifact says so. torch has one switch
   // for the process, which the first detector sets: a detector of the other kind throws ArtifactError.

@@ -23,8 +23,9 @@ struct ProgramOptions {
 };
 
 // A graph of a file that torch.export.save or package_pt2 wrote: a list of operators, called one after
-// another through torch's dispatcher. The file is data: loading it runs no code of it. Copies share the
-// weights; the last one waits for the work that it gave to a GPU. Const methods are thread-safe.
+// another through torch's dispatcher. Exported programs are data: they call the operators of one table
+// (docs/programs.md, "Operators") and of the libraries in op_libraries. Copies share the weights; the last one
+// waits for the work that it gave to a GPU. Const methods are thread-safe.
 //
 //   const lensbox::Program program = lensbox::Program::load("resnet18.pt2");
 //   const at::Tensor scores = program.run({image})[0];
@@ -35,8 +36,9 @@ class LENSBOX_API Program {
  public:
   // Map the file, move its weights to the device, and look up every operator. On the CPU the weights stay in
   // the mapped file, which must not change meanwhile. Throws ArtifactError, with the name, for whatever a run
-  // could not compute: an operator that is not registered, a kind of argument, a subgraph, a changed buffer,
-  // another major version of the schema than 8; and for a damaged file. Throws DeviceError.
+  // could not compute: an operator that is not in the table or not registered, a kind of argument, a
+  // subgraph, a changed buffer, another major version of the schema than 8; and for a damaged file. Throws
+  // DeviceError.
   static Program load(const std::filesystem::path& file, const ProgramOptions& options = {});
 
   // Compute the outputs, flattened as the inputs are. The inputs must have the dtypes and sizes of the graph
