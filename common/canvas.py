@@ -8,8 +8,8 @@ from pydantic.dataclasses import dataclass
 
 from lensbox.common.fields import STRICT, Channels, GrayLevel, Side
 
-Fit = Literal["letterbox", "stretch", "crop"]
-Filter = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
+Fit = Literal["letterbox", "stretch", "crop", "ultralytics", "ultralytics_shrink"]
+Filter = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos", "opencv_linear"]
 Order = Literal["gray", "rgb", "bgr"]  # of an op's canvases; a `Canvas` has `channels`, too
 # In float32, differences of levels divided by such numbers are finite.
 _Means = Annotated[tuple[Annotated[float, Field(ge=-1e6, le=1e6)], ...], Strict(False)]

@@ -37,8 +37,8 @@ class DetectorSpec(Canvas):
     height, width: sides of the canvas that images are fitted to, in pixels, 1 to 16,384.
     channels: of the canvas, 1 for gray and 3 for RGB; images are converted.
     fill: gray level of the padding around images with another aspect ratio, 0 to 255.
-    fit: how images are fitted: "letterbox", "stretch" or "crop". filter: of Pillow's `Resampling`, in lower
-    case. See `lensbox.ops.fit`.
+    fit: how images are fitted: "letterbox", "stretch", "crop", "ultralytics" or "ultralytics_shrink".
+    filter: of Pillow's `Resampling`, in lower case, or "opencv_linear". See `lensbox.ops.fit`.
     order: "rgb", or "bgr" for networks trained with OpenCV's order of channels.
     mean, std: one number for each channel, in its order, or none. With these numbers, `detect` gets
     (level / 255 - mean) / std in float32 instead of levels.

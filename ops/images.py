@@ -48,9 +48,10 @@ def fit(
     std: Sequence[float] | None = None,
     dtype: torch.dtype | None = None,
 ) -> FittedImages:
-    """Scale images of any sizes to canvases of one size, with Pillow's pixels.
+    """Scale images of any sizes to canvases of one size, with Pillow's or OpenCV's pixels.
 
-    On CPU and CUDA, every byte is that of Pillow 13's `resize(..., FILTER)`, after `convert("L")` for gray.
+    On CPU and CUDA, every byte is that of Pillow 13's `resize(..., FILTER)`, after `convert("L")` for gray;
+    for "opencv_linear", that of OpenCV's `cv2.resize(..., interpolation=cv2.INTER_LINEAR)`.
     `fit="letterbox", filter="bilinear"` is `letterbox`.
 
     Args:
@@ -59,8 +60,10 @@ def fit(
         height, width: of the canvases in pixels, 1 to 16384.
         fit: "letterbox" keeps the aspect and pads (see `letterbox`); "stretch" makes each side fit; "crop"
             keeps the aspect, covers the canvas and shows the centre: torchvision's `Resize` of the shorter
-            side and `CenterCrop` for a square canvas.
-        filter: of Pillow's `Resampling`.
+            side and `CenterCrop` for a square canvas. "ultralytics" is a letterbox with the sides of
+            ultralytics' `LetterBox(auto=False)`, rounded half to even, and one scale for both axes;
+            "ultralytics_shrink" the same with `scaleup=False`: a smaller image keeps its size.
+        filter: of Pillow's `Resampling`, or "opencv_linear", which has no antialiasing.
         order: of the canvas's channels: "gray" for one channel, "rgb", or "bgr".
         fill: level of the padding of a letterbox, 0 to 255.
         mean, std: one number for each channel of the canvas, in its order, for levels from 0 to 1; std above
@@ -89,6 +92,8 @@ def resize(
     order: Order = "rgb",
 ) -> Tensor:
     """Return images of any sizes as one batch, resized as Pillow's `resize((width, height), FILTER)` does.
+
+    `filter="opencv_linear"`: as `cv2.resize(image, (width, height))` does.
 
     images, height, width, filter, order: as for `fit`. Returns uint8 `[B, C, height, width]`. Raises what
     `fit` raises.

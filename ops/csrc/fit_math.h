@@ -1,5 +1,6 @@
 // The arithmetic of `fit`, shared by the CPU and CUDA kernels: gray levels as Pillow's convert("L") makes
-// them, and one pass of its resize(), with a filter that is as wide as the reduction.
+// them, and one pass of its resize(), with a filter that is as wide as the reduction; and OpenCV's
+// resize(INTER_LINEAR), which reads four pixels for each output.
 //
 // Weights are computed in float64, in Pillow's order of operations, and then fixed to 22 bits after the
 // point. All later steps use integers, whose sums do not depend on the order, so every kernel gives the same
@@ -23,8 +24,9 @@ LENSBOX_HOST_DEVICE uint8_t luma(uint32_t red, uint32_t green, uint32_t blue) {
   return static_cast<uint8_t>((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
 }
 
-// Pillow's filters. kNearest has no weights: see NearestPixels.
-enum class Filter : int32_t { kNearest, kBox, kBilinear, kHamming, kBicubic, kLanczos };
+// Pillow's filters, and OpenCV's INTER_LINEAR. kNearest has no weights: see NearestPixels. kOpencvLinear: see
+// LinearTaps.
+enum class Filter : int32_t { kNearest, kBox, kBilinear, kHamming, kBicubic, kLanczos, kOpencvLinear };
 
 // Return half the width of a filter that enlarges, in input pixels.
 LENSBOX_HOST_DEVICE double filter_support(Filter filter) {
@@ -179,6 +181,44 @@ class NearestPixels {
   double scale_, at_;
 };
 
+// The two input pixels that OpenCV's INTER_LINEAR mixes for one output along an axis, with weights that add
+// up to 2^11, or 1 more or less.
+struct LinearTaps {
+  int32_t first, second;
+  int32_t first_weight, second_weight;
+};
+
+constexpr float kLinearOne = 2048.0f;
+
+// Return the taps of the output pixel `index` if `input` pixels become `whole`. Outside of the image, OpenCV
+// takes the last column alone, but mixes the last row with itself, which rounds differently.
+LENSBOX_HOST_DEVICE LinearTaps linear_taps(int32_t index, int32_t input, int32_t whole, bool is_columns) {
+  const double scale = 1.0 / (static_cast<double>(whole) / input);
+  const float at = static_cast<float>((index + 0.5) * scale - 0.5);
+  int32_t first = static_cast<int32_t>(at);
+  if (static_cast<float>(first) > at) --first;  // rounded down
+  float part = at - static_cast<float>(first);
+  int32_t second = first + 1;
+  const int32_t last = input - 1;
+  if (is_columns && (first < 0 || first >= last)) part = 0.0f;
+  first = first < 0 ? 0 : first > last ? last : first;
+  second = second < 0 ? 0 : second > last ? last : second;
+  return {first, second, static_cast<int32_t>(rounded_to_even((1.0f - part) * kLinearOne)),
+          static_cast<int32_t>(rounded_to_even(part * kLinearOne))};
+}
+
+// Return the mix of two pixels of a row, with 7 bits after the point.
+LENSBOX_HOST_DEVICE int32_t linear_mix(const LinearTaps& columns, int32_t first, int32_t second) {
+  return (columns.first_weight * first + columns.second_weight * second) >> 4;
+}
+
+// Return the byte of two such mixes.
+LENSBOX_HOST_DEVICE uint8_t linear_byte(int32_t first_weight, int32_t second_weight, int32_t first,
+                                        int32_t second) {
+  const int32_t sum = ((first_weight * first) >> 16) + ((second_weight * second) >> 16);
+  return static_cast<uint8_t>((sum + 2) >> 2);
+}
+
 // uint8 [B, channels, height, width] and float32 [B, 6], both contiguous, and how images become canvases.
 struct Canvases {
   uint8_t* pixels;
@@ -213,8 +253,8 @@ LENSBOX_HOST_DEVICE float normalised_level(int32_t level, float mean, float devi
 
 // scale_x, scale_y, offset_x, offset_y, width, height: canvas = image * scale + offset.
 LENSBOX_HOST_DEVICE void write_geometry(const ImageView& image, const Fit& fit, float* geometry) {
-  geometry[0] = static_cast<float>(static_cast<double>(fit.width) / image.width);
-  geometry[1] = static_cast<float>(static_cast<double>(fit.height) / image.height);
+  geometry[0] = static_cast<float>(fit.scale_x);
+  geometry[1] = static_cast<float>(fit.scale_y);
   geometry[2] = static_cast<float>(fit.left);
   geometry[3] = static_cast<float>(fit.top);
   geometry[4] = static_cast<float>(image.width);

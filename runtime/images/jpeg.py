@@ -217,6 +217,11 @@ def _fit(width: int, height: int, canvas: Canvas) -> tuple[int, int]:
     """Return width and height of a picture in the canvas, as `ops/csrc/fit.h` computes them."""
     if canvas.fit == "stretch":
         return canvas.width, canvas.height
+    if canvas.fit.startswith("ultralytics"):
+        scale = min(canvas.width / width, canvas.height / height)
+        if canvas.fit == "ultralytics_shrink":
+            scale = min(scale, 1.0)
+        return max(1, round(width * scale)), max(1, round(height * scale))
     is_crop = canvas.fit == "crop"
 
     def scaled(side: int, filled: int, whole: int) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
+import cv2
 import numpy as np
 import PIL.Image
 import torch
@@ -99,6 +100,11 @@ def scaled_size(height: int, width: int, canvas_height: int, canvas_width: int, 
     """Return (width, height) of an image scaled to a canvas, computed in fractions."""
     if fit == "stretch":
         return canvas_width, canvas_height
+    if fit.startswith("ultralytics"):  # in Python's words of its LetterBox
+        ratio = min(canvas_height / height, canvas_width / width)
+        if fit == "ultralytics_shrink":
+            ratio = min(ratio, 1.0)
+        return max(1, round(width * ratio)), max(1, round(height * ratio))
     scales = Fraction(canvas_height, height), Fraction(canvas_width, width)
     if fit == "crop":
         return int(width * max(scales)), int(height * max(scales))
@@ -106,7 +112,7 @@ def scaled_size(height: int, width: int, canvas_height: int, canvas_width: int, 
     return new_width, new_height
 
 
-def pillow_fit(
+def expected_fit(
     image: Tensor,
     height: int,
     width: int,
@@ -115,7 +121,7 @@ def pillow_fit(
     order: str = "rgb",
     fill: int = 0,
 ) -> Tensor:
-    """Return the canvas, uint8 [C, height, width].
+    """Return the canvas, uint8 [C, height, width], with Pillow's pixels, or OpenCV's for "opencv_linear".
 
     Pillow 13 resizes rows before columns if that is less work; earlier versions never do. Values are rounded
     in between. So each direction takes its own call, in the order of Pillow 13.
@@ -124,10 +130,13 @@ def pillow_fit(
     picture = PIL.Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     size = scaled_size(picture.height, picture.width, height, width, fit)
     picture = picture.convert("L" if order == "gray" else "RGB")
-    resampling, fewer_rows = PIL.Image.Resampling[filter_name.upper()], picture.height - size[1]
-    rows_first = fewer_rows > 0 and fewer_rows > 2 * (picture.width - size[0])
-    one_direction = (picture.width, size[1]) if rows_first else (size[0], picture.height)
-    picture = picture.resize(one_direction, resampling).resize(size, resampling)
+    if filter_name == "opencv_linear":
+        picture = PIL.Image.fromarray(cv2.resize(np.asarray(picture), size, interpolation=cv2.INTER_LINEAR))
+    else:
+        resampling, fewer_rows = PIL.Image.Resampling[filter_name.upper()], picture.height - size[1]
+        rows_first = fewer_rows > 0 and fewer_rows > 2 * (picture.width - size[0])
+        one_direction = (picture.width, size[1]) if rows_first else (size[0], picture.height)
+        picture = picture.resize(one_direction, resampling).resize(size, resampling)
     if fit == "crop":
         left, top = (round((side - shown) / 2) for side, shown in zip(size, (width, height), strict=True))
         picture = picture.crop((left, top, left + width, top + height))
@@ -144,7 +153,7 @@ def pillow_fit(
 
 def pillow_letterbox(image: Tensor, height: int, width: int, channels: int = 1, fill: int = 0) -> Tensor:
     """Return the canvas of `letterbox`, uint8 [channels, height, width]."""
-    return pillow_fit(image, height, width, order="gray" if channels == 1 else "rgb", fill=fill)
+    return expected_fit(image, height, width, order="gray" if channels == 1 else "rgb", fill=fill)
 
 
 def noise_like(image: Tensor, *shape: int) -> Tensor:

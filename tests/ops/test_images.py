@@ -1,4 +1,4 @@
-"""fit, resize and letterbox: Pillow to the byte, whatever the size, the fit, the filter and the memory.
+"""fit, resize and letterbox: Pillow and OpenCV to the byte, for all sizes, fits, filters and memory layouts.
 
 `test_letterbox.py` has the edges of the CUDA kernel, `test_every_op.py` the rules of all ops.
 """
@@ -16,8 +16,8 @@ from letterbox_cases import (
     LAYOUTS,
     Case,
     colours_of_rgba,
+    expected_fit,
     interleaved,
-    pillow_fit,
     pillow_letterbox,
     random_cases,
     random_image,
@@ -26,15 +26,16 @@ from letterbox_cases import (
 
 from lensbox.ops import fit, letterbox, resize
 
-FITS: list[Any] = ["letterbox", "stretch", "crop"]
-FILTERS: list[Any] = ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
+FITS: list[Any] = ["letterbox", "stretch", "crop", "ultralytics", "ultralytics_shrink"]
+PILLOWS_FILTERS: list[Any] = ["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
+FILTERS: list[Any] = [*PILLOWS_FILTERS, "opencv_linear"]
 ORDERS: list[Any] = ["gray", "rgb", "bgr"]
 
 every_fit = pytest.mark.parametrize("fit_name", FITS)
 every_filter = pytest.mark.parametrize("filter_name", FILTERS)
 
 
-def assert_like_pillow(
+def assert_as_expected(
     device: torch.device, sizes: tuple[int, int, int, int], fit_name: Any, filter_name: Any, orders: list[Any]
 ) -> None:
     height, width, rows, columns = sizes
@@ -42,7 +43,7 @@ def assert_like_pillow(
     on_device = interleaved(image).to(device)
     for order in orders:
         ours = fit([on_device], rows, columns, fit_name, filter_name, order, 9).canvases[0]
-        expected = pillow_fit(image, rows, columns, fit_name, filter_name, order, 9)
+        expected = expected_fit(image, rows, columns, fit_name, filter_name, order, 9)
         assert torch.equal(ours.cpu(), expected), (sizes, order)
 
 
@@ -81,21 +82,21 @@ def test_gray_levels_of_all_colours(device: torch.device) -> None:
 
 @every_fit
 @every_filter
-def test_like_pillow(device: torch.device, fit_name: Any, filter_name: Any) -> None:
+def test_fits_and_filters(device: torch.device, fit_name: Any, filter_name: Any) -> None:
     for sizes in [*sizes_of(20, 300, seed=1), (64, 64, 64, 64), (90, 64, 45, 64), (30, 90, 30, 45)]:
-        assert_like_pillow(device, sizes, fit_name, filter_name, ORDERS)
+        assert_as_expected(device, sizes, fit_name, filter_name, ORDERS)
 
 
 @pytest.mark.exhaustive
 @every_fit
 @every_filter
-def test_400_sizes_up_to_5000_are_like_pillow(device: torch.device, fit_name: Any, filter_name: Any) -> None:
+def test_400_sizes_up_to_5000(device: torch.device, fit_name: Any, filter_name: Any) -> None:
     for sizes in sizes_of(400, 5000, seed=2):
-        assert_like_pillow(device, sizes, fit_name, filter_name, ["gray", "rgb"])
+        assert_as_expected(device, sizes, fit_name, filter_name, ["gray", "rgb"])
 
 
 @pytest.mark.skipif(int(PIL.__version__.split(".")[0]) < 13, reason="combines columns first, always")
-@every_filter
+@pytest.mark.parametrize("filter_name", PILLOWS_FILTERS)
 def test_one_call_of_pillow_13(filter_name: Any) -> None:
     for height, width, rows, columns in sizes_of(30, 300, seed=3):
         image = random_image(1, height, width)
@@ -116,7 +117,7 @@ def test_any_layout_beside_others(device: torch.device, fit_name: Any, filter_na
         ]
         found = fit(images, 33, 47, fit_name, filter_name, order)
         for canvas, geometry, image in zip(*found, images, strict=True):
-            expected = pillow_fit(image.cpu(), 33, 47, fit_name, filter_name, order)
+            expected = expected_fit(image.cpu(), 33, 47, fit_name, filter_name, order)
             assert torch.equal(canvas.cpu(), expected), (image.shape, image.stride(), order)
             assert torch.equal(geometry, fit([image], 33, 47, fit_name).geometry[0])
 
@@ -141,6 +142,13 @@ def test_any_layout_beside_others(device: torch.device, fit_name: Any, filter_na
         # 200 / 7 * 50 = 357.1 columns become 357; 317 are cut off, 158.5 is rounded to the even 158.
         ((28, 200), (50, 40), "crop", (357 / 200, 50 / 28, -158, 0, 200, 28)),
         ((200, 80), (50, 40), "crop", (0.5, 0.5, 0, -25, 80, 200)),
+        # 333 * 1.28 = 426.2 columns become 426, but the scale on both axes stays 1.28.
+        ((500, 333), (640, 640), "ultralytics", (1.28, 1.28, 107, 0, 333, 500)),
+        # 2.5 columns become 2, where a letterbox makes 3.
+        ((16, 5), (8, 8), "ultralytics", (0.5, 0.5, 3, 0, 5, 16)),
+        ((16, 5), (8, 8), "letterbox", (0.6, 0.5, 2, 0, 5, 16)),
+        ((31, 20), (64, 64), "ultralytics_shrink", (1, 1, 22, 16, 20, 31)),
+        ((100, 200), (50, 40), "ultralytics_shrink", (0.2, 0.2, 0, 15, 200, 100)),
     ],
 )
 def test_hand_worked_geometry(
@@ -156,7 +164,7 @@ def test_hand_worked_geometry(
     assert actual.tolist() == torch.tensor([geometry]).tolist()
     scale_x, scale_y, left, top = geometry[:4]
     inside = torch.zeros(canvas, dtype=torch.bool, device=device)
-    bottom, right = round(top + size[0] * scale_y), round(left + size[1] * scale_x)
+    bottom, right = int(top) + round(size[0] * scale_y), int(left) + round(size[1] * scale_x)
     inside[max(int(top), 0) : bottom, max(int(left), 0) : right] = True
     assert torch.equal(canvases[0, 0], torch.where(inside, 200, 3))
 
@@ -235,7 +243,11 @@ def gray(height: int = 2, width: int = 2) -> torch.Tensor:
         ({"height": 0}, ValueError, "height must be between 1 and 16384, got 0"),
         ({"width": 1 << 40}, ValueError, "width must be between 1 and 16384, got 1099511627776"),
         ({"fill": 256}, ValueError, "fill must be between 0 and 255, got 256"),
-        ({"fit": "pad"}, ValueError, "fit must be one of letterbox, stretch, crop, got pad"),
+        (
+            {"fit": "pad"},
+            ValueError,
+            "fit must be one of letterbox, stretch, crop, ultralytics, ultralytics_shrink, got pad",
+        ),
         ({"filter": "cubic"}, ValueError, "filter must be one of nearest.*, got cubic"),
         ({"order": "RGB"}, ValueError, "order must be one of gray, rgb, bgr, got RGB"),
         ({"mean": [0.5]}, ValueError, r"mean must hold 3 numbers, one for each channel, got \[0.5\]"),

@@ -7,7 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
-from letterbox_cases import pillow_fit, random_image
+from letterbox_cases import expected_fit, random_image
 from runner_answers import answer
 from torch import Tensor, nn
 
@@ -67,7 +67,7 @@ def photo(tmp_path: Path) -> Path:
 def pillow_numbers(photo: PIL.Image.Image, canvas: DetectorSpec) -> Tensor:
     pixels = torch.from_numpy(np.array(photo)).permute(2, 0, 1)
     order = "gray" if canvas.channels == 1 else canvas.order
-    levels = pillow_fit(pixels, HEIGHT, WIDTH, canvas.fit, canvas.filter, order, FILL)
+    levels = expected_fit(pixels, HEIGHT, WIDTH, canvas.fit, canvas.filter, order, FILL)
     if not canvas.mean:
         return levels.float().flatten()
     mean, std = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (canvas.mean, canvas.std))

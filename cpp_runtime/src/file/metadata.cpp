@@ -133,9 +133,10 @@ Canvas read_canvas(const JsonField& field) {
                 .width = field["width"].integer(1, kMaxCanvasSide),
                 .channels = channels.integer(1, 3),
                 .fill = field["fill"].integer(0, 255)};
-  if (field.has("fit")) canvas.fit = field["fit"].matching("letterbox|stretch|crop");
+  if (field.has("fit"))
+    canvas.fit = field["fit"].matching("letterbox|stretch|crop|ultralytics|ultralytics_shrink");
   if (field.has("filter")) {
-    canvas.filter = field["filter"].matching("nearest|box|bilinear|hamming|bicubic|lanczos");
+    canvas.filter = field["filter"].matching("nearest|box|bilinear|hamming|bicubic|lanczos|opencv_linear");
   }
   if (field.has("order")) canvas.order = field["order"].matching("rgb|bgr");
   if (field.has("mean")) canvas.mean = field["mean"].numbers(-kMaxNumber, kMaxNumber);

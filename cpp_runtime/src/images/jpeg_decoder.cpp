@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 
 // clang-format off: each needs what comes before it, and does not include it.
@@ -204,9 +206,13 @@ int jpeg_reduction(int64_t width, int64_t height, int exif_orientation, const Re
   if (oversampling == 0) return 1;
   if (swaps_sides(exif_orientation, reading.orientation)) std::swap(width, height);
   const Canvas& canvas = reading.canvas;
-  const FitMode mode = canvas.fit == "stretch" ? FitMode::kStretch
-                       : canvas.fit == "crop"  ? FitMode::kCrop
-                                               : FitMode::kLetterbox;
+  static const std::map<std::string_view, FitMode> kModes{
+      {"letterbox", FitMode::kLetterbox},
+      {"stretch", FitMode::kStretch},
+      {"crop", FitMode::kCrop},
+      {"ultralytics", FitMode::kUltralytics},
+      {"ultralytics_shrink", FitMode::kUltralyticsShrink}};
+  const FitMode mode = kModes.at(canvas.fit);
   const Fit fit = fit_to_canvas(width, height, canvas.width, canvas.height, mode);
   for (const int divisor : {8, 4, 2}) {
     const bool is_enough = (width + divisor - 1) / divisor >= oversampling * fit.width &&

@@ -79,16 +79,20 @@ FitOptions checked_options(std::string_view fit, std::string_view filter, std::s
                            const Numbers& mean, const Numbers& deviation,
                            std::optional<at::ScalarType> dtype) {
   FitOptions options = {};
-  options.canvases.mode = value_of<FitMode>(
-      "fit", fit,
-      {{"letterbox", FitMode::kLetterbox}, {"stretch", FitMode::kStretch}, {"crop", FitMode::kCrop}});
+  options.canvases.mode = value_of<FitMode>("fit", fit,
+                                            {{"letterbox", FitMode::kLetterbox},
+                                             {"stretch", FitMode::kStretch},
+                                             {"crop", FitMode::kCrop},
+                                             {"ultralytics", FitMode::kUltralytics},
+                                             {"ultralytics_shrink", FitMode::kUltralyticsShrink}});
   options.canvases.filter = value_of<Filter>("filter", filter,
                                              {{"nearest", Filter::kNearest},
                                               {"box", Filter::kBox},
                                               {"bilinear", Filter::kBilinear},
                                               {"hamming", Filter::kHamming},
                                               {"bicubic", Filter::kBicubic},
-                                              {"lanczos", Filter::kLanczos}});
+                                              {"lanczos", Filter::kLanczos},
+                                              {"opencv_linear", Filter::kOpencvLinear}});
   const auto channels = options.canvases.channels =
       value_of<int32_t>("order", order, {{"gray", 1}, {"rgb", 3}, {"bgr", 3}});
   options.canvases.is_bgr = order == "bgr";

@@ -8,6 +8,7 @@
 
 #include "../fit_math.h"
 #include "filters.h"
+#include "fit_linear.h"
 #include "image_rows.h"
 #include "launchers.h"
 #include "vectors.h"
@@ -152,19 +153,19 @@ class Resampling {
   std::unique_ptr<uint8_t[]> band_;
 };
 
-// Write the fitted image to canvas `index`.
-void resample(const FittedImage& fitted, const Canvases& out, int64_t index) {
-  const ImageView& image = fitted.image;
+// Call write(image, first channel, number of channels) for the planes of the canvas that differ: once, or
+// once for each colour if the colours are not interleaved, so that they are three gray images.
+template <typename Write>
+void for_planes(const ImageView& image, const Canvases& out, Write write) {
   if (image.channels == 1 || out.channels == 1 || ImageRows::holds_colours(image)) {
-    Resampling(fitted, out, index, 0, image.channels == 1 ? 1 : out.channels).run();
+    write(image, 0, image.channels == 1 ? 1 : out.channels);
     return;
   }
-  // Colours that are not interleaved are three gray images.
   for (int32_t channel = 0; channel < out.channels; ++channel) {
-    FittedImage of_channel = fitted;
-    of_channel.image.data += channel * image.channel_stride;
-    of_channel.image.channels = 1;
-    Resampling(of_channel, out, index, channel, 1).run();
+    ImageView of_channel = image;
+    of_channel.data += channel * image.channel_stride;
+    of_channel.channels = 1;
+    write(of_channel, channel, 1);
   }
 }
 
@@ -304,6 +305,12 @@ void lensbox_cpu_fit(const ImageView* images, int64_t image_count, const Canvase
     write_geometry(image, fit, out.geometry + 6 * index);
     if (out.filter == Filter::kNearest) {
       take_nearest(image, fit, columns, rows, out, index);
+    } else if (out.filter == Filter::kOpencvLinear) {
+      for_planes(image, out, [&](const ImageView& part, int32_t channel, int32_t channels) {
+        fit_linear(part, fit, columns, rows, channels,
+                   (out.is_bgr ? -1 : 1) * int64_t{out.height} * out.width, out.width,
+                   plane(out, index, channel) + rows.offset * out.width + columns.offset);
+      });
     } else {
       FittedImage fitted = {image,
                             columns,
@@ -315,7 +322,11 @@ void lensbox_cpu_fit(const ImageView* images, int64_t image_count, const Canvase
       fitted.image.data += fitted.down->origin() * image.row_stride;
       fitted.image.width = fitted.across->input();
       fitted.image.height = fitted.down->input();
-      resample(fitted, out, index);
+      for_planes(fitted.image, out, [&](const ImageView& part, int32_t channel, int32_t channels) {
+        FittedImage of_part = fitted;
+        of_part.image = part;
+        Resampling(of_part, out, index, channel, channels).run();
+      });
     }
     pad(image.channels, columns, rows, out, index);
   }

@@ -60,11 +60,28 @@ __device__ __forceinline__ void fit_wide(const ImageTask& task, const Canvases& 
   }
 }
 
+// Write a byte of one plane, or of all planes if the image is gray.
+__device__ __forceinline__ void store_pixel(const ImageTask& task, const Canvases& out, uint8_t* to,
+                                            int32_t plane, uint8_t byte) {
+  const int64_t plane_bytes = int64_t{out.height} * out.width;
+  const int32_t copies = task.planes == 1 ? out.channels : 1;
+  for (int32_t copy = 0; copy < copies; ++copy)
+    to[out.plane_of(plane + copy) * plane_bytes] = byte;
+}
+
+// Return a pixel by its column and row.
+__device__ __forceinline__ int32_t pixel_of(const ImageTask& task, int32_t plane, int32_t column,
+                                            int32_t row) {
+  const bool columns_first = task.first_is_columns;
+  return static_cast<int32_t>(
+      pixel_at(task, plane, columns_first ? column : row, columns_first ? row : column));
+}
+
 // Fill the block's share of the canvas with the pixels that kNearest takes. The rows of the share are found
 // by one thread; each thread walks the columns, and takes every kFitThreads-th.
 __device__ __forceinline__ void take_nearest(const ImageTask& task, const Canvases& out, uint8_t* canvas,
                                              int32_t block, int32_t blocks) {
-  __shared__ int32_t taken_rows[kNearestRows];
+  __shared__ int32_t taken_rows[kRowsOfBlock];
   fill_padding(task, out, canvas, block, blocks);
   const PassAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
   const int32_t begin = down.output * block / blocks, end = down.output * (block + 1) / blocks;
@@ -76,7 +93,6 @@ __device__ __forceinline__ void take_nearest(const ImageTask& task, const Canvas
       taken_rows[row - begin] = walk.next();
   }
   __syncthreads();
-  const int64_t plane_bytes = int64_t{out.height} * out.width;
   NearestPixels walk(across.input, across.whole);
   int32_t walked = 0;
   for (int32_t column = static_cast<int32_t>(threadIdx.x); column < across.output; column += kFitThreads) {
@@ -85,13 +101,40 @@ __device__ __forceinline__ void take_nearest(const ImageTask& task, const Canvas
     const int32_t pixel = walk.next();
     ++walked;
     for (int32_t row = begin; row < end; ++row) {
-      const int32_t taken = taken_rows[row - begin];
-      const int32_t first = task.first_is_columns ? pixel : taken;
-      const int32_t second = task.first_is_columns ? taken : pixel;
       uint8_t* const to = canvas + int64_t{down.offset + row} * out.width + across.offset + column;
-      for (int32_t channel = 0; channel < out.channels; ++channel) {
-        const int32_t plane = task.planes == 1 ? 0 : channel;
-        to[out.plane_of(channel) * plane_bytes] = static_cast<uint8_t>(pixel_at(task, plane, first, second));
+      for (int32_t plane = 0; plane < task.planes; ++plane) {
+        const int32_t byte = pixel_of(task, plane, pixel, taken_rows[row - begin]);
+        store_pixel(task, out, to, plane, static_cast<uint8_t>(byte));
+      }
+    }
+  }
+}
+
+// Fill the block's share of the canvas with OpenCV's INTER_LINEAR. Each thread computes one row's taps; then
+// each thread takes every kFitThreads-th column of all rows.
+__device__ __forceinline__ void mix_linear(const ImageTask& task, const Canvases& out, uint8_t* canvas,
+                                           int32_t block, int32_t blocks) {
+  __shared__ LinearTaps row_taps[kRowsOfBlock];
+  fill_padding(task, out, canvas, block, blocks);
+  const PassAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
+  const int32_t begin = down.output * block / blocks, end = down.output * (block + 1) / blocks;
+  if (const int32_t row = begin + static_cast<int32_t>(threadIdx.x); row < end)
+    row_taps[threadIdx.x] = linear_taps(down.begin + row, down.input, down.whole, /*is_columns=*/false);
+  __syncthreads();
+  for (int32_t column = static_cast<int32_t>(threadIdx.x); column < across.output; column += kFitThreads) {
+    const LinearTaps taps =
+        linear_taps(across.begin + column, across.input, across.whole, /*is_columns=*/true);
+    for (int32_t row = begin; row < end; ++row) {
+      const LinearTaps& rows = row_taps[row - begin];
+      uint8_t* const to = canvas + int64_t{down.offset + row} * out.width + across.offset + column;
+      for (int32_t plane = 0; plane < task.planes; ++plane) {
+        const auto mixed = [&](int32_t y) {
+          return linear_mix(taps, pixel_of(task, plane, taps.first, y),
+                            pixel_of(task, plane, taps.second, y));
+        };
+        store_pixel(
+            task, out, to, plane,
+            linear_byte(rows.first_weight, rows.second_weight, mixed(rows.first), mixed(rows.second)));
       }
     }
   }
@@ -99,11 +142,13 @@ __device__ __forceinline__ void take_nearest(const ImageTask& task, const Canvas
 
 // What a kernel is compiled for. kUsual is bilinear, shows images whole, and writes red first: as constants,
 // these leave more registers to the loops over pixels.
-enum class Kind { kNearest, kUsual, kAny };
+enum class Kind { kNearest, kOpencvLinear, kUsual, kAny };
 
 Kind kind_of(const Canvases& out) {
   if (out.filter == Filter::kNearest) return Kind::kNearest;
-  const bool is_usual = out.filter == Filter::kBilinear && out.mode != FitMode::kCrop && !out.is_bgr;
+  if (out.filter == Filter::kOpencvLinear) return Kind::kOpencvLinear;
+  const bool is_whole = out.mode == FitMode::kLetterbox || out.mode == FitMode::kStretch;
+  const bool is_usual = out.filter == Filter::kBilinear && is_whole && !out.is_bgr;
   return is_usual ? Kind::kUsual : Kind::kAny;
 }
 
@@ -132,9 +177,11 @@ __global__ void __launch_bounds__(kFitThreads, kFitBlocksPerSm)
   const int32_t block = at - task.first_block;
   const int64_t index = batch.first_image + image;
   uint8_t* const canvas = out.pixels + index * out.channels * out.height * out.width;
-  if (block == 0 && threadIdx.x == 0) write_geometry_of(task, out.geometry + 6 * index);
+  if (block == 0 && threadIdx.x == 0) write_geometry_of(task, out, out.geometry + 6 * index);
   if constexpr (kKind == Kind::kNearest) {
     take_nearest(task, out, canvas, block, blocks);
+  } else if constexpr (kKind == Kind::kOpencvLinear) {
+    mix_linear(task, out, canvas, block, blocks);
   } else if (task.tile > 0) {
     fit_tile(task, out, canvas, block, blocks, memory);
   } else {
@@ -157,9 +204,10 @@ cudaError_t launch(const ImageView* images, int32_t first, int32_t count, const 
   for (int32_t i = 0; i < count; ++i)
     batch.tasks[i] = packed(tasks[i], out);
   const Kind kind = kind_of(out);
-  auto* const kernel = kind == Kind::kNearest ? fit_kernel<kCapacity, Kind::kNearest>
-                       : kind == Kind::kUsual ? fit_kernel<kCapacity, Kind::kUsual>
-                                              : fit_kernel<kCapacity, Kind::kAny>;
+  auto* const kernel = kind == Kind::kNearest        ? fit_kernel<kCapacity, Kind::kNearest>
+                       : kind == Kind::kOpencvLinear ? fit_kernel<kCapacity, Kind::kOpencvLinear>
+                       : kind == Kind::kUsual        ? fit_kernel<kCapacity, Kind::kUsual>
+                                                     : fit_kernel<kCapacity, Kind::kAny>;
   kernel<<<blocks, kFitThreads, shared_bytes, stream>>>(batch);
   return cudaGetLastError();
 }

@@ -196,8 +196,8 @@ int32_t plan_fit(const ImageView* images, int32_t count, const Canvases& out, in
       const uint8_t* const data = task.data;
       task = tasks[i - 1];
       task.data = data;
-    } else if (out.filter == Filter::kNearest) {
-      image_blocks = pieces(out.height, kNearestRows);
+    } else if (reads_few(out.filter)) {
+      image_blocks = pieces(out.height, kRowsOfBlock);
     } else {
       const double share = at_once * cost_of(task) / cost;
       cut_image(task, share);

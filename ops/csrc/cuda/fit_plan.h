@@ -208,8 +208,14 @@ LENSBOX_HOST_DEVICE int32_t pieces(int32_t whole, int32_t piece) {
   return (whole + piece - 1) / piece;
 }
 
-// The rows of the canvas that one block fills where the filter is kNearest.
-constexpr int32_t kNearestRows = 16;
+// Return whether a filter reads a few pixels of the image for each output, whatever the reduction. Such
+// filters have no tiles.
+LENSBOX_HOST_DEVICE constexpr bool reads_few(Filter filter) {
+  return filter == Filter::kNearest || filter == Filter::kOpencvLinear;
+}
+
+// The rows of the canvas that one block fills with such a filter.
+constexpr int32_t kRowsOfBlock = 16;
 
 // Fill in the tasks of `count` images and return their number of blocks. at_once: number of blocks that the
 // device runs at the same time. shared_bytes: receives the shared memory that the largest block needs.
