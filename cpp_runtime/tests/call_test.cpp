@@ -94,4 +94,27 @@ TEST_F(CallsOfADetectorDeathTest, OfOtherThreadsEndBeforeTheProgram) {
   }
 }
 
+TEST_F(CallsOfADetector, AreRefusedInAThreadThatHasEnded) {
+  static const Detector* detector;
+  static std::string message;
+  detector = new Detector(Detector::load(folder_ / "detector.pt"));
+  message.clear();
+  struct Late {
+    ~Late() {
+      try {
+        detect(*detector);
+      } catch (const lensbox::Error& error) {
+        message = error.what();
+      }
+    }
+  };
+  std::thread([] {
+    thread_local const Late late;  // made before the caches, so destroyed after them
+    static_cast<void>(late);
+    detect(*detector);
+  }).join();
+  EXPECT_NE(message.find("the thread has ended"), std::string::npos) << message;
+  delete detector;
+}
+
 }  // namespace

@@ -33,10 +33,14 @@ torch::jit::Module load_script(const std::filesystem::path& path, const Artifact
 Methods load_methods(const std::filesystem::path& path, const ArtifactFile& file, const Outputs& outputs,
                      c10::Device device) {
   const Metadata& metadata = file.metadata;
+  if (metadata.file_kind == FileKind::kTorchScript) {
+    return script_methods(load_script(path, file, device), outputs);
+  }
+  const Call call;  // these formats compute, or start threads, as they are loaded
   Code detect, loss;
   switch (metadata.file_kind) {
     case FileKind::kTorchScript:
-      return script_methods(load_script(path, file, device), outputs);
+      break;
     case FileKind::kProgram:
       detect = load_graph(path, file.bytes, "detect", device);
       if (has_loss(metadata)) loss = load_graph(path, file.bytes, "loss", device);

@@ -22,6 +22,11 @@ std::atomic<bool> is_ending = false;
 std::atomic<pid_t> first_process = 0;  // that computed
 thread_local int own = 0;              // the calls of this thread, nested in each other
 thread_local bool ends_program = false;
+thread_local bool has_ended = false;  // the thread, which loses torch's caches as it ends
+
+struct ThreadEnd {
+  ~ThreadEnd() { has_ended = true; }
+};
 
 // Wait for the calls of other threads, but not for a thread that hangs: nobody else would end the program.
 void end_calls() {
@@ -38,15 +43,23 @@ void require_threads_of_its_own() {
   const pid_t process = getpid();
   if (first_process.compare_exchange_strong(first, process) || first == process) return;
   if (at::get_num_threads() == 1) return;
-  throw Error(ErrorCode::kInternal,
-              "the detector must be used in the process that computed first, " + std::to_string(first) +
-                  ", got its forked child " + std::to_string(process) +
-                  ", which lacks the threads: fork before the first detection, or set OMP_NUM_THREADS=1");
+  throw Error(ErrorCode::kInternal, "the detector must be used in the process that computed first, " +
+                                        std::to_string(first) + ", got its forked child " +
+                                        std::to_string(process) +
+                                        ", which lacks the threads: fork first, or set OMP_NUM_THREADS=1");
 }
 
 }  // namespace
 
 Call::Call() {
+  if (has_ended) {
+    throw Error(
+        ErrorCode::kInternal,
+        "the thread has ended, and with it torch's caches: a function of atexit, or the destructor of "
+        "a static or thread_local object, can detect in a new thread only");
+  }
+  thread_local const ThreadEnd end;
+  static_cast<void>(end);
   require_threads_of_its_own();
   ++running;
   ++own;

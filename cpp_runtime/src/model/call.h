@@ -15,8 +15,8 @@ namespace lensbox {
 class Call {
  public:
   // Throws Error in a forked child of a process that has computed with several threads: the child lacks the
-  // threads of OpenMP and onnxruntime, and would wait for them. Throws Error in a thread that goes on for
-  // seconds after the program began to end.
+  // threads of OpenMP and onnxruntime, and would wait for them. Throws Error in a thread whose thread_local
+  // objects are gone, and in one that goes on for seconds after the program began to end.
   Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "file/errors.h"
+#include "model/call.h"
 #include "model/detector_module.h"
 #include "model/machine.h"
 #include "model/op_library.h"
@@ -85,6 +86,7 @@ std::vector<at::Tensor> Program::run(const std::vector<at::Tensor>& inputs) cons
 
 std::vector<at::Tensor> Program::Graph::run(const std::vector<at::Tensor>& given) const {
   check(given);
+  const Call call;
   const c10::InferenceMode inference_mode;
   const c10::DeviceGuard on_device(device);
   const auto noted = c10::make_scope_exit([this]() noexcept { work.note(device); });
@@ -148,6 +150,7 @@ Code load_graph(const std::filesystem::path& artifact, std::shared_ptr<const std
 Program Program::load(const std::filesystem::path& file, const ProgramOptions& options) {
   const c10::Device device = parse_device(options.device);
   open_op_libraries(options.op_libraries);
+  const Call call;
   std::error_code error;
   const auto size = std::filesystem::file_size(file, error);
   if (error) fail_artifact(file, error.message());
