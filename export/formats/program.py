@@ -3,12 +3,15 @@
 import io
 import logging
 import operator
+import re
 import warnings
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
 from torch.export import Dim, ExportedProgram
+from torch.overrides import TorchFunctionMode
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace, trace_detect
@@ -17,6 +20,7 @@ from lensbox.export.detector.wrapper import methods_left_behind, needed_ops
 from lensbox.export.formats.graph_passes import fold_batch_norms
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
+from lensbox.model.protocol_check import is_users, location
 from lensbox.runtime.file.archive import LOSS, MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
@@ -75,10 +79,11 @@ def _strip(program: ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
-def require_operators(module: fx.GraphModule) -> None:
+def require_operators(module: fx.GraphModule, call: Callable[[], object]) -> None:
     """Raise ArtifactError, with the line of the model, if the graph calls what a program must not call.
 
     Operators of the user's own libraries pass: runtimes take them from the libraries that their callers name.
+    call: runs what was traced.
     """
     for node in module.graph.nodes:
         if node.op != "call_function" or node.target is operator.getitem:
@@ -86,10 +91,39 @@ def require_operators(module: fx.GraphModule) -> None:
         try:
             _require_operator(node)
         except ForbiddenError as error:
-            trace = str(node.meta.get("stack_trace") or "").splitlines()
-            lines = [index for index, line in enumerate(trace) if line.lstrip().startswith("File ")]
-            place = trace[lines[-1] : lines[-1] + 2] if lines else []
-            raise ArtifactError("\n  ".join([str(error), *map(str.strip, place)])) from error
+            function = getattr(node.target, "_schema", node.target)
+            name = getattr(function, "name", str(function)).rpartition("::")[2]
+            raise ArtifactError(f"{error}{_line_of(node) or _line_of_call(call, name)}") from error
+
+
+def _line_of(node: fx.Node) -> str:
+    """Return ' (file:line)' of the model, from what torch.export noted: the innermost forward."""
+    places = re.findall(r'File "(.+?)", line (\d+)', str(node.meta.get("stack_trace") or ""))
+    users = [f" ({file}:{line})" for file, line in places if is_users(file)]
+    return users[-1] if users else ""
+
+
+class _FoundError(Exception):
+    """The function that is looked for is called."""
+
+
+def _line_of_call(call: Callable[[], object], name: str) -> str:
+    """Return ' (file:line)' of the first call of a function of torch; "" if it is not called by this name."""
+
+    class Finding(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+        ) -> Any:
+            if getattr(func, "__name__", "") == name:
+                raise _FoundError
+            return func(*args, **(kwargs or {}))
+
+    try:
+        with torch.no_grad(), Finding():
+            call()
+    except _FoundError as error:
+        return location(error)
+    return ""
 
 
 def _require_operator(node: fx.Node) -> None:
@@ -110,11 +144,11 @@ def _detect_graph(plan: ExportPlan) -> ExportedProgram:
     network = in_precision(plan.network, plan.options.dtype, plan.batch)
     cpu = torch.device("cpu")
     program = trace_detect(network, plan.thresholds, cpu, plan.batch, torch.float64)
-    require_operators(program.graph_module)
+    canvases: Any = program.example_inputs[0][0]
+    require_operators(program.graph_module, lambda: cast(Any, network).detect(canvases, *plan.thresholds))
     module = program.module(check_guards=False)  # a copy for the passes
     assert isinstance(module, fx.GraphModule)
     fold_batch_norms(module)
-    canvases: Any = program.example_inputs[0][0]
 
     def traced(layout: torch.memory_format) -> ExportedProgram:
         module.to(memory_format=layout)  # type: ignore[call-overload]  # (torch's stub lacks this form)
@@ -142,7 +176,7 @@ def _loss_graph(detector: Detector) -> ExportedProgram:
     boxes = torch.tensor([0.0, 1.0, 2.0, 4.0], dtype=torch.float64).repeat(2, 3, 1)
     examples = boxes, boxes + 1.0
     graph = make_fx(both, tracing_mode="symbolic")(*examples)
-    require_operators(graph)
+    require_operators(graph, lambda: both(*examples))
     sizes = {0: Dim("batch"), 1: Dim("boxes")}
     with quiet_export():
         return torch.export.export(graph, examples, dynamic_shapes=(sizes, sizes), strict=False)

@@ -20,7 +20,7 @@ Hostile = tuple[str, bytes]  # name and content
 SECRET = "secret.txt"  # a file that no program may read
 PWNED = "pwned"  # a file that no program may make
 CODE = f"__import__('os').system('touch {PWNED}')"
-EXTREMES = [
+EXTREMES: list[Any] = [
     -1,
     2,
     2**31,

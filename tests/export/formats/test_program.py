@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_detectors import Brightest, LosingItsOwnWay
+from small_detectors import Brightest, Detected, LosingItsOwnWay
 from torch import Tensor
 
+from lensbox.common.errors import ArtifactError
 from lensbox.export import save_artifact
 from lensbox.runtime import load_artifact
 
@@ -37,6 +38,57 @@ def test_holds_the_loss_and_its_gradient(detector: Brightest, tmp_path: Path) ->
         assert found.dtype == boxes.dtype
         torch.testing.assert_close(found, gradient, rtol=1e-5, atol=1e-7)
         assert artifact.loss(boxes, boxes + 1.5) == pytest.approx(value, rel=1e-6)
+
+
+class Drawing(Brightest):
+    """Draws random numbers, whose operator is not for programs."""
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+        noise = torch.rand(1)  # the line
+        return super().detect(images + noise * 0, score_threshold, iou_threshold)
+
+
+class Dropping(Brightest):
+    """Drops values as in training, which is no more a function of the image."""
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+        kept = torch.nn.functional.dropout(images.float(), 1e-9, training=True)
+        return super().detect(kept, score_threshold, iou_threshold)
+
+
+class Normal(torch.nn.Module):
+    """Draws random numbers in its forward."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.randn_like(x) * 0
+
+
+class DrawingInside(Brightest):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Normal()
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+        return super().detect(self.layer(images.float()), score_threshold, iou_threshold)
+
+
+@pytest.mark.parametrize(
+    ("detector", "name", "line"),
+    [
+        (Drawing(), "aten::rand", "noise = torch.rand(1)"),
+        (Dropping(), "aten::dropout but with train=False", "functional.dropout(images.float()"),
+        (DrawingInside(), "aten::randn_like", "torch.randn_like(x) * 0"),
+    ],
+)
+def test_names_the_line_of_an_operator_that_is_not_for_programs(
+    detector: Brightest, name: str, line: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ArtifactError) as raised:
+        save_artifact(detector, tmp_path / "detector.pt2", kind="program")
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    place = next(number for number, text in enumerate(lines, 1) if line in text)
+    assert f"a program must not call {name}" in str(raised.value)
+    assert f"({__file__}:{place})" in str(raised.value)
 
 
 def test_leaves_out_a_loss_without_a_graph(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
