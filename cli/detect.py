@@ -20,13 +20,12 @@ from lensbox.cli.source import Answer, ask_artifact, ask_service, open_artifact
 from lensbox.common.detect_options import check_device, tile_spec
 from lensbox.common.errors import ExitCode, InputError, LensboxError, system_reason
 from lensbox.common.fields import Fraction, Orientation, described
+from lensbox.common.pictures import IMAGE_SUFFIXES
 
 # Options of an artifact in this process, of a service, and of both.
 _IN_PROCESS = ("artifact", "device", "batch", "ops", "public_key")
 _OF_SERVICE = ("api_key", "timeout", "connections")
 _QUESTION = ("score_threshold", "iou_threshold", "orientation", "tiles")
-
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
 
 
 class ListedFile(NamedTuple):
@@ -136,8 +135,8 @@ def detect(
 def list_files(arguments: Sequence[Path], recursive: bool) -> list[ListedFile]:
     """Return the named files, and the image files of named folders sorted by name.
 
-    Image files end in one of ENDINGS (case-insensitive) and do not begin with a dot. recursive: also list
-    folders in a folder, except links and names that begin with a dot. Raise UsageError for a URL.
+    Image files end in one of IMAGE_SUFFIXES (case-insensitive) and do not begin with a dot. recursive: also
+    list folders in a folder, except links and names that begin with a dot. Raise UsageError for a URL.
     """
     files: list[ListedFile] = []
     for argument in arguments:
@@ -163,9 +162,10 @@ def _of_folder(folder: Path, recursive: bool) -> list[ListedFile]:
         return [ListedFile(folder, "", InputError(f"the folder cannot be read: {system_reason(error)}"))]
     names = (path.relative_to(folder) for path in folder.glob("**/*" if recursive else "*"))
     shown = (name for name in names if not any(part.startswith(".") for part in name.parts))
-    found = sorted(name for name in shown if name.suffix.lower() in ENDINGS and (folder / name).is_file())
+    images = (name for name in shown if name.suffix.lower() in IMAGE_SUFFIXES)
+    found = sorted(name for name in images if (folder / name).is_file())
     hint = "" if recursive else " (--recursive also looks into the folders in it)"
-    fault = InputError(f"no file in this folder ends with {', '.join(ENDINGS)}{hint}")
+    fault = InputError(f"no file in this folder ends with {', '.join(IMAGE_SUFFIXES)}{hint}")
     return [ListedFile(folder / name, str(name)) for name in found] or [ListedFile(folder, "", fault)]
 
 

@@ -46,7 +46,7 @@ COMMANDS = {
         ("info", "lensbox.export.artifact_cli:info", "Describe an artifact, or this installation."),
         ("detect", "lensbox.cli.detect:detect", "Detect objects in image files."),
         ("train", "lensbox.train.cli:train", "Train a face detector (in a clone).", "train"),
-        ("evaluate", "lensbox.train.cli:evaluate", "Score a detector on photographs (in a clone).", "train"),
+        ("evaluate", "lensbox.evaluation.cli:evaluate", "Score a detector on labelled photographs.", "evaluate"),
         (
             "bench",  # only the repository has the project's own benchmarks
             "lensbox.bench.cli:bench" if find_spec("lensbox.bench") else "lensbox.cli.bench:bench",
@@ -104,7 +104,7 @@ def _missing_package(error: ModuleNotFoundError, command: LazyCommand | None) ->
     """Return how to install what is missing. Raise the error again if it is a defect of this package."""
     package = (error.name or "").partition(".")[0]
     if (error.name or "").startswith("lensbox.train"):
-        return "training and evaluation are in the repository, not in the package (docs/training.md)"
+        return "training is in the repository, not in the package (docs/training.md)"
     if package in ("", "lensbox"):
         raise error
     if "pip install" in str(error):

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,7 @@ def ask_service(client: "Client", files: Sequence[Path], question: Mapping[str, 
 
 
 def ask_artifact(
-    artifact: "Artifact", files: Sequence[Path], question: Mapping[str, Any], batch: int | None = None
+    artifact: "Artifact", files: Iterable[Path | bytes], question: Mapping[str, Any], batch: int | None = None
 ) -> Answers:
     """Yield the answer or the error for each file, in order. Threads read files ahead.
 

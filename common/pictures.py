@@ -16,6 +16,12 @@ ColorOrder = Literal["RGB", "BGR"]
 # Of an image, in pixels, as in `fit`: float32 holds all positions in such an image.
 LONGEST_SIDE = 1 << 24  # as kLongestSide in ops/csrc/fit.h
 
+# Endings of the names of photographs in folders, in lower case.
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif"),
+    *(".jp2", ".mpo", ".pbm", ".pgm", ".ppm"),
+)
+
 _SIXTEEN_BITS = 65_535
 _SCALE = "scale its levels to 0..255 and convert them to uint8"
 

@@ -19,8 +19,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from lensbox.cli.main import main as lensbox
+from lensbox.common.pictures import IMAGE_SUFFIXES
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
-from lensbox.train.data.labels import IMAGE_SUFFIXES
 
 COLUMNS = ["file", "x1", "y1", "x2", "y2"]
 SETTINGS = Path(__file__).with_name("train.yaml")

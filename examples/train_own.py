@@ -18,12 +18,13 @@ from PIL import Image, ImageDraw
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.labels import LabelledImage, read_labels
+from lensbox.evaluation.evaluate import evaluate
 from lensbox.model import DetectorSpec
 from lensbox.ops import PackedTargets, collate_packed, letterbox, masked_giou_loss
 from lensbox.ops.canvas import place_boxes
 from lensbox.runtime.images.files import read_image
-from lensbox.train.data.labels import LabelledImage, read_labels
-from lensbox.train.evaluation.evaluate import evaluate
 
 CLASSES = ("disc", "square")
 SIDE, STRIDE = 128, 8  # of the canvas and of its cells, pixels
@@ -61,6 +62,14 @@ class Own(nn.Module):
         return {"boxes": boxes, "scores": scores, "counts": counts, "labels": labels}
 
 
+def read(path: Path) -> list[LabelledImage]:
+    """Return labelled photographs, and print the account of what was read and what was left out."""
+    account = Account()
+    images, _ = read_labels([path], split="val" if path.stem == "val" else "train", account=account)
+    print(f"{path}:", *account.lines(), sep="\n")
+    return images
+
+
 def on_canvas(image: LabelledImage) -> tuple[Tensor, Tensor]:
     """Return a canvas, and rows [n, 5]: a box in canvas pixels, and its class."""
     canvases, geometry = letterbox([read_image(image.path)], SIDE, SIDE, 3)
@@ -94,7 +103,7 @@ def main() -> None:
     if options.data is None:
         options.data = draw_pictures(options.output / "train", 64)
         options.val = draw_pictures(options.output / "val", 16)
-    data, val = (read_labels([path])[0] for path in (options.data, options.val))
+    data, val = (read(path) for path in (options.data, options.val))
     loader = DataLoader([on_canvas(image) for image in data], 8, shuffle=True, collate_fn=collate_packed)
     detector = Own().to(options.device)
     optimizer = torch.optim.AdamW(detector.parameters(), lr=2e-3)
@@ -107,9 +116,9 @@ def main() -> None:
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        figures = evaluate(detector, val, coco=True)  # of both classes, on the detector's canvas
+        figures = evaluate(detector, val)  # of both classes, as `lensbox evaluate` of the exported file
         curves["loss"].append(sum(losses) / len(losses))
-        curves["COCO AP50"].append((figures.coco or {})["AP50"])
+        curves["COCO AP50"].append(figures.coco["AP50"])
         print(f"epoch {epoch + 1}: " + ", ".join(f"{name} {curves[name][-1]:.3f}" for name in curves))
     print("\n".join(figures.lines()))
     options.output.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,8 @@ ARROWS: dict[str, set[str]] = {
     "runtime": {"common", "ops"},
     "cli": {"common", "client", "model", "ops", "runtime"},
     "export": {"cli", "common", "ops", "model", "runtime"},
-    "train": {"cli", "common", "ops", "model", "runtime"},
+    "evaluation": {"cli", "common", "export", "model", "ops", "runtime"},
+    "train": {"cli", "common", "evaluation", "ops", "model", "runtime"},
     "serve": {"cli", "common", "ops", "runtime"},
     "cpp_runtime": set(),
     "bench": {"cli", "client", "common", "ops", "runtime"},
@@ -30,7 +31,16 @@ ARROWS: dict[str, set[str]] = {
 # other modules beside the folders.
 FLOORS = {
     "runtime": ["file", "images", ".", "detect", "formats", "loading.py", "__init__.py"],
-    "train": ["settings.py", "data", "views", "loss", "evaluation", "run", "."],
+    "evaluation": [
+        "settings.py",
+        "data",
+        "average_precision.py",
+        "figures.py",
+        "evaluate.py",
+        "plots.py",
+        ".",
+    ],
+    "train": ["settings.py", "data", "views", "loss", "run", "."],
     "export": ["options.py", "detector", "verify", "plan.py", "pipeline.py", "formats", "."],
     "serve": [
         *("settings.py", "errors.py", "shutdown.py", "observability", "engine", "requests", "models"),

@@ -1,6 +1,6 @@
-"""The commands `lensbox train` and `lensbox evaluate`, with their options made of the classes in `settings`.
+"""The command `lensbox train`, with its options made of the classes in `settings`.
 
-Bodies import what they need when they run: torch takes seconds to load, and `--help` must not wait for it.
+The body imports what it needs when it runs: torch takes seconds to load, and `--help` must not wait for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from lensbox.cli.command import Command, options_of, require_at_most_one
-from lensbox.train.settings import EvaluateInputs, TrainConfig, TrainInputs
+from lensbox.train.settings import TrainConfig, TrainInputs
 
 
 @click.command(cls=Command)
@@ -30,17 +30,3 @@ def train(words: list[str], /, **options: Any) -> None:
     # The others are defaults, which files override.
     given = {name: value for name, value in settings.items() if source(name) is not ParameterSource.DEFAULT}
     run_train(TrainInputs(**options), given, shlex.join(["lensbox", *words]))
-
-
-@click.command(cls=Command)
-@options_of(EvaluateInputs)
-def evaluate(**options: Any) -> None:
-    """Measure average precision at IoU 0.5 by box height, and by class where the detector has some.
-
-    If --data is one COCO file, --coco adds the summary of pycocotools for that file. --detections prints the
-    summary for the detections in FILE.
-    """
-    require_at_most_one(options, "detections", "weights", "artifact")
-    from lensbox.train.evaluation.evaluate import run_evaluate
-
-    run_evaluate(EvaluateInputs(**options))

@@ -1,4 +1,4 @@
-"""The settings of a training run and the inputs of both commands: types, bounds, defaults and help.
+"""The settings and the inputs of a training run: types, bounds, defaults and help.
 
 `lensbox train --help` prints the descriptions, and `train/cli.py` makes the options from them. Importing this
 must not import torch. Lengths are canvas pixels (256x256).
@@ -17,7 +17,8 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, Validat
 from pydantic.dataclasses import dataclass
 
 from lensbox.common.errors import ExitCode, LensboxError, system_reason
-from lensbox.common.fields import Count, CountOrNone, Fraction, Orientation, described, first_reason
+from lensbox.common.fields import Count, CountOrNone, Fraction, described, first_reason
+from lensbox.evaluation.settings import DataInputs
 
 CONFIG_FILE = "config.json"  # in the folder of a run
 
@@ -201,20 +202,6 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataInputs:
-    """The options of both commands."""
-
-    data: tuple[Path, ...] = Field(description="Photographs: folders, tar shards, COCO or YOLO.")
-    orientation: Orientation | None = described(
-        None,
-        "exif: labels are of upright photographs; stored: of their pixels as stored. Default: the "
-        "orientation of an --artifact, else exif.",
-    )
-    strict: bool = described(False, "Stop at the first problem in the data.")
-    device: str = described("auto", "cpu, cuda, cuda:N or auto, which prefers a GPU.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrainInputs(DataInputs):
     """The options of `lensbox train` besides the settings."""
 
@@ -233,19 +220,3 @@ class TrainInputs(DataInputs):
         None, "K/N: train without fold K of N of the photographs, to be their teacher."
     )
     print_config: bool = described(False, "Print the settings and stop.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluateInputs(DataInputs):
-    """The options of `lensbox evaluate`."""
-
-    weights: Path | None = described(None, "safetensors file. Default: the shipped weights.")
-    artifact: Path | None = described(None, "Exported artifact of any detector.")
-    public_key: Path | None = described(None, "PEM file. --artifact must be signed with its key.")
-    ops: tuple[Path, ...] = described(
-        (),
-        "Libraries with operators of the detector, loaded before it. Their code runs with all your rights.",
-    )
-    detections: Path | None = described(None, "Score COCO results (JSON), no detector.")
-    coco: bool = described(False, "COCO's average precision too (pycocotools).")
-    json: Path | None = described(None, "Also write the figures to this file.")

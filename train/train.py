@@ -11,16 +11,10 @@ from typing import Any
 import torch
 
 from lensbox.common.files import require_writable_folder
+from lensbox.evaluation.data.labels import DataError, LabelledImage
 from lensbox.runtime.device import choose_device
 from lensbox.train.data.image_store import load_images, source_names
-from lensbox.train.data.labels import (
-    DataError,
-    LabelledImage,
-    read_labels,
-    report_problems,
-    shared_photographs,
-)
-from lensbox.train.evaluation.evaluation_set import load_evaluation_set
+from lensbox.train.data.labels import read_training_labels
 from lensbox.train.run.origin import Origin, fold_count, load_origin, without_fold
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
 from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun
@@ -50,22 +44,12 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
     device = _prepared(choose_device(inputs.device))
     require_writable_folder("--output", inputs.output)
     origin = load_origin(inputs, config)
-    images, problems = _labelled(inputs, config, origin)
-    store, unreadable = load_images(images, device, config, fold_count(origin.teachers))
-    report_problems(problems + unreadable, inputs.strict)
+    labelled, validation, accounts = read_training_labels(inputs)
+    images = _chosen(labelled, inputs, config, origin)
+    store = load_images(images, device, config, fold_count(origin.teachers), inputs.strict)
     logger.info("%d photographs decoded after %.1f s", len(store.images), time.monotonic() - started)
-    validation = None
-    if inputs.val:
-        scored, problems = read_labels(inputs.val, inputs.strict, "val", inputs.orientation or "exif")
-        if shared := shared_photographs(scored, images):
-            message = (
-                "%d of %d photographs of --val are in --data too, such as %s: the figures will be too good"
-            )
-            logger.warning(message, len(shared), len(scored), shared[0])
-        validation = load_evaluation_set(scored)
-        report_problems(problems + validation.problems, inputs.strict)
     run = TrainingRun(store, config, inputs, origin, command, started)
-    if (figures := run.train(validation)) is not None:
+    if (figures := run.train(validation, accounts)) is not None:
         print("\n".join(figures.lines()))
     weights = inputs.output / LAST_FILE
     print(f"wrote {weights} after {run.step.step} steps and {run.clock.seconds():.0f} s", flush=True)
@@ -114,11 +98,10 @@ def _prepared(device: torch.device) -> torch.device:
     return device
 
 
-def _labelled(
-    inputs: TrainInputs, config: TrainConfig, origin: Origin
-) -> tuple[list[LabelledImage], list[str]]:
-    """Return the photographs to train on, not yet decoded, and the problems of skipped ones."""
-    images, problems = read_labels(inputs.data, inputs.strict, "train", inputs.orientation or "exif")
+def _chosen(
+    images: list[LabelledImage], inputs: TrainInputs, config: TrainConfig, origin: Origin
+) -> list[LabelledImage]:
+    """Return the photographs to train on, not yet decoded. Warn of classes and of sources without any."""
     known = {name for image in images for name in source_names(image)}
     for key, sources in (("source_weights", config.source_weights), ("source_trims", config.source_trims)):
         for name in [name for name in sources if name not in known]:
@@ -131,4 +114,4 @@ def _labelled(
         images = without_fold(images, origin.left_out)
         if not images:
             raise DataError(f"--leave-out {origin.left_out} must leave photographs to train on, got none")
-    return images, problems
+    return images

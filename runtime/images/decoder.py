@@ -1,5 +1,6 @@
 """Decode the bytes of an image file to a photograph, at a bounded cost."""
 
+import contextlib
 import io
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,15 +54,12 @@ def decode_photo(
     """
     if (photo := decode_usual_jpeg(file, canvas, reading, limits)) is not None:
         return photo
-    try:
+    with _plain_errors(file):
         file, exif = split_exif(file)
-        orientation = exif_orientation(exif) if reading.orientation == "exif" else 1
         bounded = BoundedFile(file, limits)
         with open_image(bounded) as image:
             _check_header(image, file, bounded, limits)
-            if image.format == "AVIF" and reading.orientation == "exif":
-                # Pillow finds the data in the file's boxes, and converts AVIF's own turns to an orientation.
-                orientation = exif_orientation(image.info.get("exif", b"").removeprefix(jpeg.EXIF_HEADER))
+            orientation = _orientation_of(image, exif) if reading.orientation == "exif" else 1
             stored = image.size
             is_gray = isinstance(image, PngImageFile) and _raw_mode(image).startswith("LA")
             reduction = _reduce(image, orientation, canvas, reading)
@@ -78,6 +76,36 @@ def decode_photo(
             mode = "L" if is_gray else target_mode(image.mode)
             pixels = upright_pixels(image, mode, orientation, bounded.check_deadline)
             return Photo(pixels, width, height, window)
+
+
+def read_header(file: bytes, reading: Reading) -> tuple[int, int, int]:
+    """Return width and height of the photograph that `decode_photo` gives, and its EXIF orientation, 1 to 8.
+
+    The pixels are not decoded, except those of TIFF files. Raise InputError.
+    """
+    with _plain_errors(file):
+        rest, exif = split_exif(file)
+        with PIL.Image.open(io.BytesIO(rest)) as image:
+            if image.format == "TIFF":
+                image.load()  # Pillow rotates TIFF files while it loads them
+            orientation = _orientation_of(image, exif)
+            width, height = upright_size(image.size, orientation if reading.orientation == "exif" else 1)
+            return width, height, orientation
+
+
+def _orientation_of(image: PIL.Image.Image, exif: bytes) -> int:
+    """Return the EXIF orientation of an open image. exif: the data that `split_exif` found."""
+    if image.format == "AVIF":
+        # Pillow finds the data in the file's boxes, and converts AVIF's own turns to an orientation.
+        exif = image.info.get("exif", b"").removeprefix(jpeg.EXIF_HEADER)
+    return exif_orientation(exif)
+
+
+@contextlib.contextmanager
+def _plain_errors(file: bytes) -> Iterator[None]:
+    """Raise the errors of `decode_photo` for those of the decoders."""
+    try:
+        yield
     except (InputError, TimeoutError, MemoryError):
         raise
     except PIL.Image.DecompressionBombError as error:

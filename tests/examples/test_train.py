@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from programs import load_example
 
-from lensbox.train.data.labels import read_labels
+from lensbox.evaluation.data.labels import read_labels
 
 HEADER = "file,x1,y1,x2,y2\n"
 

@@ -3,15 +3,28 @@
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from lensbox.train.evaluation.average_precision import ImageDetections, ImageLabels
+from lensbox.evaluation.average_precision import ImageDetections, ImageLabels, Matches
 
 
 def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:
     """Return the labels of one image. ignore: indices of boxes that count neither as hits nor as misses."""
     array = np.array(boxes, float).reshape(-1, 4)
     flags = np.array([i in ignore for i in range(len(array))], bool)
-    return ImageLabels(array, flags, np.zeros(len(array), np.int64))
+    return ImageLabels(array, flags, np.zeros(len(array), np.int64), areas_of(array))
+
+
+def areas_of(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.prod(boxes[:, 2:] - boxes[:, :2], 1))
+
+
+def matched(truth: Sequence[ImageLabels], detections: Sequence[ImageDetections], classes: int = 1) -> Matches:
+    """Return the matches of all images."""
+    matches = Matches(classes)
+    for one, other in zip(truth, detections, strict=True):
+        matches.add(one, other)
+    return matches
 
 
 def found(*rows: Sequence[float]) -> ImageDetections:
@@ -36,6 +49,7 @@ def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
         scores = rng.random(guesses)
         if seed % 2:
             scores = np.round(scores, 1)
-        truth.append(ImageLabels(boxes, rng.random(count) < 0.2, np.zeros(count, np.int64)))
+        flags = rng.random(count) < 0.2
+        truth.append(ImageLabels(boxes, flags, np.zeros(count, np.int64), areas_of(boxes)))
         detections.append(ImageDetections(guess, scores, np.zeros(guesses, np.int64)))
     return truth, detections

@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import DEFAULT, patch
@@ -9,10 +10,10 @@ from unittest.mock import DEFAULT, patch
 import pytest
 import torch
 
+from lensbox.evaluation.data.labels import LabelledImage
+from lensbox.evaluation.figures import Figures
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.evaluation.evaluation_set import EvaluationSet
-from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run.origin import Origin
 from lensbox.train.run.step import TrainStep
 from lensbox.train.run.training import TrainingRun
@@ -60,7 +61,7 @@ def run_options(output: Path, **changes: Any) -> Options:
 
 
 def train(
-    store: StoreTensors, config: TrainConfig, options: Options, validation: EvaluationSet | None = None
+    store: StoreTensors, config: TrainConfig, options: Options, validation: Sequence[LabelledImage] = ()
 ) -> Figures | None:
     return TrainingRun(store, config, **options).train(validation)
 
@@ -70,7 +71,7 @@ def interrupt(
     config: TrainConfig,
     options: Options,
     after: int,
-    validation: EvaluationSet | None = None,
+    validation: Sequence[LabelledImage] = (),
 ) -> None:
     """Train, with a checkpoint before every step, and cut the run short after `after` steps."""
     run = TrainingRun(store, config.replace(checkpoint_seconds=1e-9), **options)

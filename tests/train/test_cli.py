@@ -44,7 +44,10 @@ mkdir -p "$2" && touch "$2"/{best,weights}.safetensors
         ("evaluate --public-key key.pub", 2, "--public-key is for --artifact, got none"),
         ("evaluate --ops x.so", 2, "--ops is for --artifact, got none"),
         ("evaluate --json /dev/null/x.json", 2, "--json"),
-        ("evaluate --detections x.json", 2, "--detections needs one COCO file"),
+        ("evaluate --detections absent.jsonl", 4, "absent.jsonl cannot be read"),
+        ("evaluate --detections x --score-threshold 0.1", 2, "--score-threshold is for a detector"),
+        ("evaluate --score-threshold 1.5", 2, "--score-threshold must be"),
+        ("evaluate --plots /dev/null/x", 2, "--plots"),
         ("evaluate --detections x.json --weights y", 2, "must not be given together"),
     ],
 )

@@ -7,9 +7,9 @@ tile: 169 kB each, so tens of thousands fit beside the training itself.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,10 @@ from PIL import Image
 from torch import Tensor
 
 from lensbox.common.errors import InputError
+from lensbox.evaluation.data.labels import DataError, LabelledImage, none_readable
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import decode_photo
-from lensbox.runtime.images.orientation import orientation_of
-from lensbox.train.data.labels import LabelledImage, fold_index, none_readable
+from lensbox.train.data.labels import fold_index
 from lensbox.train.settings import TrainConfig
 
 SIDE = 416
@@ -55,86 +55,27 @@ class StoreTensors(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """pixels uint8 [h, w], or [h, w, 3] in RGB; boxes float32 [n, 4] in these pixels; ignore bool [n].
-
-    turned: the file has an EXIF orientation. problem: a line on boxes outside of the photograph, which are
-    ignored.
-    """
+    """pixels uint8 [h, w], gray; boxes float32 [n, 4] in these pixels."""
 
     pixels: npt.NDArray[np.uint8]
     boxes: npt.NDArray[np.float32]
-    ignore: npt.NDArray[np.bool_]
-    turned: bool
-    problem: str | None = None
 
 
-def decode_image(image: LabelledImage, side: int = SIDE, mode: Literal["L", "RGB"] = "L") -> Decoded:
-    """Decode as the runtime does, convert to gray or RGB, and shrink to at most `side` pixels.
-
-    Raises:
-        OSError: the file cannot be read or is no image.
-    """
+def decode_image(image: LabelledImage) -> Decoded:
+    """Decode as the runtime does, convert to gray, and shrink to at most `SIDE` pixels. Raise InputError."""
     try:
-        content = image.read_bytes()
-        orientation = orientation_of(content)
-        pixels = decode_photo(content, None, Reading(image.orientation)).pixels
+        pixels = decode_photo(image.read_bytes(), None, Reading(image.orientation)).pixels
     except (OSError, InputError, MemoryError) as error:
-        raise OSError(f"image {image.name} cannot be read: {error}") from error
-    picture = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).numpy()).convert(mode)
-    boxes, (width, height) = image.boxes, picture.size
-    outside = (boxes[:, :2] >= [width, height]).any(1) | (boxes[:, 2:] <= 0).any(1)
-    problem = None
-    if outside.any():
-        count, of = int(outside.sum()), f"{len(boxes)} boxes outside of the photograph, {width} x {height}"
-        problem = f"{image.origin}: {count} of {of} pixels; ignored"
+        raise InputError(f"{image.origin}: image {image.name} cannot be read: {error}") from error
+    picture = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).numpy()).convert("L")
+    boxes, (width, height) = image.boxes.astype(np.float32), picture.size
     long_side = max(picture.size)
-    if long_side > side:
-        new_size = (max(1, round(width * side / long_side)), max(1, round(height * side / long_side)))
+    if long_side > SIDE:
+        new_size = (max(1, round(width * SIDE / long_side)), max(1, round(height * SIDE / long_side)))
         # BILINEAR in Pillow widens its filter when it shrinks: the same antialiasing as the letterbox.
         picture = picture.resize(new_size, Image.Resampling.BILINEAR)
-        ratio = np.array([new_size[0] / width, new_size[1] / height] * 2, np.float32)
-        boxes = boxes * ratio
-    ignore = image.ignore | outside
-    return Decoded(np.asarray(picture, np.uint8), boxes, ignore, orientation != 1, problem)
-
-
-def decode_all(
-    images: Sequence[LabelledImage],
-    prepare: Callable[[LabelledImage, Decoded], Value],
-    workers: int,
-    problems: list[str],
-    side: int = SIDE,
-    mode: Literal["L", "RGB"] = "L",
-) -> Iterator[tuple[LabelledImage, Value]]:
-    """Yield readable images with the result of `prepare`, which runs in threads: decoding releases the lock.
-
-    Report unreadable images and their `Decoded.problem` in `problems`. Log how many are turned.
-
-    Raises:
-        DataError: no image can be read.
-    """
-
-    def attempt(image: LabelledImage) -> tuple[tuple[bool, Value] | None, str | None]:
-        try:
-            decoded = decode_image(image, side, mode)
-        except OSError as error:
-            return None, f"{image.origin}: {error}"
-        return (decoded.turned, prepare(image, decoded)), decoded.problem
-
-    readable, turned = 0, 0
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        for image, (result, problem) in zip(images, pool.map(attempt, images), strict=True):
-            problems += [] if problem is None else [problem]
-            if result is not None:
-                readable, turned = readable + 1, turned + result[0]
-                yield image, result[1]
-    if not readable:
-        raise none_readable("readable image", f"{len(images)} of them", problems)
-    if turned:
-        rule = images[0].orientation
-        pixels = "the upright photographs" if rule == "exif" else "the pixels as stored"
-        line = "%d of %d photographs have an EXIF orientation; their boxes are boxes of %s (--orientation %s)"
-        logger.info(line, turned, len(images), pixels, rule)
+        boxes = boxes * np.array([new_size[0] / width, new_size[1] / height] * 2, np.float32)
+    return Decoded(np.asarray(picture, np.uint8), boxes)
 
 
 def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value) -> Value:
@@ -155,16 +96,27 @@ def trim_boxes(boxes: npt.NDArray[np.float32], trim: Sequence[float]) -> npt.NDA
 
 
 def load_images(
-    images: Sequence[LabelledImage], device: torch.device | str, config: TrainConfig, folds: int = 1
-) -> tuple[StoreTensors, list[str]]:
+    images: Sequence[LabelledImage],
+    device: torch.device | str,
+    config: TrainConfig,
+    folds: int = 1,
+    strict: bool = False,
+) -> StoreTensors:
     """Decode all images in threads (decoding releases the interpreter lock) and move them to `device`.
 
-    folds: number of folds; photographs of a fold are kept together, see `StoreTensors.folds`. Return a line
-    for each problem, too.
+    folds: number of folds; photographs of a fold are kept together, see `StoreTensors.folds`. Warn of images
+    that cannot be read.
 
     Raises:
-        InputError: no image can be read, or all weights are 0, or all weights of a fold.
+        InputError: no image can be read, one cannot with `strict`, or all weights (of a fold) are 0.
     """
+
+    def attempt(image: LabelledImage) -> Decoded | InputError:
+        try:
+            return decode_image(image)
+        except InputError as error:
+            return error
+
     images = sorted(images, key=lambda image: fold_index(image.name, folds))
     kept: list[LabelledImage] = []
     problems: list[str] = []
@@ -173,14 +125,24 @@ def load_images(
     rows = pixels.numpy()
     boxes, ignore, sizes = [], [], []
 
-    for image, decoded in decode_all(images, lambda _, decoded: decoded, config.workers, problems):
-        height, width = decoded.pixels.shape
-        rows[len(kept), :height, :width] = decoded.pixels
-        kept.append(image)
-        trim = of_source(image, config.source_trims, (0.0, 0.0, 0.0, 0.0))
-        boxes.append(torch.from_numpy(trim_boxes(decoded.boxes, trim)))
-        ignore.append(torch.from_numpy(decoded.ignore))
-        sizes.append((width, height))
+    with ThreadPoolExecutor(max(1, config.workers)) as pool:
+        for image, decoded in zip(images, pool.map(attempt, images), strict=True):
+            if isinstance(decoded, InputError):
+                problems.append(str(decoded))
+                continue
+            height, width = decoded.pixels.shape
+            rows[len(kept), :height, :width] = decoded.pixels
+            kept.append(image)
+            trim = of_source(image, config.source_trims, (0.0, 0.0, 0.0, 0.0))
+            boxes.append(torch.from_numpy(trim_boxes(decoded.boxes, trim)))
+            ignore.append(torch.from_numpy(image.ignore))
+            sizes.append((width, height))
+    if not kept:
+        raise none_readable("readable image", f"{len(images)} of them", problems)
+    if problems and strict:
+        raise DataError(problems[0])
+    if problems:
+        logger.warning("%d photographs are left out, the first: %s", len(problems), problems[0])
     chances = torch.tensor([float(of_source(image, config.source_weights, 1.0)) for image in kept])
     if float(chances.sum()) <= 0:
         raise InputError("source_weights must leave a source to draw from: every source has weight 0")
@@ -193,7 +155,7 @@ def load_images(
     bounds = F.pad(shares.cumsum(0) / shares.sum(), (1, 0)).float()
     shapes, capacity = torch.tensor(sizes), max(config.max_targets, config.max_ignored)
     store = store_tensors(pixels[: len(kept)], shapes, boxes, ignore, chances, capacity, bounds)
-    return StoreTensors(*(tensor.to(device) for tensor in store)), problems
+    return StoreTensors(*(tensor.to(device) for tensor in store))
 
 
 def store_tensors(

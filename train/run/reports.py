@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from lensbox.common.files import atomic_write
+from lensbox.evaluation.figures import Figures
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
-from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run.optimizer import Clock, learning_rate
 from lensbox.train.run.step import TrainingError, TrainStep
 
@@ -43,14 +43,23 @@ class Reports:
     Args:
         output: folder of the run. resume: keep the lines of its `log.jsonl` up to the step.
         facts: for the metadata of weights: command line, data, first weights, teachers.
+        accounts: of the labels, for `figures.json`.
         best: highest average precision for faces of at least 8 px so far.
     """
 
     def __init__(
-        self, output: Path, resume: bool, step: TrainStep, clock: Clock, facts: dict[str, str], best: float
+        self,
+        output: Path,
+        resume: bool,
+        step: TrainStep,
+        clock: Clock,
+        facts: dict[str, str],
+        best: float,
+        accounts: Mapping[str, Any] | None = None,
     ) -> None:
         self.best = best
         self._output, self._step, self._clock, self._facts = output, step, clock, facts
+        self._accounts = accounts or {}
         self._last_time, self._last_step = time.monotonic(), step.step
         log = output / LOG_FILE
         atomic_write(log, "".join(_lines_up_to(step.step, log) if resume else []).encode())
@@ -92,7 +101,7 @@ class Reports:
     def evaluated(self, figures: Figures, progress: float) -> None:
         """Log the figures of an evaluation. Write `best.safetensors` if none was better at 8 px and above."""
         values = {f"AP {name}": value for name, value in figures.average_precision.items()}
-        self._append(progress, values | {f"COCO {name}": x for name, x in (figures.coco or {}).items()})
+        self._append(progress, values | {f"COCO {name}": x for name, x in figures.coco.items()})
         score = figures.average_precision["all>=8"]
         if score > self.best:  # without such faces it is not a number
             self.best = score
@@ -101,15 +110,18 @@ class Reports:
     def deliver(self, figures: Figures | None) -> None:
         """Write `weights.safetensors` and `figures.json`."""
         summary = self._write_weights(LAST_FILE, figures)
-        whole = {**summary, "config": dataclasses.asdict(self._step.config), **self._facts}
+        config = dataclasses.asdict(self._step.config)
+        whole = {**summary, "account": self._accounts, "config": config, **self._facts}
         atomic_write(self._output / FIGURES_FILE, (json.dumps(whole, indent=2) + "\n").encode())
 
     def _write_weights(self, name: str, figures: Figures | None) -> dict[str, Any]:
         """Write the weight average, with everything needed to repeat the run in the metadata."""
         step, config = self._step, self._step.config
         on_gpu = step.device.type == "cuda"
+        scored = {} if figures is None else figures.to_json()
+        scored.pop("account", None)  # its paths are nobody's business
         summary = {
-            **(figures.to_json() if figures is not None else {}),
+            **scored,
             "steps": step.step,
             "views": step.step * config.batch_size,
             "seconds": round(self._clock.seconds(), 1),

@@ -11,6 +11,7 @@ import logging
 import platform
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ import torch
 
 from lensbox.common.errors import InputError
 from lensbox.common.files import atomic_write
+from lensbox.evaluation.data.labels import LabelledImage
+from lensbox.evaluation.evaluate import evaluate
+from lensbox.evaluation.figures import Figures
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.evaluation.evaluate import detect_all
-from lensbox.train.evaluation.evaluation_set import EvaluationSet
-from lensbox.train.evaluation.figures import Figures, score
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.origin import Origin, check_same_origin
@@ -80,11 +81,14 @@ class TrainingRun:
         seconds = time.monotonic() - started
         self.clock = Clock(config.steps, inputs.time_limit, started, seconds, self.progress)
 
-    def train(self, validation: EvaluationSet | None = None) -> Figures | None:
+    def train(
+        self, validation: Sequence[LabelledImage] = (), accounts: Mapping[str, Any] | None = None
+    ) -> Figures | None:
         """Do the steps and write the files of the run. Return the figures of its end, if there is validation.
 
         Args:
             validation: photographs to score the weight average on.
+            accounts: of the labels, for `figures.json`.
 
         Raises:
             TrainingError: loss or weights are not finite, or the time limit is over before the first step.
@@ -105,13 +109,13 @@ class TrainingRun:
         photographs = str(len(self.step.store.images))
         about = {"command": self.command, "photographs": photographs, "python": platform.python_version()}
         facts = {**about, **self.origin}
-        reports = Reports(inputs.output, inputs.resume, self.step, clock, facts, self.best)
+        reports = Reports(inputs.output, inputs.resume, self.step, clock, facts, self.best, accounts)
         self._do_steps(reports, validation)
         reports.report(1.0)
         self._save(reports.best)
         return self._deliver(reports, validation)
 
-    def _do_steps(self, reports: Reports, validation: EvaluationSet | None) -> None:
+    def _do_steps(self, reports: Reports, validation: Sequence[LabelledImage]) -> None:
         count = self.config.evaluations
         shares = [(i + 1) / (count + 1) for i in range(count)]
         evaluations = deque(share for share in shares if share > self.progress)
@@ -125,7 +129,7 @@ class TrainingRun:
             # Before saving: a resumed run takes the progress of its checkpoint for evaluated.
             if evaluations and self.progress >= evaluations[0]:
                 evaluations.popleft()
-                if validation is not None:
+                if validation:
                     self._evaluate_between(reports, validation)
             if due:
                 self._save(reports.best)
@@ -134,7 +138,7 @@ class TrainingRun:
             _throttle(in_flight, self.step.device)
             reports.after_step(self.progress)
 
-    def _evaluate_between(self, reports: Reports, validation: EvaluationSet) -> None:
+    def _evaluate_between(self, reports: Reports, validation: Sequence[LabelledImage]) -> None:
         start = time.monotonic()
         try:
             self.step.recalibrate()
@@ -146,13 +150,13 @@ class TrainingRun:
             logger.warning("evaluation failed, training goes on: %s", error)
         reports.leave_out(time.monotonic() - start)
 
-    def _deliver(self, reports: Reports, validation: EvaluationSet | None) -> Figures | None:
+    def _deliver(self, reports: Reports, validation: Sequence[LabelledImage]) -> Figures | None:
         self.step.recalibrate()
         # The weights are safe before anything else can go wrong; the figures are added to them afterwards.
         reports.deliver(None)
-        if validation is None:
+        if not validation:
             return None
-        figures = evaluate_average(self.step, validation, coco=True)
+        figures = evaluate_average(self.step, validation)
         reports.evaluated(figures, 1.0)
         reports.deliver(figures)
         return figures
@@ -185,10 +189,10 @@ class TrainingRun:
         self.origin = before
 
 
-def evaluate_average(step: TrainStep, data: EvaluationSet, coco: bool = False) -> Figures:
+def evaluate_average(step: TrainStep, photographs: Sequence[LabelledImage]) -> Figures:
     """Return the figures of the weight average."""
     start = time.monotonic()
-    figures = score(detect_all(step.average, data), data, coco)
+    figures = evaluate(step.average, photographs)
     logger.info("evaluation took %.1f s", time.monotonic() - start)
     return figures
 

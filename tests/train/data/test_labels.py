@@ -1,72 +1,20 @@
-"""Rows of labels, checked alike in every layout, and what all readers share."""
+"""The labels of a training run."""
 
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from lensbox.train.data.labels import (
-    DataError,
-    Row,
-    read_labels,
-    read_rows,
-    shared_photographs,
-    spellings,
-)
-
-NAN = float("nan")
+from lensbox.evaluation.data.labels import read_labels
+from lensbox.train.data.labels import read_training_labels, shared_photographs
+from lensbox.train.settings import TrainInputs
 
 
-def write(folder: Path, *rows: str, name: str = "a.png") -> Path:
-    """Write a photograph and a label file with these boxes."""
+def write(folder: Path, *rows: str) -> Path:
     (folder / "images").mkdir(exist_ok=True)
     Image.new("RGB", (200, 100)).save(folder / "images" / "a.png")
-    (folder / "x_bbx_gt.txt").write_text("\n".join([name, str(len(rows)), *rows]))
+    (folder / "x_bbx_gt.txt").write_text("\n".join(["a.png", str(len(rows)), *rows]))
     return folder
-
-
-def test_data_without_a_photograph_are_refused_and_without_a_box_to_find_cause_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    read_labels([write(tmp_path)])
-    assert "all 1 photographs are background" in caplog.text
-    with pytest.raises(DataError, match=r"at least one labelled image .*image gone\.png is not in"):
-        read_labels([write(tmp_path, "1 2 3 4", name="gone.png")])
-
-
-@pytest.mark.parametrize(
-    ("row", "rule"),
-    [
-        ((9, 2, -3, 4), "width and height must be above 0"),  # x2 < x1
-        ((1, 9, 3, -4), "width and height must be above 0"),  # y2 < y1
-        ((1, 2, 0, 4), "width and height must be above 0"),
-        ((1, 2, NAN, 4), "width and height must be above 0"),
-        ((2e6, 2, 3, 4), "all within 1000000 pixels"),
-        ((1, 2, 3, 4.0), "same box and class as first; box skipped"),
-        ((), "width and height"),
-    ],
-)
-def test_rows_that_are_no_new_boxes_are_skipped(row: tuple[float, ...], rule: str) -> None:
-    def parse(values: tuple[float, ...]) -> Row:
-        if not values:
-            raise ValueError("width and height must be given")
-        return Row(*values)  # type: ignore[arg-type]
-
-    problems: list[str] = []
-    boxes, *_ = read_rows([("first", (1, 2, 3, 4)), ("second", row)], parse, problems)
-    assert boxes.tolist() == [[1, 2, 4, 6]]
-    (problem,) = problems
-    assert problem.startswith("second: ")
-    assert rule in problem
-
-
-@pytest.mark.parametrize(
-    ("name", "last"),
-    [("val\\a.png", "val/a.png"), ("./a.png", "a.png"), ("/data/a.png", "a.png"), ("C:\\b\\a.png", "a.png")],
-)
-def test_paths_of_other_machines_have_local_spellings(name: str, last: str) -> None:
-    assert spellings(name)[0] == name
-    assert spellings(name)[-1] == last
 
 
 def test_photographs_with_the_same_name_and_boxes_are_shared(tmp_path: Path) -> None:
@@ -75,38 +23,12 @@ def test_photographs_with_the_same_name_and_boxes_are_shared(tmp_path: Path) -> 
     assert shared_photographs(read_labels([write(tmp_path, "10 20 30 41")])[0], images) == []
 
 
-NAMES = "names: {0: cat, 1: dog}\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("absent", None, "labels that exist, got"),
-        ("text.tar", "not a tar file", "uncompressed tar"),
-        ("empty.tar", "\0" * 10240, "must hold"),
-        ("x.json", '{"images": [],\n "annotations": [}', ":2: expected JSON"),
-        ("x.json", "[]", "must hold lists of objects: images, categories, annotations"),
-        (
-            "x.json",
-            '{"images": [{"id": 1}, {"id": 1}], "annotations": [], "categories": []}',
-            "must have an int",
-        ),
-        (
-            "x.json",
-            '{"images": [], "annotations": [], "categories": [{"id": [1]}]}',
-            "categories must have an",
-        ),
-        ("data.yaml", "train: [", "must be YAML"),
-        ("data.yaml", "train: images", "names must list the classes, got None"),
-        ("data.yaml", NAMES, "train must name a folder of images, got None"),
-        ("data.yaml", f"train: absent\n{NAMES}", "train must name a folder that exists, got 'absent'"),
-        ("data.yaml", f"train: images\n{NAMES}kpt_shape: 5", "kpt_shape must be"),
-    ],
-)
-def test_files_that_hold_no_labels_are_refused(
-    tmp_path: Path, name: str, content: str | None, words: str
+def test_accounts_are_logged_and_data_without_a_box_cause_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(DataError, match=words):
-        read_labels([tmp_path / name])
+    caplog.set_level("INFO", "lensbox")
+    data, val, accounts = read_training_labels(TrainInputs(data=(write(tmp_path),)))
+    assert (len(data), val) == (1, [])
+    assert accounts["data"]["counts"]["photographs without boxes"] == 1
+    assert "the labels of --data:" in caplog.text
+    assert "all 1 photographs are background" in caplog.text

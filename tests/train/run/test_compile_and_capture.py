@@ -10,8 +10,8 @@ from short_runs import SIX_STEPS, make_step, small_detector
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from lensbox.evaluation.data.labels import read_labels
 from lensbox.train.data.image_store import SIDE, StoreTensors, load_images, store_tensors
-from lensbox.train.data.labels import read_labels
 from lensbox.train.loss.detection_loss import detection_loss, teach
 from lensbox.train.run.compile_and_capture import WARMUP_STEPS, compile_and_capture
 from lensbox.train.run.origin import Teachers, fold_count
@@ -106,7 +106,7 @@ def step_on_gpu(faces_folder: Path, config: TrainConfig, taught: bool = False) -
     whole, *fold = (small_detector(seed).requires_grad_(False) for seed in (1, 2, 3))
     teachers: Teachers = ((whole,), tuple(fold)) if taught else ()
     images = read_labels([faces_folder])[0]
-    store, _ = load_images(images, "cuda:0", config, fold_count(teachers))
+    store = load_images(images, "cuda:0", config, fold_count(teachers))
     return TrainStep(small_detector(0), store, config, teachers)
 
 

@@ -10,9 +10,10 @@ from programs import Lensbox
 from short_runs import SHORT_RUN, TINY, interrupt, run_options, small_detector, train
 from small_detectors import varied_detector
 
+from lensbox.evaluation.data.labels import read_labels
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.data.labels import fold_index, read_labels
+from lensbox.train.data.labels import fold_index
 from lensbox.train.run.origin import (
     Fold,
     check_same_origin,

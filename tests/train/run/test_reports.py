@@ -10,9 +10,9 @@ from short_runs import SIX_STEPS as CONFIG
 from short_runs import interrupt, run_options, train
 
 from lensbox.common.errors import InputError
+from lensbox.evaluation.figures import Figures
 from lensbox.model import load_detector
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.evaluation.figures import Figures
 from lensbox.train.run import training as trainer
 from lensbox.train.run.step import TrainStep
 from lensbox.train.run.training import load_checkpoint
@@ -35,7 +35,7 @@ class Scores:
             raise value
         self.steps.append(step.step)
         self.averages.append({name: tensor.clone() for name, tensor in step.average.state_dict().items()})
-        return Figures({"all>=8": value, "tiny4-8": float("nan")}, 1, 1, 0.4, 0.7)
+        return Figures({"all>=8": value, "tiny4-8": float("nan")}, 1, 1, 0.4, 0.7, {})
 
 
 @pytest.mark.parametrize("after", [1, 2])

@@ -11,10 +11,9 @@ from short_runs import SIX_STEPS as CONFIG
 from short_runs import interrupt, run_options, train
 
 from lensbox.common.errors import InputError
+from lensbox.evaluation.data.labels import read_labels
 from lensbox.model import read_metadata
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.data.labels import read_labels
-from lensbox.train.evaluation.evaluation_set import load_evaluation_set
 from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.step import TrainingError
 from lensbox.train.run.training import TrainingRun, load_checkpoint, save_checkpoint
@@ -24,7 +23,7 @@ from lensbox.train.run.training import TrainingRun, load_checkpoint, save_checkp
 def test_overfits_a_handful_of_photographs(store: StoreTensors, faces_folder: Path, tmp_path: Path) -> None:
     views = {"mosaic_share": 0.0, "whole_share": 1.0, "photometric": 0.0}
     config = CONFIG.replace(steps=60, batch_size=4, learning_rate=8e-3, **views)
-    validation = load_evaluation_set(read_labels([faces_folder])[0])
+    validation, _ = read_labels([faces_folder])
     figures = train(store, config, run_options(tmp_path), validation)
     assert figures is not None
     assert figures.average_precision["all>=8"] > 0.6

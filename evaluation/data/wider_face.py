@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 
 from lensbox.common.errors import reading
-from lensbox.train.data.labels import (
-    IMAGE_SUFFIXES,
+from lensbox.common.pictures import IMAGE_SUFFIXES
+from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.labels import (
     LAYOUT,
+    MISSING,
     QUOTED,
     DataError,
     LabelledImage,
@@ -28,6 +30,8 @@ from lensbox.train.data.labels import (
 
 ANNOTATION_PATTERN = "*_bbx_gt.txt"
 _NUMBERS = 10  # of a row; the name of a class follows
+TWICE = "names given twice"
+COUNT = "photographs skipped: their count does not fit their rows"
 
 Entry = tuple[int, list[tuple[str, str]]]  # the line of an image, and its rows with their places
 File = tuple[Path, int, int]  # that holds an image, where its bytes start, and how many they are
@@ -35,26 +39,27 @@ File = tuple[Path, int, int]  # that holds an image, where its bytes start, and 
 LabelFile = tuple[str, str, Callable[[str], File | None], str]
 
 
-def read_wider_face(path: Path, problems: list[str]) -> list[LabelledImage]:
-    """Return the labelled images of a folder or tar shard. Add to `problems`.
+def read_wider_face(path: Path, account: Account) -> list[LabelledImage]:
+    """Return the labelled images of a folder or tar shard. Add to the account.
 
     Raises:
         DataError: the path holds no annotation file, or is no folder and no uncompressed tar file.
     """
     images: list[LabelledImage] = []
     for origin, text, find, where in (_folder if path.is_dir() else _shard)(path):
-        for name, (line, rows) in parse_annotations(text, origin, problems).items():
+        for name, (line, rows) in parse_annotations(text, origin, account).items():
             place = f"{origin}:{line}"
             file = find(name)
             if file is None:
-                problems.append(f"{place}: image {name} is not in {where}")
+                account.add("photographs found")
+                account.skip(MISSING, f"{place}: image {name} is not in {where}")
                 continue
-            boxes = read_rows(rows, _parse_row, problems)
+            boxes = read_rows(rows, _parse_row, account)
             images.append(LabelledImage(name, file[0], *boxes, place, *file[1:]))
     return images
 
 
-def parse_annotations(text: str, origin: str, problems: list[str]) -> dict[str, Entry]:
+def parse_annotations(text: str, origin: str, account: Account) -> dict[str, Entry]:
     """Return the images of a `*_bbx_gt.txt` by name. origin: the file, for messages.
 
     Skip and report an image whose count cannot be read or does not fit its rows: an image with unlabelled
@@ -65,21 +70,23 @@ def parse_annotations(text: str, origin: str, problems: list[str]) -> dict[str, 
     starts = [index for index, (_, line) in enumerate(lines) if line.lower().endswith(IMAGE_SUFFIXES)]
     if lines and (not starts or starts[0] > 0):
         number, line = lines[0]
-        problems.append(f"{origin}:{number}: expected an image name, got {line[:QUOTED]!r}")
+        line = f"{origin}:{number}: expected an image name, got {line[:QUOTED]!r}"
+        account.skip("rows skipped: no image name", line)
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         number, name = lines[start][0], lines[start][1].replace("\\", "/")  # Windows
         count = lines[start + 1][1] if start + 1 < end else ""
         rows = [] if count == "0" else lines[start + 2 : end]  # after a 0 stands a line of zeros
         if name in found:
-            message = f"image {name} is listed again, at first in line {found[name][0]}"
+            row, message = TWICE, f"image {name} is listed again, at first in line {found[name][0]}"
         elif not re.fullmatch("[0-9]+", count):
-            message = f"expected the number of boxes of {name}, got {count[:QUOTED]!r}"
+            row, message = COUNT, f"expected the number of boxes of {name}, got {count[:QUOTED]!r}"
         elif int(count) != len(rows):
-            message = f"{name} announces {int(count)} boxes and has {len(rows)}"
+            row, message = COUNT, f"{name} announces {int(count)} boxes and has {len(rows)}"
         else:
             found[name] = number, [(f"{origin}:{line}", row) for line, row in rows]
             continue
-        problems.append(f"{origin}:{number}: {message}; image skipped")
+        account.add("photographs found")
+        account.skip(row, f"{origin}:{number}: {message}; image skipped")
     return found
 
 
@@ -100,7 +107,7 @@ def _folder(path: Path) -> Iterator[LabelFile]:
         next(path.iterdir(), None)  # rglob passes over folders that cannot be read
     annotations = sorted(filter(_is_annotation, path.rglob(ANNOTATION_PATTERN)))
     if not annotations:
-        raise DataError(f"folder {path} must hold a {ANNOTATION_PATTERN} file, at any depth ({LAYOUT})")
+        raise DataError(f"folder {path} must hold {_expected(path)} ({LAYOUT})")
     for annotation in annotations:
         above = annotation.parent.parent
         published = [above / f"WIDER_{split}" for split in ("train", "val") if split in annotation.name]
@@ -110,6 +117,18 @@ def _folder(path: Path) -> Iterator[LabelFile]:
             return next(((root / name, 0, -1) for root in roots if (root / name).is_file()), None)
 
         yield str(annotation), read_text(annotation), find, ", ".join(map(str, roots))
+
+
+def _expected(folder: Path) -> str:
+    """Return what a folder without labels of its own should hold, and the label files near it."""
+    near = [
+        file
+        for pattern in ("*.json", "annotations/*.json", "*/_annotations.coco.json", "*/data.y*ml")
+        for file in sorted(folder.glob(pattern))
+    ]
+    if near:
+        return f"one label file; name one of {', '.join(map(str, near))}"
+    return f"one COCO file (*.json), data.yaml of YOLO, or a {ANNOTATION_PATTERN} file at any depth"
 
 
 def _shard(path: Path) -> Iterator[LabelFile]:

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask  # type: ignore[import, unused-ignore]
 
-from lensbox.train.data.labels import DataError, read_labels
+from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.labels import DataError, read_labels
 
 ROW = {"id": 41, "image_id": 7, "category_id": 5, "bbox": [10, 20, 30, 15.5]}
 
@@ -43,7 +44,7 @@ def test_photographs_are_looked_for_by_the_name_of_the_file(
     tmp_path: Path, file: str, photographs: str, expected: str
 ) -> None:
     (image,), problems = read_labels([write(tmp_path, photographs, file)])
-    assert (image.path, image.name, image.coco_id) == (tmp_path / expected, "a.png", 7)
+    assert (image.path, image.name) == (tmp_path / expected, "a.png")
     assert problems == []
     assert image.boxes.tolist() == [[10, 20, 40, 35.5], [1, 2, 4, 6]]
     assert image.classes == ("dog", "cat")
@@ -95,3 +96,66 @@ def test_annotations_without_a_box_have_that_of_their_segmentation(tmp_path: Pat
         row = ROW | {"bbox": None, "segmentation": segmentation}
         (image,), _ = read_labels([write(tmp_path, "a.png", annotations=[row])])
         assert image.boxes.tolist() == [expected]
+
+
+def test_categories_without_annotations_are_left_out_and_a_repeated_name_is_an_error(tmp_path: Path) -> None:
+    """Roboflow's root category may have the name of a class."""
+    categories = [{"id": 0, "name": "dog"}, {"id": 5, "name": "dog"}]
+    account = Account()
+    file = write(tmp_path, "a.png", categories=categories, annotations=[ROW])
+    (image,), problems = read_labels([file], account=account)
+    assert (image.classes, problems) == (("dog",), [])
+    assert account.counts["categories without annotations"] == 1
+    write(tmp_path, "a.png", categories=categories, annotations=[ROW, ROW | {"category_id": 0}])
+    with pytest.raises(DataError, match=r"different names, got 'dog' for the ids \[0, 5\]"):
+        read_labels([file])
+
+
+@pytest.mark.parametrize("size", [(160, 120), (40, 30), (27, 20), (80, 60), (None, 60), (0, 0), ("80", 1)])
+def test_boxes_for_another_size_of_the_same_shape_are_scaled(tmp_path: Path, size: Any) -> None:
+    account, scale = Account(), size[0] / 80 if isinstance(size[0], int) and size[0] else 1
+    box = [20 * scale, 10 * scale, 30 * scale, 20 * scale]
+    image = {"id": 7, "file_name": "a.png", "width": size[0], "height": size[1]}
+    file = write(tmp_path, "a.png", images=[image], annotations=[ROW | {"bbox": box, "area": 600 * scale**2}])
+    (read,), problems = read_labels([file], account=account)
+    np.testing.assert_allclose(read.boxes, [[20, 10, 50, 30]], rtol=0.02)
+    np.testing.assert_allclose(read.areas, [600], rtol=0.02)
+    assert problems == []
+    assert account.counts.get("photographs of another size: boxes scaled", 0) == (scale != 1)
+
+
+@pytest.mark.parametrize("size", [(60, 80), (81, 90), (8, 60)])
+def test_labels_for_a_photograph_of_another_shape_are_an_error(tmp_path: Path, size: tuple[int, int]) -> None:
+    image = {"id": 7, "file_name": "a.png", "width": size[0], "height": size[1]}
+    with pytest.raises(DataError, match=rf"a\.png has 80 x 60 pixels, .* {size[0]} x {size[1]}: the shapes"):
+        read_labels([write(tmp_path, "a.png", images=[image])])
+
+
+def test_ids_may_be_text_and_boxes_outside_or_without_area_are_counted(tmp_path: Path) -> None:
+    rows = [
+        {"image_id": "b1", "category_id": "5", "bbox": [70, 50, 20, 20]},  # reaches beyond
+        {"image_id": "b1", "category_id": 5.0, "bbox": [90, 10, 9, 9], "area": 7},  # lies outside
+        {"image_id": "b1", "category_id": 5, "bbox": [9, 10, 0, 9]},
+        {"image_id": "b2", "category_id": 5, "bbox": [9, 10, 9, 9]},
+    ]
+    images = [{"id": "b1", "file_name": "a.png"}, {"id": 2, "file_name": "./a.png"}]
+    account = Account()
+    (image,), problems = read_labels(
+        [write(tmp_path, "a.png", images=images, annotations=rows)], account=account
+    )
+    assert image.boxes.tolist() == [[70, 50, 90, 70]]  # of the row that has some
+    assert account.counts["boxes clipped"] == 1
+    assert account.counts["names given twice"] == 1
+    assert account.counts["photographs found"] == 2
+    assert sum(count for row, count in account.counts.items() if row.startswith("boxes skipped")) == 3
+    assert len(problems) == 4
+    rows[-1]["image_id"] = 2
+    with pytest.raises(DataError, match=r"a\.png is named again, .* with other boxes"):
+        read_labels([write(tmp_path, "a.png", images=images, annotations=rows)])
+
+
+def test_folders_with_several_label_files_name_them(tmp_path: Path) -> None:
+    for name in ("annotations/instances_train.json", "annotations/instances_val.json"):
+        write(tmp_path, "a.png", name)
+    with pytest.raises(DataError, match=r"name one of .*instances_train\.json, .*instances_val\.json"):
+        read_labels([tmp_path])

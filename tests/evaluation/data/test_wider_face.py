@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lensbox.train.data.labels import read_labels
-from lensbox.train.data.wider_face import parse_annotations
+from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.labels import read_labels
+from lensbox.evaluation.data.wider_face import parse_annotations
 
 GOOD = """a/one.jpg
 2
@@ -47,12 +48,12 @@ def test_reads_ignored_boxes_classes_and_images_without_boxes(tmp_path: Path) ->
     ],
 )
 def test_images_whose_rows_do_not_fit_are_skipped(text: str, line: int, words: str, kept: list[str]) -> None:
-    problems: list[str] = []
-    entries = parse_annotations(text, "f.txt", problems)
+    account = Account()
+    entries = parse_annotations(text, "f.txt", account)
     assert list(entries) == kept
     assert all(len(rows) == 1 for _, rows in entries.values())
-    assert problems[0].startswith(f"f.txt:{line}: ")
-    assert words in problems[0]
+    assert account.problems[0].startswith(f"f.txt:{line}: ")
+    assert words in account.problems[0]
 
 
 @pytest.mark.parametrize(("row", "rule"), [("1 2 3", "at least x y w h"), ("1 2 x 4", "must be numbers")])

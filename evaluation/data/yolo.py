@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
-from lensbox.common.fields import Orientation
-from lensbox.runtime.images.orientation import orientation_of, upright_size
-from lensbox.train.data.labels import (
-    IMAGE_SUFFIXES,
+from lensbox.common.pictures import IMAGE_SUFFIXES
+from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.labels import (
+    MISSING,
+    SHARES,
     DataError,
     LabelledImage,
     Row,
@@ -23,8 +20,8 @@ from lensbox.train.data.labels import (
 )
 
 NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
-
-logger = logging.getLogger(__name__)
+# Files beside photographs that nobody takes for one.
+_BESIDE = (".txt", ".json", ".xml", ".yaml", ".yml", ".csv", ".md", ".cache", ".npy", ".db", ".ini")
 
 
 def description_file(path: Path) -> Path | None:
@@ -37,18 +34,15 @@ def description_file(path: Path) -> Path | None:
         return None
 
 
-def read_yolo(file: Path, problems: list[str], split: str, orientation: Orientation) -> list[LabelledImage]:
-    """Return the labelled images of one split of a YOLO data set. Add to `problems`.
+def read_yolo(file: Path, account: Account, split: str) -> list[LabelledImage]:
+    """Return the labelled images of one split of a YOLO data set. Add to the account.
 
     file: a `data.yaml`. It names the classes (`names`, a list or a mapping). For each split it names folders
     of images, or text files that list images. The labels of `…/images/a.jpg` are `…/labels/a.txt`. A row is
     `class x y width height` (the centre, as shares of the image), or a class and the corners of a polygon.
     With `kpt_shape: [K, D]` a box may be followed by K landmarks of D numbers, which are skipped. Longer rows
     need `kpt_shape`, [0, 0] for polygons: a box with landmarks could be taken for a polygon. An image
-    without a label file has no boxes; warn if most images have none.
-
-    Args:
-        orientation: of the picture that the shares refer to, see `LabelledImage`.
+    without a label file has no boxes, and is counted.
 
     Raises:
         DataError: the file is wrong, a folder is missing, or no image has a label file.
@@ -56,34 +50,61 @@ def read_yolo(file: Path, problems: list[str], split: str, orientation: Orientat
     description = _load_yaml(file)
     names, landmarks = _names(file, description), _landmark_numbers(file, description)
     found: list[LabelledImage] = []
-    missing: list[Path] = []
-    for image in _images(file, description, split):
-        try:
-            content = image.read_bytes()
-            with Image.open(io.BytesIO(content)) as picture:
-                size = picture.size
-            size = upright_size(size, orientation_of(content)) if orientation == "exif" else size
-        except Exception as error:  # decoders raise a dozen types on broken files
-            problems.append(f"{image}: image cannot be read: {error}")
+    missing: list[tuple[Path, Path]] = []
+    by_labels: dict[Path, Path] = {}
+    for image in _images(file, description, split, account):
+        labels = labels_of(image)
+        if not image.is_file():
+            account.add("photographs found")
+            account.skip(MISSING, f"{file}: {split}: {image} is no file")
             continue
-        labels = _labels_of(image)
+        if (other := by_labels.setdefault(labels, image)) != image:
+            line = f"{image} and {other.name} have the same label file, {labels}"
+            account.skip("names given twice", line)
         if not labels.is_file():
-            missing.append(labels)
+            missing.append((image, labels))
         lines = read_text(labels).splitlines() if labels.is_file() else []
         rows = [(f"{labels}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
         if landmarks is None and (long := next((row for row in rows if len(row[1].split()) > 6), None)):
             rule = f"{file} must say what follows the class in rows of more than four numbers"
             raise DataError(f"{long[0]}: {rule}: kpt_shape: [landmarks, numbers], or [0, 0] for polygons")
-        boxes = read_rows(
-            rows, partial(_parse_row, names=names, landmarks=landmarks or 0, size=size), problems
-        )
-        found.append(LabelledImage(image.name, image, *boxes, str(labels)))
-    if 2 * len(missing) > len(found):
-        message = f"{len(missing)} of {len(found)} photographs have no label file, such as {missing[0]}"
-        if len(missing) == len(found):
-            raise DataError(f"{file}: {split}: {message}; a photograph without objects needs an empty file")
-        logger.warning("%s: %s: %s; they are background", file, split, message)
+        boxes = read_rows(rows, partial(_parse_row, names=names, landmarks=landmarks or 0), account)
+        found.append(LabelledImage(image.name, image, *boxes, str(labels), labelled_size=SHARES))
+    if missing and len(missing) == len(found):
+        message = f"{len(missing)} of {len(found)} photographs have no label file, such as {missing[0][1]}"
+        raise DataError(f"{file}: {split}: {message}; a photograph without objects needs an empty file")
+    if missing:
+        line = f"{missing[0][0]}: there is no {missing[0][1]}; it is background"
+        account.add("photographs without a label file", len(missing), line)
+    for labels in _lost_labels([image.path for image in found]):
+        where = f"; {missing[0][0].name} is looked for in {missing[0][1].parent}" if missing else ""
+        account.skip("label files without a photograph", f"{labels}: label file without a photograph{where}")
     return found
+
+
+def _lost_labels(images: Sequence[Path]) -> list[Path]:
+    """Return the label files in the folders of the images and of their labels that belong to no image."""
+    roots = {_root(image) for image in images}
+    roots = {root for root in roots if not any(other in root.parents for other in roots)}
+    known = {labels_of(image) for root in roots for image in root.rglob("*") if _is_image(image)}
+    places = {place for root in roots for place in (root, labels_of(root / "x").parent) if place.is_dir()}
+    texts = {text for place in places for text in place.rglob("*.txt") if not text.name.startswith(".")}
+    return sorted(text for text in texts - known - set(map(labels_of, images)) if _holds_rows(text))
+
+
+def _root(image: Path) -> Path:
+    """Return the last folder `images` above an image, or the folder of the image."""
+    return next((folder for folder in image.parents if folder.name == "images"), image.parent)
+
+
+def _holds_rows(file: Path) -> bool:
+    """Return whether a text file is a label file: lists of images or of classes are not."""
+    words = next((line.split() for line in read_text(file).splitlines() if line.strip()), ["0"] * 5)
+    return len(words) >= 5 and all(word.lstrip("-").replace(".", "", 1)[:1].isdecimal() for word in words)
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
 def _load_yaml(file: Path) -> dict[str, Any]:
@@ -121,7 +142,8 @@ def _landmark_numbers(file: Path, content: Mapping[str, Any]) -> int | None:
     raise DataError(f"{file}: kpt_shape must be [landmarks, numbers of each], got {shape!r}")
 
 
-def _images(file: Path, content: Mapping[str, Any], split: str) -> list[Path]:
+def _images(file: Path, content: Mapping[str, Any], split: str, account: Account) -> list[Path]:
+    """Return the images of a split in folders, at any depth, or in text files."""
     places = content.get(split)
     places = places if isinstance(places, list) else [places]
     if not all(isinstance(place, str) for place in places):
@@ -134,7 +156,11 @@ def _images(file: Path, content: Mapping[str, Any], split: str) -> list[Path]:
         if place is None:
             raise DataError(f"{file}: {split} must name a folder that exists, got {name!r}")
         if place.is_dir():
-            images += sorted(image for image in place.rglob("*") if image.suffix.lower() in IMAGE_SUFFIXES)
+            inside = sorted(path for path in place.rglob("*") if not path.name.startswith("."))
+            images += filter(_is_image, inside)
+            for other in inside:
+                if other.is_file() and not _is_image(other) and other.suffix.lower() not in _BESIDE:
+                    account.skip("files left out: not a photograph by name", f"{other}: left out")
         else:
             lines = [_local(line.strip()) for line in read_text(place).splitlines() if line.strip()]
             images += [_first([place.parent, *folders], line) or place.parent / line for line in lines]
@@ -150,7 +176,7 @@ def _first(folders: Sequence[Path], name: str) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).exists()), None)
 
 
-def _labels_of(image: Path) -> Path:
+def labels_of(image: Path) -> Path:
     """Return the label file of an image: `labels` in the place of the last folder `images`."""
     parts = list(image.parent.parts)
     if "images" in parts:
@@ -158,8 +184,8 @@ def _labels_of(image: Path) -> Path:
     return Path(*parts, f"{image.stem}.txt")
 
 
-def _parse_row(text: str, names: Mapping[float, str], landmarks: int, size: tuple[int, int]) -> Row:
-    """Return a box in pixels. landmarks: numbers that may follow a box; 0 if longer rows are polygons."""
+def _parse_row(text: str, names: Mapping[float, str], landmarks: int) -> Row:
+    """Return a box in shares. landmarks: numbers that may follow a box; 0 if longer rows are polygons."""
     try:
         label, *values = map(float, text.split())
     except ValueError:
@@ -168,15 +194,13 @@ def _parse_row(text: str, names: Mapping[float, str], landmarks: int, size: tupl
         raise ValueError(f"the class must be one of the {len(names)} names of data.yaml")
     if landmarks and len(values) == 4 + landmarks:
         values = values[:4]
-    if len(values) == 4:
-        x, y, width, height = values
-        corners = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
-    elif not landmarks and len(values) >= 6 and len(values) % 2 == 0:
-        corners = [min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])]
-    else:
-        longer = f"{landmarks} numbers of landmarks" if landmarks else "a class and the corners of a polygon"
-        raise ValueError(f"a row must be class x y width height, or {longer}")
     if not all(-0.01 <= value <= 1.01 for value in values):  # false for NaN; tools round
         raise ValueError("coordinates must be shares of the image, from 0 to 1")
-    x1, y1, x2, y2 = (value * side for value, side in zip(corners, size * 2, strict=True))
-    return Row(x1, y1, x2 - x1, y2 - y1, name=names[label])
+    if len(values) == 4:
+        x, y, width, height = values
+        return Row(x - width / 2, y - height / 2, width, height, name=names[label])
+    if not landmarks and len(values) >= 6 and len(values) % 2 == 0:
+        x, y = min(values[::2]), min(values[1::2])
+        return Row(x, y, max(values[::2]) - x, max(values[1::2]) - y, name=names[label])
+    longer = f"{landmarks} numbers of landmarks" if landmarks else "a class and the corners of a polygon"
+    raise ValueError(f"a row must be class x y width height, or {longer}")

@@ -8,7 +8,8 @@ import pytest
 from picture_files import exif
 from PIL import Image
 
-from lensbox.train.data.labels import DataError, read_labels
+from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.labels import DataError, read_labels
 
 NAMES = "names: {0: cat, 1: dog}\n"
 BOX = "0 0.5 0.5 0.2 0.4"
@@ -29,21 +30,21 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("labelled", [0, 2, 3])
-def test_photographs_without_a_label_file_are_counted(
-    folder: Path, caplog: pytest.LogCaptureFixture, labelled: int
-) -> None:
+def test_photographs_without_a_label_file_are_counted(folder: Path, labelled: int) -> None:
     labels = folder / "val" / "labels"
     (labels / "0.txt").unlink()
     for index in range(labelled):
         (labels / f"{index}.txt").write_text(BOX)
-    said = f"{5 - labelled} of 5 photographs have no label file, such as {labels / f'{labelled}.txt'}"
     if labelled:
-        images, problems = read_labels([folder], split="val")
+        account = Account()
+        images, problems = read_labels([folder], split="val", account=account)
         assert [len(image.boxes) for image in images] == [1] * labelled + [0] * (5 - labelled)
         assert problems == []
-        assert (said in caplog.text) == (labelled == 2)
+        row = "photographs without a label file"
+        assert account.counts[row] == account.counts["photographs without boxes"] == 5 - labelled
+        assert f"there is no {labels / f'{labelled}.txt'}" in account.first[row]
         return
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=f"5 of 5 photographs have no label file, such as {labels}/0"):
         read_labels([folder], split="val")
 
 
@@ -120,4 +121,51 @@ def test_shares_are_of_the_upright_photograph_unless_said(
     (image,), (problem,) = read_labels([folder], orientation=orientation)
     np.testing.assert_allclose(image.boxes, [box], atol=1e-4)
     assert image.orientation == orientation
-    assert "bad.jpg: image cannot be read: " in problem
+    assert "image bad.jpg cannot be read: " in problem
+
+
+@pytest.mark.parametrize(
+    ("photograph", "labels"),
+    [
+        ("train/images/b.png", "train/images/b.txt"),
+        ("train/images/IMG_1.PNG", "train/labels/img_1.txt"),
+        ("train/images/\u00e9.png", "train/labels/e\u0301.txt"),
+        ("train/images/b.png", "train/labels/b.png.txt"),
+        ("train/images/x/b.png", "train/labels/b.txt"),
+    ],
+)
+def test_label_files_that_belong_to_no_photograph_are_named(
+    folder: Path, photograph: str, labels: str
+) -> None:
+    """Labels of other splits, lists of images and of classes are none."""
+    for path in (photograph, labels):
+        (folder / path).parent.mkdir(exist_ok=True)
+    Image.new("RGB", (20, 10)).save(folder / photograph)
+    (folder / labels).write_text(f"{BOX}\n")
+    (folder / "train" / "labels" / "classes.txt").write_text("cat\ndog\n")
+    (folder / "train" / "images" / "list.txt").write_text("train/images/0.png\n")
+    account = Account()
+    _, (problem,) = read_labels([folder], account=account)
+    assert problem.startswith(f"{folder / labels}: label file without a photograph; ")
+    assert account.counts["photographs without a label file"] == 1
+
+
+def test_boxes_beyond_the_edge_are_clipped_and_counted_and_pixels_are_refused(folder: Path) -> None:
+    account = Account()
+    (folder / "train" / "labels" / "0.txt").write_bytes(
+        b"\xef\xbb\xbf0 0.95 0.5 0.2 0.4\r\n0 95 50 20 40\r\n9 0.5 0.5 0.1 0.1\r\n"
+    )
+    (image,), problems = read_labels([folder], account=account)
+    np.testing.assert_allclose(image.boxes, [[170, 30, 210, 70]])
+    assert account.counts["boxes clipped"] == 1
+    assert len(problems) == 2
+
+
+def test_photographs_that_share_a_label_file_and_files_of_other_kinds_are_named(folder: Path) -> None:
+    Image.new("RGB", (200, 100)).save(folder / "train" / "images" / "0.TIF", format="TIFF")
+    (folder / "train" / "images" / "1.heic").write_bytes(b"")
+    account = Account()
+    images, problems = read_labels([folder], account=account)
+    assert [len(image.boxes) for image in images] == [1, 1]
+    assert account.counts["names given twice"] == 1
+    assert any("1.heic: left out" in problem for problem in problems)

@@ -15,10 +15,10 @@ from small_detectors import RedAndBlue
 from torch import Tensor, nn
 
 from lensbox.common.errors import InputError
+from lensbox.evaluation.data.labels import LabelledImage, read_labels
+from lensbox.evaluation.evaluate import evaluate
 from lensbox.export import save_artifact
-from lensbox.model import DetectorSpec, FaceDetector
-from lensbox.train.data.labels import LabelledImage, read_labels
-from lensbox.train.evaluation.evaluate import evaluate
+from lensbox.model import DetectorSpec
 
 
 @pytest.fixture
@@ -53,11 +53,6 @@ def test_a_module_is_scored_on_its_canvas_in_eval_mode_without_gradients(
     assert detector.training
 
 
-class Stretching(FaceDetector):
-    def preprocess(self, images: list[Tensor], windows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return torch.zeros(len(images), 1, 256, 256, dtype=torch.uint8), torch.zeros(len(images), 6)
-
-
 class Returning(nn.Module):
     def __init__(self, **outputs: Tensor) -> None:
         super().__init__()
@@ -72,10 +67,8 @@ class Returning(nn.Module):
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (Stretching(), "its own preprocess is scored as an artifact"),
         (nn.ReLU(), "must have a specification"),
-        (Returning(scores=torch.full((1, 1), torch.nan)), "scores of .* must be finite numbers, got nan"),
-        (Returning(boxes=torch.ones(1, 1, 4).long()), "boxes of .* must be a floating-point tensor, got"),
+        (Returning(scores=torch.full((1, 1), torch.nan)), "scores of .* must be finite numbers, got null"),
     ],
 )
 def test_modules_that_cannot_be_scored_are_refused(
@@ -145,7 +138,7 @@ def test_artifacts_are_scored_on_turned_photographs(
     assert {label: one["boxes"] for label, one in figures["classes"].items()} == {"red": 1, "blue": 0}
     red, blue = (figures["classes"][label]["average_precision"]["all>=8"] for label in ("red", "blue"))
     assert (red, blue, figures["average_precision"]["all>=8"]) == (1, None, 1)  # blue has no box
-    assert "1 of 1 photographs have an EXIF orientation; their boxes are boxes of" in said
+    assert f"1  {photo}: boxes of the " in said
     assert f"(--orientation {orientation})" in said
     other = "exif" if orientation == "stored" else "stored"
     assert ap50(*artifact, "--orientation", other, "--coco")[0] != "1.000"

@@ -2,9 +2,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scored_boxes import found, labels, random_case
+from scored_boxes import found, labels, matched, random_case
 
-from lensbox.train.evaluation.average_precision import BANDS, Curve, Evaluation, threshold_of_best_f1
+from lensbox.evaluation.average_precision import BANDS, Curve, threshold_of_best_f1
 
 BOX, OTHER = (0, 0, 10, 10), (50, 50, 60, 60)
 
@@ -21,7 +21,7 @@ BOX, OTHER = (0, 0, 10, 10), (50, 50, 60, 60)
     ],
 )
 def test_average_precision_by_hand(truth: Any, detections: Any, expected: float) -> None:
-    curve = Evaluation([labels(*truth)], [found(*detections)]).curve(*BANDS["all>=8"])
+    curve = matched([labels(*truth)], [found(*detections)]).curve()
     assert curve.average_precision() == pytest.approx(expected, nan_ok=True)
 
 
@@ -35,7 +35,7 @@ REFERENCE = {
 
 @pytest.mark.parametrize("seed", REFERENCE)
 def test_agrees_with_the_reference(seed: int) -> None:
-    table = Evaluation(*random_case(seed)).table()
+    table = matched(*random_case(seed)).table()
     np.testing.assert_allclose([table[band] for band in BANDS], REFERENCE[seed], rtol=0, atol=1e-9)
 
 
@@ -50,7 +50,7 @@ def test_threshold_of_best_f1_maximises_f1() -> None:
 def test_no_threshold_parts_equal_scores() -> None:
     """The hit comes first, but whatever lets it pass lets three false alarms pass too: F1 2/5, not 1."""
     detections = found((*BOX, 0.5), *((x, 50, x + 10, 60, 0.5) for x in (0, 20, 40)))
-    curve = Evaluation([labels(BOX)], [detections]).curve(*BANDS["all>=8"])
+    curve = matched([labels(BOX)], [detections]).curve()
     threshold, f1 = threshold_of_best_f1(curve)
     assert f1 == pytest.approx(2 / 5)
     assert (curve.scores > threshold).sum() == 4

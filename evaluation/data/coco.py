@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, cast
 
-from lensbox.train.data.labels import (
+from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.labels import (
+    MISSING,
     DataError,
     LabelledImage,
     Row,
     is_number,
     read_rows,
     read_text,
+    skip_box,
     spellings,
 )
 
 Rows = list[dict[str, Any]]
+Id = int | str | None
 
 _TABLES = ("images", "categories", "annotations")
 # Numbers of at most 32 bits, 5 in each character; after "P" to "o", a further character follows. pycocotools
 # reads beyond the end of other texts.
 _ENCODED_RUNS = re.compile(r"([P-o]{0,6}[0-O])+")
-
-
-class CocoTables(NamedTuple):
-    """The rows of a COCO file: images and categories by id; the sound annotations, whose `bbox` are four
-    finite numbers and whose `iscrowd` is 0 or 1; a line for each other annotation."""
-
-    images: dict[int, dict[str, Any]]
-    categories: dict[int, dict[str, Any]]
-    annotations: Rows
-    problems: list[str]
 
 
 def annotation_file(path: Path) -> Path | None:
@@ -47,36 +42,53 @@ def annotation_file(path: Path) -> Path | None:
         return None
 
 
-def read_coco(file: Path, problems: list[str]) -> list[LabelledImage]:
-    """Return the labelled images of a COCO JSON file. Add to `problems`.
+def read_coco(file: Path, account: Account) -> list[LabelledImage]:
+    """Return the labelled images of a COCO JSON file, in the order of their ids. Add to the account.
+
+    Categories without annotations, such as the root category of Roboflow's exports, are left out.
 
     Raises:
-        DataError: the file is not what COCO describes.
+        DataError: the file is not what COCO describes, or two categories have the same name.
     """
-    tables = load_tables(file)
-    problems += tables.problems
-    images = []
-    rows: defaultdict[int, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
-    for row in tables.annotations:
-        rows[row["image_id"]].append((f"{file}: annotation {row.get('id')!r}", row))
+    images, categories, annotations = _load_tables(file)
+    rows: defaultdict[Id, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+    for row in annotations:
+        rows[_key(row.get("image_id"))].append((f"{file}: annotation {row.get('id')!r}", row))
+    for id_ in list(rows):
+        if id_ not in images:
+            for origin, row in rows.pop(id_):
+                rule = f"image_id must be the id of an image, got {row.get('image_id')!r}"
+                skip_box(account, rule, f"{origin}: {rule}; box skipped")
+    used = {_key(row.get("category_id")) for row in annotations}
+    names = {id_: str(row.get("name", "")) for id_, row in categories.items()}
+    if empty := [name for id_, name in names.items() if id_ not in used]:
+        line = f"{file}: {', '.join(map(repr, empty[:9]))}{', ...' if len(empty) > 9 else ''}"
+        account.add("categories without annotations", len(empty), line)
+    names = {id_: name for id_, name in names.items() if id_ in used}
+    if twice := [name for name, count in Counter(names.values()).items() if count > 1]:
+        ids = [categories[id_]["id"] for id_, name in names.items() if name == twice[0]]
+        raise DataError(f"{file}: categories must have different names, got {twice[0]!r} for the ids {ids}")
 
     def parse(row: dict[str, Any]) -> Row:
-        name = str(tables.categories[row["category_id"]].get("name", ""))
-        x, y, width, height = row["bbox"]
-        return Row(x, y, width, height, bool(row["iscrowd"]), name)
+        box, crowd = _checked(row, names)
+        return Row(*box, bool(crowd), names[_key(row["category_id"])], row.get("area"))
 
-    folders = _folders(file)
-    for id_, image in tables.images.items():
+    folders, labelled = _folders(file), []
+    for id_, image in images.items():
         origin = f"{file}: image {id_}"
         given = str(image.get("file_name") or "")
         places = ((name, folder / name) for name in spellings(given) for folder in folders)
         name, photo = next((place for place in places if place[1].is_file()), (given, None))
         if photo is None:
-            problems.append(f"{origin}: file_name {name!r} is not beside {file.name}; image skipped")
+            account.add("photographs found")
+            line = f"{origin}: file_name {name!r} is not beside {file.name}; image skipped"
+            account.skip(MISSING, line)
             continue
-        boxes = read_rows(rows[id_], parse, problems)
-        images.append(LabelledImage(name, photo, *boxes, origin, coco_id=id_))
-    return images
+        boxes = read_rows(rows[id_], parse, account)
+        sides = image.get("width"), image.get("height")
+        size = tuple(map(float, sides)) if all(is_number(side) and side > 0 for side in sides) else None
+        labelled.append(LabelledImage(name, photo, *boxes, origin, labelled_size=cast(Any, size)))
+    return labelled
 
 
 def _folders(file: Path) -> list[Path]:
@@ -91,8 +103,17 @@ def _folders(file: Path) -> list[Path]:
     return [*(entry for entry in entries if entry.is_dir() and entry.name.lower() in words), *places]
 
 
-def load_tables(file: Path) -> CocoTables:
-    """Return the rows of a COCO file.
+def _key(value: Any) -> Id:
+    """Return an id for comparison: 7, 7.0 and "7" are one. Return None for other values."""
+    if is_number(value) and value == int(value):
+        return int(value)
+    if isinstance(value, str):
+        return int(value) if re.fullmatch("0|-?[1-9][0-9]{0,17}", value) else value
+    return None
+
+
+def _load_tables(file: Path) -> tuple[dict[Id, dict[str, Any]], dict[Id, dict[str, Any]], Rows]:
+    """Return images and categories by id, in the order of their ids, and the annotations.
 
     Raises:
         DataError: the file cannot be read, lacks one of the three lists, or has bad or repeated ids of images
@@ -102,28 +123,27 @@ def load_tables(file: Path) -> CocoTables:
     tables = [content.get(name) for name in _TABLES] if isinstance(content, dict) else [None]
     if not all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables):
         raise DataError(f"{file} must hold lists of objects: {', '.join(_TABLES)}")
-    for name in _TABLES[:2]:
-        ids = [row.get("id") for row in content[name]]
-        if not all(type(id_) is int for id_ in ids) or len(set(ids)) < len(ids):
-            raise DataError(f"{file}: {name} must have an integer id each, all different, got {ids[:9]}")
-    images, categories = ({row["id"]: row for row in content[name]} for name in _TABLES[:2])
-    sound, problems = [], []
-    for row in content["annotations"]:
-        try:
-            sound.append(_sound(row, images, categories))
-        except ValueError as error:
-            problems.append(f"{file}: annotation {row.get('id')!r}: {error}; box skipped")
-    return CocoTables(images, categories, sound, problems)
+    known: list[dict[Id, dict[str, Any]]] = []
+    for name, table in zip(_TABLES[:2], tables[:2], strict=True):
+        ids = [_key(row.get("id")) for row in table]
+        if None in ids or len(set(ids)) < len(ids):
+            wrong = next(
+                row.get("id") for index, row in enumerate(table) if ids[index] in (None, *ids[:index])
+            )
+            raise DataError(
+                f"{file}: {name} must have an id each, a number or text, all different, got {wrong!r}"
+            )
+        # pycocotools takes the images in this order, which decides between detections of equal scores.
+        order = sorted(zip(ids, table, strict=True), key=lambda pair: (isinstance(pair[0], str), pair[0]))
+        known.append(dict(order))
+    return known[0], known[1], tables[2]
 
 
-def _sound(row: dict[str, Any], images: dict[Any, Any], categories: dict[Any, Any]) -> dict[str, Any]:
-    """Return an annotation with `bbox` and `iscrowd`. Raise ValueError with the rule that it breaks."""
-    image, category, box, area = (row.get(name) for name in ("image_id", "category_id", "bbox", "area"))
-    crowd = row.get("iscrowd") or 0
-    if not is_number(image) or image not in images:
-        raise ValueError(f"image_id must be the id of an image, got {image!r}")
-    if not is_number(category) or category not in categories:
-        raise ValueError(f"category_id must be the id of a category, got {category!r}")
+def _checked(row: dict[str, Any], names: Mapping[Id, str]) -> tuple[list[float], int]:
+    """Return box and iscrowd of an annotation. Raise ValueError with the rule that it breaks."""
+    box, area, crowd = row.get("bbox"), row.get("area"), row.get("iscrowd") or 0
+    if _key(row.get("category_id")) not in names:
+        raise ValueError(f"category_id must be the id of a category, got {row.get('category_id')!r}")
     if not box and row.get("segmentation"):
         box = _enclosing_box(row["segmentation"])
     if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
@@ -132,7 +152,7 @@ def _sound(row: dict[str, Any], images: dict[Any, Any], categories: dict[Any, An
         raise ValueError(f"iscrowd must be 0 or 1, got {crowd!r}")
     if area is not None and not (is_number(area) and area >= 0):
         raise ValueError(f"area must be a number of at least 0, got {area!r}")
-    return {**row, "bbox": list(map(float, box)), "iscrowd": int(crowd)}
+    return list(map(float, box)), int(crowd)
 
 
 def _enclosing_box(segmentation: Any) -> list[float]:

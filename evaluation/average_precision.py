@@ -1,0 +1,259 @@
+"""Match detections with labels once, then score the matches by COCO's rule and by bands of box height.
+
+COCO's rule is that of pycocotools: ten IoU thresholds, the 100 best detections of a photograph and class, and
+101 recalls. Ignored boxes are crowds: a detection that lies in one is neither right nor wrong.
+
+By height, with all-point interpolation at IoU 0.5, a box is scored in the band of its labelled height. Boxes
+of other bands and ignored boxes are no misses, and a detection that hits one is no false alarm (WIDER FACE's
+rule, Yang et al. 2016, arXiv:1511.06523). A detection that hits nothing is a false alarm of each band that
+its height fits: the low limit of the band is multiplied by 0.7 and the high limit by 1.4. pycocotools has
+neither rule: its average precision by height is one to four points higher.
+
+With several classes, a detection matches only labels of its class.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from lensbox.ops import box_iou
+
+Array = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+
+# Height in canvas pixels, lower limit included.
+BANDS: dict[str, tuple[float, float]] = {
+    "all>=8": (8, 1e9),
+    "large>=32": (32, 1e9),
+    "medium16-32": (16, 32),
+    "small8-16": (8, 16),
+    "tiny4-8": (4, 8),
+}
+# IoU from which a detection hits a box.
+MATCH_IOU = 0.5
+LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
+# COCO's: IoU thresholds, recalls, limits of the area in pixels of the photograph, most detections.
+IOUS, RECALLS = np.linspace(0.5, 0.95, 10), np.linspace(0, 1, 101)
+AREAS = {"all": (0, 1e10), "small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, 1e10)}
+MOST = (1, 10, 100)
+HIT, FALSE, IGNORED = 1, 0, -1
+
+
+class ImageLabels(NamedTuple):
+    """Labelled boxes of one photograph: boxes float64 [n, 4] (xyxy, pixels of the photograph), ignore bool
+    [n], classes int64 [n], 0 for a detector without classes, areas float64 [n] in pixels."""
+
+    boxes: Array
+    ignore: Flags
+    classes: Indices
+    areas: Array
+
+
+class ImageDetections(NamedTuple):
+    """Found boxes of one photograph: boxes float64 [n, 4] (xyxy, pixels of the photograph), scores float64
+    [n], classes int64 [n], 0 for a detector without classes; all finite."""
+
+    boxes: Array
+    scores: Array
+    classes: Indices
+
+
+class Curve(NamedTuple):
+    """Detections that count, by falling score: scores float64 [n]; hits bool [n], true positives; total, the
+    number of labelled boxes."""
+
+    scores: Array
+    hits: Flags
+    total: int
+
+    @property
+    def recall(self) -> Array:
+        return np.asarray(self.hits.cumsum() / max(self.total, 1), np.float64)
+
+    @property
+    def precision(self) -> Array:
+        return np.asarray(self.hits.cumsum() / np.arange(1, len(self.hits) + 1), np.float64)
+
+    @property
+    def envelope(self) -> Array:
+        """Return the precision made monotone: the highest at this recall or a higher one."""
+        return np.maximum.accumulate(self.precision[::-1])[::-1]
+
+    @property
+    def f1(self) -> Array:
+        return 2 * self.precision * self.recall / np.maximum(self.precision + self.recall, 1e-9)
+
+    def average_precision(self) -> float:
+        """Return the area under the envelope; NaN without labelled boxes."""
+        if not self.total:
+            return float("nan")
+        return float(np.sum(np.diff(np.concatenate([[0.0], self.recall])) * self.envelope))
+
+    def at_recalls(self) -> Array:
+        """Return the envelope at COCO's recalls, 0 beyond the last one; NaN without labelled boxes."""
+        if not self.total:
+            return np.full(len(RECALLS), np.nan)
+        return np.append(self.envelope, 0.0)[np.searchsorted(self.recall, RECALLS)]
+
+
+class Matches:
+    """The matches of the detections in many photographs, of which each is added and scored alone.
+
+    classes: their number. Rows of codes are the bands, then COCO's areas times IoU thresholds.
+    """
+
+    def __init__(self, classes: int = 1) -> None:
+        self.classes = classes
+        self.totals = np.zeros([len(BANDS) + len(AREAS) * len(IOUS), classes], np.int64)
+        self._parts: list[tuple[npt.NDArray[np.generic], ...]] = []
+        self.missed: list[tuple[Indices, Array]] = []
+
+    def add(self, labels: ImageLabels, found: ImageDetections, scale: float = 1.0) -> ImageDetections:
+        """Add a photograph; return its detections by falling score.
+
+        scale: of heights, from the photograph to the canvas.
+        """
+        order = np.argsort(-found.scores, kind="stable")
+        found = ImageDetections(found.boxes[order], found.scores[order], found.classes[order])
+        rank = np.zeros(len(order), np.int32)
+        for label in set(found.classes.tolist()):
+            rank[found.classes == label] = np.arange((found.classes == label).sum())
+        iou = box_iou(torch.from_numpy(found.boxes), torch.from_numpy(labels.boxes)).numpy()
+        is_same = found.classes[:, None] == labels.classes
+
+        low, high = np.array([*BANDS.values()]).T[:, :, None]
+        height, found_height = (scale * (boxes[:, 3] - boxes[:, 1]) for boxes in (labels.boxes, found.boxes))
+        ignored = labels.ignore | (height < low) | (height >= high)
+        beyond = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
+        bands = match(iou * is_same, np.full(len(low), MATCH_IOU), ignored, ignored)
+        codes = [_coded(bands, ignored, beyond)]
+
+        least, most = np.array([*AREAS.values()]).T[:, :, None]
+        out = labels.ignore | (labels.areas < least) | (labels.areas > most)
+        area = np.prod(found.boxes[:, 2:] - found.boxes[:, :2], 1)
+        beyond = np.repeat((area < least) | (area > most), len(IOUS), 0) | (rank >= MOST[-1])
+        in_crowds = _with_crowds(iou, found.boxes, labels) * is_same * (rank < MOST[-1])[:, None]
+        out = np.repeat(out, len(IOUS), 0)
+        taken = match(in_crowds, np.tile(IOUS, len(AREAS)), out, np.broadcast_to(labels.ignore, out.shape))
+        codes.append(_coded(taken, out, beyond))
+
+        for row, skipped in enumerate(np.concatenate([ignored, out])):
+            self.totals[row] += np.bincount(labels.classes[~skipped], minlength=self.classes)
+        # By place alone, for confusions of classes.
+        (place,) = match(iou, np.array([MATCH_IOU]), labels.ignore[None], labels.ignore[None])
+        classes = np.append(np.where(labels.ignore, -2, labels.classes), -1)
+        takers = np.full(len(classes), -np.inf)
+        np.maximum.at(takers, place, found.scores)
+        self.missed.append((classes[:-1], takers[:-1]))
+        self._parts.append((found.scores, found.classes, rank, classes[place], np.concatenate(codes)))
+        return found
+
+    def labelled(self) -> list[Indices]:
+        """Return for each photograph the class of the label that each detection hits, by place alone.
+
+        -1 is background, -2 an ignored label.
+        """
+        return [np.asarray(part[3], np.int64) for part in self._parts]
+
+    @cached_property
+    def _joined(self) -> list[npt.NDArray[np.generic]]:
+        none = np.zeros(0), np.zeros(0, int), np.zeros(0, int), np.zeros(0, int)
+        parts = [*self._parts, (*none, np.zeros([len(self.totals), 0], np.int8))]
+        return [np.concatenate(column, -1) for column in zip(*parts, strict=True)]
+
+    def curve(self, row: int = 0, label: int | None = None, most: int | None = None) -> Curve:
+        """Return the curve of a row, of one class or of all; most: best detections of a photograph."""
+        scores, classes, rank, _, codes = self._joined
+        counted = codes[row] != IGNORED
+        counted &= True if label is None else classes == label
+        counted &= True if most is None else rank < most
+        # Photographs come first to last, so the stable order breaks ties as pycocotools does.
+        order = np.argsort(-scores[counted], kind="stable")
+        total = int(self.totals[row].sum() if label is None else self.totals[row, label])
+        return Curve(scores[counted][order], (codes[row][counted] == HIT)[order], total)
+
+    def table(self, label: int | None = None) -> dict[str, float]:
+        """Return the average precision by band, of one class or of all boxes as if they had one class."""
+        return {name: self.curve(row, label).average_precision() for row, name in enumerate(BANDS)}
+
+    def coco(self) -> tuple[Array, Array]:
+        """Return pycocotools' arrays: precision [T, R, K, A, M], recall [T, K, A, M]; NaN without boxes."""
+        shape = len(IOUS), self.classes, len(AREAS), len(MOST)
+        precision, recall = np.zeros([shape[0], len(RECALLS), *shape[1:]]), np.zeros(shape)
+        for t, k, a, m in np.ndindex(*shape):
+            curve = self.curve(len(BANDS) + a * len(IOUS) + t, k, MOST[m])
+            precision[t, :, k, a, m] = curve.at_recalls()
+            recall[t, k, a, m] = [*curve.recall[-1:], 0.0][0] if curve.total else np.nan
+        return precision, recall
+
+    def confusion(self, threshold: float) -> Indices:
+        """Return how many boxes of class row were found as class column; the last ones are background."""
+        scores, found, _, labelled, _ = self._joined
+        table = np.zeros([self.classes + 1] * 2, np.int64)
+        counted = (scores > threshold) & (labelled != -2)
+        np.add.at(table, (labelled[counted], found[counted]), 1)
+        for classes, takers in self.missed:
+            np.add.at(table, (classes[(takers <= threshold) & (classes >= 0)], -1), 1)
+        return table
+
+
+def match(iou: Array, thresholds: Array, ignored: Flags, reusable: Flags) -> Indices:
+    """Return [R, n]: the index of the label that each detection takes in each row of rules, -1 for none.
+
+    Each takes the best label that is still free, the last of equals; ignored ones only if no other is left.
+
+    Args:
+        iou: [n, m], detections by falling score. thresholds: [R], least IoU.
+        ignored, reusable: [R, m], labels that do not count, and those that many detections may take.
+    """
+    free = np.ones_like(ignored)
+    taken = np.full([len(thresholds), len(iou)], -1, np.int64)
+    for rank in np.flatnonzero((iou >= thresholds.min()).any(1)):
+        able = free & (iou[rank] >= thresholds[:, None])
+        wanted = able & ~ignored
+        able = np.where(wanted.any(1, keepdims=True), wanted, able)
+        best = len(iou[rank]) - 1 - np.where(able, iou[rank], -1.0)[:, ::-1].argmax(1)
+        rows = np.flatnonzero(able.any(1))
+        taken[rows, rank] = best[rows]
+        free[rows, best[rows]] = reusable[rows, best[rows]]
+    return taken
+
+
+def _coded(taken: Indices, ignored: Flags, beyond: Flags) -> npt.NDArray[np.int8]:
+    """Return HIT, FALSE or IGNORED for each detection. beyond: not to count as a false alarm."""
+    padded = np.concatenate([ignored, np.zeros([len(ignored), 1], bool)], 1)
+    is_ignored = np.where(taken < 0, beyond, np.take_along_axis(padded, taken, 1))
+    return np.where(is_ignored, IGNORED, taken >= 0).astype(np.int8)
+
+
+def _with_crowds(iou: Array, boxes: Array, labels: ImageLabels) -> Array:
+    """Return IoU, and in the columns of ignored labels the share of each detection that lies in the label."""
+    crowds = labels.boxes[labels.ignore]
+    sides = np.minimum(boxes[:, None, 2:], crowds[:, 2:]) - np.maximum(boxes[:, None, :2], crowds[:, :2])
+    area = np.prod(boxes[:, 2:] - boxes[:, :2], 1)[:, None]
+    iou = iou.copy()
+    iou[:, labels.ignore] = sides.clip(0).prod(2) / np.maximum(area, 1e-300)
+    return iou
+
+
+def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:
+    """Return the threshold that gives the best F1 (harmonic mean of precision and recall), and that F1.
+
+    Detections with higher scores count. The threshold is the largest float32 number below the lowest score
+    that counts. Return (NaN, 0) without detections or labels.
+    """
+    if not curve.total or not len(curve.scores):
+        return float("nan"), 0.0
+    f1 = curve.f1
+    # No threshold parts detections of equal scores.
+    f1[:-1][curve.scores[:-1] == curve.scores[1:]] = 0.0
+    best = int(f1.argmax())
+    score = curve.scores[best]
+    nearest = np.float32(score)
+    return float(nearest if nearest < score else np.nextafter(nearest, np.float32(-np.inf))), float(f1[best])

@@ -1,0 +1,70 @@
+"""The command `lensbox evaluate`. Its body imports torch, for which `--help` must not wait."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from lensbox.cli.command import Command, options_of, read_options, require_at_most_one
+from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
+from lensbox.evaluation.settings import EvaluateInputs
+
+if TYPE_CHECKING:
+    from lensbox.evaluation.evaluate import Scored
+
+
+@click.command(cls=Command)
+@options_of(EvaluateInputs)
+def evaluate(**options: Any) -> None:
+    """Score what `lensbox detect` finds on labelled photographs.
+
+    Print average precision at IoU 0.5 by box height, and by class where the detector has some, and COCO's.
+    """
+    require_at_most_one(options, "weights", "artifact")
+    require_at_most_one(options, "detections", "weights")
+    inputs = read_options(EvaluateInputs, options)
+    if inputs.artifact is None and (inputs.public_key is not None or inputs.ops):
+        raise click.UsageError(f"{'--ops' if inputs.ops else '--public-key'} is for --artifact, got none")
+    if inputs.detections is not None and inputs.score_threshold is not None:
+        raise click.UsageError("--score-threshold is for a detector, not for --detections")
+    if inputs.json is not None:
+        require_writable_file("--json", inputs.json)
+    if inputs.plots is not None:
+        require_writable_folder("--plots", inputs.plots)
+    scored = _score(inputs)
+    print("\n".join(scored.figures.lines() + (scored.figures.coco_lines() if inputs.coco else [])))
+    if inputs.json is not None:
+        atomic_write(inputs.json, (json.dumps(scored.figures.to_json(), indent=2) + "\n").encode())
+    if inputs.plots is not None:
+        from lensbox.evaluation.plots import write_plots
+
+        write_plots(scored, inputs.plots)
+
+
+def _score(inputs: EvaluateInputs) -> Scored:
+    """Return the result. Raise one of `lensbox.common.errors`, with its exit code, or OSError."""
+    from torch import nn
+
+    from lensbox.evaluation.data.account import Account
+    from lensbox.evaluation.data.labels import read_labels
+    from lensbox.evaluation.evaluate import score, score_file
+    from lensbox.model import load_detector
+    from lensbox.runtime import Artifact, load_artifact
+    from lensbox.runtime.device import choose_device
+
+    detector: nn.Module | Artifact | None = None
+    if inputs.artifact is not None:
+        keys = {"public_key": inputs.public_key, "ops": inputs.ops}
+        detector = load_artifact(inputs.artifact, choose_device(inputs.device), **keys)  # type: ignore[arg-type]
+    elif inputs.detections is None:
+        detector = load_detector(inputs.weights).to(choose_device(inputs.device))
+    stored = detector.metadata.reading.orientation if isinstance(detector, Artifact) else "exif"
+    account = Account()
+    images, _ = read_labels(inputs.data, inputs.strict, "val", inputs.orientation or stored, account)
+    if inputs.detections is not None:
+        canvas = detector.metadata.canvas if isinstance(detector, Artifact) else None
+        return score_file(inputs.detections, images, canvas, account)
+    assert detector is not None
+    return score(detector, images, inputs.score_threshold, account)

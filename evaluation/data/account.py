@@ -1,0 +1,59 @@
+"""The account of labelled data: what was read, what was left out and why, as one table."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+ROWS = (
+    *("photographs found", "photographs used", "photographs without boxes"),
+    *("boxes used", "boxes clipped", "boxes to ignore"),
+    *("label files without a photograph", "categories without annotations", "names given twice"),
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Account:
+    """Count what was read, by the row of a table, and keep the first place of each row.
+
+    Attributes:
+        counts: by row; the rows of `ROWS` come first, then those of what was met.
+        first: a line on the first file of a row.
+        problems: a line for each thing that was left out.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = dict.fromkeys(ROWS, 0)
+        self.first: dict[str, str] = {}
+        self.problems: list[str] = []
+
+    def add(self, row: str, count: int = 1, line: str = "") -> None:
+        """Count something, with a line that names its file."""
+        self.counts[row] = self.counts.get(row, 0) + count
+        if line and count:
+            self.first.setdefault(row, line)
+
+    def skip(self, row: str, line: str, count: int = 1) -> None:
+        """Count something that is left out."""
+        self.add(row, count, line)
+        self.problems.append(line)
+
+    def lines(self) -> list[str]:
+        """Return the lines of the table."""
+        wide = max(map(len, self.counts))
+        return [
+            f"{row:{wide}}  {count:7,}" + (f"  {self.first[row]}" if row in self.first else "")
+            for row, count in self.counts.items()
+        ]
+
+    def report(self, title: str) -> None:
+        """Log the table below a title; rows of what was left out are warnings."""
+        logger.info("%s", title)
+        for row, line in zip(self.counts, self.lines(), strict=True):
+            is_wrong = self.first.get(row) in self.problems
+            logger.log(logging.WARNING if is_wrong else logging.INFO, "%s", line)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts and the first places by row."""
+        return {"counts": dict(self.counts), "first": dict(self.first)}

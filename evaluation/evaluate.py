@@ -1,0 +1,290 @@
+"""Score a detector, an artifact or the lines of `lensbox detect` on labelled photographs.
+
+The detections are those of `lensbox detect`: a detector in memory passes the same steps as an artifact.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lensbox.cli.source import ask_artifact
+from lensbox.common.canvas import Canvas
+from lensbox.common.errors import InputError, LensboxError, reading
+from lensbox.evaluation.average_precision import ImageDetections, ImageLabels, Matches
+from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.labels import DataError, LabelledImage, clipped, skip_box
+from lensbox.evaluation.figures import Figures, figures_of
+from lensbox.export.detector.wrapper import DetectorWrapper
+from lensbox.ops.canvas import fit_to_canvases
+from lensbox.runtime import Artifact
+from lensbox.runtime.file.metadata import Reading
+
+# Average precision counts detections with at least this score, or less if a detector finds more by default.
+SCORE_THRESHOLD = 0.02
+
+# Width and height of a photograph with its detections, or why there are none.
+Found = tuple[int, int, ImageDetections] | str
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The result of an evaluation with what the pictures need.
+
+    figures: the numbers. matches, labels, found: of the photographs, in their order; detections by falling
+    score. classes: names by label.
+    """
+
+    figures: Figures
+    matches: Matches
+    photographs: list[LabelledImage]
+    labels: list[ImageLabels]
+    found: list[ImageDetections]
+    classes: tuple[str, ...]
+
+
+def evaluate(
+    detector: nn.Module | Artifact,
+    photographs: Sequence[LabelledImage],
+    score_threshold: float | None = None,
+    account: Account | None = None,
+) -> Figures:
+    """Return the figures of a detector on labelled photographs.
+
+    Args:
+        detector: an artifact, or a module with `specification` and `detect` (docs/your_detector.md), which is
+            called in eval mode and without gradients on the device of its parameters.
+        photographs: of `read_labels`.
+        score_threshold: of the detections; None for the detector's, or 0.02 if that is lower.
+        account: of the labels; it is logged, and added to the figures.
+
+    Raises:
+        InputError: a module has no specification, no box is to find, or boxes or scores are not finite.
+    """
+    return score(detector, photographs, score_threshold, account).figures
+
+
+def score(
+    detector: nn.Module | Artifact,
+    photographs: Sequence[LabelledImage],
+    score_threshold: float | None = None,
+    account: Account | None = None,
+) -> Scored:
+    """Return the figures of `evaluate` with the matches."""
+    with _as_artifact(detector) as artifact:
+        least, iou = artifact.metadata.thresholds
+        least = min(least, SCORE_THRESHOLD) if score_threshold is None else score_threshold
+        question = {"score_threshold": least, "orientation": photographs[0].orientation}
+        # A shard is read one photograph at a time.
+        files = (image.path if image.size < 0 else image.read_bytes() for image in photographs)
+        numbers = {name: label for label, name in enumerate(artifact.classes)}
+        with closing(ask_artifact(artifact, files, question)) as answers:
+            found = (_found(answer, numbers) for answer in answers)
+            more = {"score_threshold": least, "iou_threshold": iou}
+            return _scored(found, photographs, artifact.classes, artifact.metadata.canvas, account, more)
+
+
+def score_file(
+    file: Path,
+    photographs: Sequence[LabelledImage],
+    canvas: Canvas | None = None,
+    account: Account | None = None,
+) -> Scored:
+    """Return the figures of the lines of `lensbox detect` or of `lensbox_runner detect`.
+
+    canvas: of whose pixels the heights are; None for heights in pixels of the photographs.
+
+    Raises:
+        InputError: the file is something else, names a photograph twice, or lacks one of them.
+    """
+    numbers: dict[str, int] = {}
+    found = _read_lines(file, photographs, numbers)
+    if numbers:  # classes that were never found count, too
+        for name in sorted({name for image in photographs for name in image.classes} - {""}):
+            numbers.setdefault(name, len(numbers))
+    return _scored(found, photographs, tuple(numbers), canvas, account, {})
+
+
+@contextmanager
+def _as_artifact(detector: nn.Module | Artifact) -> Iterator[Artifact]:
+    """Yield a module in eval mode as the artifact that its export would be. Raise InputError."""
+    if isinstance(detector, Artifact):
+        yield detector
+        return
+    specification: Any = getattr(detector, "specification", None)
+    if specification is None:
+        raise InputError("a detector must have a specification (docs/your_detector.md), got none")
+    metadata: Any = SimpleNamespace(
+        canvas=Canvas.of(specification),
+        reading=Reading(specification.orientation, specification.jpeg_oversampling),
+        thresholds=(specification.score_threshold, specification.iou_threshold),
+        classes=tuple(specification.classes),
+        outputs=specification.outputs,
+        points=tuple(specification.points),
+    )
+    tensors = (*detector.parameters(), *detector.buffers())
+    device = next((value.device for value in tensors), torch.device("cpu"))
+    training = detector.training
+    detector.eval()
+    try:
+        yield Artifact(DetectorWrapper(detector).to(device), metadata, device)
+    finally:
+        detector.train(training)
+
+
+def _scored(
+    answers: Iterable[Found],
+    photographs: Sequence[LabelledImage],
+    classes: Sequence[str],
+    canvas: Canvas | None,
+    account: Account | None,
+    more: dict[str, Any],
+) -> Scored:
+    labels = _labels(photographs, classes, account or Account())
+    if account is not None:
+        account.report("the labels:")
+    matches = Matches(len(classes) or 1)
+    kept: list[tuple[LabelledImage, ImageLabels, ImageDetections]] = []
+    for image, truth, answer in zip(photographs, labels, answers, strict=True):
+        if isinstance(answer, str):
+            line = f"{image.path}: {image.name} is left out: {answer}"
+            logger.warning("%s", line)
+            if account is not None:
+                account.skip("photographs skipped: no detections", line)
+            continue
+        width, height, detections = answer
+        if (width, height) != (image.width, image.height):
+            raise DataError(
+                f"{image.path}: detections and labels must be of the same pixels (--orientation turns them), "
+                f"got {width} x {height} and {image.width} x {image.height}"
+            )
+        # Clipped as the labels are.
+        detections = detections._replace(boxes=clipped(detections.boxes, image))
+        kept.append((image, truth, matches.add(truth, detections, _scale(image, canvas))))
+    if not kept:
+        raise DataError("evaluation needs photographs with detections, got none")
+    size = None if canvas is None else (canvas.height, canvas.width)
+    facts = {"canvas": size, "account": {} if account is None else account.to_json(), **more}
+    images, truths, found = map(list, zip(*kept, strict=True))
+    return Scored(figures_of(matches, classes, **facts), matches, images, truths, found, tuple(classes))
+
+
+def _labels(
+    photographs: Sequence[LabelledImage], classes: Sequence[str], account: Account
+) -> list[ImageLabels]:
+    """Return the labels of each photograph. Boxes of classes that the detector lacks are left out."""
+    known, labels = {name: label for label, name in enumerate(classes)}, []
+    others: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    for image in photographs:
+        numbers = np.array([known.get(name, -1) if classes else 0 for name in image.classes], np.int64)
+        boxes = clipped(image.boxes, image)
+        areas = np.where(np.isnan(image.areas), np.prod(boxes[:, 2:] - boxes[:, :2], 1), image.areas)
+        kept = numbers >= 0
+        labels.append(ImageLabels(boxes[kept], image.ignore[kept], numbers[kept], areas[kept]))
+        for name in [name for name in image.classes if classes and name not in known]:
+            others[name] += 1
+            first.setdefault(name, image.origin)
+    for name, count in others.items():
+        line = f"{first[name]}: {count} boxes of class {name!r}, which the detector lacks"
+        skip_box(account, "a class that the detector lacks", line, count)
+    account.add("boxes used", -others.total())
+    if all(each.ignore.all() for each in labels):
+        of = f" of the detector's classes, {', '.join(classes[:9])}" if classes else ""
+        reason = f"; {account.problems[0]}" if account.problems else ""
+        raise DataError(f"data must hold boxes to find{of}, got none in {photographs[0].path}{reason}")
+    return labels
+
+
+def _found(answer: Mapping[str, Any] | LensboxError, numbers: Mapping[str, int]) -> Found:
+    """Return an answer of `lensbox detect`. numbers: of the classes by name. Raise InputError."""
+    if isinstance(answer, LensboxError) or "error" in answer:
+        return str(answer if isinstance(answer, LensboxError) else answer["error"])
+    rows = answer["detections"]
+    # In float32, as the runtimes compute: C++ prints the shortest number that gives it.
+    boxes = np.array([row["box"] for row in rows], np.float32).astype(np.float64).reshape(-1, 4)
+    scores = np.array([row["score"] for row in rows], np.float32).astype(np.float64)
+    for name, values in (("boxes", boxes), ("scores", scores)):
+        if not np.isfinite(values).all():
+            raise InputError(f"{name} of detections must be finite numbers, got null or NaN")
+    classes = [numbers[row["label"]] if "label" in row else 0 for row in rows]
+    return answer["width"], answer["height"], ImageDetections(boxes, scores, np.array(classes, np.int64))
+
+
+def _scale(image: LabelledImage, canvas: Canvas | None) -> float:
+    """Return by how much heights of a photograph are scaled on a canvas."""
+    if canvas is None:
+        return 1.0
+    nothing = torch.zeros(1, 1, 1, dtype=torch.uint8).expand(1, image.height, image.width)
+    sides = canvas.height, canvas.width
+    return float(fit_to_canvases([nothing], None, *sides, fit=canvas.fit, filter="nearest")[1][0, 1])
+
+
+def _read_lines(file: Path, photographs: Sequence[LabelledImage], numbers: dict[str, int]) -> list[Found]:
+    """Return the detections of each photograph. Add the labels to the numbers. Raise InputError."""
+    by_name: dict[str, list[int]] = {}
+    for index, image in enumerate(photographs):
+        by_name.setdefault(PurePosixPath(image.name).name, []).append(index)
+    found: dict[int, Found] = {}
+    with reading(file, InputError), file.open(encoding="utf-8-sig", errors="replace") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                document = json.loads(line) if line.strip() else {"images": []}
+                # Without --json-lines, the runner writes one document.
+                for answer in document.get("images", [document]):
+                    index = _index_of(answer["file"], photographs, by_name)
+                    if index is None:
+                        continue
+                    if index in found:
+                        raise InputError(f"{answer['file']} is a photograph that an earlier line has")
+                    for row in answer.get("detections", ()):
+                        if "label" in row:
+                            numbers.setdefault(row["label"], len(numbers))
+                    found[index] = _found(answer, numbers)
+            except InputError as error:
+                raise InputError(f"{file}:{number}: {error}") from error
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise InputError(
+                    f"{file}:{number} must be a line of `lensbox detect` or `lensbox_runner detect`, with "
+                    f"file, width, height and detections, got {line.strip()[:80]!r}"
+                ) from error
+    if missing := [image for index, image in enumerate(photographs) if index not in found]:
+        raise InputError(
+            f"{file} must have a line for each photograph, and lacks {len(missing)} of {len(photographs)}, "
+            f"such as {missing[0].name}"
+        )
+    return [found[index] for index in range(len(photographs))]
+
+
+def _index_of(
+    file: str, photographs: Sequence[LabelledImage], by_name: Mapping[str, list[int]]
+) -> int | None:
+    """Return the photograph with most of a path's last parts; None for another photograph."""
+    parts = PurePosixPath(file.replace("\\", "/")).parts[::-1]
+
+    def common(index: int) -> int:
+        image = photographs[index]
+        own = (image.path.resolve() if image.size < 0 else PurePosixPath(image.name)).parts[::-1]
+        return next((n for n, (a, b) in enumerate(zip(own, parts, strict=False)) if a != b), 1 << 20)
+
+    near = by_name.get(parts[0] if parts else "", [])
+    if len(near) < 2:
+        return next(iter(near), None)
+    best = sorted(near, key=common, reverse=True)
+    if common(best[0]) == common(best[1]):
+        names = " and ".join(str(photographs[index].path) for index in best[:2])
+        raise InputError(f"{file} fits several photographs, {names}: run detect above their folders")
+    return best[0]

@@ -1,0 +1,142 @@
+"""The figures of a detector by size band and by class, as a table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import nan
+from typing import Any
+
+import numpy as np
+
+from lensbox.evaluation.average_precision import BANDS, MOST, Matches, threshold_of_best_f1
+
+# pycocotools' figures: for each its kind, the IoU threshold or the mean over 0.5 to 0.95, the area and the
+# most detections of a photograph. The first six are printed.
+COCO_FIGURES: dict[str, tuple[str, float | None, str, int]] = {
+    "AP": ("AP", None, "all", 100),
+    "AP50": ("AP", 0.5, "all", 100),
+    "AP75": ("AP", 0.75, "all", 100),
+    **{f"AP {area}": ("AP", None, area, 100) for area in ("small", "medium", "large")},
+    **{f"AR{most}": ("AR", None, "all", most) for most in MOST},
+    **{f"AR {area}": ("AR", None, area, 100) for area in ("small", "medium", "large")},
+}
+
+
+@dataclass(frozen=True)
+class ClassFigures:
+    """Figures of a class: average precision by band name, and labelled boxes of at least 8 px."""
+
+    average_precision: dict[str, float]
+    boxes: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of an evaluation.
+
+    Attributes:
+        average_precision: by band name, see `BANDS`; with classes the mean over those that have boxes in it.
+        images, boxes: photographs, and boxes to find of at least 8 px.
+        recommended_threshold, best_f1: score with the best F1 at 8 px and above, of all classes; that F1.
+        coco: by the names of `COCO_FIGURES`, in pixels of the photographs.
+        classes: by name; empty for a detector without classes.
+        score_threshold, iou_threshold: of the detections; None for detections of a file.
+        canvas: height and width of the canvas of whose pixels the heights are; None for the photographs'.
+        account: `Account.to_json` of the labels.
+    """
+
+    average_precision: dict[str, float]
+    images: int
+    boxes: int
+    recommended_threshold: float
+    best_f1: float
+    coco: dict[str, float]
+    classes: dict[str, ClassFigures] = field(default_factory=dict)
+    score_threshold: float | None = None
+    iou_threshold: float | None = None
+    canvas: tuple[int, int] | None = None
+    account: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures for JSON, with null for bands without boxes."""
+        figures: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
+        return figures
+
+    def lines(self) -> list[str]:
+        """Return the lines of a small table."""
+        names = [name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in self.average_precision]
+        head = "  ".join(f"{name + ' px':>9}" for name in names)
+        title = f"average precision at IoU 0.5, {self.images} images, {self.boxes} boxes of at least 8 px"
+        rows = [_row(self.average_precision)]
+        if self.classes:
+            head += "      boxes"
+            rows = [f"{_row(self.average_precision)}  {self.boxes:9}  mean of {len(self.classes)} classes"]
+            rows += [
+                f"{_row(one.average_precision)}  {one.boxes:9}  {name}" for name, one in self.classes.items()
+            ]
+        where = (
+            "the photographs" if self.canvas is None else f"a canvas of {self.canvas[1]} x {self.canvas[0]}"
+        )
+        named = dict([*self.coco.items()][:6])
+        return [
+            *(title, head, *rows),
+            f"best F1 {self.best_f1:.3f} at score {self.recommended_threshold:.3f}",
+            "COCO, the 100 best detections an image, areas in pixels of the photographs",
+            *("  ".join(f"{name:>9}" for name in named), _row(named)),
+            f"heights in pixels of {where}"
+            + ("" if self.iou_threshold is None else f"; scores above {self.score_threshold:g}, ")
+            + ("" if self.iou_threshold is None else f"NMS at IoU {self.iou_threshold:g}"),
+        ]
+
+    def coco_lines(self) -> list[str]:
+        """Return the summary as pycocotools prints it, with -1 for areas without boxes."""
+        lines = []
+        for name, (kind, iou, area, most) in COCO_FIGURES.items():
+            title = f"Average {'Precision' if kind == 'AP' else 'Recall'}"
+            at = "0.50:0.95" if iou is None else f"{iou:0.2f}"
+            value = -1.0 if np.isnan(self.coco[name]) else self.coco[name]
+            where = f"[ IoU={at:<9} | area={area:>6s} | maxDets={most:>3d} ]"
+            lines.append(f" {title:<18} ({kind}) @{where} = {value:0.3f}")
+        return lines
+
+
+def _row(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{value:9.4f}" for value in values.values())
+
+
+def figures_of(matches: Matches, classes: Sequence[str], **more: Any) -> Figures:
+    """Return the figures of all photographs that were added. classes: by label. more: fields of `Figures`."""
+    curve = matches.curve()
+    threshold, f1 = threshold_of_best_f1(curve)
+    by_class = {
+        name: ClassFigures(matches.table(label), matches.curve(0, label).total)
+        for label, name in enumerate(classes)
+    }
+    tables = [one.average_precision for one in by_class.values()] or [matches.table()]
+    return Figures(
+        average_precision={band: _mean([table[band] for table in tables]) for band in BANDS},
+        images=len(matches.missed),
+        boxes=curve.total,
+        recommended_threshold=threshold,
+        best_f1=f1,
+        coco=coco_figures(*matches.coco()),
+        classes=by_class,
+        **more,
+    )
+
+
+def coco_figures(precision: Any, recall: Any) -> dict[str, float]:
+    """Return the figures by the names of `COCO_FIGURES` of the arrays of `Matches.coco`."""
+    areas, figures = ["all", "small", "medium", "large"], {}
+    for name, (kind, iou, area, most) in COCO_FIGURES.items():
+        values = (precision if kind == "AP" else recall)[..., areas.index(area), MOST.index(most)]
+        figures[name] = _mean(values if iou is None else values[round((iou - 0.5) / 0.05)])
+    return figures
+
+
+def _mean(values: Any) -> float:
+    """Return the mean of the numbers that are not NaN; NaN if all are."""
+    known = np.asarray(values)[~np.isnan(values)]
+    return float(known.mean()) if known.size else nan
