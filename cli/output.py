@@ -49,7 +49,7 @@ def _text(value: float | None, digits: int) -> str:
 
 
 class CocoResults:
-    """COCO's list of results, which pycocotools and `lensbox evaluate --detections` score.
+    """COCO's list of results, which pycocotools scores.
 
     Classes are matched to categories by name; a detector without classes needs a file with one category.
     Detections of other classes, and with numbers that are not finite, are left out.

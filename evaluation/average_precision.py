@@ -15,7 +15,7 @@ With several classes, a detection matches only labels of its class.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +111,7 @@ class Matches:
     def __init__(self, classes: int = 1) -> None:
         self.classes = classes
         self.totals = np.zeros([len(BANDS) + len(AREAS) * len(IOUS), classes], np.int64)
-        self._parts: list[tuple[npt.NDArray[np.generic], ...]] = []
+        self._parts: list[tuple[Any, ...]] = []  # scores, classes, ranks, labelled classes, codes
         self.missed: list[tuple[Indices, Array]] = []
 
     def add(self, labels: ImageLabels, found: ImageDetections, scale: float = 1.0) -> ImageDetections:
@@ -159,13 +159,11 @@ class Matches:
 
         -1 is background, -2 an ignored label.
         """
-        return [np.asarray(part[3], np.int64) for part in self._parts]
+        return [part[3] for part in self._parts]
 
     @cached_property
-    def _joined(self) -> list[npt.NDArray[np.generic]]:
-        none = np.zeros(0), np.zeros(0, int), np.zeros(0, int), np.zeros(0, int)
-        parts = [*self._parts, (*none, np.zeros([len(self.totals), 0], np.int8))]
-        return [np.concatenate(column, -1) for column in zip(*parts, strict=True)]
+    def _joined(self) -> list[Any]:
+        return [np.concatenate(column, -1) for column in zip(*self._parts, strict=True)]
 
     def curve(self, row: int = 0, label: int | None = None, most: int | None = None) -> Curve:
         """Return the curve of a row, of one class or of all; most: best detections of a photograph."""
@@ -199,7 +197,8 @@ class Matches:
         counted = (scores > threshold) & (labelled != -2)
         np.add.at(table, (labelled[counted], found[counted]), 1)
         for classes, takers in self.missed:
-            np.add.at(table, (classes[(takers <= threshold) & (classes >= 0)], -1), 1)
+            misses = classes[(takers <= threshold) & (classes >= 0)]
+            table[:, -1] += np.bincount(misses, minlength=len(table))
         return table
 
 

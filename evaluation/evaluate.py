@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -140,7 +140,7 @@ def _as_artifact(detector: nn.Module | Artifact) -> Iterator[Artifact]:
     training = detector.training
     detector.eval()
     try:
-        yield Artifact(DetectorWrapper(detector).to(device), metadata, device)
+        yield Artifact(DetectorWrapper(cast(Any, detector)).to(device), metadata, device)
     finally:
         detector.train(training)
 
@@ -245,15 +245,14 @@ def _read_lines(file: Path, photographs: Sequence[LabelledImage], numbers: dict[
                 document = json.loads(line) if line.strip() else {"images": []}
                 # Without --json-lines, the runner writes one document.
                 for answer in document.get("images", [document]):
-                    index = _index_of(answer["file"], photographs, by_name)
-                    if index is None:
-                        continue
-                    if index in found:
+                    place = _index_of(answer["file"], photographs, by_name)
+                    if place in found:
                         raise InputError(f"{answer['file']} is a photograph that an earlier line has")
-                    for row in answer.get("detections", ()):
-                        if "label" in row:
-                            numbers.setdefault(row["label"], len(numbers))
-                    found[index] = _found(answer, numbers)
+                    if place is not None:
+                        for row in answer.get("detections", ()):
+                            if "label" in row:
+                                numbers.setdefault(row["label"], len(numbers))
+                        found[place] = _found(answer, numbers)
             except InputError as error:
                 raise InputError(f"{file}:{number}: {error}") from error
             except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -40,19 +40,14 @@ class Account:
         self.problems.append(line)
 
     def lines(self) -> list[str]:
-        """Return the lines of the table."""
-        wide = max(map(len, self.counts))
-        return [
-            f"{row:{wide}}  {count:7,}" + (f"  {self.first[row]}" if row in self.first else "")
-            for row, count in self.counts.items()
-        ]
+        """Return the lines of the table: count, row, and the first place of what deserves a look."""
+        places = {row: f": {line}" for row, line in self.first.items()}
+        return [f"{count:8,}  {row}{places.get(row, '')}" for row, count in self.counts.items()]
 
     def report(self, title: str) -> None:
-        """Log the table below a title; rows of what was left out are warnings."""
-        logger.info("%s", title)
-        for row, line in zip(self.counts, self.lines(), strict=True):
-            is_wrong = self.first.get(row) in self.problems
-            logger.log(logging.WARNING if is_wrong else logging.INFO, "%s", line)
+        """Log the table below a title."""
+        for line in (title, *self.lines()):
+            logger.info("%s", line)
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts and the first places by row."""

@@ -70,8 +70,8 @@ def read_coco(file: Path, account: Account) -> list[LabelledImage]:
         raise DataError(f"{file}: categories must have different names, got {twice[0]!r} for the ids {ids}")
 
     def parse(row: dict[str, Any]) -> Row:
-        box, crowd = _checked(row, names)
-        return Row(*box, bool(crowd), names[_key(row["category_id"])], row.get("area"))
+        (x, y, width, height), crowd = _checked(row, names)
+        return Row(x, y, width, height, bool(crowd), names[_key(row["category_id"])], row.get("area"))
 
     folders, labelled = _folders(file), []
     for id_, image in images.items():
@@ -85,9 +85,10 @@ def read_coco(file: Path, account: Account) -> list[LabelledImage]:
             account.skip(MISSING, line)
             continue
         boxes = read_rows(rows[id_], parse, account)
-        sides = image.get("width"), image.get("height")
-        size = tuple(map(float, sides)) if all(is_number(side) and side > 0 for side in sides) else None
-        labelled.append(LabelledImage(name, photo, *boxes, origin, labelled_size=cast(Any, size)))
+        wide, high = (image.get(side) for side in ("width", "height"))
+        is_known = is_number(wide) and is_number(high) and min(cast(Any, (wide, high))) > 0
+        size = cast(Any, (wide, high)) if is_known else None
+        labelled.append(LabelledImage(name, photo, *boxes, origin, labelled_size=size))
     return labelled
 
 
@@ -120,7 +121,7 @@ def _load_tables(file: Path) -> tuple[dict[Id, dict[str, Any]], dict[Id, dict[st
             or categories.
     """
     content = load_json(file)
-    tables = [content.get(name) for name in _TABLES] if isinstance(content, dict) else [None]
+    tables: list[Any] = [content.get(name) for name in _TABLES] if isinstance(content, dict) else [None]
     if not all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables):
         raise DataError(f"{file} must hold lists of objects: {', '.join(_TABLES)}")
     known: list[dict[Id, dict[str, Any]]] = []

@@ -231,7 +231,8 @@ def _settled(image: LabelledImage, account: Account) -> LabelledImage | None:
             account.add("photographs of another size: boxes scaled", 1, line)
         x, y = width / wide, height / high
         image = replace(image, boxes=image.boxes * [x, y, x, y], areas=image.areas * (x * y))
-    inside = (clipped(image.boxes, image)[:, 2:] > clipped(image.boxes, image)[:, :2]).all(1)
+    within = clipped(image.boxes, image)
+    inside: npt.NDArray[np.bool_] = np.all(within[:, 2:] > within[:, :2], 1)
     if inside.all():
         return image
     count = int((~inside).sum())

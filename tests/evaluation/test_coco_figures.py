@@ -93,10 +93,8 @@ def _judge(rows: list[Any], results: list[Any], images: Any, categories: Any) ->
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()
-    arrays = (
-        np.where(array < 0, np.nan, array) for array in map(evaluation.eval.get, ("precision", "recall"))
-    )
-    return *arrays, [np.nan if value < 0 else value for value in evaluation.stats.tolist()]
+    precision, recall = (np.where(evaluation.eval[name] < 0, np.nan, evaluation.eval[name]) for name in PARTS)
+    return precision, recall, [np.nan if value < 0 else value for value in evaluation.stats.tolist()]
 
 
 def _bbox(box: Any) -> list[float]:
@@ -154,7 +152,8 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(5)
     for part in ("images/a", "labels/a"):
         (root / part).mkdir(parents=True)
-    rows, images, wider = [], [], []
+    rows: list[dict[str, Any]] = []
+    images, wider = [], []
     for index in range(12):
         width, height = ((320, 192), (200, 300), (413, 277))[index % 3]
         pixels = rng.integers(0, 90, (height, width, 3), np.uint8)

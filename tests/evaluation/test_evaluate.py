@@ -138,7 +138,7 @@ def test_artifacts_are_scored_on_turned_photographs(
     assert {label: one["boxes"] for label, one in figures["classes"].items()} == {"red": 1, "blue": 0}
     red, blue = (figures["classes"][label]["average_precision"]["all>=8"] for label in ("red", "blue"))
     assert (red, blue, figures["average_precision"]["all>=8"]) == (1, None, 1)  # blue has no box
-    assert f"1  {photo}: boxes of the " in said
+    assert f"1  photographs with an EXIF orientation: {photo}: boxes of the " in said
     assert f"(--orientation {orientation})" in said
     other = "exif" if orientation == "stored" else "stored"
     assert ap50(*artifact, "--orientation", other, "--coco")[0] != "1.000"

@@ -1,5 +1,6 @@
 """Build the wheel and use it in an environment without access to this checkout."""
 
+import json
 import sys
 import sysconfig
 import venv
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from programs import REPOSITORY, path_with_build_tools, run
 
 pytest.importorskip("scikit_build_core", reason="the wheel's build backend is not installed")
@@ -90,9 +92,16 @@ def test_installed_wheel_runs_ops_and_artifacts(
     environment: Path, artifact_path: Path, tmp_path: Path
 ) -> None:
     assert _run(environment / "lensbox", "--version", cwd=tmp_path).startswith("lensbox ")
-    for command in ("train", "evaluate"):
-        ended = run("env", "-i", environment / "lensbox", command, code=3)
-        assert "are in the repository, not in the package" in ended.stderr
+    ended = run("env", "-i", environment / "lensbox", "train", code=3)
+    assert "is in the repository, not in the package" in ended.stderr
+    Image.new("L", (64, 64)).save(tmp_path / "a.png")
+    row = {"image_id": 1, "category_id": 1, "bbox": [9, 9, 30, 30]}
+    labels = {"images": [{"id": 1, "file_name": "a.png"}], "categories": [{"id": 1}], "annotations": [row]}
+    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    words = ("evaluate", "--data", "labels.json", "--artifact", artifact_path, "--device", "cpu", "--plots", ".")
+    printed = _run(environment / "lensbox", *words, cwd=tmp_path)
+    assert printed.startswith("average precision at IoU 0.5, 1 images, 1 boxes")
+    assert (tmp_path / "mistakes.png").is_file()
     output = _run(environment / "python", "-c", _PROGRAM, artifact_path, cwd=tmp_path)
     for path in output.split():
         assert Path(path).is_relative_to(environment.parent)

@@ -132,7 +132,7 @@ def test_labels_for_a_photograph_of_another_shape_are_an_error(tmp_path: Path, s
 
 
 def test_ids_may_be_text_and_boxes_outside_or_without_area_are_counted(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"image_id": "b1", "category_id": "5", "bbox": [70, 50, 20, 20]},  # reaches beyond
         {"image_id": "b1", "category_id": 5.0, "bbox": [90, 10, 9, 9], "area": 7},  # lies outside
         {"image_id": "b1", "category_id": 5, "bbox": [9, 10, 0, 9]},
