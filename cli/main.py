@@ -46,7 +46,7 @@ COMMANDS = {
         ("info", "lensbox.export.artifact_cli:info", "Describe an artifact, or this installation."),
         ("detect", "lensbox.cli.detect:detect", "Detect objects in image files."),
         ("train", "lensbox.train.cli:train", "Train a face detector (in a clone).", "train"),
-        ("evaluate", "lensbox.evaluation.cli:evaluate", "Score a detector on labelled photographs.", "evaluate"),
+        ("evaluate", "lensbox.evaluation.cli:evaluate", "Score a detector on photographs.", "evaluate"),
         (
             "bench",  # only the repository has the project's own benchmarks
             "lensbox.bench.cli:bench" if find_spec("lensbox.bench") else "lensbox.cli.bench:bench",

@@ -15,8 +15,9 @@ from small_detectors import RedAndBlue
 from torch import Tensor, nn
 
 from lensbox.common.errors import InputError
+from lensbox.evaluation.data.account import Account
 from lensbox.evaluation.data.labels import LabelledImage, read_labels
-from lensbox.evaluation.evaluate import evaluate
+from lensbox.evaluation.evaluate import evaluate, score_file
 from lensbox.export import save_artifact
 from lensbox.model import DetectorSpec
 
@@ -142,3 +143,79 @@ def test_artifacts_are_scored_on_turned_photographs(
     assert f"(--orientation {orientation})" in said
     other = "exif" if orientation == "stored" else "stored"
     assert ap50(*artifact, "--orientation", other, "--coco")[0] != "1.000"
+
+
+def test_labels_and_detections_are_clipped_alike_and_data_without_boxes_are_refused(tmp_path: Path) -> None:
+    """The label reaches 40 pixels beyond the photograph, the detection only to the edge."""
+    pixels = np.full((192, 320, 3), 110, np.uint8)
+    pixels[60:84, :24] = (250, 10, 10)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(pixels).save(tmp_path / "images" / "a.png")
+    labels = tmp_path / "x_bbx_gt.txt"
+    labels.write_text("a.png\n1\n-40 60 64 24 0 0 0 0 0 0 red\n")
+    account = Account()
+    figures = evaluate(RedAndBlue(), read_labels([tmp_path], account=account)[0], account=account)
+    assert figures.coco["AP50"] == 1
+    assert figures.account["counts"]["boxes clipped"] == 1
+    assert (figures.score_threshold, figures.iou_threshold, figures.canvas) == (0.02, 0.3, (192, 320))
+    labels.write_text("a.png\n1\n-40 60 64 24 0 0 0 0 0 0 green\n")
+    with pytest.raises(
+        InputError, match=r"boxes to find of the detector's classes, red, blue, got none .*green"
+    ):
+        evaluate(RedAndBlue(), read_labels([tmp_path])[0])
+
+
+def test_the_detectors_thresholds_count(photographs: list[LabelledImage]) -> None:
+    detector = RedAndBlue()
+    for least, iou in ((0.01, 0.1), (0.4, 0.95)):
+        detector.specification = replace(detector.specification, score_threshold=least, iou_threshold=iou)
+        figures = evaluate(detector, photographs)
+        assert (figures.score_threshold, figures.iou_threshold) == (min(least, 0.02), iou)
+    assert evaluate(detector, photographs, 0.9).score_threshold == 0.9
+
+
+LINE = {"file": "images/a.png", "width": 640, "height": 384, "detections": []}
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([], "lacks 1 of 1, such as a.png"),
+        ([LINE, LINE], ":2: images/a.png is a photograph that an earlier line has"),
+        ([LINE | {"width": 384, "height": 640}], "of the same pixels .* got 384 x 640 and 640 x 384"),
+        ([{"image_id": 1, "bbox": [1, 2, 3, 4], "score": 1}], ":1 must be a line of"),
+        ([LINE | {"detections": [{"box": [1, 2, 3, 4], "score": None}]}], ":1: scores of .* finite"),
+        ([LINE | {"detections": [{"box": [1, 2, 3], "score": 1}]}], ":1 must be a line of"),
+        ([[LINE]], ":1 must be a line of"),
+        ([{"file": "images/a.png", "error": "gone"}], "photographs with detections, got none"),
+        (["", {"file": "b.png"}], "lacks 1 of 1"),
+    ],
+)
+def test_lines_that_are_no_detections_are_named(
+    photographs: list[LabelledImage], tmp_path: Path, lines: list[Any], words: str
+) -> None:
+    file = tmp_path / "found.jsonl"
+    file.write_text("".join(f"{json.dumps(line) if line else ''}\n" for line in lines))
+    with pytest.raises(InputError, match=words):
+        score_file(file, photographs)
+
+
+def test_photographs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    images = []
+    for folder in ("x", "y"):
+        (tmp_path / folder / "images").mkdir(parents=True)
+        Image.new("RGB", (64, 48)).save(tmp_path / folder / "images" / "1.png")
+        (tmp_path / folder / "x_bbx_gt.txt").write_text("1.png\n1\n10 10 20 20\n")
+        images += read_labels([tmp_path / folder])[0]
+    right = {"width": 64, "height": 48, "detections": [{"box": [10, 10, 30, 30], "score": 0.5}]}
+    nothing = {**right, "detections": []}
+    file = tmp_path / "found.jsonl"
+    document = {
+        "images": [{"file": "y\\images\\1.png", **nothing}, {"file": "/data/x/images/1.png", **right}]
+    }
+    file.write_text(json.dumps(document))
+    scored = score_file(file, images)
+    assert [len(found.scores) for found in scored.found] == [1, 0]
+    file.write_text(json.dumps({"file": "1.png", **right}))
+    with pytest.raises(InputError, match=r"1\.png fits several photographs"):
+        score_file(file, images)

@@ -98,8 +98,8 @@ def test_installed_wheel_runs_ops_and_artifacts(
     row = {"image_id": 1, "category_id": 1, "bbox": [9, 9, 30, 30]}
     labels = {"images": [{"id": 1, "file_name": "a.png"}], "categories": [{"id": 1}], "annotations": [row]}
     (tmp_path / "labels.json").write_text(json.dumps(labels))
-    words = ("evaluate", "--data", "labels.json", "--artifact", artifact_path, "--device", "cpu", "--plots", ".")
-    printed = _run(environment / "lensbox", *words, cwd=tmp_path)
+    words = ("evaluate", "--data", "labels.json", "--device", "cpu", "--plots", ".")
+    printed = _run(environment / "lensbox", *words, "--artifact", artifact_path, cwd=tmp_path)
     assert printed.startswith("average precision at IoU 0.5, 1 images, 1 boxes")
     assert (tmp_path / "mistakes.png").is_file()
     output = _run(environment / "python", "-c", _PROGRAM, artifact_path, cwd=tmp_path)
