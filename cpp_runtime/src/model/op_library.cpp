@@ -15,8 +15,8 @@
 #include <cstdlib>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <set>
+#include <sstream>
 #include <system_error>
 
 #include "file/errors.h"

@@ -24,8 +24,8 @@ struct ProgramOptions {
 
 // A graph of a file that torch.export.save or package_pt2 wrote: a list of operators, called one after
 // another through torch's dispatcher. Exported programs are data: they call the operators of one table
-// (docs/programs.md, "Operators") and of the libraries in op_libraries. Copies share the weights; the last one
-// waits for the work that it gave to a GPU. Const methods are thread-safe.
+// (docs/programs.md, "Operators") and of the libraries in op_libraries. Copies share the weights; the last
+// one waits for the work that it gave to a GPU. Const methods are thread-safe.
 //
 //   const lensbox::Program program = lensbox::Program::load("resnet18.pt2");
 //   const at::Tensor scores = program.run({image})[0];
