@@ -23,6 +23,7 @@ from lensbox.common.errors import ArtifactError, InputError, LensboxError
 from lensbox.model import Detector
 from lensbox.model.protocol_check import described, is_users, kind_of
 from lensbox.model.weights_file import misfit, opening
+from lensbox.runtime.file.archive import inflated_sizes
 
 _logger = logging.getLogger(__name__)
 
@@ -228,9 +229,9 @@ def _read_weights(path: Path) -> Any:
 def _refuse_inflated(path: Path) -> None:
     """Raise InputError for an archive that takes more memory than the file has bytes; torch.save stores."""
     try:
-        archive = torch.PyTorchFileReader(str(path))
-        size = sum(map(archive.get_record_size, archive.get_all_records()))
-    except RuntimeError:  # not an archive: torch.load may read an older format, or says why it cannot
+        with path.open("rb") as file:
+            size = sum(inflated_sizes(file).values())
+    except ValueError:  # not an archive: torch.load may read an older format, or says why it cannot
         return
     if size > (most := path.stat().st_size):
         raise InputError(

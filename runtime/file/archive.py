@@ -1,10 +1,12 @@
 """Open artifact files: read kind and metadata without running or parsing code."""
 
 import io
+import struct
+import zipfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import BinaryIO, Literal, NamedTuple
 
 import torch
 
@@ -100,7 +102,7 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
     try:
         archive = torch.PyTorchFileReader(io.BytesIO(data))
         entries = archive.get_all_records()
-        text = _metadata_text(archive) if _METADATA in entries else None
+        text = _metadata_text(archive, data) if _METADATA in entries else None
     except (RuntimeError, MemoryError) as error:
         raise ValueError(f"cannot be read as an archive of torch: {error}") from error
     # torch finds an entry without regard to case, of ASCII letters alone.
@@ -116,11 +118,30 @@ def _open_archive(data: bytes, name: str) -> ArtifactFile:
     return ArtifactFile(data, name, kind, metadata)
 
 
-def _metadata_text(archive: torch.PyTorchFileReader) -> bytes:
+def _metadata_text(archive: torch.PyTorchFileReader, data: bytes) -> bytes:
     """Return the entry of the metadata. torch inflates it to the size in the directory and no further."""
-    if (size := archive.get_record_size(_METADATA)) > MAX_METADATA_SIZE:
+    size = inflated_sizes(io.BytesIO(data)).get(_METADATA.lower())
+    if size is None:
+        raise ValueError(f"has a directory in which only one of two readers finds {METADATA_FILE}")
+    if size > MAX_METADATA_SIZE:
         raise ValueError(f"has an unusable {METADATA_FILE}: {too_long(size)}")
     return archive.get_record(_METADATA)
+
+
+def inflated_sizes(file: BinaryIO) -> dict[str, int]:
+    """Return the sizes that the directory of an archive of torch gives, by names of records in lower case.
+
+    (torch has a function for this from 2.13 on.) Raise ValueError for a file that is no archive.
+    """
+    sizes: dict[str, int] = {}
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for entry in archive.infolist():
+                name = entry.filename.partition("/")[2].lower()
+                sizes[name] = max(entry.file_size, sizes.get(name, 0))
+    except (zipfile.BadZipFile, NotImplementedError, OSError, EOFError, struct.error) as error:
+        raise ValueError(f"cannot be read as an archive: {error}") from error
+    return sizes
 
 
 def _metadata(text: bytes | None) -> ArtifactMetadata:
