@@ -110,27 +110,39 @@ __device__ __forceinline__ void take_nearest(const ImageTask& task, const Canvas
   }
 }
 
+// Two rows of the image, by their bytes from its begin, and their weights.
+struct MixedRows {
+  int64_t first, second;
+  int32_t first_weight, second_weight;
+};
+
 // Fill the block's share of the canvas with OpenCV's INTER_LINEAR. Each thread computes one row's taps; then
-// each thread takes every kFitThreads-th column of all rows.
+// each thread takes every kFitThreads-th column of all rows. Addresses are computed once for a column and
+// once for a row: a pixel's loads are sums of both.
 __device__ __forceinline__ void mix_linear(const ImageTask& task, const Canvases& out, uint8_t* canvas,
                                            int32_t block, int32_t blocks) {
-  __shared__ LinearTaps row_taps[kRowsOfBlock];
+  __shared__ MixedRows mixed_rows[kRowsOfBlock];
   fill_padding(task, out, canvas, block, blocks);
   const PassAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
   const int32_t begin = down.output * block / blocks, end = down.output * (block + 1) / blocks;
-  if (const int32_t row = begin + static_cast<int32_t>(threadIdx.x); row < end)
-    row_taps[threadIdx.x] = linear_taps(down.begin + row, down.input, down.whole, /*is_columns=*/false);
+  if (const int32_t row = begin + static_cast<int32_t>(threadIdx.x); row < end) {
+    const LinearTaps taps = linear_taps(down.begin + row, down.input, down.whole, /*is_columns=*/false);
+    mixed_rows[threadIdx.x] = {taps.first * down.stride, taps.second * down.stride, taps.first_weight,
+                               taps.second_weight};
+  }
   __syncthreads();
   for (int32_t column = static_cast<int32_t>(threadIdx.x); column < across.output; column += kFitThreads) {
     const LinearTaps taps =
         linear_taps(across.begin + column, across.input, across.whole, /*is_columns=*/true);
-    for (int32_t row = begin; row < end; ++row) {
-      const LinearTaps& rows = row_taps[row - begin];
-      uint8_t* const to = canvas + int64_t{down.offset + row} * out.width + across.offset + column;
+    const uint8_t* const left = task.data + taps.first * across.stride;
+    const uint8_t* const right = task.data + taps.second * across.stride;
+    uint8_t* to = canvas + int64_t{down.offset + begin} * out.width + across.offset + column;
+    for (int32_t row = begin; row < end; ++row, to += out.width) {
+      const MixedRows rows = mixed_rows[row - begin];
       for (int32_t plane = 0; plane < task.planes; ++plane) {
-        const auto mixed = [&](int32_t y) {
-          return linear_mix(taps, pixel_of(task, plane, taps.first, y),
-                            pixel_of(task, plane, taps.second, y));
+        const auto mixed = [&](int64_t y) {
+          return linear_mix(taps, static_cast<int32_t>(level_at(task, plane, left + y)),
+                            static_cast<int32_t>(level_at(task, plane, right + y)));
         };
         store_pixel(
             task, out, to, plane,

@@ -167,13 +167,17 @@ __device__ __forceinline__ void read_quad(const Line (&line)[kSegments<kLayout>]
   }
 }
 
-// Return a pixel of an image with any strides.
-__device__ __forceinline__ uint32_t pixel_at(const ImageTask& task, int32_t plane, int64_t first,
-                                             int64_t second) {
-  const uint8_t* const at = task.data + first * task.first.stride + second * task.second.stride;
+// Return a plane's level of the pixel that begins at an address.
+__device__ __forceinline__ uint32_t level_at(const ImageTask& task, int32_t plane, const uint8_t* at) {
   if (task.channels == 1) return at[0];
   if (task.planes == 3) return at[plane * task.channel_stride];
   return luma(at[0], at[task.channel_stride], at[2 * task.channel_stride]);
+}
+
+// Return a pixel of an image with any strides.
+__device__ __forceinline__ uint32_t pixel_at(const ImageTask& task, int32_t plane, int64_t first,
+                                             int64_t second) {
+  return level_at(task, plane, task.data + first * task.first.stride + second * task.second.stride);
 }
 
 // Return four pixels from global memory. Pixels past the chunk have no weight, so the last pixel replaces
