@@ -172,10 +172,12 @@ LENSBOX_HOST_DEVICE T nms_area(const Box<T>& box) {
 }
 
 // Return whether the IoU exceeds the threshold, without a division. Areas are arguments because each is used
-// many times. If an area is infinite, the result is false, and huge_iou_exceeds() decides.
+// many times. If an area is infinite, the result is false, and huge_iou_exceeds() decides. One clamp is
+// enough: with one negative factor `inter` is negative, too, and exceeds nothing.
 template <typename T>
 LENSBOX_HOST_DEVICE bool iou_exceeds(const Box<T>& a, T area_a, const Box<T>& b, T area_b, T threshold) {
-  const T inter = intersection_extent(a, b).area();
+  const Extent<T> shared = intersection_extent(a, b);
+  const T inter = shared.clamped_width() * shared.height;
   return inter > threshold * (area_a + area_b - inter);
 }
 

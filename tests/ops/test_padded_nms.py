@@ -72,6 +72,15 @@ def test_many_images(device: torch.device, count: int, candidates: int) -> None:
         assert torch.equal(ours, theirs.repeat(50, *[1] * (theirs.dim() - 1)))
 
 
+@pytest.mark.gpu
+def test_more_images_than_are_sorted_at_once() -> None:
+    boxes, scores = crowd(3, 2100, size=100.0).cuda(), torch.rand(3, 2100).cuda()
+    few = padded_nms(boxes, scores, 0.4, 0.1, 1500, 20)
+    many = padded_nms(boxes.repeat(700, 1, 1), scores.repeat(700, 1), 0.4, 0.1, 1500, 20)
+    for ours, theirs in zip(many, few, strict=True):
+        assert torch.equal(ours, theirs.repeat(700, *[1] * (theirs.dim() - 1)))
+
+
 @pytest.mark.parametrize("box_dtype", FLOAT_DTYPES)
 @pytest.mark.parametrize("score_dtype", FLOAT_DTYPES)
 def test_dtypes(device: torch.device, box_dtype: torch.dtype, score_dtype: torch.dtype) -> None:

@@ -1,6 +1,8 @@
 // Device code that the kernels of all ops share: programmatic dependent launch (a kernel starts before its
-// predecessor has ended), tickets that find the last block, and the mask of a warp.
+// predecessor has ended), tickets that find the last block, clusters, and the mask of a warp.
 #pragma once
+
+#include <cooperative_groups.h>
 
 namespace lensbox {
 
@@ -25,6 +27,36 @@ __device__ __forceinline__ bool take_last_ticket(unsigned int* counter, unsigned
                : "memory");
   return taken == blocks - 1;
 }
+
+// The cluster of the calling block: blocks that reach each other's shared memory. Without clusters (launch.h)
+// each block is one of its own.
+struct Cluster {
+  unsigned int rank = 0, blocks = 1;
+
+  __device__ Cluster() {
+#if __CUDA_ARCH__ >= 900
+    rank = cooperative_groups::this_cluster().block_rank();
+    blocks = cooperative_groups::this_cluster().num_blocks();
+#endif
+  }
+
+  // A barrier of all threads of the cluster, for shared and for global memory.
+  __device__ void sync() const {
+#if __CUDA_ARCH__ >= 900
+    if (blocks > 1) return cooperative_groups::this_cluster().sync();
+#endif
+    __syncthreads();
+  }
+
+  // Return where the variable of the calling block lies in another block.
+  template <typename T>
+  __device__ T* at(T* variable, unsigned int block) const {
+#if __CUDA_ARCH__ >= 900
+    if (blocks > 1) return cooperative_groups::this_cluster().map_shared_rank(variable, block);
+#endif
+    return variable;
+  }
+};
 
 // The mask of a warp's intrinsics if all 32 lanes take part.
 constexpr unsigned int kFullWarp = 0xffffffffu;

@@ -29,6 +29,11 @@ inline int multiprocessors() {
   return device_attribute(cudaDevAttrMultiProcessorCount);
 }
 
+// Return whether blocks can form clusters, and kernels can start early.
+inline bool has_clusters() {
+  return device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9;
+}
+
 // Return the number of blocks of `threads` for `items`, at most `blocks_per_sm` on each multiprocessor of the
 // current device: the kernels take the remaining items in a grid-stride loop. Return at least 1, so that a
 // kernel writes the result of an empty input too.
@@ -37,9 +42,12 @@ inline int grid_size(int64_t items, int threads, int blocks_per_sm) {
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, int64_t{multiprocessors()} * blocks_per_sm));
 }
 
-// The number of blocks of a launch, and of threads in a block.
+// The number of blocks of a launch, of threads in a block, of neighbouring blocks in a cluster, and of bytes
+// of dynamic shared memory.
 struct LaunchShape {
   dim3 blocks, threads;
+  unsigned int cluster = 1;
+  size_t shared_bytes = 0;
 
   LaunchShape(dim3 grid, dim3 block) : blocks(grid), threads(block) {}
   LaunchShape(int grid, int block)
@@ -55,21 +63,23 @@ enum class Start {
 template <typename... Parameters>
 cudaError_t launch(Start start, void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
                    std::type_identity_t<Parameters>... arguments) {
-  cudaLaunchAttribute attribute = {};
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
   config.gridDim = shape.blocks;
   config.blockDim = shape.threads;
+  config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
   if (start == Start::kTogether) {
-    attribute.id = cudaLaunchAttributeCooperative;
-    attribute.val.cooperative = 1;
-  } else if (device_attribute(cudaDevAttrComputeCapabilityMajor) >= 9) {
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-  } else {
-    config.numAttrs = 0;
+    attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+    attributes[config.numAttrs++].val.cooperative = 1;
+  } else if (has_clusters()) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {shape.cluster, 1, 1};
   }
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }

@@ -1,4 +1,4 @@
-// Types, the order of scores, and the writing of detections, for all NMS kernels.
+// The order of scores and the writing of detections, for all NMS kernels.
 #pragma once
 
 #include <algorithm>
@@ -11,24 +11,21 @@
 
 namespace lensbox {
 
-// The largest number of candidates of an image for which one block, one thread each, is enough.
-constexpr int64_t kMaxBlockCandidates = 1024;
+// The largest number of candidates of an image that a block ranks itself, one a thread.
+constexpr int kMaxNmsThreads = 1024;
 
 inline int64_t candidates_of(const NmsProblem& problem) {
   return std::min(problem.per_image, problem.max_candidates);
 }
 
-inline bool is_large(const NmsProblem& problem) {
-  return candidates_of(problem) > kMaxBlockCandidates;
-}
+// The order of the boxes of some images, by score. Without slots, each block ranks its image's boxes itself.
+struct NmsOrder {
+  const int32_t* slots = nullptr;  // [images, per_image] image * per_image + index
+  int64_t first_image = 0, images = 0;
+};
 
-// Several blocks an image: return the bytes of workspace, or 0 if one block an image is faster.
-size_t split_nms_workspace(const NmsProblem& problem);
-cudaError_t launch_split_nms(const NmsProblem& problem, void* memory, cudaStream_t stream);
-
-// Any number of candidates up to kMaxCandidates. The workspace is 256-byte aligned.
-size_t large_nms_workspace(const NmsProblem& problem);
-cudaError_t launch_large_nms(const NmsProblem& problem, void* workspace, cudaStream_t stream);
+// Suppress and write, for images that need no order or that have one.
+cudaError_t launch_nms(const NmsProblem& problem, const NmsOrder& order, cudaStream_t stream);
 
 // Return an unsigned integer with the order of the score. -0 and +0 become equal. Only a NaN can become 0,
 // and a NaN is never a candidate, so 0 can stand for "none".
