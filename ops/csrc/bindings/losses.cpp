@@ -186,7 +186,7 @@ std::tuple<Tensor, Tensor> jagged_forward(const Tensor& pred, const Tensor& targ
   if constexpr (Backend::kHasKernels) {
     const JaggedProblem problem = jagged_problem(pred, targets, offsets, eps);
     if constexpr (!Backend::kIsCuda) check_offsets(op, problem, offsets);
-    backend.run_with_workspace(Backend::loss_workspace(std::max(problem.target_count, problem.images)),
+    backend.run_with_workspace(Backend::loss_workspace(problem.images * problem.slots),
                                Backend::jagged_giou_loss_forward, problem, loss.data_ptr(),
                                normalizer.template data_ptr<double>());
   }

@@ -1,127 +1,17 @@
-// The GIoU loss of padded predictions against packed targets: one launch forward, one backward.
+// The GIoU loss of padded predictions against packed targets: the kernels of the masked loss
+// (loss_kernels.cuh), with another source. The offsets of its image tell which target a slot has, so padding
+// costs no load of a box.
 //
-// The forward gives a thread to each target, so padding costs nothing; a warp finds the images of its 32
-// targets together. The host cannot check the offsets without waiting for the device. So the threads check
-// them, and an invalid offset makes the loss NaN.
-//
-// Like the padded loss, this loss has two families of kernels: "packed" kernels know all dtypes at compile
-// time, "strided" kernels read any dtype through any strides.
+// The host cannot check the offsets without waiting for the device. So the threads check the offsets that
+// they read, and an invalid one makes the loss NaN.
 
 #include <cmath>
 
-#include "../problems.h"
-#include "device.cuh"
-#include "launch.h"
 #include "launchers.h"
-#include "loss_reduction.cuh"
-#include "memory.cuh"
+#include "loss_kernels.cuh"
 
 namespace lensbox {
 namespace {
-
-// The boxes and offsets of a problem: packed with int64 offsets, or of any dtypes and strides.
-template <typename Pairs>
-struct JaggedInputs : Pairs {
-  SlotView offsets;
-  int64_t images, slots, target_count;
-
-  explicit JaggedInputs(const JaggedProblem& problem)
-      : Pairs(problem.pred, problem.targets),
-        offsets(problem.offsets),
-        images(problem.images),
-        slots(problem.slots),
-        target_count(problem.target_count) {}
-
-  __device__ int64_t slot_count() const { return images * slots; }
-  __device__ int64_t offset(int64_t image) const {
-    if constexpr (!std::is_same_v<Pairs, StridedPairs>) {
-      return static_cast<const int64_t*>(offsets.data)[image];
-    }
-    const int64_t at = image * offsets.strides[0];
-    return offsets.dtype == DType::kInt32 ? static_cast<const int32_t*>(offsets.data)[at]
-                                          : static_cast<const int64_t*>(offsets.data)[at];
-  }
-};
-
-template <typename Inputs>
-__device__ Segment segment_of(const Inputs& inputs, int64_t image, bool& valid) {
-  const int64_t first = inputs.offset(image);
-  const int64_t end = inputs.offset(image + 1);
-  valid = is_valid_segment(image, first, end, inputs.images, inputs.slots, inputs.target_count);
-  return {first, end - first};
-}
-
-// Return the last image that starts at or before a warp's first target. All lanes search together: each round
-// they look at 32 offsets and keep one of the 33 parts between them.
-template <typename Inputs>
-__device__ int64_t image_of_warp(const Inputs& inputs, int64_t first_target) {
-  const int lane = threadIdx.x % 32;
-  int64_t low = 0, high = inputs.images - 1;
-  while (low < high) {
-    const int64_t stride = (high - low + 31) / 32;
-    const int64_t probe = low + (lane + 1) * stride;
-    const bool starts = probe <= high && inputs.offset(probe) <= first_target;
-    const int passed = __popc(__ballot_sync(kFullWarp, starts));
-    high = min(high, low + (passed + 1) * stride - 1);
-    low += passed * stride;
-  }
-  return low;
-}
-
-// Return the prediction slot of the lane's target, first_target + lane; -1 if the offsets are invalid or
-// there is no such target. All lanes of a warp must call this.
-template <typename Inputs>
-__device__ int64_t slot_of_target(const Inputs& inputs, int64_t first_target) {
-  const int lane = threadIdx.x % 32;
-  if (inputs.images == 0) return -1;
-  const int64_t target = first_target + lane;
-  const int64_t last_target = min(first_target + 31, inputs.target_count - 1);
-  // Every later image that starts at or before the target moves it one image on. Lane l holds the start of
-  // the l-th of 32 images; a lane counts with a binary search in the starts of all.
-  int64_t image = image_of_warp(inputs, first_target);
-  for (int64_t next = image + 1; next < inputs.images; next += 32) {
-    const int64_t start = next + lane < inputs.images ? inputs.offset(next + lane) : INT64_MAX;
-    const int64_t last_start = __shfl_sync(kFullWarp, start, 31);
-    int passed = 0;
-    for (int half = 16; half > 0; half /= 2) {
-      if (__shfl_sync(kFullWarp, start, passed + half - 1) <= target) passed += half;
-    }
-    image += passed + (passed == 31 && last_start <= target ? 1 : 0);
-    if (last_start > last_target) break;
-  }
-  if (target >= inputs.target_count) return -1;
-  bool valid;
-  const Segment segment = segment_of(inputs, image, valid);
-  const int64_t position = target - segment.first;
-  return valid && position >= 0 && position < segment.count ? image * inputs.slots + position : -1;
-}
-
-// Each thread takes targets in a grid-stride loop, and images in another, whose offsets the thread checks.
-template <typename T, typename Inputs>
-__global__ void __launch_bounds__(kLossThreads)
-    forward_kernel(const __grid_constant__ Inputs inputs, T eps, LossSums* workspace, unsigned int* ticket,
-                   T* loss, double* normalizer) {
-  begin_early();
-  LossSums sums = {0, 0};
-  const int lane = threadIdx.x % 32;
-  const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  const int64_t start = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  for (int64_t first = start - lane; first < inputs.target_count; first += step) {
-    const int64_t target = first + lane;
-    const int64_t slot = slot_of_target(inputs, first);
-    if (target >= inputs.target_count) continue;
-    const T value =
-        slot < 0 ? T(NAN) : giou(inputs.template pred<T>(slot), inputs.template target<T>(target), eps);
-    sums.loss += static_cast<double>(T(1) - value);
-    sums.weight += 1;
-  }
-  for (int64_t image = start; image < inputs.images; image += step) {
-    bool valid;
-    segment_of(inputs, image, valid);
-    if (!valid) sums.loss = NAN;
-  }
-  finish_loss(sums, workspace, ticket, loss, normalizer);
-}
 
 // Return slot / slots, for slots > 0; the 32-bit division is many times cheaper.
 __device__ __forceinline__ int64_t image_of_slot(int64_t slot, int64_t slots) {
@@ -129,145 +19,154 @@ __device__ __forceinline__ int64_t image_of_slot(int64_t slot, int64_t slots) {
   return slot / slots;
 }
 
-// The values that a thread of the packed backward loads at once: kGradientSlots slots, 32 apart.
-template <typename InputsType>
-struct SlotGroup {
-  using Inputs = InputsType;
-  using Pred = typename Inputs::Pred;
+// Offsets of any dtype and stride, or packed int64.
+struct Offsets {
+  SlotView view;
+  int64_t images, slots, targets;
 
-  PackedBox<typename Inputs::Target> targets[kGradientSlots];
-  PackedBox<Pred> preds[kGradientSlots];
-  bool valid[kGradientSlots], broken[kGradientSlots];  // broken: the image's offsets break the rules
+  explicit Offsets(const JaggedProblem& problem)
+      : view(problem.offsets), images(problem.images), slots(problem.slots), targets(problem.target_count) {}
 
-  __device__ SlotGroup(const Inputs& inputs, int64_t first) {
-    const int64_t slots = inputs.slot_count();
-    Segment segments[kGradientSlots];
-    int64_t positions[kGradientSlots];
-#pragma unroll
-    for (int k = 0; k < kGradientSlots; ++k) {
-      const int64_t slot = min(first + 32 * k, slots - 1);
-      const int64_t image = image_of_slot(slot, inputs.slots);
-      positions[k] = slot - image * inputs.slots;
-      bool sound;
-      segments[k] = segment_of(inputs, image, sound);
-      broken[k] = !sound;
-    }
-#pragma unroll
-    for (int k = 0; k < kGradientSlots; ++k) {
-      const int64_t slot = first + 32 * k;
-      valid[k] = slot < slots && !broken[k] && positions[k] < segments[k].count;
-      if (!valid[k]) continue;
-      preds[k] = inputs.preds[slot];
-      targets[k] = inputs.targets[segments[k].first + positions[k]];
+  LENSBOX_HOST_DEVICE int64_t slot_count() const { return images * slots; }
+  LENSBOX_HOST_DEVICE int64_t target_count() const { return targets; }
+
+  template <bool kPacked>
+  __device__ int64_t offset(int64_t image) const {
+    if constexpr (kPacked) return static_cast<const int64_t*>(view.data)[image];
+    const int64_t at = image * view.strides[0];
+    return view.dtype == DType::kInt32 ? static_cast<const int32_t*>(view.data)[at]
+                                       : static_cast<const int64_t*>(view.data)[at];
+  }
+
+  template <bool kPacked>
+  __device__ Segment segment_of(int64_t image, bool& is_valid) const {
+    const int64_t first = offset<kPacked>(image), end = offset<kPacked>(image + 1);
+    is_valid = is_valid_segment(image, first, end, images, slots, targets);
+    return {first, end - first};
+  }
+
+  // Return what a slot has.
+  template <typename T, bool kPacked = false>
+  __device__ Slot<T> find(int64_t slot) const {
+    const int64_t image = image_of_slot(slot, slots), position = slot - image * slots;
+    bool is_valid;
+    const Segment segment = segment_of<kPacked>(image, is_valid);
+    if (!is_valid || position >= segment.count) return {-1, T(0), !is_valid};
+    return {segment.first + position, T(1)};
+  }
+
+  // Make the loss NaN if a rule is broken that no slot shows: there is no slot.
+  __device__ void check(LossSums& sums) const {
+    if (slot_count() == 0 && targets > 0) sums.loss = NAN;
+    const int64_t start = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    for (int64_t image = start; slots == 0 && image < images; image += int64_t{gridDim.x} * blockDim.x) {
+      bool is_valid;
+      segment_of<false>(image, is_valid);
+      if (!is_valid) sums.loss = NAN;
     }
   }
 
-  __device__ void write_padding(const Inputs& inputs, int64_t first, PackedBox<Pred>* grad_pred) const {
-    const float nan = NAN;
-#pragma unroll
-    for (int k = 0; k < kGradientSlots; ++k) {
-      const int64_t slot = first + 32 * k;
-      if (valid[k] || slot >= inputs.slot_count()) continue;
-      grad_pred[slot] = broken[k] ? pack_box<Pred>(Box<float>{nan, nan, nan, nan}) : PackedBox<Pred>{};
+  // Return whether any offset breaks a rule. All threads of the block must call this.
+  __device__ bool is_broken() const {
+    bool all_valid = images > 0 || targets == 0;
+    for (int64_t image = threadIdx.x; image < images; image += blockDim.x) {
+      bool is_valid;
+      segment_of<false>(image, is_valid);
+      all_valid = all_valid && is_valid;
     }
+    return __syncthreads_or(!all_valid);
   }
-
-  __device__ float weight(int /*k*/) const { return 1.0f; }
-  __device__ Box<float> pred(int k) const { return to_math<float>(preds[k]); }
-  __device__ Box<float> target(int k) const { return to_math<float>(targets[k]); }
 };
 
-// Compute any of the gradients, through any strides. Threads walk the prediction slots, then the targets:
-// each gradient is written once, by the thread of its slot.
-template <typename T>
-__global__ void __launch_bounds__(kLossThreads)
-    strided_backward_kernel(const __grid_constant__ SlotView grad,
-                            const __grid_constant__ JaggedInputs<StridedPairs> inputs,
-                            const double* normalizer, T eps, const __grid_constant__ SlotView grad_pred,
-                            const __grid_constant__ SlotView grad_targets) {
-  begin_early();
-  const T factor = -load_number<T>(grad, 0) / static_cast<T>(*normalizer);
-  const T nan = T(NAN);
-  const unsigned int step = gridDim.x * kLossThreads;
-  const unsigned int start = blockIdx.x * kLossThreads + threadIdx.x;
-  const int64_t pred_slots = grad_pred.exists() ? inputs.images * inputs.slots : 0;
-  for (int64_t slot = start; slot < pred_slots; slot += step) {
-    const int64_t image = image_of_slot(slot, inputs.slots);
-    const int64_t position = slot - image * inputs.slots;
-    bool valid;
-    const Segment segment = segment_of(inputs, image, valid);
-    Box<T> gradient = valid ? Box<T>{0, 0, 0, 0} : Box<T>{nan, nan, nan, nan};
-    if (valid && position < segment.count) {
-      const Box<T> wanted = inputs.template target<T>(segment.first + position);
-      gradient = scaled(giou_gradient(inputs.template pred<T>(slot), wanted, eps), factor);
-    }
-    store_box(grad_pred, slot, gradient);
-  }
-  const int64_t targets = grad_targets.exists() ? inputs.target_count : 0;
-  for (int64_t first = start - threadIdx.x % 32; first < targets; first += step) {
-    const int64_t target = first + threadIdx.x % 32;
-    const int64_t slot = slot_of_target(inputs, first);
-    if (target >= targets) continue;
-    Box<T> gradient = {nan, nan, nan, nan};
-    if (slot >= 0) {
-      const Box<T> predicted = inputs.template pred<T>(slot);
-      gradient = scaled(giou_gradient(inputs.template target<T>(target), predicted, eps), factor);
-    }
-    store_box(grad_targets, target, gradient);
-  }
-}
+template <typename PredType, typename TargetType>
+struct JaggedSource : Offsets {
+  using Pred = PredType;
+  using Target = TargetType;
+  static constexpr int kForwardSlots = sizeof(Target) < 4 ? 4 : 2;
 
-// Call body(inputs) if the memory is packed and has specialised kernels for its dtypes. Return whether body
-// was called.
-template <typename Body>
-bool with_packed_inputs(const JaggedProblem& problem, const Body& body) {
-  if (!problem.offsets.packed || problem.offsets.dtype != DType::kInt64) return false;
-  return with_packed_types(problem.pred, problem.targets, [&](auto pred_tag, auto target_tag) {
-    body(JaggedInputs<PackedPairs<typename decltype(pred_tag)::type, typename decltype(target_tag)::type>>(
-        problem));
-  });
-}
+  const PackedBox<Pred>* preds;
+  const PackedBox<Target>* target_boxes;
+
+  explicit JaggedSource(const JaggedProblem& problem)
+      : Offsets(problem),
+        preds(static_cast<const PackedBox<Pred>*>(problem.pred.data)),
+        target_boxes(static_cast<const PackedBox<Target>*>(problem.targets.data)) {}
+
+  template <int kCount>
+  struct Group {
+    static constexpr int kSlots = kCount;
+
+    PackedBox<Target> targets[kSlots];
+    PackedBox<Pred> preds[kSlots];
+    bool valid[kSlots], broken[kSlots];  // broken: the image's offsets break the rules
+
+    __device__ Group(const JaggedSource& source, int64_t first) {
+      int64_t at[kSlots];  // the places of the targets; -1: none
+      const int64_t first_of_warp = first - threadIdx.x % 32;
+      const int64_t image = image_of_slot(first_of_warp, source.slots);
+      const int64_t position = first - image * source.slots;
+      if (first_of_warp + 32 * kSlots <= (image + 1) * source.slots) {  // the warp's slots are of one image
+        bool is_sound;
+        const Segment segment = source.template segment_of<true>(image, is_sound);
+#pragma unroll
+        for (int k = 0; k < kSlots; ++k) {
+          broken[k] = !is_sound;
+          at[k] = is_sound && position + 32 * k < segment.count ? segment.first + position + 32 * k : -1;
+        }
+      } else {
+#pragma unroll
+        for (int k = 0; k < kSlots; ++k) {
+          const Slot<float> found =
+              source.template find<float, true>(min(first + 32 * k, source.slot_count() - 1));
+          broken[k] = found.is_broken;
+          at[k] = first + 32 * k < source.slot_count() ? found.target : -1;
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kSlots; ++k) {
+        valid[k] = at[k] >= 0;
+        if (!valid[k]) continue;
+        preds[k] = source.preds[first + 32 * k];
+        targets[k] = source.target_boxes[at[k]];
+      }
+    }
+
+    __device__ bool is_broken(int k) const { return broken[k]; }
+    __device__ float weight(int /*k*/) const { return 1.0f; }
+    __device__ Box<float> pred(int k) const { return to_math<float>(preds[k]); }
+    __device__ Box<float> target(int k) const { return to_math<float>(targets[k]); }
+  };
+};
+
+struct StridedJaggedSource : Offsets {
+  SlotView pred, target;
+};
 
 }  // namespace
 
+// loss_kernels.cuh finds these two by the type of the problem.
+static StridedJaggedSource strided_source(const JaggedProblem& problem) {
+  return {Offsets(problem), problem.pred, problem.targets};
+}
+
+template <typename Body>
+static bool with_packed_source(const JaggedProblem& problem, const Body& body) {
+  if (!problem.offsets.packed || problem.offsets.dtype != DType::kInt64) return false;
+  return with_packed_types(problem.pred, problem.targets, [&](auto pred_tag, auto target_tag) {
+    body(JaggedSource<typename decltype(pred_tag)::type, typename decltype(target_tag)::type>(problem));
+  });
+}
+
 cudaError_t lensbox_cuda_jagged_giou_loss_forward(const JaggedProblem& problem, void* loss,
                                                   double* normalizer, void* workspace, cudaStream_t stream) {
-  auto* sums = static_cast<LossSums*>(behind_spare(workspace));
-  unsigned int* ticket = nullptr;
-  LENSBOX_RETURN_IF_FAILED(take_tickets(stream, workspace, &ticket));
-  const auto run = [&](auto math, const auto& inputs) {
-    using T = decltype(math);
-    launch(Start::kEarly, forward_kernel<T, std::decay_t<decltype(inputs)>>,
-           loss_shape(std::max(problem.target_count, problem.images)), stream, inputs,
-           static_cast<T>(problem.eps), sums, ticket, static_cast<T*>(loss), normalizer);
-  };
-  if (!with_packed_inputs(problem, [&](const auto& inputs) { run(float{}, inputs); })) {
-    with_math(problem.in_double, [&](auto math) { run(math, JaggedInputs<StridedPairs>(problem)); });
-  }
-  return cudaGetLastError();
+  return launch_forward(problem, loss, normalizer, workspace, stream);
 }
 
 cudaError_t lensbox_cuda_jagged_giou_loss_backward(const JaggedProblem& problem, const SlotView& grad,
                                                    const double* normalizer, const SlotView& grad_pred,
                                                    const SlotView& grad_targets, cudaStream_t stream) {
-  const int64_t pred_slots = problem.images * problem.slots;
-  const int64_t items = std::max(pred_slots, problem.target_count);
-  if (items == 0) return cudaSuccess;
-  const bool only_pred = grad_pred.exists() && !grad_targets.exists();
-  const bool packed =
-      only_pred && grad.dtype == DType::kFloat32 && with_packed_inputs(problem, [&](const auto& inputs) {
-        launch_packed_backward<SlotGroup<std::decay_t<decltype(inputs)>>>(
-            inputs, pred_slots, grad.data, normalizer, problem.eps, grad_pred, stream);
-      });
-  if (packed) return cudaGetLastError();
-  with_math(problem.in_double, [&](auto math) {
-    using T = decltype(math);
-    launch(Start::kEarly, strided_backward_kernel<T>,
-           LaunchShape(grid_size(items, kLossThreads, kGradientBlocksPerSm), kLossThreads), stream, grad,
-           JaggedInputs<StridedPairs>(problem), normalizer, static_cast<T>(problem.eps), grad_pred,
-           grad_targets);
-  });
-  return cudaGetLastError();
+  if (std::max(problem.images * problem.slots, problem.target_count) == 0) return cudaSuccess;
+  return launch_backward(problem, grad, nullptr, normalizer, {grad_pred, grad_targets, {}}, stream);
 }
 
 }  // namespace lensbox
