@@ -101,7 +101,7 @@ def test_a_batch_is_cut_by_what_it_holds() -> None:
         assert torch.equal(canvases[len(others)].cpu(), expected), len(others)
 
 
-@pytest.mark.parametrize("count", [4, 5, 63, 64, 126, 127])
+@pytest.mark.parametrize("count", [4, 5, 63, 64, 128, 129])
 def test_as_many_images_as_parameters_hold(count: int) -> None:
     sizes = [(1 + 2 * (index % 2), 1 + 7 * index % 31, 1 + 11 * index % 37) for index in range(count)]
     assert_like_cpu([random_image(*size).cuda() for size in sizes], 12, 16)

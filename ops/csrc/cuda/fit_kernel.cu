@@ -224,11 +224,11 @@ cudaError_t launch(const ImageView* images, int32_t first, int32_t count, const 
   return cudaGetLastError();
 }
 
-// The number of images of one launch: few images with short parameters, or as many images as 4,096 bytes of
-// parameters describe, the limit that every driver accepts.
+// The number of images of one launch: few images with short parameters, or many. Parameters may have 32,764
+// bytes with the drivers that CUDA 13 asks for, and 4,096 with earlier ones.
 constexpr int kFewImages = 4;
-constexpr int kMostImages = 63;
-static_assert(sizeof(FitBatch<kMostImages>) <= 4096);
+constexpr int kMostImages = CUDART_VERSION >= 13000 ? 128 : 63;
+static_assert(sizeof(FitBatch<kMostImages>) <= (CUDART_VERSION >= 13000 ? 32764 : 4096));
 
 constexpr int kLookUpThreads = 256;
 

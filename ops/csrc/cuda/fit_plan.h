@@ -16,8 +16,11 @@ constexpr int kFitThreads = 128;
 
 // The shared memory of a tile. kFitBlocksPerSm blocks with this much each, and 1 KiB each of CUDA's
 // own, fill a multiprocessor of compute capability 9.0.
-constexpr int kFitBlocksPerSm = 6;
-constexpr int kFitShared = 37888;
+constexpr int kFitBlocksPerSm = 5;
+constexpr int kFitShared = 45664;
+
+// Chunks of a tile in shared memory, as loaded: one is unpacked while the next one is being loaded.
+constexpr int kFitStages = 2;
 
 // The layout of a pixel's bytes along the fast axis, whose pixels are adjacent in memory.
 enum class PixelLayout : uint8_t {
@@ -126,6 +129,7 @@ struct TileMemory {
   int32_t ring;           // quads of the second axis that are kept there; 2^n
   int32_t segments;       // pieces of adjacent memory for one index of the slow axis
   int32_t segment_bytes;  // of one of them, as loaded: a multiple of 16
+  int32_t stage;          // bytes of a chunk, as loaded
   int32_t pixels, between, first_weights, second_weights, first_spans, second_spans, bytes;
 };
 
@@ -188,7 +192,8 @@ LENSBOX_HOST_DEVICE TileMemory tile_memory(const ImageTask& task) {
     // 15 bytes before the first pixel, as loads are aligned, and a word after the last; an odd multiple
     // of 16.
     memory.segment_bytes = ((4 * fast_quads * pixel_bytes(task.layout) + 15 + 4 + 15) / 16 | 1) * 16;
-    memory.pixels = slow_pixels * memory.segments * memory.segment_bytes;
+    memory.stage = slow_pixels * memory.segments * memory.segment_bytes;
+    memory.pixels = kFitStages * memory.stage;
   }
   memory.between = memory.pixels + task.planes * task.chunk * memory.pitch * 16;
   memory.between_pitch = (task.tile + 3) / 4 * 4;

@@ -1,8 +1,8 @@
 // Compute one tile of `fit` with one block. The block streams the tile's pixels through shared memory
 // once, chunk by chunk along the second axis, and runs both passes on each chunk:
 //
-//   global memory -> stage       bytes as stored, 16 bytes a thread, asynchronously, one chunk ahead
-//   stage         -> pixels      gray levels or planes; a word is a quad along the first axis
+//   global memory -> stages      bytes as stored, 16 bytes a thread, asynchronously, one chunk ahead
+//   a stage       -> pixels      gray levels or planes; a word is a quad along the first axis
 //   pixels        -> between     first pass; a word is a quad along the second axis
 //   between       -> canvases    second pass, of the outputs whose windows are complete
 #pragma once
@@ -413,7 +413,6 @@ __device__ __forceinline__ void fit_tile(const ImageTask& task, const Canvases& 
   tile.first =
       axis_range(task.filter, task.first, (block - band * tiles) * task.tile, task.tile, task.first_is_fast);
   tile.second = axis_range(task.filter, task.second, band * task.band, task.band, !task.first_is_fast);
-  uint8_t* const stage = shared;
   uint4* const pixels = reinterpret_cast<uint4*>(shared + tile.memory.pixels);
   uint32_t* const between = reinterpret_cast<uint32_t*>(shared + tile.memory.between);
   uint4* const first_weights = reinterpret_cast<uint4*>(shared + tile.memory.first_weights);
@@ -423,7 +422,7 @@ __device__ __forceinline__ void fit_tile(const ImageTask& task, const Canvases& 
 
   const int32_t quads = pieces(tile.second.end - tile.second.first, 4);
   const bool staged = task.layout != PixelLayout::kStrided;
-  if (staged) start_loading(tile, chunk_at(tile, 0), stage);
+  if (staged) start_loading(tile, chunk_at(tile, 0), shared);
   __pipeline_commit();
 
   // Write padding and compute weights while the first chunk is being loaded.
@@ -443,10 +442,18 @@ __device__ __forceinline__ void fit_tile(const ImageTask& task, const Canvases& 
       ++done;
     second_pass(tile, out, canvas, begin, done, between, second_weights, second_spans);
   };
+  int32_t at_stage = 0;
   for (int32_t quad = 0; quad < quads; quad += task.chunk) {
     __pipeline_wait_prior(0);
     __syncthreads();  // the chunk is loaded, `pixels` has been read, `between` is written
     const Chunk chunk = chunk_at(tile, quad);
+    const uint8_t* const stage = shared + at_stage * tile.memory.stage;
+    at_stage = (at_stage + 1) % kFitStages;
+    const int32_t next = quad + task.chunk;
+    if (staged && next < quads) {
+      start_loading(tile, chunk_at(tile, next), shared + at_stage * tile.memory.stage);
+    }
+    __pipeline_commit();
     if (task.planes == 1) {
       unpack_layout<1>(tile, chunk, stage, pixels);
     } else {
@@ -454,9 +461,6 @@ __device__ __forceinline__ void fit_tile(const ImageTask& task, const Canvases& 
     }
     finish(quad);
     __syncthreads();  // `pixels` is written, `between` and the stage have been read
-    const int32_t next = quad + task.chunk;
-    if (staged && next < quads) start_loading(tile, chunk_at(tile, next), stage);
-    __pipeline_commit();
     first_pass_of(tile, quad, pixels, first_weights, first_spans, between);
   }
   __syncthreads();
