@@ -1,7 +1,10 @@
 // Pairs of boxes in blocks, for the CPU kernels of `giou` and of both losses.
 #pragma once
 
+#include <vector>
+
 #include "box_block.h"
+#include "parallel.h"
 
 namespace lensbox {
 
@@ -23,22 +26,34 @@ struct Pairs {
   }
 };
 
-// Return the sums of weight * (1 - giou) and of the weights. walk(body) calls body(pairs, weights) for all
-// pairs of a loss, here and below.
+// A loss is computed in parts of about this number of slots: the order of its sum depends on nothing else.
+constexpr int64_t kPartSlots = 8192;
+
+// Return the sums of weight * (1 - giou) and of the weights. walk(part, body) calls body(pairs, weights) for
+// all pairs of one of `parts` parts of a loss, here and below.
 template <typename T, typename Walk>
-Sums sum_losses(const Walk& walk, T eps) {
-  Sums sums;
-  BoxBlock<T> predicted, wanted;
-  T gious[kBlock];
-  walk([&](const Pairs& pairs, const T* weights) {
-    pairs.load(predicted, wanted);
-    giou_of_blocks(predicted, wanted, eps, pairs.count, gious);
-    for (int i = 0; i < pairs.count; ++i) {
-      sums.loss += static_cast<double>(weights[i]) * static_cast<double>(T(1) - gious[i]);
-      sums.weight += static_cast<double>(weights[i]);
-    }
+Sums sum_losses(int64_t parts, const Walk& walk, T eps) {
+  std::vector<Sums> of_part(parts);
+  parallel_for(parts, [&](int64_t part) {
+    Sums sums;
+    BoxBlock<T> predicted, wanted;
+    T gious[kBlock];
+    walk(part, [&](const Pairs& pairs, const T* weights) {
+      pairs.load(predicted, wanted);
+      giou_of_blocks(predicted, wanted, eps, pairs.count, gious);
+      for (int i = 0; i < pairs.count; ++i) {
+        sums.loss += static_cast<double>(weights[i]) * static_cast<double>(T(1) - gious[i]);
+        sums.weight += static_cast<double>(weights[i]);
+      }
+    });
+    of_part[part] = sums;
   });
-  return sums;
+  Sums total;
+  for (const Sums& sums : of_part) {
+    total.loss += sums.loss;
+    total.weight += sums.weight;
+  }
+  return total;
 }
 
 // Write factors[i] * d giou / d box of each pair to the slots of the gradients that exist.
@@ -60,10 +75,10 @@ void write_gradients(const Pairs& pairs, const T* factors, T eps, const SlotView
 // loss = sum(w_i (1 - giou_i)) / D with D = max(sum(w), 1), so d loss / d box_i = -w_i / D  d giou_i / d
 // box_i.
 template <typename T, typename Walk>
-void write_loss_gradients(const Walk& walk, const LossScale<T>& scale, T eps, const SlotView& grad_pred,
-                          const SlotView& grad_target) {
+void write_loss_gradients(int64_t part, const Walk& walk, const LossScale<T>& scale, T eps,
+                          const SlotView& grad_pred, const SlotView& grad_target) {
   T factors[kBlock];
-  walk([&](const Pairs& pairs, const T* weights) {
+  walk(part, [&](const Pairs& pairs, const T* weights) {
     for (int i = 0; i < pairs.count; ++i) {
       factors[i] = -scale.of(weights[i]);
     }

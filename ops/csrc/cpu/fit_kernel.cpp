@@ -11,6 +11,7 @@
 #include "fit_linear.h"
 #include "image_rows.h"
 #include "launchers.h"
+#include "parallel.h"
 #include "vectors.h"
 
 namespace lensbox {
@@ -297,8 +298,17 @@ const FilterTable* find_table(FilterTables& tables, Filter filter, int32_t input
 }  // namespace
 
 void lensbox_cpu_fit(const ImageView* images, int64_t image_count, const Canvases& out) {
-  FilterTables across, down;
-  for (int64_t index = 0; index < image_count; ++index) {
+  FilterTables across, down;  // made before the loop, as images of one size share them
+  std::vector<std::pair<const FilterTable*, const FilterTable*>> tables(image_count);
+  const bool has_tables = out.filter != Filter::kNearest && out.filter != Filter::kOpencvLinear;
+  for (int64_t index = 0; has_tables && index < image_count; ++index) {
+    const ImageView& image = images[index];
+    const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
+    tables[index] = {
+        find_table(across, out.filter, image.width, fit.width, shown_part(fit.width, out.width)),
+        find_table(down, out.filter, image.height, fit.height, shown_part(fit.height, out.height))};
+  }
+  parallel_for(image_count, [&](int64_t index) {
     const ImageView& image = images[index];
     const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
     const Shown columns = shown_part(fit.width, out.width), rows = shown_part(fit.height, out.height);
@@ -315,8 +325,8 @@ void lensbox_cpu_fit(const ImageView* images, int64_t image_count, const Canvase
       FittedImage fitted = {image,
                             columns,
                             rows,
-                            find_table(across, out.filter, image.width, fit.width, columns),
-                            find_table(down, out.filter, image.height, fit.height, rows),
+                            tables[index].first,
+                            tables[index].second,
                             rows_first(image.width, image.height, fit)};
       fitted.image.data += fitted.across->origin() * image.column_stride;
       fitted.image.data += fitted.down->origin() * image.row_stride;
@@ -329,7 +339,7 @@ void lensbox_cpu_fit(const ImageView* images, int64_t image_count, const Canvase
       });
     }
     pad(image.channels, columns, rows, out, index);
-  }
+  });
 }
 
 void lensbox_cpu_look_up(const LevelTable& table, const uint8_t* pixels, int64_t planes, int64_t plane_size,

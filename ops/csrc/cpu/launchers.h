@@ -1,5 +1,6 @@
 // The CPU half of liblensbox_kernels. Each function computes the same as the CUDA launcher of its name
-// (cuda/launchers.h), without a stream and a workspace, in the calling thread.
+// (cuda/launchers.h), without a stream and a workspace. It returns when the work is done, which `fit`, NMS
+// and the losses share among threads (parallel.h).
 #pragma once
 
 #include <cstdint>

@@ -37,13 +37,26 @@ int find_valid(const MaskedProblem& problem, const int64_t* slots, int count, in
   return found;
 }
 
-// Return the walk of all valid pairs, for sum_losses() and write_loss_gradients().
+int64_t parts_of(const MaskedProblem& problem) {
+  return (problem.slots + kPartSlots - 1) / kPartSlots;
+}
+
+// The slots of a part.
+struct SlotRange {
+  int64_t begin, end;
+
+  SlotRange(const MaskedProblem& problem, int64_t part)
+      : begin(part * kPartSlots), end(std::min(begin + kPartSlots, problem.slots)) {}
+};
+
+// Return the walk of the valid pairs of a part, for sum_losses() and write_loss_gradients().
 template <typename T>
 auto walk_of(const MaskedProblem& problem) {
-  return [&problem](const auto& body) {
+  return [&problem](int64_t part, const auto& body) {
     int64_t valid[kBlock];
     T weights[kBlock];
-    for_each_block(0, problem.slots, [&](const int64_t* slots, int count) {
+    const SlotRange range(problem, part);
+    for_each_block(range.begin, range.end, [&](const int64_t* slots, int count) {
       const int found = find_valid(problem, slots, count, valid, weights);
       body(Pairs{problem.pred, problem.target, valid, valid, found}, weights);
     });
@@ -52,10 +65,11 @@ auto walk_of(const MaskedProblem& problem) {
 
 // d loss / d w_i = ((1 - giou_i) - [sum(w) > 1] loss) / D
 template <typename T>
-void write_weight_gradients(const MaskedProblem& problem, T per_weight, T loss_share, const SlotView& out) {
+void write_weight_gradients(const MaskedProblem& problem, const SlotRange& range, T per_weight, T loss_share,
+                            const SlotView& out) {
   BoxBlock<T> predicted, wanted;
   T numbers[kBlock];
-  for_each_block(0, problem.slots, [&](const int64_t* slots, int count) {
+  for_each_block(range.begin, range.end, [&](const int64_t* slots, int count) {
     Pairs{problem.pred, problem.target, slots, slots, count}.load(predicted, wanted);
     giou_of_blocks(predicted, wanted, static_cast<T>(problem.eps), count, numbers);
     for (int i = 0; i < count; ++i) {
@@ -69,22 +83,27 @@ template <typename T>
 void backward(const MaskedProblem& problem, const SlotView& grad, const void* loss, double divisor,
               const MaskedGradients& out) {
   const LossScale<T> scale(load_scalar<T>(grad), divisor);
-  if (out.weight.exists()) {
-    const T loss_share = divisor > 1 ? *static_cast<const T*>(loss) : T(0);
-    write_weight_gradients(problem, scale.of(T(1)), loss_share, out.weight);
-  }
-  // Padding gets a gradient of exactly 0, even where its prediction is not a number.
-  for (const SlotView& boxes : {out.pred, out.target}) {
-    if (boxes.exists()) zero_boxes(boxes, 0, problem.slots);
-  }
-  write_loss_gradients(walk_of<T>(problem), scale, static_cast<T>(problem.eps), out.pred, out.target);
+  const T loss_share = out.weight.exists() && divisor > 1 ? *static_cast<const T*>(loss) : T(0);
+  parallel_for(parts_of(problem), [&](int64_t part) {
+    const SlotRange range(problem, part);
+    if (out.weight.exists()) {
+      write_weight_gradients(problem, range, scale.of(T(1)), loss_share, out.weight);
+    }
+    // Padding gets a gradient of exactly 0, even where its prediction is not a number.
+    for (const SlotView& boxes : {out.pred, out.target}) {
+      if (boxes.exists()) zero_boxes(boxes, range.begin, range.end - range.begin);
+    }
+    write_loss_gradients(part, walk_of<T>(problem), scale, static_cast<T>(problem.eps), out.pred, out.target);
+  });
 }
 
 }  // namespace
 
 void lensbox_cpu_masked_giou_loss_forward(const MaskedProblem& problem, void* loss, double* normalizer) {
-  const Sums sums = problem.in_double ? sum_losses(walk_of<double>(problem), problem.eps)
-                                      : sum_losses(walk_of<float>(problem), static_cast<float>(problem.eps));
+  const int64_t parts = parts_of(problem);
+  const Sums sums = problem.in_double
+                        ? sum_losses(parts, walk_of<double>(problem), problem.eps)
+                        : sum_losses(parts, walk_of<float>(problem), static_cast<float>(problem.eps));
   store_loss(loss, normalizer, problem.in_double, sums.loss, sums.weight < 1 ? 1 : sums.weight);
 }
 

@@ -5,6 +5,7 @@
 #include "../box_math.h"
 #include "box_block.h"
 #include "launchers.h"
+#include "parallel.h"
 #include "vectors.h"
 
 namespace lensbox {
@@ -153,9 +154,7 @@ void lensbox_cpu_padded_nms(const NmsProblem& problem) {
              double_scores = problem.scores.dtype == DType::kFloat64;
   const auto run = double_boxes ? (double_scores ? run_image<double, double> : run_image<double, float>)
                                 : (double_scores ? run_image<float, double> : run_image<float, float>);
-  for (int64_t image = 0; image < problem.batch; ++image) {
-    run(problem, image);
-  }
+  parallel_for(problem.batch, [&](int64_t image) { run(problem, image); });
 }
 
 }  // namespace lensbox

@@ -61,7 +61,7 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_masked_giou_loss_and_grad(const MaskedPr
                                                                   const SlotView& grad_pred, void* workspace,
                                                                   cudaStream_t stream);
 
-// Write the loss and the normalizer max(number of targets, 1). The workspace is for max(targets, images)
+// Write the loss and the normalizer max(number of targets, 1). The workspace is for images * slots
 // threads. Offsets that break the rules of is_valid_segment make the loss NaN; the memory that such offsets
 // point to is not read.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_jagged_giou_loss_forward(const JaggedProblem& problem, void* loss,
@@ -77,13 +77,13 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_jagged_giou_loss_backward(
 // Return the bytes of workspace, which may hold anything; 0 if none is needed.
 LENSBOX_KERNEL size_t lensbox_cuda_padded_nms_workspace(const NmsProblem& problem);
 
-// Up to 1,024 candidates an image: one launch. Up to kMaxCandidates: a fixed number of launches, and two more
-// for each further slice of images where the overlap bits of all images would take more than 1 GiB.
+// Up to 1,024 candidates an image: one launch. Otherwise a fixed number of launches for each slice of images,
+// as many as can be sorted in 64 MiB.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_padded_nms(const NmsProblem& problem, void* workspace,
                                                    cudaStream_t stream);
 
 // Write canvas and geometry of each of `count` images, whose memory is on the current device. Use one
-// launch for every 63 images.
+// launch for every 128 images (63 before CUDA 13).
 LENSBOX_KERNEL cudaError_t lensbox_cuda_fit(const ImageView* images, int64_t count, const Canvases& out,
                                             cudaStream_t stream);
 
