@@ -51,6 +51,11 @@ def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[st
     help="Weights of the model; for the face detector a file of save_detector. Default: the shipped weights.",
 )
 @click.option(
+    "--weights-key",
+    metavar="PLACE",
+    help="Place of the weights in a file that holds several, such as ema.module. An error lists the places.",
+)
+@click.option(
     "--option",
     "settings",
     multiple=True,
@@ -99,6 +104,7 @@ def export(
     model: str | None,
     size: str | None,
     weights: Path | None,
+    weights_key: str | None,
     settings: tuple[str, ...],
     output: Path | None,
     **others: Any,
@@ -115,6 +121,8 @@ def export(
         )
     if model is None and settings:
         raise click.UsageError("--option must come with --model: the face detector takes no options")
+    if weights_key is not None and (model is None or weights is None):
+        raise click.UsageError("--weights-key must come with --model and --weights")
     runner = options.runner
     if runner is not None and not (runner.is_file() and os.access(runner, os.X_OK)):
         raise click.UsageError(f"--runner or LENSBOX_RUNNER must be the program lensbox_runner, got {runner}")
@@ -132,7 +140,7 @@ def export(
         load_op_libraries(options.ops)
         if model is not None:
             _logger.info("making the detector")
-            detector = load_model(model, weights, parse_options(settings))
+            detector = load_model(model, weights, parse_options(settings), weights_key)
         else:
             _logger.info("loading the weights")
             weights = weights or SHIPPED_SIZES[size or "base"]

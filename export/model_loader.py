@@ -5,36 +5,33 @@ import importlib
 import inspect
 import json
 import logging
-import re
 import sys
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
 
 import click
-import safetensors
-import safetensors.torch
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lensbox.common.errors import ArtifactError, InputError, LensboxError
+from lensbox.export.weights import load_weights, pickled_objects
 from lensbox.model import Detector
 from lensbox.model.protocol_check import described, is_users, kind_of
-from lensbox.model.weights_file import misfit, opening
-from lensbox.runtime.file.archive import inflated_sizes
 
 _logger = logging.getLogger(__name__)
 
 
-def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> Detector:
+def load_model(
+    name: str, weights: Path | None, options: Mapping[str, Any], weights_key: str | None = None
+) -> Detector:
     """Call the function or class `package.module:function` with the options as keyword arguments.
 
     Modules are searched in the working directory first. A function with a parameter `weights` gets the path.
-    Otherwise the weights (safetensors, or a state dict or checkpoint of torch.save) are loaded into the
-    returned module, and must fit. Raises click.UsageError for a bad name or bad options, ArtifactError if the
-    function fails or returns no module, and InputError for weights that cannot be read or do not fit.
+    Otherwise `load_weights` loads the file into the returned module. weights_key: the place of the weights in
+    the file. Raises click.UsageError for a bad name or bad options, ArtifactError if the function fails or
+    returns no module, and InputError for weights that cannot be read or do not fit.
     """
     function = _find(name)
     keywords = dict(options)
@@ -47,6 +44,11 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
     takes_weights = "weights" in signature.parameters
     if takes_weights and weights is not None:
         keywords["weights"] = weights
+        if weights_key is not None:
+            raise click.UsageError(
+                f"--weights-key must come with a function that leaves the weights to the export; "
+                f"{name}{signature} reads them"
+            )
     try:
         signature.bind(**keywords)
     except TypeError as error:
@@ -57,11 +59,13 @@ def load_model(name: str, weights: Path | None, options: Mapping[str, Any]) -> D
     try:
         module = function(**keywords)
     except Exception as error:  # whatever the user's code raises
+        if takes_weights and weights is not None and (said := pickled_objects(error, weights)):
+            raise InputError(said) from error
         raise ArtifactError(f"{name} raised {described(error)}") from error
     if not isinstance(module, nn.Module):
         raise ArtifactError(f"{name} must return a torch.nn.Module, got {kind_of(module)}")
     if weights is not None and not takes_weights:
-        _load_weights(module, weights)
+        load_weights(module, weights, weights_key, f"{name}({', '.join(signature.parameters)})")
     elif weights is None and next(module.parameters(), None) is not None:
         _logger.info("without --weights, the file holds the weights that %s gave its module", name)
     detector: Any = module  # the export checks the protocol
@@ -134,107 +138,3 @@ def _find(name: str) -> Callable[..., Any]:
     ]
     such_as = f", such as {classes[0]}" if classes else ""
     raise click.UsageError(f"{rule}{such_as}, got {name!r}{kind}")
-
-
-# Parts that wrappers insert into the names of tensors: DataParallel, DDP and AveragedModel; torch.compile.
-_WRAPPERS = ("module", "_orig_mod")
-_OF_AVERAGED_MODEL = "n_averaged"
-
-
-def _load_weights(module: nn.Module, path: Path) -> None:
-    """Load the state dict of a file into a module.
-
-    Trainers save state dicts below keys such as `state_dict`, `model` or `ema`, and put a prefix such as
-    `model.` before the names. Exactly one state dict of the file must fit. Raise InputError.
-    """
-    if not path.is_file():
-        raise InputError(f"--weights must be a file, got {path}")
-    expected = {name: value for name, value in module.state_dict().items() if isinstance(value, Tensor)}
-    states = dict(_states(_read_weights(path), expected))
-    if not states:
-        raise InputError(f"{path} must hold a state dict, names and tensors")
-    fitting = [place for place, state in states.items() if misfit(state, expected, "the detector") is None]
-    if len(fitting) > 1:
-        places = " and ".join(place or "whole" for place in fitting)
-        raise InputError(f"{path} must hold the detector's weights once, got them {places}: save only one")
-    place = (fitting or [max(states, key=lambda place: len(states[place].keys() & expected.keys()))])[0]
-    state = states[place]
-    try:
-        module.load_state_dict(state)
-    except RuntimeError as error:  # torch writes one line for each tensor
-        reason = misfit(state, expected, "the detector") or " ".join(str(error).split())
-        raise InputError(f"{path}{place and f', {place}'}: {reason}{_way_out(state, expected)}") from error
-    if place:
-        _logger.info("the weights are %s", place)
-
-
-def _states(checkpoint: Any, expected: Collection[str]) -> Iterator[tuple[str, dict[str, Tensor]]]:
-    """Yield places and state dicts of a checkpoint: below each key, behind each prefix of the first name."""
-    names = {_unwrapped(name): name for name in expected}
-    items = checkpoint.items() if isinstance(checkpoint, Mapping) else ()
-    for key, values in (("", checkpoint), *items):
-        tensors = {
-            _unwrapped(str(name)): value
-            for name, value in (values.items() if isinstance(values, Mapping) else ())
-            if isinstance(value, Tensor)
-        }
-        if _OF_AVERAGED_MODEL not in names:
-            tensors.pop(_OF_AVERAGED_MODEL, None)
-        prefixes = {
-            name[: -len(known)] for name in tensors for known in names if f".{name}".endswith(f".{known}")
-        }
-        for prefix in sorted({"", *prefixes}) if tensors else ():
-            inner = {
-                name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)
-            }
-            places = (f"below {key!r}" if key else "", f"behind the prefix {prefix!r}" if prefix else "")
-            yield " ".join(filter(None, places)), {names.get(name, name): inner[name] for name in inner}
-
-
-def _unwrapped(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
-
-
-def _way_out(state: Collection[str], expected: Collection[str]) -> str:
-    """Return a hint if the state dict is of a part of the detector."""
-    for name in state:
-        whole = next((one for one in expected if one.endswith(f".{name}")), None)
-        if name not in expected and whole is not None:
-            return (
-                f". The detector has no tensor {name} but {whole}: save the whole detector's state dict, "
-                "or load this one in the function of --model"
-            )
-    return ""
-
-
-def _read_weights(path: Path) -> Any:
-    try:
-        with opening(path, f"--weights {path}"):
-            return safetensors.torch.load_file(path)
-    except safetensors.SafetensorError as not_safetensors:
-        _refuse_inflated(path)
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises many kinds of errors for other files
-            if kind := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
-                raise InputError(
-                    f"{path} must hold only tensors and plain values, got an object of {kind[1]}: save the "
-                    "detector's state_dict()"
-                ) from error
-            raise InputError(
-                f"{path} is neither a safetensors file ({not_safetensors}) nor a state dict of torch.save"
-            ) from error
-
-
-def _refuse_inflated(path: Path) -> None:
-    """Raise InputError for an archive that takes more memory than the file has bytes; torch.save stores."""
-    try:
-        with path.open("rb") as file:
-            size = sum(inflated_sizes(file).values())
-    except ValueError:  # not an archive: torch.load may read an older format, or says why it cannot
-        return
-    if size > (most := path.stat().st_size):
-        raise InputError(
-            f"{path} must hold its records uncompressed, as torch.save writes them: they have {size} bytes, "
-            f"the file has {most}"
-        )

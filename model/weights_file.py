@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 from zipfile import is_zipfile
 
 import safetensors
@@ -13,6 +14,7 @@ import safetensors.torch
 import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from lensbox.common.errors import InputError, reading
 from lensbox.common.fields import Fraction
@@ -141,22 +143,32 @@ def _tensors(detector: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in state.items() if isinstance(value, Tensor)}
 
 
-def misfit(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], owner: str) -> str | None:
-    """Return a sentence about the tensors whose name or shape differs from a state dict; None if all match.
+def misfit(tensors: Mapping[str, Any], expected: Mapping[str, Any], owner: str) -> str | None:
+    """Return a sentence about the tensors that are missing, left over or of another shape; None if all match.
 
-    owner: of the state dict, such as "the config".
+    owner: of the expected tensors, such as "the config".
     """
-    actual_shapes = {name: list(value.shape) for name, value in tensors.items()}
-    expected_shapes = {name: list(value.shape) for name, value in expected.items()}
-    wrong = sorted(
-        name
-        for name in actual_shapes.keys() | expected_shapes.keys()
-        if actual_shapes.get(name) != expected_shapes.get(name)
-    )
-    if not wrong:
-        return None
-    first = wrong[0]
-    return (
-        f"{len(wrong)} tensors do not fit {owner}; the first, {first}, must have the shape "
-        f"{expected_shapes.get(first, 'of no tensor')}, got {actual_shapes.get(first, 'no tensor')}"
-    )
+
+    def of(name: str, values: Mapping[str, Any]) -> str:
+        value = values[name]
+        return str(list(value.shape)) if isinstance(value, Tensor) and not is_lazy(value) else "of any shape"
+
+    missing = [name for name in expected if name not in tensors]
+    others = [name for name in tensors if name not in expected]
+    both = [name for name in tensors if name in expected]
+    reshaped = [name for name in both if of(name, expected) not in (of(name, tensors), "of any shape")]
+    parts = []
+    if missing:
+        first = f"{missing[0]} {of(missing[0], expected)}"
+        parts.append(f"{len(missing)} of {len(expected)} tensors are missing, such as {first}")
+    if others:
+        parts.append(
+            f"{len(others)} tensors are not in {owner}, such as {others[0]} {of(others[0], tensors)}"
+        )
+    if reshaped:
+        first = min(reshaped, key=lambda name: expected[name].numel())  # of a class, rather than of a channel
+        parts.append(
+            f"{len(reshaped)} tensors have another shape, such as {first}, which must be "
+            f"{of(first, expected)} and is {of(first, tensors)}"
+        )
+    return f"the tensors must be those of {owner}: {'; '.join(parts)}" if parts else None

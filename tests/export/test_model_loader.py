@@ -4,7 +4,6 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.torch
@@ -12,13 +11,13 @@ import torch
 from programs import Lensbox
 from small_detectors import Landmarks
 
-from lensbox.common.errors import InputError
-from lensbox.export.model_loader import load_model, parse_options
+from lensbox.export.model_loader import parse_options
 from lensbox.runtime import load_artifact
 
 # The module in the user's folder.
 MODULE = """
 import dataclasses
+import pathlib
 
 import torch
 from small_detectors import Landmarks
@@ -30,7 +29,7 @@ class Bright(Landmarks):
         self.specification = dataclasses.replace(self.specification, name=title)
 
 
-def from_file(weights=None, width: int = 2):
+def from_file(weights: pathlib.Path | None = None, width: int = 2):
     detector = Bright(width, title=f"from {weights.name}" if weights else "untrained")
     if weights:
         detector.load_state_dict(torch.load(weights, weights_only=True))
@@ -99,14 +98,26 @@ def test_command_of_the_documentation(folder: Path, lensbox: Lensbox) -> None:
         ("small_detectors:NeverAlone", 3, "raised ValueError: images must be several ("),
         (":Bright --weights none.pt", 4, "--weights must be a file, got none.pt"),
         (":Bright --weights mine/half.py", 4, "mine/half.py is neither a safetensors file"),
-        (":Bright --weights w.safetensors --option width=3", 4, "features.bias, must have"),
+        (
+            ":Bright --weights w.safetensors --option width=3",
+            4,
+            "are an --option of mine.detectors:Bright(width",
+        ),
         (":Bright --weights inflated.pt", 4, "inflated.pt must hold its records uncompressed"),
         (":Bright --weights list.pt", 4, "list.pt must hold a state dict"),
+        (":from_file --weights pickled.pt", 4, "got objects of torch.nn.modules.container.Sequential and 1"),
+        (
+            ":from_file --weights w.pt --weights-key ema",
+            2,
+            "weights: pathlib.Path | None = None, width: int = 2) reads",
+        ),
+        (":Bright --weights-key ema", 2, "--weights-key must come with --model and --weights"),
     ],
 )
 def test_names_the_mistake(model: str, code: int, message: str, folder: Path, lensbox: Lensbox) -> None:
     safetensors.torch.save_file(state(), folder / "w.safetensors")
     torch.save([*state().values()], folder / "list.pt")
+    torch.save(torch.nn.Sequential(torch.nn.ReLU()), folder / "pickled.pt")
     with zipfile.ZipFile(folder / "inflated.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("inflated/version", "3\n")
         archive.writestr("inflated/data/0", bytes(1 << 20))
@@ -115,52 +126,6 @@ def test_names_the_mistake(model: str, code: int, message: str, folder: Path, le
     assert message in " ".join(said.split())
     assert "Traceback" not in said
     assert not (folder / "a.pt").exists()
-
-
-def renamed(prefix: str) -> dict[str, torch.Tensor]:
-    return {f"{prefix}{name}": value for name, value in state().items()}
-
-
-CHECKPOINTS: dict[str, Any] = {
-    "DDP of a compiled detector": renamed("module._orig_mod."),
-    "compiled part": {name.replace(".", "._orig_mod."): value for name, value in state().items()},
-    "AveragedModel": {"n_averaged": torch.tensor(3), **renamed("module.")},
-    "Lightning": {"epoch": 3, "state_dict": {**renamed("model."), "loss.weight": torch.ones(2)}},
-    "model": {"model": state(), "optimizer": {"state": {}, "param_groups": []}, "epoch": 3},
-    "float16": {name: value.half() for name, value in state().items()},
-}
-
-
-@pytest.mark.parametrize("name", CHECKPOINTS)
-def test_finds_the_weights_in_checkpoints_of_trainers(name: str, folder: Path) -> None:
-    torch.save(CHECKPOINTS[name], folder / "w.pt")
-    loaded: Any = load_model("mine.detectors:Bright", folder / "w.pt", {})
-    for key, value in loaded.state_dict().items():
-        torch.testing.assert_close(value, state()[key], atol=1e-3, rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("checkpoint", "message"),
-    [
-        ({"model": state(), "ema": state()}, "once, got them below 'model' and below 'ema'"),
-        (
-            {**renamed("net."), **renamed("ema.module.")},
-            "behind the prefix 'ema.' and behind the prefix 'net.'",
-        ),
-        (
-            {"net.features.weight": state()["features.weight"]},
-            "the prefix 'net.': 1 tensors .* features.bias",
-        ),
-        ({**state(), "extra": torch.ones(1)}, "1 tensors do not fit the detector; the first, extra"),
-        ({"model": torch.nn.ReLU()}, "got an object of torch.nn.modules.activation.ReLU: save"),
-        ({"epoch": 3}, "must hold a state dict"),
-        ({"weight": torch.ones(1)}, "has no tensor weight but features.weight: save"),
-    ],
-)
-def test_names_the_place_of_weights_that_do_not_fit(checkpoint: Any, message: str, folder: Path) -> None:
-    torch.save(checkpoint, folder / "w.pt")
-    with pytest.raises(InputError, match=rf"w\.pt.*{message}"):
-        load_model("mine.detectors:Bright", folder / "w.pt", {})
 
 
 def test_parses_values_of_options() -> None:

@@ -8,6 +8,7 @@ import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from lensbox.common.errors import InputError
 from lensbox.model import (
@@ -19,7 +20,7 @@ from lensbox.model import (
     save_detector,
     weights_sha256,
 )
-from lensbox.model.weights_file import SHIPPED_SIZES, non_finite_weights
+from lensbox.model.weights_file import SHIPPED_SIZES, misfit, non_finite_weights
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -115,7 +116,7 @@ BASE = {"config": DetectorConfig().to_json()}
             "does not hold a face detector: the detector's config is wrong: 'x' is not a field",
         ),
         (safetensors.torch.save(TENSOR, {"config": "{"}), "does not hold a face detector"),
-        (safetensors.torch.save(TENSOR, BASE), r"do not fit the config; .* must have the shape \[.*, got no"),
+        (safetensors.torch.save(TENSOR, BASE), r"those of the config: 272 of 272 .*; 1 .* weight \[3\]$"),
     ],
 )
 def test_rejects_other_files(tmp_path: Path, content: bytes | None, message: str) -> None:
@@ -124,3 +125,14 @@ def test_rejects_other_files(tmp_path: Path, content: bytes | None, message: str
         path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         load_detector(path)
+
+
+def test_misfit_counts_and_names_tensors() -> None:
+    expected = {"a": torch.zeros(2, 3), "b": torch.zeros(4), "lazy": UninitializedParameter()}
+    given = {"a": torch.zeros(2, 3), "b": torch.zeros(4), "lazy": torch.zeros(5)}
+    assert misfit(given, expected, "the net") is None
+    said = misfit({"a": torch.zeros(3), "c": torch.zeros(())}, expected, "the net")
+    assert said == (
+        "the tensors must be those of the net: 2 of 3 tensors are missing, such as b [4]; 1 tensors are not "
+        "in the net, such as c []; 1 tensors have another shape, such as a, which must be [2, 3] and is [3]"
+    )
