@@ -1,27 +1,37 @@
 """ultralytics' YOLO11: `lensbox export --model yolo11:yolo11`. The package is AGPL: install it yourself."""
 
-from pathlib import Path
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from ultralytics.nn.tasks import DetectionModel
+from ultralytics.utils import ROOT, YAML
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.model import DetectorSpec
 
 
-def yolo11(weights: Path | None = None, size: int = 640, variant: str = "yolo11n.yaml") -> nn.Module:
-    """Return YOLO11 with new weights, or a state dict's."""
-    network = DetectionModel(variant, verbose=False)
-    if weights is not None:
-        network.load_state_dict(torch.load(weights, weights_only=True))
-    return Yolo11(network.eval(), size)
+def yolo11(
+    names: Sequence[str] | None = None,
+    classes: int | None = None,
+    size: int = 640,
+    variant: str = "yolo11n.yaml",
+) -> nn.Module:
+    """Return YOLO11 with new weights, for `lensbox export --weights` to fill.
+
+    names: of the classes; by default COCO's, or numbers if `classes` is another number than COCO's.
+    """
+    if names is None:
+        coco = list(YAML.load(ROOT / "cfg" / "datasets" / "coco.yaml")["names"].values())
+        names = coco if classes in (None, len(coco)) else [str(index) for index in range(classes)]
+    if classes not in (None, len(names)):
+        raise ValueError(f"classes must be the number of names, {len(names)}, got {classes}")
+    return Yolo11(DetectionModel(variant, nc=len(names), verbose=False).eval(), size, names)
 
 
 class Yolo11(nn.Module):
-    def __init__(self, network: DetectionModel, size: int) -> None:
+    def __init__(self, network: DetectionModel, size: int, names: Sequence[str]) -> None:
         super().__init__()
-        names = tuple(network.names.values())
         numbers = {"mean": (0, 0, 0), "std": (1, 1, 1)}  # from 0 to 1
         self.specification = DetectorSpec(
             height=size, width=size, fill=114, name="yolo11", classes=names, **numbers
