@@ -1,13 +1,20 @@
 """Networks in float16 and bfloat16: the same answers but for rounding, in eager PyTorch and compiled."""
 
 import copy
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from small_detectors import Detected
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations
 
+from lensbox.common.errors import ArtifactError
+from lensbox.export import save_artifact
+from lensbox.export.detector.plain_copy import plain_copy
 from lensbox.export.detector.reduced import in_precision
 from lensbox.export.formats.torchscript import script_and_freeze
 from lensbox.model import DetectorSpec
@@ -86,3 +93,158 @@ def test_float32_only_folds_batch_norms() -> None:
     with torch.no_grad():
         found, wanted = folded.detect(CANVASES, 0.0, 0.5), net.detect(CANVASES, 0.0, 0.5)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+class Sequences(nn.Module):
+    """Nine cells of a canvas as a sequence of eight numbers each, through a body."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.specification = DetectorSpec(height=12, width=12)
+        self.stem, self.body, self.head = nn.Conv2d(3, 8, 4, stride=4), body, nn.Linear(8, 5)
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+        found = self.body(self.stem(images.float() / 255).flatten(2).transpose(1, 2))
+        found = self.head(found[0] if isinstance(found, tuple) else found).float()
+        scores, order = found[:, :, 4].sigmoid().sort(dim=1, descending=True)
+        boxes = (8 * found[:, :, :4]).gather(1, order[:, :, None].expand(-1, -1, 4))
+        return boxes, scores, (scores > score_threshold).sum(dim=1)
+
+
+class Attention(nn.MultiheadAttention):
+    def forward(self, x: Tensor) -> Any:  # type: ignore[override]
+        return super().forward(query=x, key=x, value=x, need_weights=False)
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.queries = nn.Embedding(9, 8)
+        self.decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.decoder(self.queries.weight.expand(x.shape[0], -1, -1), x)
+        return found
+
+
+class ReadsAttributes(nn.Module):
+    """Code that reads numbers of its layers, as torchvision and timm do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.linear(x).view(x.shape[0], -1, self.linear.out_features) * (1 + self.norm.eps)
+        return functional.layer_norm(x.float(), self.norm.normalized_shape, self.norm.weight, self.norm.bias)
+
+
+class CallsFunctions(nn.Module):
+    """Code that calls a function with the weights of its layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.deeper = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.deeper(functional.linear(x, self.linear.weight, self.linear.bias))
+        return x.relu()
+
+
+class TiedLayers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.linear = nn.Embedding(8, 8), nn.Linear(8, 8)
+        self.linear.weight = self.table.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.linear(x) + self.table(torch.arange(1))[0]
+        return found
+
+
+BODIES: dict[str, Callable[[], nn.Module]] = {
+    "encoder": lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2),
+    "encoder, norm first": lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True),
+    "encoder, gelu without bias": lambda: nn.TransformerEncoderLayer(
+        8, 2, 16, activation="gelu", batch_first=True, bias=False
+    ),
+    "decoder": Decoder,
+    "attention": lambda: Attention(8, 2, batch_first=True),
+    "LSTM": lambda: nn.LSTM(8, 8, batch_first=True),
+    "GRU": lambda: nn.GRU(8, 8, batch_first=True),
+    "PReLU": lambda: nn.Sequential(nn.Linear(8, 8), nn.PReLU()),
+    "RMSNorm": lambda: nn.Sequential(nn.Linear(8, 8), nn.RMSNorm(8)),
+    "weight norm": lambda: parametrizations.weight_norm(nn.Linear(8, 8)),
+    "attributes": ReadsAttributes,
+    "functions": CallsFunctions,
+    "tied layers": TiedLayers,
+}
+
+
+def made(name: str) -> Sequences:
+    torch.manual_seed(2)
+    return Sequences(BODIES[name]()).eval()
+
+
+@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
+def test_modules_that_read_their_layers(name: str, dtype: str) -> None:
+    detector: Any = plain_copy(made(name))
+    reduced: Any = in_precision(detector, dtype)
+    with torch.no_grad():
+        wanted, found = detector.detect(CANVASES, 0.0, 0.5)[1], reduced.detect(CANVASES, 0.0, 0.5)[1]
+    assert 0 < float((found - wanted).abs().max()) < 4 * torch.finfo(getattr(torch, dtype)).eps
+    # Layers beside such modules are converted.
+    assert reduced.stem.layer.weight.dtype == reduced.head.layer.weight.dtype == getattr(torch, dtype)
+
+
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
+def test_feed_forward_layers_of_an_encoder_are_converted() -> None:
+    reduced: Any = in_precision(made("encoder"), "float16")
+    layer = reduced.body.layers[0]
+    assert layer.linear1.layer.weight.dtype == layer.linear2.layer.weight.dtype == torch.float16
+    assert layer.self_attn.in_proj_weight.dtype == layer.norm1.layer.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("encoder", "torchscript"),
+        *(
+            pytest.param(name, kind, marks=pytest.mark.exhaustive)
+            for kind in ("torchscript", "program")
+            for name in BODIES
+            if (name, kind) != ("encoder", "torchscript")
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor:UserWarning")
+@pytest.mark.filterwarnings("ignore:The tensor attributes .*_flat_weights:UserWarning")
+def test_files_hold_modules_that_read_their_layers(name: str, kind: str, tmp_path: Path) -> None:
+    metadata = save_artifact(made(name), tmp_path / "a", 0.01, kind=kind, dtype="float16")
+    assert metadata.precision is not None
+
+
+class Alone(Sequences):
+    """A function of the detector itself that takes one dtype."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(8, 8))
+        self.matrix = nn.Parameter(torch.eye(8))
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+        deep = (
+            self.body(torch.zeros(1, 8))
+            if self.body.weight.dtype != torch.float32
+            else torch.zeros(1, 8).half()
+        )
+        functional.linear(deep, self.matrix)
+        return super().detect(images, score_threshold, iou_threshold)
+
+
+def test_names_the_line_that_takes_one_dtype() -> None:
+    with pytest.raises(
+        ArtifactError, match=r"in float16:\n  .*dtype.*test_reduced\.py:\d+\): convert the input"
+    ):
+        in_precision(Alone().eval(), "float16")
