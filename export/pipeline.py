@@ -21,7 +21,8 @@ from lensbox.export.options import FORMATS, ExportOptions
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.export.verify.precision import OperandRounding, describe_change, measure_precision
 from lensbox.export.verify.self_test import reduced_self_test
-from lensbox.export.verify.verifier import verify
+from lensbox.export.verify.stability import instability
+from lensbox.export.verify.verifier import running, verify
 from lensbox.model import Detector, weights_sha256
 from lensbox.model.protocol_check import Answer, answer_of
 from lensbox.runtime.file.metadata import (
@@ -77,8 +78,24 @@ def make_artifact(plan: ExportPlan, kind: str, name: str) -> tuple[bytes, Artifa
 
 def _made(plan: ExportPlan, kind: str, name: str) -> tuple[bytes, ArtifactMetadata]:
     _logger.info("making the file for %s", kind)
-    dtype = plan.options.dtype
     built: Built = import_module(f"lensbox.export.formats.{kind}").build(plan)
+    try:
+        return _finished(plan, built, name)
+    except ArtifactError as error:
+        if (reason := instability(plan.reference)) is not None:
+            raise ArtifactError(f"the detector cannot be exported: {reason}") from error
+        if built.otherwise is None:
+            raise
+        try:
+            finished = _finished(plan, built.otherwise(), name)
+        except ArtifactError:
+            raise error from None
+        _logger.warning("the detector is traced, as its compiled code is wrong: %s", error)
+        return finished
+
+
+def _finished(plan: ExportPlan, built: Built, name: str) -> tuple[bytes, ArtifactMetadata]:
+    dtype = plan.options.dtype
     metadata = _metadata(plan, built)
     if dtype != "float32":
         metadata = _measured(plan, built, metadata, name)
@@ -133,7 +150,8 @@ def _measured(plan: ExportPlan, built: Built, metadata: ArtifactMetadata, name: 
             found = artifact.detect_named(canvases, score_threshold, iou_threshold)
         return {name: value.cpu() for name, value in found.items()}
 
-    precision = measure_precision(detect, plan.reference, dtype, device, plan.options.tolerance)
+    with running(name, device):
+        precision = measure_precision(detect, plan.reference, dtype, device, plan.options.tolerance)
     test = metadata.self_test
     if dtype in REDUCED:
         test = reduced_self_test(plan.detector, test, detect)

@@ -31,7 +31,8 @@ class Built:
 
     pack: returns the sealed content of the file for its metadata. left_behind: methods of the detector that
     the file lacks. ops: schemas of needed operators. devices: types of usable devices. compiled: the target
-    machine, None for any. batch: the fixed batch size of the file, None for any.
+    machine, None for any. batch: the fixed batch size of the file, None for any. otherwise: builds the file
+    in another way, if this file does not run or does not find what the detector finds.
     """
 
     pack: Callable[[ArtifactMetadata], bytes]
@@ -40,6 +41,7 @@ class Built:
     devices: tuple[str, ...] = ("cpu",)
     compiled: Compiled | None = None
     batch: int | None = None
+    otherwise: "Callable[[], Built] | None" = None
 
 
 class ExportPlan:

@@ -7,6 +7,7 @@ import logging
 import platform
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -51,7 +52,28 @@ def build(plan: ExportPlan) -> Built:
     network, dtype = plan.network, plan.options.dtype
     if dtype in REDUCED:
         network = in_precision(network, dtype, max(plan.options.batches, default=None))
-    module = _compile(network, plan)
+    options, traced = plan.options, partial(_traced, network, plan)
+    if options.trace or options.batches:
+        return traced()
+    try:
+        module = script_and_freeze(DetectorWrapper(network), methods_for(network.specification))
+    except Exception as error:  # many kinds of errors without a common base
+        reason = _scripting_reason(error)
+        if options.trace is None:
+            try:
+                built = traced()
+            except ArtifactError as also:
+                reason = f"{reason}\n{also}"
+            else:
+                _logger.warning("the detector is traced, as TorchScript cannot compile it: %s", reason)
+                return built
+        raise ArtifactError(
+            f"the detector cannot be exported, as TorchScript cannot compile it: {reason}"
+        ) from error
+    return replace(_built(module, plan), otherwise=traced if options.trace is None else None)
+
+
+def _built(module: torch.jit.ScriptModule, plan: ExportPlan) -> Built:
     graphs = [getattr(module, name).inlined_graph for name in methods_for(plan.detector.specification)]
     return Built(
         pack=partial(_pack, module),
@@ -65,27 +87,6 @@ def _pack(module: torch.jit.ScriptModule, metadata: ArtifactMetadata) -> bytes:
     with quiet_torchscript():
         torch.jit.save(module, content, _extra_files={METADATA_FILE: metadata.to_json()})
     return sealed_zip(content.getvalue())
-
-
-def _compile(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
-    options = plan.options
-    if options.trace or options.batches:
-        return _traced(detector, plan)
-    try:
-        return script_and_freeze(DetectorWrapper(detector), methods_for(detector.specification))
-    except Exception as error:  # many kinds of errors without a common base
-        reason = _scripting_reason(error)
-        if options.trace is None:
-            try:
-                traced = _traced(detector, plan)
-            except ArtifactError as also:
-                reason = f"{reason}\n{also}"
-            else:
-                _logger.warning("the detector is traced, as TorchScript cannot compile it: %s", reason)
-                return traced
-        raise ArtifactError(
-            f"the detector cannot be exported, as TorchScript cannot compile it: {reason}"
-        ) from error
 
 
 def _scripting_reason(error: Exception) -> str:
@@ -107,14 +108,14 @@ def _scripting_reason(error: Exception) -> str:
     return "\n  ".join([reason or type(error).__name__, *lines[:_MOST_PLACES]])
 
 
-def _traced(detector: Detector, plan: ExportPlan) -> torch.jit.ScriptModule:
+def _traced(detector: Detector, plan: ExportPlan) -> Built:
     """Trace `detect` and compile Lensbox's other methods. Raises ArtifactError."""
     _logger.info("tracing the detector")
     traced: Any = TracedDetector(detector, plan.thresholds, plan.options.batches)
     methods = methods_for(detector.specification)
     module = script_and_freeze(DetectorWrapper(traced), methods)
     mend_trace(module, [name for name in methods if name.startswith("detect")])
-    return module
+    return _built(module, plan)
 
 
 def script_and_freeze(module: nn.Module, methods: Sequence[str]) -> torch.jit.ScriptModule:

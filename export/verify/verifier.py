@@ -1,10 +1,11 @@
 """Verify that a file finds the same as its detector in each runtime, on each device and in batches."""
 
+import contextlib
 import json
 import logging
 import math
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,15 +47,9 @@ class Comparer:
 
     def compare_detect(self, detect: Run, thresholds: tuple[float, float], batches: Sequence[int]) -> None:
         """Compare a model in batches. detect: takes canvases on the CPU. Raises as `compare` does."""
-        expected, slots = self.reference.found(thresholds), self.reference.slots
         for batch in batches:
-            repeats = -(-batch // len(self.reference.canvases))  # a large batch holds canvases repeatedly
-            canvases = self.reference.canvases.repeat(repeats, 1, 1, 1)[: max(batch, len(expected))]
-            answers = [detect(part, *thresholds) for part in canvases.split(batch)]
-            found = [
-                found_in(answer, slots, index) for answer in answers for index in range(len(answer["counts"]))
-            ]
-            self.compare(expected, found, thresholds, batch)
+            found = found_in_batches(detect, self.reference, thresholds, batch)
+            self.compare(self.reference.found(thresholds), found, thresholds, batch)
 
     def compare(
         self, expected: Sequence[Found], found: Sequence[Found], thresholds: tuple[float, float], batch: int
@@ -115,6 +110,21 @@ class Comparer:
             )
 
 
+def found_in_batches(
+    detect: Run, reference: Reference, thresholds: tuple[float, float], batch: int
+) -> list[Found]:
+    """Return the detections in the canvases of a reference, which a large batch holds repeatedly."""
+    expected = reference.found(thresholds)
+    repeats = -(-batch // len(reference.canvases))
+    canvases = reference.canvases.repeat(repeats, 1, 1, 1)[: max(batch, len(expected))]
+    answers = [detect(part, *thresholds) for part in canvases.split(batch)]
+    return [
+        found_in(answer, reference.slots, index)
+        for answer in answers
+        for index in range(len(answer["counts"]))
+    ]
+
+
 def verify(
     content: bytes,
     name: str,
@@ -134,13 +144,8 @@ def verify(
         for device in devices:
             tolerance = tolerance_of(dtype, device, options.tolerance)
             artifact = load_artifact_bytes(content, name, device)
-            try:
+            with running(name, device):
                 report = artifact.self_test()
-            except ArtifactError:
-                raise
-            except (RuntimeError, ValueError) as error:  # raised by the compiled code
-                reason = str(error).split("\nException raised from")[0]  # without torch's C++ stack
-                raise ArtifactError(f"{name} cannot be run on {device}: {reason}") from error
             if not report.passed:
                 raise ArtifactError(f"{name} fails its self-test: {'; '.join(report.failures)}")
             _require_dtypes(artifact.detect_named(reference.canvases[:1]), metadata, name)
@@ -149,6 +154,20 @@ def verify(
             if runner is not None:
                 comparer = Comparer(reference, tolerance, f"{name} with C++ on {device}")
                 _in_cpp(runner, content, device, options.ops, metadata, comparer)
+
+
+@contextlib.contextmanager
+def running(name: str, device: str) -> Iterator[None]:
+    """Turn errors of a file's code into ArtifactError, with their reason. name: the file's name."""
+    try:
+        yield
+    except ArtifactError:
+        raise
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).split("\nException raised from")[0].strip()  # without torch's C++ stack
+        if "TorchScript interpreter" in reason:  # a traceback of serialized code; the last line is the reason
+            reason = reason.splitlines()[-1]
+        raise ArtifactError(f"{name} cannot be run on {device}: {reason}") from error
 
 
 def _require_dtypes(answer: Answer, metadata: ArtifactMetadata, name: str) -> None:

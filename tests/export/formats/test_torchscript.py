@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.common.errors import ArtifactError
 from lensbox.export import save_artifact
+from lensbox.runtime import load_artifact
 
 
 class UsesNumpy(Brightest):
@@ -86,6 +87,52 @@ def test_reports_code_that_compiles_but_fails(tmp_path: Path) -> None:
         ArtifactError, match=r"a\.pt cannot be run on cpu: (?s:.*)images are not for TorchScript"
     ):
         save_artifact(FailsInTorchScript(), tmp_path / "a.pt", trace=False)
+
+
+def brightest(images: Tensor, score_threshold: float) -> Detected:
+    """Return what `Brightest` detects. (TorchScript knows no `super()`.)"""
+    cells = torch.nn.functional.avg_pool2d(images.float() / 255, 16)
+    scores, index = cells.flatten(1).max(dim=1, keepdim=True)
+    corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0
+    return torch.cat([corner, corner + 16], dim=-1), scores, (scores[:, 0] > score_threshold).int()
+
+
+class MixedNumbers(Brightest):
+    """TorchScript compiles a list of Union[float, int], and fails when it runs; Python runs it."""
+
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+        boxes, scores, counts = brightest(images, score_threshold)
+        return boxes + 0 * torch.tensor([10.0, 10, 30, 30], device=images.device), scores, counts
+
+
+class OtherInTorchScript(Brightest):
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+        boxes, scores, counts = brightest(images, score_threshold)
+        if torch.jit.is_scripting():  # type: ignore[attr-defined]
+            boxes = boxes + 9.0
+        return boxes, scores, counts
+
+
+@pytest.mark.parametrize("kind", [FailsInTorchScript, MixedNumbers, OtherInTorchScript])
+def test_traces_code_that_compiles_and_is_wrong(
+    kind: type[Brightest], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_artifact(kind(), tmp_path / "a.pt")
+    assert "the detector is traced, as its compiled code is wrong: " in caplog.text
+    canvases = torch.randint(0, 256, (3, 1, 64, 64), dtype=torch.uint8)
+    found, wanted = (
+        load_artifact(tmp_path / "a.pt").detect(canvases, 0.2, 0.5),
+        kind().detect(canvases, 0.2, 0.5),
+    )
+    torch.testing.assert_close(found[:2], wanted[:2], atol=1e-4, rtol=0)
+    with pytest.raises(ArtifactError, match=r"cannot be run on cpu|fails its self-test"):
+        save_artifact(kind(), tmp_path / "b.pt", trace=False)
+
+
+def test_reason_of_code_that_fails_in_reduced_precision(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"a\.pt cannot be run on cpu: .*Union") as caught:
+        save_artifact(MixedNumbers(), tmp_path / "a.pt", trace=False, dtype="float16")
+    assert "Traceback" not in str(caught.value)
 
 
 def test_python_3_14_has_no_torchscript(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
