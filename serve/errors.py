@@ -56,10 +56,6 @@ class DeadlineError(ApiError):
         super().__init__(504, "deadline_exceeded", message)
 
 
-class HangUpError(Exception):
-    """The client closed the connection before the answer was ready."""
-
-
 def shown(value: object) -> str:
     """Return the `repr` of a client's value, shortened to about 60 characters."""
     return _shorten.repr(value)

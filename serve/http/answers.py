@@ -17,7 +17,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
-from lensbox.serve.errors import ApiError, HangUpError, NotReadyError, shown
+from lensbox.serve.errors import ApiError, NotReadyError, shown
+from lensbox.serve.http.connection import STATE
 from lensbox.serve.requests.body import JSON
 
 _log = logging.getLogger(__name__)
@@ -116,9 +117,11 @@ def is_v2(path: str) -> bool:
 
 def answer_to(error: BaseException, scope: Scope) -> Response:
     """Return the answer to an exception of any kind. Log a defect with its traceback."""
-    if isinstance(error, HangUpError | ClientDisconnect):
+    is_cancelled = isinstance(error, asyncio.CancelledError)
+    connection = scope.get(STATE)  # None in a replica of Ray, which cancels for a hang-up alone
+    if isinstance(error, ClientDisconnect) or (is_cancelled and (connection is None or connection.is_lost)):
         return Response(status_code=CLIENT_GONE)
-    if isinstance(error, asyncio.CancelledError):  # uvicorn cancels requests at shutdown
+    if is_cancelled:
         error = NotReadyError("the service is shutting down")
     if not isinstance(error, ApiError):
         _log.error("a request failed: %s %s", scope["method"], shown(scope["path"]), exc_info=error)

@@ -9,7 +9,6 @@ from opentelemetry import trace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lensbox.serve.http.answers import CLIENT_GONE
-from lensbox.serve.http.connections import STATE, Connection
 from lensbox.serve.http.service import Service
 from lensbox.serve.observability.logs import CURRENT, HEADER, request_id
 
@@ -52,9 +51,6 @@ class Edge:
         CURRENT.set(ids)  # never reset: uvicorn runs each request in a separate context
         start = time.perf_counter()
         status = CLIENT_GONE
-        connection: Connection | None = scope.get("state", {}).get(STATE)  # None in Ray's proxies
-        if connection is not None:
-            receive = connection.begin(scope, receive)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -72,8 +68,6 @@ class Edge:
         try:
             await self._app(scope, receive, send_with_headers)
         finally:
-            if connection is not None:
-                connection.requests -= 1
             self._report(scope, status, time.perf_counter() - start)
 
     def _report(self, scope: Scope, status: int, seconds: float) -> None:

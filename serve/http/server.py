@@ -1,4 +1,4 @@
-"""Run the app under uvicorn until a signal ends it."""
+"""Run the app on a listening socket until a signal ends it."""
 
 import asyncio
 import contextlib
@@ -6,17 +6,17 @@ import logging
 import os
 import resource
 import socket
+import ssl
 import threading
-from typing import Any
 
-import uvicorn
 import uvloop
 from fastapi import FastAPI
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from lensbox.common.machine import exempt_objects
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.app import create_app
-from lensbox.serve.http.connections import Connection
+from lensbox.serve.http.connection import Connection
 from lensbox.serve.http.service import Service
 from lensbox.serve.models.served import Models
 from lensbox.serve.observability.metrics import Metrics
@@ -27,14 +27,16 @@ _log = logging.getLogger(__name__)
 
 _BACKLOG = 1024  # connections that may wait to be accepted
 _TICK, _POLL = 0.1, 0.01  # seconds
+_LOOK = 1.0  # seconds between looks at all connections
 _PAUSE = 1.0  # seconds without accepting after a lack of file descriptors or memory
+_LAST_ANSWERS = 0.5  # seconds for the answers to cancelled requests
 
 
 def run(settings: Settings, listener: socket.socket, keys: Keys, models: Models) -> None:
     """Serve on a bound socket, from which other processes may accept, too, until SIGINT or SIGTERM.
 
-    uvicorn runs in a thread, because in the main thread it would handle signals itself. Do not wait for
-    threads that are stuck in a decoder.
+    The loop runs in a thread, so that signals are handled while it is busy. Do not wait for threads that are
+    stuck in a decoder.
     """
     # All front ends share the blocking mode of the socket. A starting front end must not make the accept()
     # of another front end block.
@@ -51,7 +53,7 @@ def run(settings: Settings, listener: socket.socket, keys: Keys, models: Models)
         timer.start()
 
     service = Service(settings, models, keys, Metrics())
-    server = uvicorn.Server(uvicorn_config(create_app(service), settings))
+    server = Server(create_app(service), settings)
     Shutdown(settings.shutdown_timeout).ask = drain
     exempt_objects()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -59,30 +61,46 @@ def run(settings: Settings, listener: socket.socket, keys: Keys, models: Models)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     # A daemon thread: a stuck thread must not keep the process from ending.
     thread = threading.Thread(
-        target=lambda: uvloop.run(serve_on(server, listener)), name="lensbox-http", daemon=True
+        target=lambda: uvloop.run(server.serve(listener)), name="lensbox-http", daemon=True
     )
     thread.start()
     while thread.is_alive():
         thread.join(_TICK)  # a handler of signals runs in between
 
 
-async def serve_on(server: uvicorn.Server, listener: socket.socket) -> None:
-    """Run a server, and accept its connections from a bound, non-blocking socket, which is closed at the end.
+class Server:
+    """The connections of one process. Set `should_exit` to drain and end."""
 
-    Accept one connection at a time, so that connections spread over all front ends: uvloop's own servers
-    accept all that wait.
-    """
-    loop, config = asyncio.get_running_loop(), server.config
-    greetings: set[asyncio.Task[None]] = set()  # the loop has only weak references to its tasks
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        self.should_exit = False
+        self._app = app
+        self._settings = settings
+        self._connections: set[Connection] = set()
+        trusted = os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1")
+        self._outermost = ProxyHeadersMiddleware(app, trusted)  # type: ignore[arg-type]
+        self._tls: ssl.SSLContext | None = None
+        if settings.tls_certificate is not None:
+            self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._tls.load_cert_chain(settings.tls_certificate, settings.tls_key)
 
-    def protocol() -> Connection:
-        return Connection(config, server.server_state, server.lifespan.state)
+    async def serve(self, listener: socket.socket) -> None:
+        """Accept connections from a bound, non-blocking socket, which is closed at the end."""
+        loop = asyncio.get_running_loop()
+        async with self._app.router.lifespan_context(self._app):
+            with listener:
+                listener.listen(_BACKLOG)
+                tasks = loop.create_task(self._accept(listener)), loop.create_task(self._look())
+                while not self.should_exit:
+                    await asyncio.sleep(_POLL)
+                tasks[0].cancel()
+            # Once all processes have closed theirs, the kernel refuses connections.
+            await self._drain()
+            tasks[1].cancel()
 
-    async def greet(client: socket.socket) -> None:
-        with contextlib.suppress(OSError):  # the client is gone, or does not speak TLS
-            await loop.connect_accepted_socket(protocol, client, ssl=config.ssl)
-
-    async def accept() -> None:
+    async def _accept(self, listener: socket.socket) -> None:
+        """Accept one connection at a time: uvloop's servers accept all that wait, and leave others none."""
+        loop = asyncio.get_running_loop()
+        greetings: set[asyncio.Task[None]] = set()  # the loop has only weak references to its tasks
         while True:
             try:
                 client, _ = await loop.sock_accept(listener)
@@ -93,43 +111,46 @@ async def serve_on(server: uvicorn.Server, listener: socket.socket) -> None:
                 await asyncio.sleep(_PAUSE)
                 continue
             client.setblocking(False)
-            greeting = loop.create_task(greet(client))
+            greeting = loop.create_task(self._greet(client))
             greetings.add(greeting)
             greeting.add_done_callback(greetings.discard)
 
-    serving = loop.create_task(server.serve(sockets=[]))
-    while not server.started and not serving.done():
-        await asyncio.sleep(_POLL)
-    with listener:
-        listener.listen(_BACKLOG)
-        accepting = loop.create_task(accept())
-        while not server.should_exit and not serving.done():
+    async def _greet(self, client: socket.socket) -> None:
+        def protocol() -> Connection:
+            return Connection(self._outermost, self._connections, self._settings.keep_alive_timeout)  # type: ignore[arg-type]
+
+        with contextlib.suppress(OSError):  # the client is gone, or does not speak TLS
+            await asyncio.get_running_loop().connect_accepted_socket(protocol, client, ssl=self._tls)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK)
+            now = asyncio.get_running_loop().time()
+            for connection in list(self._connections):
+                connection.look(now)
+
+    async def _drain(self) -> None:
+        """Answer the requests in progress; those that are left at the end of the time get 503."""
+        whole = self._settings.shutdown_timeout
+        # Keep a second, or half of the time, for the shutdown itself.
+        seconds = whole - _delay(self._settings) - min(1.0, whole / 2)
+        for connection in list(self._connections):
+            connection.end_soon()
+        if not await self._until_closed(seconds):
+            _log.warning("requests are cancelled, as the time for the shutdown is over")
+            for connection in list(self._connections):
+                connection.cancel()
+            await self._until_closed(_LAST_ANSWERS)
+        for connection in list(self._connections):
+            connection.abort()
+
+    async def _until_closed(self, seconds: float) -> bool:
+        """Wait until all connections are closed. Return False after some seconds."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while self._connections and loop.time() < until:
             await asyncio.sleep(_POLL)
-        accepting.cancel()
-    # Once all processes have closed theirs, the kernel refuses connections.
-    await serving
-
-
-def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    """Return uvicorn's configuration for an app, through uvicorn's public interface only."""
-    whole: Any = settings.shutdown_timeout
-    asgi: Any = app  # uvicorn and Starlette declare ASGI differently
-    return uvicorn.Config(
-        asgi,
-        log_level="warning",  # it tells the start and the end of each front end
-        log_config=None,  # `observability` decides where records go, and logs requests
-        access_log=False,
-        lifespan="on",
-        http=Connection,  # of `serve_on`
-        ws="none",
-        forwarded_allow_ips=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1,::1"),
-        server_header=False,
-        ssl_certfile=settings.tls_certificate,
-        ssl_keyfile=settings.tls_key,
-        timeout_keep_alive=settings.keep_alive_timeout,
-        # Keep a second, or half of the time, for the shutdown itself. (uvicorn declares int and takes float.)
-        timeout_graceful_shutdown=whole - _delay(settings) - min(1.0, whole / 2),
-    )
+        return not self._connections
 
 
 def _delay(settings: Settings) -> float:

@@ -63,7 +63,7 @@ class Service:
         return served
 
     def release(self, served: Served) -> None:
-        """Count the end of an admitted request, whose answer has been sent."""
+        """Count the end of an admitted request, whose answer is ready."""
         served.in_progress -= 1
         self.in_progress -= 1
 
@@ -155,7 +155,7 @@ class Endpoint:
                 response = answer if isinstance(answer, Response) else json_response(answer)
             except (Exception, asyncio.CancelledError) as error:
                 response = answer_to(error, scope)
-            await response(scope, receive, send)
         finally:
             if served is not None:
-                service.release(served)
+                service.release(served)  # before a client that does not read
+        await response(scope, receive, send)

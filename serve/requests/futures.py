@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from fastapi import Request
 from starlette.datastructures import Headers
 
-from lensbox.serve.errors import ApiError, DeadlineError, HangUpError, OverloadError, shown
+from lensbox.serve.errors import ApiError, DeadlineError, OverloadError, shown
 
 Job = TypeVar("Job")
 
@@ -22,7 +22,6 @@ _HEADER = "X-Request-Timeout-Ms"
 _MOST_MILLISECONDS = 86_400_000  # a day
 _IN_FLIGHT = 2  # jobs of a request
 _PAUSE = 0.02  # seconds before a full queue is asked again
-_UNWATCHED = 0.05  # seconds before a hang-up is looked for: most results come sooner, and a task takes time
 
 
 class Deadline(NamedTuple):
@@ -73,8 +72,6 @@ async def result_for(request: Request, future: "Future[Any]", deadline: Deadline
     """
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     woken: asyncio.Future[None] = loop.create_future()
-    hang_up: asyncio.Task[None] | None = None
-    timer: asyncio.TimerHandle
     step, is_over = future, False
 
     def wake() -> None:
@@ -94,26 +91,18 @@ async def result_for(request: Request, future: "Future[Any]", deadline: Deadline
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(wake)
 
-    def watch_client() -> None:
-        nonlocal hang_up, timer
-        hang_up = loop.create_task(_hang_up(request))
-        hang_up.add_done_callback(lambda _: wake())
-        timer = loop.call_later(deadline.left, wake)
-
     future.add_done_callback(on_done)
-    timer = loop.call_later(min(_UNWATCHED, deadline.left), watch_client)
+    timer = loop.call_later(deadline.left, wake)
     try:
         await woken  # asyncio.wait would take two more iterations of the loop
         if not step.done():
-            raise HangUpError if hang_up is not None and hang_up.done() else deadline.error()
+            raise deadline.error()
         if step.cancelled():  # because the service shuts down
             raise asyncio.CancelledError
         return step.result()
     finally:
         is_over = True
         timer.cancel()
-        if hang_up is not None:
-            hang_up.cancel()
         step.cancel()  # does nothing once the step runs
 
 
@@ -144,9 +133,6 @@ async def results_in_turn(
         for job in jobs:
             if len(flying) == _IN_FLIGHT:
                 results.append(await flying.popleft())
-                # `result_for` does not watch for a hang-up during short jobs.
-                if await request.is_disconnected():
-                    raise HangUpError
             flying.append(asyncio.create_task(result(job)))
         while flying:
             results.append(await flying.popleft())
@@ -154,9 +140,3 @@ async def results_in_turn(
         for task in flying:
             task.cancel()
     return results
-
-
-async def _hang_up(request: Request) -> None:
-    """Return when the client has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import httpx
 import torch
-import uvicorn
 import uvloop
 from waiting import PATIENCE, wait_until
 
@@ -23,7 +22,7 @@ from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.jobs import DetectJob, Loss, LossJob
 from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.http.app import create_app
-from lensbox.serve.http.server import serve_on, uvicorn_config
+from lensbox.serve.http.server import Server
 from lensbox.serve.http.service import Service
 from lensbox.serve.loading import load_file
 from lensbox.serve.models.served import Models, Served
@@ -136,9 +135,9 @@ def running(load: Callable[[], Any], settings: Settings) -> Iterator[Running]:
     service = Service(settings, models, read_keys(settings), metrics)
     listener = listen("127.0.0.1", 0)
     url = settings.url_of(listener)
-    server = uvicorn.Server(uvicorn_config(create_app(service), settings))
+    server = Server(create_app(service), settings)
     listener.setblocking(False)
-    thread = threading.Thread(target=lambda: uvloop.run(serve_on(server, listener)))
+    thread = threading.Thread(target=lambda: uvloop.run(server.serve(listener)))
     thread.start()
 
     try:

@@ -9,7 +9,6 @@ from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 import uvloop
 from fastapi import FastAPI
 from waiting import PATIENCE
@@ -42,8 +41,8 @@ def test_accepts_again_after_a_lack_of_file_descriptors(
     listener.setblocking(False)
     settings = Settings(artifact=Path("detector.pt"))
     url = settings.url_of(listener)
-    running = uvicorn.Server(server.uvicorn_config(FastAPI(), settings))
-    thread = threading.Thread(target=lambda: uvloop.run(server.serve_on(running, listener)))
+    running = server.Server(FastAPI(), settings)
+    thread = threading.Thread(target=lambda: uvloop.run(running.serve(listener)))
     thread.start()
     try:
         assert httpx.get(f"{url}/openapi.json", timeout=PATIENCE).status_code == 200

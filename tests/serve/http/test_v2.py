@@ -147,8 +147,9 @@ def test_the_deadline_or_a_hang_up_ends_a_large_batch(start: Start, fake: Any) -
         head = f"POST /v2/models/fake/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         connection.sendall(head.encode() + body)
         wait_until(lambda: len(fake.calls) == 2)
-    fake.gate.set()
     wait_until(lambda: running.service.in_progress == 0)
+    fake.gate.set()
+    wait_until(lambda: running.service.models.jobs == 0)
     assert len(fake.calls) < 6
 
 
