@@ -4,6 +4,7 @@ import io
 import json
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -284,27 +285,33 @@ class Client:
             sleep=tenacity.sleep_using_event(self._stopped),
             reraise=True,
         )
-        response: httpx.Response = retrying(self._send, method, path, request)
+        content: bytes = retrying(self._send, method, path, request)
         try:
-            return read.validate_json(response.content)
+            return read.validate_json(content)
         except ValidationError as error:
-            detail = f"the answer does not come from a Lensbox service: {response.text[:_SHOWN]!r}"
+            text = content.decode("utf-8", "replace")[:_SHOWN]
+            detail = f"the answer does not come from a Lensbox service: {text!r}"
             raise ServiceError(detail, "unexpected_answer", 200) from error
 
-    def _send(self, method: str, path: str, request: Any) -> httpx.Response:
+    def _send(self, method: str, path: str, request: Any) -> bytes:
         if self._stopped.is_set():
             raise ServiceError("the caller stopped before the retry")
-        service = self._http.base_url
+        service, until = self._http.base_url, time.monotonic() + self.timeout
         try:
-            response = self._http.request(method, path, **request)
+            with self._http.stream(method, path, **request) as response:
+                content = bytearray()
+                for piece in response.iter_bytes():
+                    content += piece
+                    if time.monotonic() > until:  # an answer that drips
+                        raise httpx.ReadTimeout("")
         except httpx.TimeoutException as error:
             raise ServiceError(f"{service} gave no answer within {self.timeout:g} seconds") from error
         except _NO_ANSWER as error:
             detail = f"{service} cannot be reached: {error or type(error).__name__}"
             raise ServiceError(detail, retry_after=0.0 if isinstance(error, _BROKEN) else None) from error
         if not response.is_success:
-            raise _refusal(response)
-        return response
+            raise _refusal(response, bytes(content))
+        return bytes(content)
 
 
 def image_bytes(image: Image, color_order: ColorOrder = "RGB") -> bytes:
@@ -337,14 +344,14 @@ def _may_pass(error: BaseException) -> bool:
     return wait is not None and wait <= _LONGEST_WAIT
 
 
-def _refusal(response: httpx.Response) -> ServiceError:
+def _refusal(response: httpx.Response, content: bytes) -> ServiceError:
     status, asked = response.status_code, response.headers.get("Retry-After", "")
     seconds = float(asked) if asked.isdecimal() and asked.isascii() else 0.0
     try:
-        problem = response.json()
+        problem = json.loads(content)
         code, detail = str(problem["code"]), str(problem["detail"])
     except (ValueError, KeyError, TypeError):  # from a proxy
-        text = " ".join(response.text.split())[:_SHOWN]
+        text = " ".join(content.decode("utf-8", "replace").split())[:_SHOWN]
         code, detail = "unexpected_answer", f"the answer was {status} {response.reason_phrase}: {text!r}"
     request_id = response.headers.get("X-Request-ID")
     return ServiceError(detail, code, status, request_id, seconds if status in (429, 503) else None)

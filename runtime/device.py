@@ -1,8 +1,6 @@
 """The device that an artifact runs on, the precision of float32 on GPUs, and a timer of the device's work."""
 
 import threading
-import time
-from typing import Any
 
 import torch
 
@@ -71,32 +69,3 @@ def set_gpu_float32(artifact: str, tf32: bool) -> None:
             )
         # These switches set torch's newer interface, `fp32_precision`, too.
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
-
-
-class DeviceTimer:
-    """Time the calling thread's work on a device, from the constructor to `stop`.
-
-    On a GPU the timer records events in the current stream, without waiting for the device.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._begun = self._ended = self._now()
-
-    def stop(self) -> None:
-        """Stop the timer."""
-        self._ended = self._now()
-
-    def seconds(self) -> float:
-        """Return the seconds. Wait for the GPU if it has not reached the end."""
-        if self._device.type != "cuda":
-            return float(self._ended - self._begun)
-        self._ended.synchronize()
-        return float(self._begun.elapsed_time(self._ended)) / 1000
-
-    def _now(self) -> Any:
-        if self._device.type != "cuda":
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        return event

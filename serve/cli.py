@@ -1,8 +1,10 @@
 """`lensbox serve`."""
 
+import difflib
 import errno
 import logging
 import os
+import re
 import socket
 import ssl
 import sys
@@ -14,13 +16,40 @@ import click
 from lensbox.cli.command import Command, as_typed, options_of, read_options
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.serve.errors import StartupError
-from lensbox.serve.http.api_keys import read_keys
+from lensbox.serve.http.api_keys import KEY_VARIABLES, read_keys
 from lensbox.serve.models.files import Catalogue
 from lensbox.serve.observability.logs import start_log
 from lensbox.serve.settings import Settings, options
 from lensbox.serve.shutdown import Shutdown, end_process
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_ARTIFACT = Path("artifacts/detector.pt")
+# Kubernetes sets these for a Service named lensbox, or lensbox-..., in the same namespace.
+_LINKS = re.compile(r"LENSBOX_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP)(_\w+)?|\w+_PORT)")
+_FURTHER = ("LENSBOX_API_KEYS", "LENSBOX_ADMIN_KEY", "LENSBOX_API_KEY", "LENSBOX_OPS_LIBRARY")
+_WARNINGS = "lensbox.warnings"  # key of click's context
+
+
+class ServeCommand(Command):
+    """The command, which looks at the variables before it reads them."""
+
+    def make_context(self, info_name: str | None, args: list[str], *rest: Any, **more: Any) -> click.Context:
+        """Return the context, without the variables of a Service of Kubernetes."""
+        warnings = []
+        if (link := os.environ.get("LENSBOX_PORT", "")).startswith(("tcp://", "udp://")):
+            del os.environ["LENSBOX_PORT"]
+            how = "enableServiceLinks: false, or another name of the Service, avoids it"
+            warnings.append(f"LENSBOX_PORT={link} is a service link of Kubernetes and is ignored; {how}")
+        context = super().make_context(info_name, args, *rest, **more)
+        known = [f"LENSBOX_{name.upper()}" for name in options()] + [*_FURTHER]
+        for name in sorted(os.environ):
+            if name.startswith("LENSBOX_") and name not in known and not _LINKS.fullmatch(name):
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                warnings.append(f"the variable {name} stands for no option and is ignored{hint}")
+        context.meta[_WARNINGS] = warnings
+        return context
 
 
 def _run(settings: Settings) -> None:
@@ -36,6 +65,8 @@ def _run(settings: Settings) -> None:
     except OSError as error:  # also ssl.SSLError
         raise StartupError(f"tls_certificate and tls_key cannot be used: {error}") from error
     keys = read_keys(settings)
+    for name in KEY_VARIABLES:
+        os.environ.pop(name, None)  # no other process needs them
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
@@ -74,7 +105,7 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, dualstack_ipv6=dual)
 
 
-@click.command(cls=Command, context_settings={"auto_envvar_prefix": "LENSBOX"})
+@click.command(cls=ServeCommand, context_settings={"auto_envvar_prefix": "LENSBOX"})
 @options_of(Settings, repeatable=("artifact",))
 def serve(**values: Any) -> ExitCode:
     """Answer detection requests over HTTP. docs/service.md gives the reason for each limit.
@@ -83,6 +114,8 @@ def serve(**values: Any) -> ExitCode:
     """
     settings = read_settings(values)
     start_log(settings.log_level, settings.log_format)
+    for warning in click.get_current_context().meta.get(_WARNINGS, ()):
+        _log.warning(warning)
     code = ExitCode.GOOD
     try:
         _run(settings)

@@ -42,10 +42,6 @@ class Settings:
     models: Path | None = described(
         None, "several models: a folder with NAME/VERSION.pt, .pt2, .onnx; the first is the default"
     )
-    watch: bool = described(False, "load newer and changed files without being asked")
-    swap: Literal["beside", "in-place"] = described(
-        "beside", "in-place: end the old version before a new one"
-    )
     public_key: Path | None = described(None, "accept only artifacts signed with this key: a PEM file")
     ops: tuple[Path, ...] = described(
         (), "shared library with operators of the detector; its code runs with all your rights"

@@ -15,9 +15,8 @@ from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many
 from lensbox.runtime.detect.captured_detect import Thresholds
 from lensbox.runtime.detect.detect_files import detect_batches, photo_batches
 from lensbox.runtime.detect.detection import DetectionArrays, Detections
-from lensbox.runtime.detect.pipeline import Pipeline, Watcher
+from lensbox.runtime.detect.pipeline import Pipeline
 from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
-from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
 from lensbox.runtime.images.files import read_photo
 from lensbox.runtime.images.gpu_jpeg import Decode, decodes_on_gpu
@@ -46,15 +45,9 @@ class Artifact:
         self.device = device
         self._pipeline = Pipeline(module, metadata, device)
 
-    def watch(
-        self, on_letterbox: Callable[[DeviceTimer], None], while_computing: Callable[[], None] = lambda: None
-    ) -> None:
-        """Call functions for each batch of photographs that the thread which calls `watch` detects in.
-
-        on_letterbox: gets the timer of the pre-processing; the seconds may be read later, when no request
-        waits. while_computing: called once the device has the batch: a GPU computes while the function runs.
-        """
-        self._pipeline.watchers[threading.get_ident()] = Watcher(on_letterbox, while_computing)
+    def watch(self, while_computing: Callable[[], None]) -> None:
+        """Call a function for each batch of this thread's photographs once the device has the batch."""
+        self._pipeline.watchers[threading.get_ident()] = while_computing
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,23 +19,15 @@ from lensbox.runtime.detect.enqueued_work import EnqueuedWork
 from lensbox.runtime.detect.self_test import outputs_by_name
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_batch, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
-from lensbox.runtime.device import DeviceTimer
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.torchscript import torchscript_call
 
 
-class Watcher(NamedTuple):
-    """Functions that a thread calls for each of its batches: see `Artifact.watch`."""
-
-    on_letterbox: Callable[[DeviceTimer], None]
-    while_computing: Callable[[], None]
-
-
 class Pipeline:
     """The calls of a detector's module on its device. Thread-safe.
 
-    module: has the methods of an artifact. watchers: by thread. Weights and graphs are freed when no
+    module: has the methods of an artifact. watchers: by thread, called once the device has the batch. Weights and graphs are freed when no
     stream of the GPU works with them.
     """
 
@@ -48,10 +40,10 @@ class Pipeline:
         self._further = self.outputs[3:]
         self._points = metadata.points
         self._process = os.getpid()
-        self.watchers: dict[int, Watcher] = {}
         self._work = EnqueuedWork(device)
         # Called before Python drops the attributes above, and so the memory.
         weakref.finalize(self, self._work.wait)
+        self.watchers: dict[int, Callable[[], None]] = {}
 
     @contextlib.contextmanager
     def calls(self) -> Iterator[None]:
@@ -99,7 +91,7 @@ class Pipeline:
             windows = images.pop() if has_windows else None
             launched = self._launch(images, windows, thresholds)
             if (watcher := self.watchers.get(threading.get_ident())) is not None:
-                watcher.while_computing()
+                watcher()
             return self._fetch(launched, ((photo.width, photo.height) for photo in photos))
 
     def detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:
@@ -128,12 +120,7 @@ class Pipeline:
 
     def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> Outputs:
         """Start `_of_photos` for images on the device, without waiting for a GPU."""
-        watcher = self.watchers.get(threading.get_ident())
-        timer = None if watcher is None else DeviceTimer(self._device)
         canvases, geometry = self.module.preprocess(images, windows)
-        if timer is not None and watcher is not None:
-            timer.stop()
-            watcher.on_letterbox(timer)
         outputs = None if self._captured is None else self._captured(canvases, thresholds, geometry)
         return outputs or self._of_photos(self._uncaptured(canvases, *thresholds), geometry)
 

@@ -19,7 +19,6 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from lensbox.runtime import Artifact
-from lensbox.runtime.device import DeviceTimer
 from lensbox.serve.engine.job_queue import Entry, JobQueue
 from lensbox.serve.observability.metrics import Metrics
 
@@ -47,13 +46,12 @@ class _Batch(NamedTuple):
 class _Computed(NamedTuple):
     """A batch that is computed and not answered.
 
-    answers: calls that end the jobs. seconds: it took. letterbox: seconds of its letterboxing.
+    answers: calls that end the jobs. seconds: it took.
     """
 
     batch: _Batch
     answers: "list[Callable[[], None]]"
     seconds: float
-    letterbox: float
 
 
 class Batches:
@@ -79,7 +77,6 @@ class Batches:
         self._unfinished: list[_Batch] = []  # in the order in which they are computed
         self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
         self._computed: list[_Computed] = []  # at most one
-        self._letterbox: list[DeviceTimer] = []  # of the current batch; used only by the thread that computes
         self.seconds_per_image = 0.0  # exponential moving average over about ten batches
 
     @property
@@ -96,7 +93,7 @@ class Batches:
 
     def compute(self, artifact: Artifact) -> None:
         """Compute batches until the queue is closed and empty."""
-        artifact.watch(self._letterbox.append, lambda: self._while_computing(artifact))
+        artifact.watch(lambda: self._while_computing(artifact))
         while True:
             taken = self._taken()
             is_ready = bool(taken) and taken[0].is_ready
@@ -163,17 +160,16 @@ class Batches:
         weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
         self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
         self._answer()  # unless the device has called `_while_computing`
-        self._computed.append(_Computed(batch, answers, seconds, sum(map(_seconds, self._letterbox))))
-        self._letterbox.clear()
+        self._computed.append(_Computed(batch, answers, seconds))
 
     def _answer(self) -> None:
         """Answer the batch that is computed, if there is one, and report it."""
-        for batch, answers, seconds, letterbox in self._computed:
+        for batch, answers, seconds in self._computed:
             for answer in answers:
                 answer()
             self._queue.receive()  # sends the answers, before metrics and a wait
             waited = [batch.taken - entry.queued for entry in batch.entries]
-            self._metrics.batch_computed(batch.images, seconds, waited, letterbox)
+            self._metrics.batch_computed(batch.images, seconds, waited)
         self._computed.clear()
 
     def _answers(
@@ -193,10 +189,3 @@ class Batches:
             return [partial(entry.future.set_exception, error) for entry in batch]
         pairs = zip(batch, results, strict=True)
         return [partial(entry.future.set_result, result) for entry, result in pairs]
-
-
-def _seconds(timer: DeviceTimer) -> float:
-    try:
-        return timer.seconds()
-    except RuntimeError:  # another job of the batch has ruined the CUDA context
-        return 0.0

@@ -160,6 +160,7 @@ class Instance(Engine):
         except Exception as error:
             self._fail(str(error) or type(error).__name__)
             return None
+        self._metrics.model = self._metrics.model or artifact.metadata.name
         self._metrics.watch_device(artifact.device)
         self._call_limit = self._settings.call_limit(time.monotonic() - begun)
         self._artifact = artifact  # from now on the engine is ready

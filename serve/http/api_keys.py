@@ -12,6 +12,7 @@ from lensbox.common.errors import reading
 from lensbox.serve.errors import ApiError, StartupError
 from lensbox.serve.settings import Settings
 
+KEY_VARIABLES = "LENSBOX_API_KEYS", "LENSBOX_ADMIN_KEY"
 _KEY = re.compile(r"[!-~]{16,256}")
 
 
@@ -26,28 +27,45 @@ class Keys(NamedTuple):
         if self.api:
             _check(headers, (*self.api, self.admin or b""), "an API key")
 
+    def is_admin(self, headers: Headers) -> bool:
+        """Return whether `Authorization: Bearer` has the admin key."""
+        return self.admin is not None and _has(headers, (self.admin,))
+
     def check_admin(self, headers: Headers) -> None:
-        """Raise ApiError unless `Authorization: Bearer` has the admin key: 403 if there is none, else 401."""
+        """Raise ApiError unless `Authorization: Bearer` has the admin key: 401, or 403 for an API key, or if
+        there is no admin key."""
         if self.admin is None:
             how = "start the service with --admin-key-file, or with LENSBOX_ADMIN_KEY in its environment"
             raise ApiError(403, "not_enabled", f"loading and unloading are off; {how}")
+        if self.api and not self.is_admin(headers) and _has(headers, self.api):
+            message = "loading and unloading need the admin key, got an API key"
+            raise ApiError(403, "forbidden", message)
         _check(headers, (self.admin,), "the admin key")
 
 
-def _check(headers: Headers, known: tuple[bytes, ...], name: str) -> None:
-    """Raise ApiError (401) unless the request has a known key. The time tells nothing."""
+def _key(headers: Headers) -> bytes:
     scheme, _, text = ",".join(headers.getlist("authorization")).partition(" ")
-    key = text.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
-    if not key or not sum(hmac.compare_digest(key, one) for one in known):
-        got = "an unknown key" if key else "none"
+    return text.strip().encode("latin-1") if scheme.lower() == "bearer" else b""
+
+
+def _has(headers: Headers, known: tuple[bytes, ...]) -> bool:
+    """Return whether a request has a known key. The time tells nothing."""
+    key = _key(headers)
+    return bool(key) and sum(hmac.compare_digest(key, one) for one in known) > 0
+
+
+def _check(headers: Headers, known: tuple[bytes, ...], name: str) -> None:
+    """Raise ApiError (401) unless the request has a known key."""
+    if not _has(headers, known):
+        got = "an unknown key" if _key(headers) else "none"
         message = f"send {name} as 'Authorization: Bearer KEY', got {got}"
         raise ApiError(401, "unauthorized", message, {"WWW-Authenticate": "Bearer"})
 
 
 def read_keys(settings: Settings) -> Keys:
     """Return the keys in the files of the settings, or else in the environment. Raises StartupError."""
-    api = _read("api_keys_file", settings.api_keys_file, "LENSBOX_API_KEYS")
-    admin = _read("admin_key_file", settings.admin_key_file, "LENSBOX_ADMIN_KEY")
+    api = _read("api_keys_file", settings.api_keys_file, KEY_VARIABLES[0])
+    admin = _read("admin_key_file", settings.admin_key_file, KEY_VARIABLES[1])
     if len(admin) > 1:
         raise StartupError(f"there must be one admin key, got {len(admin)}")
     return Keys(api, admin[0] if admin else None)

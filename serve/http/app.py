@@ -54,8 +54,8 @@ def create_app(service: Service) -> FastAPI:
         summary="Runs one detector on photographs, and computes the GIoU loss of boxes.",
         lifespan=lifespan,
         exception_handlers={HTTPException: no_endpoint},
+        docs_url=None,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
         telemetry=tracing,
     )

@@ -97,7 +97,7 @@ class Exchange:
             await self.changed.wait()
 
     def _head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
-        """Return the head of an answer. Without a length, the end of the connection is the end of the body."""
+        """Return the head of an answer. Without a length, the body ends with the connection."""
         names = {name for name, _ in headers}
         if b"content-length" not in names or (b"connection", b"close") in headers:
             self.keeps = False
@@ -114,7 +114,7 @@ class Exchange:
 
 
 class Connection(asyncio.Protocol):
-    """A connection. connections: of the server, which calls `look` about once a second. app: answers requests.
+    """A connection. connections: of the server, which calls `look` about once a second. app: answers.
 
     is_lost: nobody reads the answers. is_broken: no further request can be read. is_ending: the current
     answer is the last one. writable: set while the client takes what is written.

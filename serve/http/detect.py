@@ -109,8 +109,8 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
     faster here. A front end hands over no more files than the engine has room for: decoding here
     delays further files, which would be refused. A file that the engine rejects is decoded here, too.
     """
-    service = service_of(request)
-    engine = model_of(request).engine
+    service, served = service_of(request), model_of(request)
+    engine, name = served.engine, served.name
     artifact = engine.ready_artifact()
     canvas, reading = artifact.metadata.canvas, artifact.metadata.reading.asked(asked.orientation)
     is_alone = service.is_calm and not engine.serves_others
@@ -127,7 +127,7 @@ async def _find(request: Request, file: Body, asked: DetectParameters, deadline:
     def infer(photo: Photo) -> "Future[DetectionArrays]":
         return engine.submit(DetectJob(asked.thresholds, photo), deadline.at)
 
-    finding = service.decoders.submit(bytes(file), canvas, reading, deadline.at, infer, is_alone)
+    finding = service.decoders.submit(bytes(file), canvas, reading, deadline.at, infer, name, is_alone)
     decoded: DetectionArrays = await result_for(request, finding, deadline)
     return decoded
 
@@ -136,7 +136,8 @@ async def _find_in_tiles(
     request: Request, file: Body, asked: DetectParameters, spec: TileSpec, deadline: Deadline
 ) -> DetectionArrays:
     """Decode a file and detect in its tiles, in jobs of one batch each. Raises NotReadyError."""
-    service, engine = service_of(request), model_of(request).engine
+    service, served = service_of(request), model_of(request)
+    engine = served.engine
     artifact = engine.ready_artifact()
     metadata = artifact.metadata
     reading = metadata.reading.asked(asked.orientation, full_size=True)
@@ -146,7 +147,7 @@ async def _find_in_tiles(
     def cut(photo: Photo) -> "Future[tuple[Photo, list[Window]]]":
         return in_thread(_tiles, photo, metadata.canvas, spec)
 
-    decoding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, cut)
+    decoding = service.decoders.submit(bytes(file), metadata.canvas, reading, deadline.at, cut, served.name)
     photo, windows = await result_for(request, decoding, deadline)
     iou = metadata.defaults.iou_threshold if asked.iou_threshold is None else asked.iou_threshold
     most = artifact.largest_batch

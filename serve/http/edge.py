@@ -28,8 +28,12 @@ _POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
     b"base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
 )
-# FastAPI's page loads Swagger UI from another host, and starts it in the page itself.
-_DOCS_POLICY = (_POLICY[0], b"frame-ancestors 'none'")
+# FastAPI's page starts Swagger UI in the page itself, and Swagger UI sets styles.
+_DOCS_POLICY = (
+    _POLICY[0],
+    b"default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+    b"img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+)
 
 
 class Edge:

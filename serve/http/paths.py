@@ -60,10 +60,15 @@ ENDPOINTS = (
     Endpoint("POST", "/v2/repository/index", repository.index, "v2"),
     Endpoint("POST", "/v2/repository/models/{name}/load", repository.load, "v2"),
     Endpoint("POST", "/v2/repository/models/{name}/unload", repository.unload, "v2"),
+    Endpoint("GET", "/v2/models/stats", info.model_statistics),
+    *_of_model("GET", "/config", info.model_config),
+    *_of_model("GET", "/stats", info.model_statistics),
     *_of_model("GET", "/ready", info.model_ready),
     *_of_model("GET", "", info.model_metadata, ModelMetadata),
     Endpoint("GET", "/", info.page, is_open=True),
     Endpoint("GET", "/page/{name}", info.page_file, is_open=True),
+    Endpoint("GET", "/docs", info.docs, is_open=True),
+    Endpoint("GET", "/docs-files/{name}", info.docs_file, is_open=True),
 )
 
 _BINARY = {"type": "string", "format": "binary"}
@@ -103,7 +108,13 @@ def describe(app: FastAPI, needs_key: bool) -> None:
     if needs_key:
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     info = {"title": app.title, "summary": app.summary, "version": app.version}
-    document = {"openapi": app.openapi_version, "info": info, "paths": paths, "components": components}
+    document = {
+        "openapi": app.openapi_version,
+        "info": info,
+        "servers": [{"url": "."}],  # beside this document, also behind a prefix
+        "paths": paths,
+        "components": components,
+    }
     app.openapi = lambda: document  # type: ignore[method-assign]  # as FastAPI's documentation does
 
 

@@ -11,7 +11,8 @@ from lensbox.serve.http.service import service_of
 from lensbox.serve.requests.body import read_json, receive
 
 _LARGEST = 1 << 16  # bytes of a body
-_Version = Annotated[int, Meta(ge=0, lt=10**18)] | Annotated[str, Meta(pattern=r"^[0-9]{1,18}$")]
+_FAILED = "the load failed; the log of the service and the holder of the admin key see the reason"
+_Version = Annotated[int, Meta(ge=0, lt=10**18)] | Annotated[str, Meta(pattern=r"^[0-9]{1,18}\Z")]
 
 
 class _Parameters(Struct, forbid_unknown_fields=True):
@@ -48,12 +49,18 @@ _QUESTION, _CONFIG = Decoder(_Question), Decoder(_Config)
 
 
 async def index(request: Request) -> Any:
-    """All models and versions that lie in the folder or are served, with their states."""
-    asked = await _read(request)
-    result = await service_of(request).models.order("index")
+    """All models and versions that lie in the folder or are served, with their states.
+
+    Only the admin key shows why a load failed, as the reason may name paths.
+    """
+    asked, service = await _read(request), service_of(request)
+    result = await service.models.order("index")
     if result.failure:
-        raise ApiError(503, "not_ready", result.failure)
-    return [row for row in result.content if row["state"] == "READY" or not asked.ready]
+        raise ApiError(503, "not_ready", "the folder of models cannot be read")
+    rows = [row for row in result.content if row["state"] == "READY" or not asked.ready]
+    if not service.keys.is_admin(request.headers):
+        rows = [{**row, "reason": _FAILED if row["reason"] else ""} for row in rows]
+    return rows
 
 
 async def load(request: Request) -> Any:

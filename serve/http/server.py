@@ -8,9 +8,11 @@ import resource
 import socket
 import ssl
 import threading
+from collections.abc import AsyncIterator
 
 import uvloop
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Message
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from lensbox.common.machine import exempt_objects
@@ -86,7 +88,7 @@ class Server:
     async def serve(self, listener: socket.socket) -> None:
         """Accept connections from a bound, non-blocking socket, which is closed at the end."""
         loop = asyncio.get_running_loop()
-        async with self._app.router.lifespan_context(self._app):
+        async with _lifespan(self._app):
             with listener:
                 listener.listen(_BACKLOG)
                 tasks = loop.create_task(self._accept(listener)), loop.create_task(self._look())
@@ -151,6 +153,20 @@ class Server:
         while self._connections and loop.time() < until:
             await asyncio.sleep(_POLL)
         return not self._connections
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: ASGIApp) -> AsyncIterator[None]:
+    """Start an app, and stop it in the end, by ASGI's messages. Raises RuntimeError if it cannot start."""
+    asked, told = asyncio.Queue[Message](), asyncio.Queue[Message]()
+    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+    living = asyncio.create_task(app(scope, asked.get, told.put))  # type: ignore[arg-type]
+    await asked.put({"type": "lifespan.startup"})
+    if (answer := await told.get())["type"] != "lifespan.startup.complete":
+        raise RuntimeError(f"the app cannot start: {answer.get('message')}")
+    yield
+    await asked.put({"type": "lifespan.shutdown"})
+    await living
 
 
 def _delay(settings: Settings) -> float:

@@ -14,7 +14,7 @@ from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.http.answers import answer_to, json_response
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.served import Models, Served
-from lensbox.serve.observability.metrics import Metrics
+from lensbox.serve.observability.metrics import Metrics, State
 from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.requests.futures import DEADLINE, deadline_of
 from lensbox.serve.settings import Settings
@@ -96,9 +96,10 @@ class Service:
             return False
         return True
 
-    def state(self) -> tuple[bool, int, int]:
+    def state(self) -> State:
         """Return the state for `Metrics.watch`."""
-        return self.is_ready and not self.draining, self.models.jobs, self.in_progress
+        models = {one.name: (one.engine.jobs, one.in_progress) for one in self.models.all}
+        return self.is_ready and not self.draining, models
 
 
 def service_of(request: Request) -> Service:

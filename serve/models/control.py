@@ -76,16 +76,8 @@ class Result(NamedTuple):
     content: Any = None
 
 
-class Need(NamedTuple):
-    """Bytes that engines take on the host, and on a device (0 on a CPU)."""
-
-    host: int
-    device: int
-
-
 class Loaded(NamedTuple):
     """The message of an engine that is ready. name: of the model. seconds: duration of the load."""
 
     name: str
-    need: Need
     seconds: float

@@ -1,5 +1,7 @@
 """The files of models: one artifact, or a folder with DIR/<name>/<version>.pt, .pt2 or .onnx.
 
+A version number in DIR/<name>/pin stands for the newest version. Only regular files are read.
+
 The bytes of a loaded file are kept in memory that nothing can change. Every engine of a version gets these
 bytes, also an engine that is restarted: what was loaded is what serves, whatever happens to the file.
 """
@@ -9,16 +11,18 @@ import hashlib
 import mmap
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from lensbox.common.errors import ArtifactError, no_such_artifact, reading, system_reason
 
 _MOST_BYTES = (1 << 31) - 1  # as `runtime.file.archive`
 _SIGNATURE_BYTES = 65  # one more than a signature has
+_PIN_BYTES = 64
 _PIECE = 1 << 20
 # Of Linux' fcntl.h; a Python that was built with an old glibc has no names for them.
 _ADD_SEALS, _SEALS = 1033, 0x1 | 0x2 | 0x4 | 0x8  # no further seals, no shrinking, no growing, no writing
@@ -29,6 +33,24 @@ Stamp = tuple[int, ...]
 
 ONE = ""
 """The key of the only model of a service with --artifact. The artifact's metadata have its name."""
+
+
+class NoModelError(ArtifactError):
+    """There is no folder with a version."""
+
+
+class Choice(NamedTuple):
+    """A version to load. latest: number and stamp of the pinned version, or else of the newest one."""
+
+    number: int
+    path: Path
+    latest: tuple[int, Stamp]
+    is_pinned: bool
+
+    def is_news(self, noted: tuple[int, Stamp]) -> bool:
+        """Return whether a load without a request is due. noted: `latest` of the last load."""
+        number, stamp = self.latest
+        return self.is_pinned or number > noted[0] or (number == noted[0] and stamp != noted[1])
 
 
 class Catalogue:
@@ -50,49 +72,46 @@ class Catalogue:
             folders = sorted(path.name for path in self._models.iterdir() if path.is_dir())
         return [name for name in folders if _NAME.fullmatch(name) and self.versions(name)]
 
-    def versions(self, name: str) -> Mapping[int, Path]:
-        """Return the files of a model by version, the newest last. Raises ArtifactError.
+    def versions(self, name: str) -> Mapping[int, list[Path]]:
+        """Return the files of a model by version, the newest last; each version should be one file.
 
         The file of a service with --artifact has no version of its own, and the number 0 here.
         """
         if self._models is None:
-            return {0: self.source} if name == ONE else {}
+            return {0: [self.source]} if name == ONE else {}
         if not _NAME.fullmatch(name):
             return {}
-        found: dict[int, Path] = {}
+        found: dict[int, list[Path]] = {}
         try:
             files = sorted((self._models / name).iterdir())
         except OSError:  # no such folder
             return {}
         for path in files:
             if path.suffix in SUFFIXES and _NUMBER.fullmatch(path.stem):
-                number = int(path.stem)
-                if number in found:
-                    rule = f"version {number} of {name!r} must be one file"
-                    raise ArtifactError(f"{rule}, got {found[number].name} and {path.name}")
-                found[number] = path
+                found.setdefault(int(path.stem), []).append(path)
         return dict(sorted(found.items()))
 
-    def choose(self, name: str, version: int | None) -> tuple[int, Path]:
-        """Return number and file of a version, by default the newest. Raises ArtifactError."""
+    def choose(self, name: str, version: int | None) -> Choice:
+        """Return a version, by default the pinned or else the newest one. Raises ArtifactError."""
         if self._models is None and version is not None:
             raise ArtifactError(f"version must be left out for a service of one file, got {version}")
         versions = self.versions(name)
         if not versions:
             suffixes = ", ".join(SUFFIXES)
-            raise ArtifactError(
-                f"there is no {self.source / name}/<version>, a number with one of {suffixes}"
-            )
-        number = max(versions) if version is None else version
+            raise NoModelError(f"there is no {self.source / name}/<version>, a number with one of {suffixes}")
+        pinned = self._pinned(name) if version is None else None
+        latest = pinned or max(versions)
+        number = latest if version is None else version
         if number not in versions:
             known = ", ".join(map(str, versions))
             raise ArtifactError(f"version of {name!r} must be one of {known}, got {number}")
-        return number, versions[number]
-
-    def newest(self) -> dict[str, Stamp]:
-        """Return number and stamp of the newest version of each model. Raises ArtifactError and OSError."""
-        chosen = {name: self.choose(name, None) for name in self.names()}
-        return {name: (number, *stamp_of(path.stat())) for name, (number, path) in chosen.items()}
+        path, *others = versions[number]
+        if others:
+            rule = f"version {number} of {name!r} must be one file"
+            raise ArtifactError(f"{rule}, got {path.name} and {others[0].name}")
+        newest = versions[latest][0]
+        with reading(newest, ArtifactError):
+            return Choice(number, path, (latest, stamp_of(newest.stat())), pinned is not None)
 
     def check(self) -> None:
         """Raise ArtifactError unless there is something to serve. Loading tells whether it is an artifact."""
@@ -101,10 +120,30 @@ class Catalogue:
                 raise ArtifactError(
                     f"artifact must be a file, got the folder {self.source}; --models takes folders"
                 )
-            if not self.source.is_file():
+            if not self.source.exists():
                 raise ArtifactError(no_such_artifact(self.source))
         elif not self.names():
             raise ArtifactError(f"models must hold {self._models}/<name>/<version>.pt, got no such file")
+
+    def _pinned(self, name: str) -> int | None:
+        """Return the version in the file `pin` of a model; None without one. Raises ArtifactError."""
+        path = self.source / name / "pin"
+        if self._models is None or not path.exists():
+            return None
+        with reading(str(path), ArtifactError), open_regular(path) as file:
+            text = file.read(_PIN_BYTES).decode("utf-8", "replace").strip()
+        if not _NUMBER.fullmatch(text):
+            raise ArtifactError(f"{path} must hold a version number, got {text!r}")
+        return int(text)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read. Raise OSError, also for a pipe, which would wait for a writer."""
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError("it must be a regular file")
 
 
 @dataclass(frozen=True)
@@ -128,14 +167,6 @@ class Content:
         with mmap.mmap(self.file, self.size, access=mmap.ACCESS_READ) as memory:
             return memory[:]
 
-    def change(self) -> Stamp:
-        """Return the stamp of a file that has changed since it was read; an empty one without a change."""
-        try:
-            stamp = stamp_of(self.path.stat())
-            return stamp if stamp != self.stamp and sha256_of(self.path) != self.sha256 else ()
-        except OSError:
-            return (0,)  # gone
-
     def close(self) -> None:
         """Free the memory, once no other process holds it."""
         os.close(self.file)
@@ -152,14 +183,16 @@ def read_content(path: Path) -> Content:
     """Copy a file and its signature to memory. Raises ArtifactError if the file cannot be read."""
     memory = os.memfd_create("lensbox-artifact", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
-        with path.open("rb") as source, open(memory, "wb", closefd=False) as copy:
+        with open_regular(path) as source, open(memory, "wb", closefd=False) as copy:
             stamp = stamp_of(os.fstat(source.fileno()))
-            digest = _digest(source, copy)
-            size = copy.tell()
+            digest, size = hashlib.sha256(), 0
+            while size <= _MOST_BYTES and (piece := source.read(_PIECE)):
+                size += copy.write(piece)
+                digest.update(piece)
         if size > _MOST_BYTES:
             raise ArtifactError(f"{path} must have at most {_MOST_BYTES} bytes, got more")
         fcntl.fcntl(memory, _ADD_SEALS, _SEALS)
-        return Content(path, digest, size, _signature_of(path), stamp, memory)
+        return Content(path, digest.hexdigest(), size, _signature_of(path), stamp, memory)
     except (ArtifactError, OSError) as error:
         os.close(memory)
         if isinstance(error, FileNotFoundError):
@@ -169,23 +202,6 @@ def read_content(path: Path) -> Content:
         raise
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hex. Raises OSError."""
-    with path.open("rb") as file:
-        return _digest(file)
-
-
-def _digest(source: BinaryIO, copy: BinaryIO | None = None) -> str:
-    """Read a file to the end, at most one piece beyond the limit, and copy it. Return its SHA-256 in hex."""
-    digest, size = hashlib.sha256(), 0
-    while size <= _MOST_BYTES and (piece := source.read(_PIECE)):
-        size += len(piece)
-        digest.update(piece)
-        if copy is not None:
-            copy.write(piece)
-    return digest.hexdigest()
-
-
 def stamp_of(state: os.stat_result) -> Stamp:
     """Return what changes with a file: its inode, size and time of change."""
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
@@ -193,7 +209,7 @@ def stamp_of(state: os.stat_result) -> Stamp:
 
 def _signature_of(path: Path) -> bytes | None:
     try:
-        with path.with_name(f"{path.name}.sig").open("rb") as file:
+        with open_regular(path.with_name(f"{path.name}.sig")) as file:
             return file.read(_SIGNATURE_BYTES)
     except OSError:
         return None

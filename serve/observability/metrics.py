@@ -27,11 +27,15 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from lensbox.common.errors import system_reason
+from lensbox.serve.errors import StartupError
+
 if TYPE_CHECKING:
     import torch
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # prometheus_client's variable
 _SAMPLING_INTERVAL = 1.0  # seconds
+_LONGEST_FOLDER = 60  # bytes: names of sockets have at most 107, and multiprocessing adds some
 
 # From 1 ms (a small batch on a GPU) to 30 s (the default time limit of a request).
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -41,22 +45,35 @@ _DEFAULTS: dict[Any, dict[str, Any]] = {
     Histogram: {"buckets": _SECONDS},
 }
 
+State = tuple[bool, dict[str, tuple[int, int]]]
+"""Whether /readyz answers 200; by model, the numbers of unfinished jobs and of admitted requests."""
+
 _shared_folder: str | None = None
 
 
 @contextmanager
 def shared_metrics() -> Iterator[None]:
-    """Create the folder of the service's metrics. Enter it before starting the first process.
+    """Create the folder of the service's metrics, which is also multiprocessing's temporary folder. Enter it
+    before starting the first process. Raises StartupError if there is no place for it.
 
     An inherited PROMETHEUS_MULTIPROC_DIR is ignored: the folder may belong to another program. Files in
     memory (tmpfs) go on while a disk is full.
     """
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(
-        prefix="lensbox-metrics-", dir=memory, ignore_cleanup_errors=True
-    ) as folder:
-        os.environ[_FOLDER] = folder
-        yield
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    if len(os.fsencode(place)) > _LONGEST_FOLDER:
+        rule = f"TMPDIR must have at most {_LONGEST_FOLDER} bytes if /dev/shm cannot be written"
+        raise StartupError(f"{rule}, got {place}")
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="lensbox-", dir=place, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise StartupError(f"the folder {place} must be writable: {system_reason(error)}") from error
+    before = tempfile.tempdir
+    with folder as path:
+        os.environ[_FOLDER] = tempfile.tempdir = path
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def join_shared_metrics(slot: str) -> None:
@@ -75,20 +92,19 @@ def _metric(registry: CollectorRegistry, kind: Any, name: str, text: str, *label
 
 
 class ServiceCounters:
-    """The metrics of the supervisor: restarts, loads, the versions that serve, changed files."""
+    """The metrics of the supervisor: restarts, loads, the versions that serve."""
 
     def __init__(self) -> None:
         make = partial(_metric, CollectorRegistry())
-        self._restarts = make(Counter, "restarts", "Restarts of processes of the service")
+        self._restarts = make(Counter, "restarts", "Restarts of processes of the service", "model")
         self._loads = make(Counter, "model_loads", "Loads of models, by outcome", "model", "outcome")
         self._serving = make(Gauge, "model_info", "1 for each version that serves", "model", "model_version")
-        self._changed = make(Gauge, "model_file_changed", "1 if the file is not as it was loaded", "model")
         self._served: set[tuple[str, str]] = set()
 
-    def process_ended(self, slot: str) -> None:
+    def process_ended(self, slot: str, model: str = "") -> None:
         """Count a restart. Keep the counters of the slot, drop the gauges of its last process."""
         self.forget(slot)
-        self._restarts.inc()
+        self._restarts.labels(model).inc()
 
     def forget(self, slot: str) -> None:
         """Drop the gauges of a process that has ended."""
@@ -105,15 +121,15 @@ class ServiceCounters:
             self._serving.labels(*one).set(one in now)
         self._served |= now
 
-    def file_changed(self, model: str, is_changed: bool) -> None:
-        """Note whether a model's file is another one than was loaded."""
-        self._changed.labels(model).set(is_changed)
-
 
 class Metrics:
-    """The metrics of one app. Any thread may report."""
+    """The metrics of one app. Any thread may report.
+
+    model: the name of the engine's model; set it before the first batch.
+    """
 
     def __init__(self) -> None:
+        self.model = ""
         self._registry = CollectorRegistry()
         self._make = make = partial(_metric, self._registry)
         if _shared_folder is None:
@@ -123,15 +139,14 @@ class Metrics:
         labels = "route", "status", "model", "model_version"
         self._requests = make(Counter, "requests", "Requests that were answered", *labels)
         text = "Time from the head of a request to the end of its answer"
-        self._request_seconds = make(Histogram, "request_seconds", text, "route")
+        self._request_seconds = make(Histogram, "request_seconds", text, "route", "model")
         self._of_requests = lru_cache(self._labelled)
-        stage_seconds = make(Histogram, "stage_seconds", "Time of a stage; see docs/service.md", "stage")
-        stages = ("decode", "queue", "letterbox", "inference")  # present before the first request
-        self._stage_seconds = {stage: stage_seconds.labels(stage) for stage in stages}
-        self._batch_images = make(Histogram, "batch_images", "Images per batch", buckets=_IMAGES)
-        make(Counter, "restarts", "Restarts of processes of the service")
+        text = "Time of a stage; see docs/service.md"
+        self._stage_seconds = make(Histogram, "stage_seconds", text, "stage", "model")
+        self._batch_images = make(Histogram, "batch_images", "Images per batch", "model", buckets=_IMAGES)
+        make(Counter, "restarts", "Restarts of processes of the service", "model").labels("")
         text = "GPU memory: allocated by tensors, and reserved by the process; absent on a CPU"
-        self._device_memory = make(Gauge, "device_memory_bytes", text, "device", "kind")
+        self._device_memory = make(Gauge, "device_memory_bytes", text, "model", "device", "kind")
         build = make(Gauge, "build_info", "Versions; always 1", "version", "torch", multiprocess_mode="max")
         build.labels(version("lensbox"), version("torch")).set(1)
         self._samplers: list[Callable[[], None]] = []
@@ -144,44 +159,40 @@ class Metrics:
         answered.inc()
         took.observe(seconds)
 
-    def _labelled(self, route: str, status: int, *model: str) -> tuple[Counter, Histogram]:
-        return self._requests.labels(route, str(status), *model), self._request_seconds.labels(route)
+    def _labelled(self, route: str, status: int, model: str, version: str) -> tuple[Counter, Histogram]:
+        requests = self._requests.labels(route, str(status), model, version)
+        return requests, self._request_seconds.labels(route, model)
 
-    def image_decoded(self, seconds: float) -> None:
+    def image_decoded(self, seconds: float, model: str) -> None:
         """Observe the decoding of an image, successful or not."""
-        self._stage_seconds["decode"].observe(seconds)
+        self._stage_seconds.labels("decode", model).observe(seconds)
 
-    def batch_computed(
-        self, images: int, seconds: float, waited: Iterable[float], letterbox: float = 0.0
-    ) -> None:
-        """Observe a batch.
-
-        seconds: duration. waited: time in the queue of each job. letterbox: the part of `seconds` spent in
-        pre-processing; 0 if the batch had none.
-        """
-        self._batch_images.observe(images)
-        if letterbox:
-            self._stage_seconds["letterbox"].observe(letterbox)
-        self._stage_seconds["inference"].observe(max(0.0, seconds - letterbox))
+    def batch_computed(self, images: int, seconds: float, waited: Iterable[float]) -> None:
+        """Observe a batch. seconds: duration. waited: time in the queue of each job."""
+        self._batch_images.labels(self.model).observe(images)
+        self._stage_seconds.labels("inference", self.model).observe(seconds)
+        queue = self._stage_seconds.labels("queue", self.model)
         for wait in waited:
-            self._stage_seconds["queue"].observe(wait)
+            queue.observe(wait)
 
-    def watch(self, state: Callable[[], tuple[bool, int, int]]) -> None:
+    def watch(self, state: Callable[[], "State"]) -> None:
         """Sample the state of the service at each scrape; with several processes, every second.
 
-        Call it once, in processes that answer requests. state: returns whether /readyz answers 200, and the
-        numbers of unfinished jobs and of admitted requests.
+        Call it once, in processes that answer requests.
         """
-        text = "Admitted requests whose answer has not been sent"
-        gauges = (
-            self._make(Gauge, "ready", "1 if /readyz answers 200, else 0", multiprocess_mode="livemin"),
-            self._make(Gauge, "queue_jobs", "Jobs that wait for the model or run"),
-            self._make(Gauge, "requests_in_progress", text),
-        )
+        text = "Admitted requests that are not answered"
+        ready = self._make(Gauge, "ready", "1 if /readyz answers 200, else 0", multiprocess_mode="livemin")
+        jobs = self._make(Gauge, "queue_jobs", "Jobs that wait for the model or run", "model")
+        requests = self._make(Gauge, "requests_in_progress", text, "model")
+        seen: set[str] = set()
 
         def sample() -> None:
-            for gauge, value in zip(gauges, state(), strict=True):
-                gauge.set(value)
+            is_ready, models = state()
+            ready.set(is_ready)
+            seen.update(models)
+            for model in seen:
+                for gauge, value in zip((jobs, requests), models.get(model, (0, 0)), strict=True):
+                    gauge.labels(model).set(value)
 
         self._sample_by(sample)
 
@@ -194,7 +205,7 @@ class Metrics:
         def sample() -> None:
             for kind in ("allocated", "reserved"):
                 count = getattr(torch.cuda, f"memory_{kind}")(device)
-                self._device_memory.labels(str(device), kind).set(count)
+                self._device_memory.labels(self.model, str(device), kind).set(count)
 
         self._sample_by(sample)
 

@@ -14,19 +14,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
 from lensbox.common.machine import exempt_objects
-from lensbox.runtime import Artifact
-from lensbox.runtime.device import choose_device
 from lensbox.serve.engine.engines import DescribedModel
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.loading import load_model
-from lensbox.serve.models.control import BEAT, EngineAddress, Loaded, Need
+from lensbox.serve.models.control import BEAT, EngineAddress, Loaded
 from lensbox.serve.models.files import Content
-from lensbox.serve.models.memory import check_memory, used_by_this_process
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.processes.link import BusyWait, Link
 from lensbox.serve.processes.messages import Answer, Told, is_defect, packed_answers, request_decoder
@@ -41,28 +39,25 @@ _PAUSE = 0.1  # seconds before a retry after a lack of file descriptors or memor
 
 def main(
     settings: Settings,
+    model: str,
     address: EngineAddress,
     content: Content,
-    need: Need | None,
     folder: str,
     status: "Connection[Any, Any]",
 ) -> None:
     """Run until the supervisor ends the process or the model is out of use; then exit with 1.
 
-    content: of the artifact. need: see `check_memory`; None to check nothing. folder: for temporary files.
+    model: its name; "": the artifact has it. content: of the artifact. folder: for temporary files.
     status: receives `Loaded` when the engine is ready, and then heartbeats; or else the reason why not.
     """
     os.environ["TMPDIR"] = tempfile.tempdir = folder
     settings = replace(settings, device=address.device)
     begun = time.monotonic()
 
-    def load() -> Artifact:
-        if need is not None:
-            check_memory(need, choose_device(address.device))
-        return load_model(settings, content)
-
     front_ends = FrontEnds(settings.busy_poll)
-    engine = Instance(load, settings, Metrics(), front_ends)
+    metrics = Metrics()
+    metrics.model = model
+    engine = Instance(partial(load_model, settings, content), settings, metrics, front_ends)
     engine.start()
     engine.started.wait()
     if engine.failure:
@@ -72,11 +67,10 @@ def main(
     # Bind before telling the supervisor. The previous process has ended, so the name is free.
     listener = Listener(address.path, "AF_UNIX", backlog=64)
     threading.Thread(target=accept, args=(listener, address.key, engine, front_ends), daemon=True).start()
-    artifact = engine.ready_artifact()
-    used = used_by_this_process(artifact.device)
-    status.send(Loaded(artifact.metadata.name, used, time.monotonic() - begun))
+    name = engine.ready_artifact().metadata.name
+    status.send(Loaded(name, time.monotonic() - begun))
     reason = until_given_up(engine, lambda: status.send(None))
-    _log.error("the engine on %s ends: %s", address.device, reason)
+    _log.error("the engine of %s on %s ends: %s", model or name, address.device, reason)
     front_ends.end()
     end_process(1)
 

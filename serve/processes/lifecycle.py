@@ -33,8 +33,8 @@ class Child:
 
     slot: the process's name in the shared metrics. arguments: returns the arguments of `target` that stand
     between slot and pipe. take: called with this object and each message of the process, but for None, a mere
-    heartbeat. patience: maximum seconds without a message. silence: seconds since the latest message; None
-    before the first one. failures: failed starts and early exits in a row.
+    heartbeat. patience: maximum seconds without a message. model: of an engine. silence: seconds since the
+    latest message; None before the first one. failures: failed starts and early exits in a row.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Child:
     arguments: Callable[[], tuple[Any, ...]]
     take: Callable[["Child", Any], None]
     patience: float = math.inf
+    model: str = ""
     process: Any = None
     pipe: "Connection[Any, Any] | None" = None
     failures: int = 0
@@ -75,7 +76,7 @@ class Child:
             if time.monotonic() - self.started > _STABLE:
                 self.failures = 0
             self._retry_later()
-            counters.process_ended(self.slot)
+            counters.process_ended(self.slot, self.model)
             _log.error("%s ended with %s and is restarted", self.name, described(code))
         if time.monotonic() >= self.restart_at:
             try:

@@ -2,27 +2,29 @@
 
 A swap is a generator, which the supervisor's loop resumes until it ends: read the file, start the new
 version's engines, tell the front ends, wait until they have moved, wait until the old version is out of use,
-end its engines. Whatever fails before the front ends are told changes nothing.
+end its engines. Whatever fails before the front ends are told changes nothing. Files are read in threads,
+because a disk of the network may hang, and no model waits for the files of another one.
 """
 
 import itertools
 import logging
+import threading
 import time
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from lensbox.common.errors import LensboxError
+from lensbox.common.errors import ArtifactError, LensboxError
 from lensbox.serve.errors import StartupError
 from lensbox.serve.models.control import Order, Report, Result
-from lensbox.serve.models.files import Catalogue, Stamp, read_content
+from lensbox.serve.models.files import Catalogue, Content, NoModelError, read_content
 from lensbox.serve.processes.group import Group, Plan
 from lensbox.serve.processes.lifecycle import Child
-from lensbox.serve.processes.state import LOADING, UNLOADED, Followers, ServedModel, Steps
+from lensbox.serve.processes.state import FAILED, LOADING, UNLOADED, Followers, ServedModel, Steps
 
 _log = logging.getLogger(__name__)
 
-_LOOK = 2.0  # seconds between looks at the files
+_READ_TIMEOUT = 120.0  # seconds
 
 Returned = TypeVar("Returned")
 Done = Callable[[str, Any], None]
@@ -39,12 +41,10 @@ class Repository:
         self.is_ready = False
         self._catalogue = catalogue
         self._plan = plan
-        self._in_place = plan.settings.swap == "in-place"
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="lensbox-reader")
         self._groups: list[Group] = []  # all that have processes
         self._numbers = itertools.count(1)  # of groups
         self._models = {name: ServedModel(name, name, LOADING) for name in catalogue.names()}
-        self._looking = self._look()
+        self._looks: list[Steps] = []  # at the folder
 
     def start(self) -> None:
         """Begin to load the newest version of each model."""
@@ -60,7 +60,7 @@ class Repository:
     @property
     def is_busy(self) -> bool:
         """True while a swap is going on."""
-        return any(model.swaps for model in self._models.values())
+        return bool(self._looks) or any(model.swaps for model in self._models.values())
 
     @property
     def serving(self) -> list[Group]:
@@ -76,84 +76,67 @@ class Repository:
         def done(failure: str, content: Any = None) -> None:
             child.send(Result(message.ticket, failure, content))
 
-        models = list(self._models.values())
-        model = next((model for model in models if model.name == message.name), None)
-        try:
-            if message.action == "index":
-                done("", [row for one in models for row in one.index(self._catalogue.versions(one.key))])
-            elif message.action == "load":
-                if model is None:
-                    self._catalogue.choose(message.name, message.version)
-                    model = self._models[message.name] = ServedModel(message.name, message.name, "")
-                model.swaps.append(self._swap(model, message.version, done))
-            elif model is None:
-                done(f"the model must be loaded, got {message.name!r}, which is not")
-            else:
-                model.swaps.append(self._end(model, done))
-        except LensboxError as error:
-            done(str(error))
+        model = next((model for model in self._models.values() if model.name == message.name), None)
+        if message.action == "index":
+            self._looks.append(self._index(done))
+        elif message.action == "load":
+            if model is None:  # known once it is loaded
+                model = ServedModel(message.name, message.name, "")
+                model = self._models.setdefault(message.name, model)
+            model.swaps.append(self._swap(model, message.version, done))
+        elif model is None or not model.reason:
+            done(f"the model must be loaded, got {message.name!r}, which is not")
+        else:
+            model.swaps.append(self._end(model, done))
 
     def step(self) -> None:
-        """Resume all swaps, keep all engines alive, and look at the files from time to time.
+        """Resume all swaps, and keep all engines alive.
 
-        Raises StartupError if a model cannot be loaded when the service starts.
+        Raises StartupError if no model can be loaded when the service starts.
         """
         for model in list(self._models.values()):
-            if model.swaps:
-                try:
-                    next(model.swaps[0])
-                except StopIteration:
-                    del model.swaps[0]
+            if model.swaps and _has_ended(model.swaps[0]):
+                del model.swaps[0]
+                if not (model.reason or model.swaps or model.exists):
+                    del self._models[model.key]
+        self._looks = [look for look in self._looks if not _has_ended(look)]
         if not (self.is_ready or self.is_busy):
             self.is_ready = True
             self._publish()
         for group in self._groups:
             if group.is_ready:
                 group.step()
-        next(self._looking)
 
     def close(self) -> None:
         """End all engines, and free everything."""
         for group in self._groups:
             group.end()
-        self._reader.shutdown(wait=False, cancel_futures=True)
 
-    def load_news(self, keys: Iterable[str] | None = None) -> None:
-        """Let the newest versions of models take over, by default of all. Unloaded models stay unloaded."""
+    def load_news(self) -> None:
+        """Let versions take over that are newer than the last load of their model, unless it was unloaded."""
+        self._looks.append(self._load_news())
+
+    def _load_news(self) -> Steps:
         try:
-            for key in self._catalogue.names() if keys is None else keys:
-                model = self._models.setdefault(key, ServedModel(key, key, ""))
-                if model.reason != UNLOADED:
-                    model.swaps.append(self._swap(model, None))
+            names = yield from self._in_thread("the folder of models", self._catalogue.names)
         except LensboxError as error:
             _log.error("nothing is loaded: %s", error)
+            return
+        for key in names:
+            model = self._models.setdefault(key, ServedModel(key, key, ""))
+            if model.reason != UNLOADED:
+                model.swaps.append(self._swap(model, None, is_asked=False))
 
-    def _look(self) -> Steps:
-        """Look at the files from time to time: tell of changes, and load what has lain still. Never end."""
-        seen: dict[str, Stamp] = {}
-        tried: dict[str, Stamp] = {}
-        while True:
-            next_look = time.monotonic() + _LOOK
-            while time.monotonic() < next_look:
-                yield
-            for group in self.serving:
-                change = yield from self._in_thread(group.content.change)
-                self._plan.counters.file_changed(group.name, bool(change))
-                if change and change != group.change:
-                    _log.warning(
-                        "the file of %s version %s has changed or is gone: %s; the loaded bytes serve on",
-                        *(group.name, group.version, group.content.path),
-                    )
-                group.change = change
-            if self._plan.settings.watch:
-                try:
-                    newest = yield from self._in_thread(self._catalogue.newest)
-                except (LensboxError, OSError) as error:
-                    _log.debug("nothing is loaded: %s", error)
-                    continue
-                still = {key: one for key, one in newest.items() if seen.get(key) == one != tried.get(key)}
-                seen, tried = newest, tried | still  # a file that fails is tried once
-                self.load_news(still)
+    def _index(self, done: Done) -> Steps:
+        """Answer with a row for each version of each model, on the disk or in use."""
+        rows: list[dict[str, str]] = []
+        try:
+            for model in list(self._models.values()):
+                versions = yield from self._in_thread(model.name, self._catalogue.versions, model.key)
+                rows += model.index(versions)
+            done("", rows)
+        except ArtifactError as error:
+            done(str(error), None)
 
     def _swap(
         self,
@@ -161,31 +144,31 @@ class Repository:
         version: int | None,
         done: Done = lambda failure, content: None,  # the log has the end of a load that nobody waits for
         is_first: bool = False,
+        is_asked: bool = True,
     ) -> Steps:
-        """Let a version take over, by default the newest."""
+        """Let a version take over, by default the newest. is_asked: also if it is no news."""
         label, old, new = model.key or str(self._catalogue.source), model.group, None
         begun, number, content = time.monotonic(), 0, None
         try:
-            number, path = self._catalogue.choose(model.key, version)
+            choice = yield from self._in_thread(label, self._catalogue.choose, model.key, version)
+            if not (is_asked or choice.is_news(model.noted)):
+                return
+            number, path = choice.number, choice.path
             label = f"{label} version {number}" if number else label
-            if (
-                old is not None
-                and old.version == str(number or old.version)
-                and old.content.path == path
-                and not (yield from self._in_thread(old.content.change))
-            ):
+            is_same = (
+                old is not None and old.version == str(number or old.version) and old.content.path == path
+            )
+            if old is None or not is_same or old.content.stamp != choice.latest[1]:
+                content = yield from self._in_thread(str(path), read_content, path)
+            if old is not None and is_same and (content is None or content.sha256 == old.content.sha256):
+                if content is not None:
+                    content.close()
+                model.noted = choice.latest
                 done("", {"name": old.name, "version": old.version})
                 return
-            content = yield from self._in_thread(read_content, path)
-            if self._in_place and old is not None:
-                model.group = None
-                self._publish()
-                yield from self._until_unused(old)
-                old.pause()
-                _log.info("ended before its successor: %s version %s", old.name, old.version)
-            need = old.need if old is not None and not self._in_place else None
+            assert content is not None
             new_version = str(number or model.loads + 1)
-            new = Group(self._plan, next(self._numbers), model.key, new_version, content, need)
+            new = Group(self._plan, next(self._numbers), model.key, new_version, content)
             self._groups.append(new)
             while not new.is_ready:
                 new.step()
@@ -197,19 +180,13 @@ class Repository:
                 self._forget(new)
             elif content is not None:
                 content.close()
-            self._plan.counters.load_ended(model.name, "failed")
-            model.failed[str(number)] = str(error)
-            if is_first:
-                raise StartupError(str(error)) from error
-            serving = f"version {old.version} goes on" if old is not None else "nothing changes"
-            _log.error("cannot load %s, %s: %s", label, serving, error)
-            if old is not None and old.is_paused:
-                old.is_paused, model.group = False, old
-                self._publish()
+            model.exists = not isinstance(error, NoModelError)
+            self._fail(model, number, label, str(error), is_first)
             done(str(error), None)
             return
         model.group, model.name, model.reason = new, new.name, LOADING
         model.loads += 1
+        model.noted = choice.latest
         model.failed.pop(new.version, None)
         self._publish()
         while not self.front_ends.have_moved_to(new.number):
@@ -223,6 +200,19 @@ class Repository:
         if old is not None:
             yield from self._until_unused(old)
             self._forget(old)
+
+    def _fail(self, model: ServedModel, number: int, label: str, reason: str, is_first: bool) -> None:
+        """Note the end of a load. Raises StartupError if it was the last hope of a service that starts."""
+        self._plan.counters.load_ended(model.name, "failed")
+        model.failed[str(number)] = reason
+        others = [one for one in self._models.values() if one is not model]
+        if is_first and all(one.reason == FAILED for one in others):
+            raise StartupError(reason)
+        goes_on = f"version {model.group.version} goes on" if model.group is not None else "nothing changes"
+        _log.error("cannot load %s, %s: %s", label, goes_on, reason)
+        if is_first:
+            model.reason = FAILED
+            self._publish()
 
     def _end(self, model: ServedModel, done: Done) -> Steps:
         """Unload a model."""
@@ -238,11 +228,27 @@ class Repository:
         done("", {"name": old.name, "version": old.version})
 
     def _in_thread(
-        self, function: Callable[..., Returned], *arguments: Any
+        self, name: str, function: Callable[..., Returned], *arguments: Any
     ) -> Generator[None, None, Returned]:
-        """Call a function in a thread, because a disk of the network may hang."""
-        reading = self._reader.submit(function, *arguments)
+        """Call a function in a thread of its own. Raises ArtifactError after `_READ_TIMEOUT`."""
+        reading: Future[Returned] = Future()
+
+        def read() -> None:
+            try:
+                found = function(*arguments)
+            except BaseException as error:
+                reading.set_exception(error)
+                return
+            if reading.set_running_or_notify_cancel():
+                reading.set_result(found)
+            elif isinstance(found, Content):  # too late
+                found.close()
+
+        threading.Thread(target=read, name="lensbox-reader", daemon=True).start()
+        until = time.monotonic() + _READ_TIMEOUT
         while not reading.done():
+            if time.monotonic() > until and reading.cancel():
+                raise ArtifactError(f"{name} must be readable within {_READ_TIMEOUT:g} seconds, got no end")
             yield
         return reading.result()
 
@@ -261,3 +267,12 @@ class Repository:
         rows = [row for model in self._models.values() if (row := model.row) is not None]
         self.front_ends.publish(rows, self.is_ready)
         self._plan.counters.serve([(group.name, group.version) for group in self.serving])
+
+
+def _has_ended(steps: Steps) -> bool:
+    """Resume a generator. Return whether it has ended."""
+    try:
+        next(steps)
+    except StopIteration:
+        return True
+    return False

@@ -4,10 +4,12 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 
 from lensbox.serve.models.control import Report, Row, Table
+from lensbox.serve.models.files import Stamp
 from lensbox.serve.processes.group import Group
 from lensbox.serve.processes.lifecycle import Child
 
 LOADING, UNLOADED = "the model is still loading", "the model is unloaded"
+FAILED = "the model could not be loaded; the log of the service has the reason"
 
 Steps = Generator[None, None, None]
 
@@ -17,7 +19,8 @@ class ServedModel:
     """A model. key: its name in the catalogue. name: the same, but for `files.ONE`: known once it is loaded.
 
     reason: why it does not serve while `group` is None; "" before the first load that was asked for. swaps:
-    the current one and later ones, oldest first. failed: reasons by version. loads: successful ones.
+    the current one and later ones, oldest first. failed: reasons by version. loads: successful ones. noted:
+    the latest version at the last load, see `Choice`. exists: it has files.
     """
 
     key: str
@@ -27,6 +30,8 @@ class ServedModel:
     swaps: list[Steps] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     loads: int = 0
+    noted: tuple[int, Stamp] = (-1, ())
+    exists: bool = True
 
     @property
     def row(self) -> Row | None:
@@ -34,7 +39,7 @@ class ServedModel:
         if self.group is not None:
             group = self.group
             return Row(group.name, group.version, group.number, group.addresses, "", True)
-        return Row(self.name, "", None, (), self.reason, self.reason != UNLOADED) if self.reason else None
+        return Row(self.name, "", None, (), self.reason, self.reason == LOADING) if self.reason else None
 
     def index(self, versions: Iterable[int]) -> list[dict[str, str]]:
         """Return a row of the repository's index for each version on the disk or in use."""

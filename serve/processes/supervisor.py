@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import tempfile
 from collections.abc import Sequence
 from multiprocessing.connection import wait
 from typing import Any
@@ -22,7 +23,6 @@ _TICK, _BUSY_TICK = 0.1, 0.02  # seconds between checks for signals; during a sw
 SILENCE = 30.0  # seconds without a heartbeat after which a front end is killed
 
 
-@shared_metrics()
 def run(
     settings: Settings,
     devices: Sequence[str],
@@ -34,6 +34,19 @@ def run(
 
     Raises LensboxError if a model cannot start.
     """
+    temporary = tempfile.gettempdir()  # of engines: multiprocessing uses another folder
+    with shared_metrics():
+        _run(settings, devices, listener, shutdown, keys, temporary)
+
+
+def _run(
+    settings: Settings,
+    devices: Sequence[str],
+    listener: socket.socket,
+    shutdown: Shutdown,
+    keys: Keys,
+    temporary: str,
+) -> None:
     join_shared_metrics("supervisor")
     counters = ServiceCounters()
     asked: list[bool] = []
@@ -41,7 +54,7 @@ def run(
     catalogue = Catalogue(settings.artifact, settings.models)
     url = settings.url_of(listener)
     _log.info("listening on %s, loading %s", url, catalogue.source)
-    models = Repository(catalogue, Plan(settings, devices, counters, set()))
+    models = Repository(catalogue, Plan(settings, devices, counters, set(), temporary))
 
     def arguments() -> tuple[Any, ...]:
         return settings, listener, keys, models.front_ends.table
@@ -65,6 +78,8 @@ def run(
                 models.load_news()
             waits_for = [one for child in models.children for one in child.waits_for]
             wait(waits_for, _BUSY_TICK if models.is_busy else _TICK)
+        seconds = settings.shutdown_timeout
+        _log.info("shutting down: requests in progress are answered, within %d seconds", seconds)
         listener.close()  # so that the kernel refuses connections when the front ends have closed theirs
         # The engines run until the front ends have drained, because accepted requests need them. `Shutdown`
         # limits the time of the supervisor, and all child processes end with it.
@@ -76,6 +91,7 @@ def run(
                 process.kill()
         for process in running:
             process.join()
+        _log.info("ended")
     finally:
         for child in frontends:
             child.kill()

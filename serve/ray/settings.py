@@ -12,7 +12,7 @@ from lensbox.serve.settings import Settings, options
 
 # Under Ray the proxies listen, and each replica is one process with one engine, which serves one file.
 _PROCESSES = "frontends host port log_format log_level tls_certificate tls_key"
-_MODELS = "admin_key_file models swap watch"
+_MODELS = "admin_key_file models"
 WITHOUT_MEANING = frozenset([*_PROCESSES.split(), *_MODELS.split()])
 
 

@@ -60,11 +60,11 @@ Submit = Callable[[Photo], "Future[Any]"]
 class Decoders:
     """A pool of `decode_threads` threads that decode image files, each for at most `answer_timeout` seconds.
 
-    on_decoded: called in the thread with the seconds that an image took.
+    on_decoded: called in the thread with the seconds that an image took, and the model.
     """
 
     def __init__(
-        self, settings: Settings, on_decoded: Callable[[float], None] = lambda seconds: None
+        self, settings: Settings, on_decoded: Callable[[float, str], None] = lambda seconds, model: None
     ) -> None:
         self._settings = settings
         self._on_decoded = on_decoded
@@ -78,6 +78,7 @@ class Decoders:
         reading: Reading,
         deadline: float,
         follow: Submit,
+        model: str = "",
         is_alone: bool = False,
     ) -> "Future[Any]":
         """Decode a file as `photo_from_file` does, and pass the photograph to `follow` in the same thread.
@@ -88,7 +89,7 @@ class Decoders:
         faster than waking a thread, and its errors are raised.
         """
         if is_alone and not self._limits and len(file) <= _FEW_BYTES and is_quick_jpeg(file, _FEW_PIXELS):
-            return follow(self._decode(file, canvas, reading, deadline))
+            return follow(self._decode(file, canvas, reading, deadline, model))
         limit = time.monotonic() + self._settings.answer_timeout
 
         def decode() -> "Future[Any]":
@@ -96,7 +97,7 @@ class Decoders:
             # Not the client's deadline, because short deadlines would make all threads look stuck.
             self._limits[thread] = limit
             try:
-                photo = self._decode(file, canvas, reading, min(deadline, limit))
+                photo = self._decode(file, canvas, reading, min(deadline, limit), model)
             finally:
                 del self._limits[thread]
             return follow(photo)
@@ -113,12 +114,14 @@ class Decoders:
         """Drop waiting images. Do not wait for images that are being decoded."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _decode(self, file: bytes, canvas: Canvas | None, reading: Reading, until: float) -> Photo:
+    def _decode(
+        self, file: bytes, canvas: Canvas | None, reading: Reading, until: float, model: str
+    ) -> Photo:
         start = time.monotonic()
         try:
             return photo_from_file(file, canvas, reading, self._settings.max_pixels, until)
         finally:
-            self._on_decoded(time.monotonic() - start)
+            self._on_decoded(time.monotonic() - start, model)
 
 
 def photo_from_file(

@@ -115,7 +115,7 @@ class FakeArtifact:
         self.self_test_failures: list[str] = []
         self._while_computing: Callable[[], None] = lambda: None
 
-    def watch(self, on_letterbox: object, while_computing: Callable[[], None]) -> None:
+    def watch(self, while_computing: Callable[[], None]) -> None:
         self._while_computing = while_computing
 
     def detect_arrays(

@@ -13,7 +13,7 @@ from waiting import PATIENCE
 
 from lensbox.cli.main import main
 from lensbox.common.errors import ExitCode
-from lensbox.serve.cli import listen
+from lensbox.serve.cli import listen, serve
 from lensbox.serve.settings import options
 
 
@@ -73,11 +73,25 @@ def test_help_shows_each_option(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_variables_stand_for_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"PORT": "9000", "MAX_BODY_MB": "0.5", "WATCH": "1", "SWAP": "in-place"}.items():
+    for name, value in {"PORT": "9000", "MAX_BODY_MB": "0.5", "MODELS": "other"}.items():
         monkeypatch.setenv(f"LENSBOX_{name}", value)
     settings = settings_of(["--models", "folder", "--port", "9001"])
-    assert (settings.port, settings.max_body_bytes, settings.watch) == (9001, 1 << 19, True)
-    assert (settings.swap, settings.artifact, settings.models) == ("in-place", None, Path("folder"))
+    assert (settings.port, settings.max_body_bytes) == (9001, 1 << 19)
+    assert (settings.artifact, settings.models) == (None, Path("folder"))
+
+
+def test_tells_of_variables_that_stand_for_no_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Service of Kubernetes with the name lensbox sets the second and third one."""
+    monkeypatch.setenv("LENSBOX_MAX_BACTH", "9")
+    monkeypatch.setenv("LENSBOX_PORT", "tcp://10.0.0.9:8000")
+    monkeypatch.setenv("LENSBOX_PORT_8000_TCP_ADDR", "10.0.0.9")
+    monkeypatch.setenv("LENSBOX_SERVICE_PORT_HTTP", "8000")
+    context = serve.make_context("serve", [])
+    assert (context.params["port"], context.params["max_batch"]) == (8000, None)
+    told = [text for text in context.meta["lensbox.warnings"] if "LENSBOX_PYTHON" not in text]
+    assert len(told) == 2
+    assert "LENSBOX_PORT=tcp://10.0.0.9:8000 is a service link of Kubernetes and is ignored" in told[0]
+    assert "LENSBOX_MAX_BACTH stands for no option and is ignored; did you mean LENSBOX_MAX_BATCH?" in told[1]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_accepts_values_at_the_bounds() -> None:
         ),
         ("answer_timeout", [0.0, math.nan, math.inf], "answer_timeout must be "),
         ("max_pixels", [PILLOW_MAX_PIXELS + 1], "max_pixels must be less than or equal to 89478485, got"),
-        ("swap", ["later"], "swap must be 'beside' or 'in-place', got \"later\""),
+        ("log_format", ["yaml"], "log_format must be 'text' or 'json', got \"yaml\""),
         (
             "cors_origins",
             ["a.example", "https://a.example/", "https://a, https://b", "*,https://a"],

@@ -13,7 +13,7 @@ from lensbox.serve.settings import Settings
 
 _ALICE, _BOB = "alice-0123456789abcdef", "bob-0123456789abcdef"
 _PROBES = ["/livez", "/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"]
-_OPEN = ["/", "/page/script.js", "/docs", "/openapi.json", *_PROBES]
+_OPEN = ["/", "/page/script.js", "/docs", "/docs-files/swagger-ui.css", "/openapi.json", *_PROBES]
 
 
 def _read(**settings: Any) -> Keys:
@@ -79,6 +79,11 @@ def test_only_probes_and_pages_are_open_without_a_known_key(
         assert (response.status_code, len(fake.calls)) == ((401, 0) if got else (200, 1))
         message = f"send an API key as 'Authorization: Bearer KEY', got {got}"
         assert not got or (response.json()["code"], response.json()["detail"]) == ("unauthorized", message)
+    (tmp_path / "admin").write_text(_BOB[::-1])
+    both = start(api_keys_file=tmp_path / "keys", admin_key_file=tmp_path / "admin").client
+    load = "/v2/repository/models/fake/load"
+    for key, status in ((f"{_ALICE}x", 401), (_ALICE, 403), (_BOB[::-1], 409)):
+        assert both.post(load, headers={"Authorization": f"Bearer {key}"}).status_code == status
     document = guarded.get("/openapi.json").json()
     assert document["components"]["securitySchemes"] == {"bearer": {"type": "http", "scheme": "bearer"}}
     for path, operations in document["paths"].items():

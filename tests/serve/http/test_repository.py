@@ -114,7 +114,10 @@ def test_tritonclient_loads_and_unloads(swapping: Swapping) -> None:
 
 def test_loads_only_what_the_body_names_rightly(swapping: Swapping) -> None:
     path = "/v2/repository/models/faces/load"
-    bodies: list[Any] = [[], *({"parameters": wrong} for wrong in (1, {"version": "x"}, {"file:1.pt": ""}))]
+    bodies: list[Any] = [
+        [],
+        *({"parameters": wrong} for wrong in (1, {"version": "x"}, {"version": "1\n"}, {"file:1.pt": ""})),
+    ]
     for body in bodies:
         assert swapping.client.post(path, json=body).status_code == 400
 
@@ -136,10 +139,14 @@ def test_a_failed_load_leaves_the_old_version(
             (new,) = swapping.engines() - engines
             os.kill(new, signal.SIGKILL)
         response = loading.result()
-    file.unlink()
     assert response.status_code == 409
     assert message in response.json()["error"]
     wait_until(lambda: message in swapping.process.log)
+    for headers, knows in (({}, True), ({"Authorization": ""}, False)):  # the reason may name paths
+        index = swapping.client.post("/v2/repository/index", headers=headers).text
+        assert (message in index) is knows
+        assert knows or "the load failed; " in index
+    file.unlink()
     assert swapping.detect() == (200, before, swapping.scores[before])
     wait_until(lambda: swapping.engines() == engines)
     failed = 'lensbox_model_loads_total{model="faces",outcome="failed"}'
@@ -155,10 +162,15 @@ def test_a_restarted_engine_serves_what_was_loaded(swapping: Swapping, versions:
     wait_until(lambda: bool(swapping.engines() - {killed}))
     wait_until(lambda: swapping.detect().status == 200)
     assert swapping.detect() == (200, "1", swapping.scores["1"])
-    wait_until(lambda: 'file_changed{model="faces"} 1.0' in swapping.client.get("/metrics").text)
-    wait_until(lambda: "the file of faces version 1 has changed" in swapping.process.log)
+    wait_until(lambda: 'restarts_total{model="faces"} ' in swapping.client.get("/metrics").text)
+    wait_until(
+        lambda: (
+            "the engine of faces version 1 on cpu ended with SIGKILL and is restarted" in swapping.process.log
+        )
+    )
     (swapping.folder / "1.pt").write_bytes(versions[1])
-    swapping.process.process.send_signal(signal.SIGHUP)  # loads the newest
+    os.utime(swapping.folder / "2.pt")
+    swapping.process.process.send_signal(signal.SIGHUP)  # loads the newest, which is new
     wait_until(lambda: swapping.detect().version == "2")
 
 

@@ -41,8 +41,8 @@ def test_a_full_queue_answers_503(start: Start, fake: Any, png: bytes) -> None:
     # The event loop is not blocked meanwhile.
     assert client.get("/healthz").status_code == client.get("/readyz").status_code == 200
     metrics = client.get("/metrics").text
-    assert "lensbox_queue_jobs 2.0" in metrics
-    assert "lensbox_requests_in_progress 2.0" in metrics
+    assert 'lensbox_queue_jobs{model="fake"} 2.0' in metrics
+    assert 'lensbox_requests_in_progress{model="fake"} 2.0' in metrics
     fake.gate.set()
     assert running.statuses() == [200, 200]
     assert client.post("/v1/detect", content=png).status_code == 200

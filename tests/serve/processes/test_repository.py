@@ -2,7 +2,7 @@
 
 import errno
 import os
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,20 +23,16 @@ class FakeGroup:
     """Engines that are ready, or fail, when a test says so. Files that begin with "bad" fail at once."""
 
     alive: list["FakeGroup"]
-    need, addresses, change = 5, (), ()
-    is_paused = False
+    addresses = ()
 
-    def __init__(self, plan: Any, number: int, name: str, version: str, content: Any, need: Any) -> None:
+    def __init__(self, plan: Any, number: int, name: str, version: str, content: Any) -> None:
         self.number, self.name, self.version, self.content = number, name or "one", version, content
-        self.asked_need, self.bytes = need, content.read()
+        self.bytes = content.read()
         self.failure = "a bad file" if self.bytes.startswith(b"bad") else ""
         self.is_ready = not self.bytes.startswith((b"slow", b"bad"))
         self.alive.append(self)
 
     def step(self) -> None: ...
-
-    def pause(self) -> None:
-        self.is_paused = True
 
     def end(self) -> None:
         self.alive.remove(self)
@@ -46,20 +42,17 @@ class FakeGroup:
 class Service:
     """A repository that has started, with one front end, which adopts each table when a test lets it."""
 
-    def __init__(self, path: Path, in_place: bool = False, watch: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         counters = SimpleNamespace(
             load_ended=lambda model, outcome: self.loads.append((model, outcome)),
             serve=lambda versions: None,
-            file_changed=lambda model, changed: self.changed.__setitem__(model, changed),
         )
         self.loads: list[tuple[str, str]] = []
-        self.changed: dict[str, bool] = {}
         self.results: list[Any] = []
         self.tables: list[Any] = []
         self.holds = False  # the front end has requests of all groups so far
         catalogue = Catalogue(path, None) if path.is_file() else Catalogue(None, path)
-        settings = SimpleNamespace(swap="in-place" if in_place else "beside", watch=watch)
-        plan: Any = SimpleNamespace(counters=counters, settings=settings)
+        plan: Any = SimpleNamespace(counters=counters)
         self.models = Repository(catalogue, plan)
         child: Any = SimpleNamespace(process=object(), send=self._send, slot="frontend-0")
         self.front_end = child
@@ -100,14 +93,13 @@ class Service:
 
     @property
     def alive(self) -> list[tuple[str, bytes]]:
-        return [(group.version, group.bytes) for group in FakeGroup.alive if not group.is_paused]
+        return [(group.version, group.bytes) for group in FakeGroup.alive]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the versions 1 and 2 of one model."""
     monkeypatch.setattr(repository, "Group", FakeGroup)
-    monkeypatch.setattr(repository, "_LOOK", 0.001)
     FakeGroup.alive = []
     (tmp_path / "faces").mkdir()
     for version in (1, 2):
@@ -153,9 +145,7 @@ def test_the_old_version_ends_once_no_request_uses_it(service: Service) -> None:
     assert service.alive == [("1", b"v1")]
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_a_file_that_fails_changes_nothing(folder: Path, caplog: Any, in_place: bool) -> None:
-    service = Service(folder, in_place=in_place)
+def test_a_file_that_fails_changes_nothing(service: Service, folder: Path, caplog: Any) -> None:
     (folder / "faces/3.pt").write_bytes(b"bad")
     (folder / "faces/2.pt").write_bytes(b"bad, too")  # the loaded bytes come back, not these
     result = service.order("load")
@@ -190,21 +180,14 @@ def test_a_full_disk_keeps_no_bytes_of_the_new_file(
     assert service.serving == [("faces", "2")]
 
 
-def test_versions_run_beside_each_other_unless_in_place(folder: Path) -> None:
-    for in_place, states in ((False, [("faces", "2")]), (True, [("faces", "")])):
-        FakeGroup.alive = []
-        service = Service(folder, in_place=in_place)
-        (folder / "faces/3.pt").write_bytes(b"slow")
-        service.models.take(service.front_end, Order(1, "load", "faces"))
-        service.until(lambda: any(v == "3" for v, _ in service.alive))  # noqa: B023
-        assert service.serving == states
-        assert len(service.alive) == (1 if in_place else 2)
-        assert FakeGroup.alive[-1].asked_need == (None if in_place else 5)
-        assert not service.results
-        FakeGroup.alive[-1].is_ready = True
-        service.until_idle()
-        assert (service.serving, service.alive) == ([("faces", "3")], [("3", b"slow")])
-        (folder / "faces/3.pt").unlink()
+def test_versions_run_beside_each_other(service: Service, folder: Path) -> None:
+    (folder / "faces/3.pt").write_bytes(b"slow")
+    service.models.take(service.front_end, Order(1, "load", "faces"))
+    service.until(lambda: len(service.alive) == 2)
+    assert (service.serving, service.results) == ([("faces", "2")], [])
+    FakeGroup.alive[-1].is_ready = True
+    service.until_idle()
+    assert (service.serving, service.alive) == ([("faces", "3")], [("3", b"slow")])
 
 
 def test_unloading_ends_the_processes(service: Service) -> None:
@@ -221,31 +204,57 @@ def test_unloading_ends_the_processes(service: Service) -> None:
     assert (service.results[-1].content, service.alive) == ({"name": "faces", "version": "1"}, [])
 
 
-def test_a_changed_file_is_told_and_loaded_only_when_asked(
-    service: Service, folder: Path, caplog: Any
-) -> None:
+def test_news_are_what_came_after_the_last_load(service: Service, folder: Path) -> None:
+    """SIGHUP does not undo going back, which a restart does unless a file pins the version."""
+
+    def news() -> list[tuple[str, bytes]]:
+        service.models.load_news()
+        service.until_idle()
+        return service.alive
+
     (folder / "faces/2.pt").write_bytes(b"other")
-    service.until(lambda: service.changed.get("faces", False))
     assert service.alive == [("2", b"v2")]
-    assert caplog.text.count("has changed or is gone") == 1
-    service.models.load_news()
-    service.until_idle()
-    assert service.alive == [("2", b"other")]
-    service.until(lambda: not service.changed["faces"])
-
-
-def test_watch_loads_what_lies_still_once(folder: Path) -> None:
-    service = Service(folder, watch=True)
+    assert news() == [("2", b"other")]
+    service.order("load", version=1)
+    assert news() == [("1", b"v1")]
+    (folder / "faces/2.pt").touch()
+    os.utime(folder / "faces/2.pt", ns=(1, 1))
+    assert news() == [("2", b"other")]
+    (folder / "faces/pin").write_text("1")
+    assert news() == [("1", b"v1")]
     (folder / "faces/3.pt").write_bytes(b"v3")
-    service.until(lambda: service.alive == [("3", b"v3")])
-    (folder / "faces/4.pt").write_bytes(b"bad")
-    service.until(lambda: ("faces", "failed") in service.loads)
-    for version, content in (("3", b"v3"), ("1", b"v1")):  # going back is not undone
-        service.order("load", version=int(version))
-        end = time.monotonic() + 0.1  # a hundred looks
-        service.until(lambda: time.monotonic() > end)  # noqa: B023
-        assert service.alive == [(version, content)]
-    assert service.loads.count(("faces", "failed")) == 1
+    assert news() == [("1", b"v1")]
+    assert service.order("load").content == {"name": "faces", "version": "1"}
+    (folder / "faces/pin").unlink()
+    (folder / "faces/3.pt").write_bytes(b"bad")
+    assert news() == [("1", b"v1")]
+    (folder / "faces/3.pt").write_bytes(b"good")
+    assert news() == [("3", b"good")]
+
+
+def test_the_fault_of_a_model_is_no_fault_of_another(
+    service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    for name in ("cars", "dogs", "hung"):
+        (folder / name).mkdir()
+        (folder / name / "1.pt").write_bytes(b"v1")
+    (folder / "dogs/1.onnx").touch()
+    os.mkfifo(folder / "faces/3.pt")
+    hung, read = threading.Event(), repository.read_content
+    monkeypatch.setattr(
+        repository, "read_content", lambda path: (path.parent.name != "hung" or hung.wait()) and read(path)
+    )
+    monkeypatch.setattr(repository, "_READ_TIMEOUT", 2.0)
+    service.models.load_news()
+    service.until(lambda: ("cars", "1") in service.serving)
+    assert service.serving == [("faces", "2"), ("cars", "1")]
+    assert "must be a regular file" in service.order("load").failure
+    assert "must be one file, got 1.onnx and 1.pt" in service.order("load", "dogs").failure
+    assert len(service.order("index").content) == 5 + 1
+    service.until_idle()
+    assert "hung/1.pt must be readable within 2 seconds" in caplog.text
+    assert caplog.text.count("cannot load dogs, nothing changes: version 1") == 2  # once a load
+    hung.set()
 
 
 def test_one_file_has_the_number_of_its_load_as_version(folder: Path) -> None:
@@ -264,3 +273,21 @@ def test_the_start_fails_with_the_first_file_that_fails(folder: Path) -> None:
         Service(folder)
     with pytest.raises(ArtifactError, match="cannot be read"):
         Service(folder / "nothing")
+
+
+def test_the_start_goes_on_without_a_model_that_fails(folder: Path, caplog: Any) -> None:
+    for name, content in (("cars", b"bad"), ("dogs", b"dog")):
+        (folder / name).mkdir()
+        (folder / name / "1.pt").write_bytes(content)
+    service = Service(folder)
+    assert service.models.is_ready
+    assert [(row.name, row.group is None, row.is_wanted) for row in service.tables[-1].rows] == [
+        ("cars", True, False),
+        ("dogs", False, True),
+        ("faces", False, True),
+    ]
+    assert "a bad file" not in service.tables[-1].rows[0].reason  # it may name paths
+    (folder / "cars/1.pt").write_bytes(b"good")
+    service.models.load_news()
+    service.until_idle()
+    assert ("cars", "1") in service.serving

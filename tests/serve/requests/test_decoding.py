@@ -179,7 +179,7 @@ def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: 
         (small, False, False),
         *((file, True, False) for file in (*slow, small + bytes(1 << 18))),
     ):
-        decoders.submit(file, None, DEFAULT_READING, math.inf, _passed, is_alone).result(PATIENCE)
+        decoders.submit(file, None, DEFAULT_READING, math.inf, _passed, "", is_alone).result(PATIENCE)
         assert (threads.pop() == threading.get_ident()) is is_here
     with pytest.raises(ApiError):
         decoders.submit(small[: len(small) // 2], None, DEFAULT_READING, math.inf, _passed, is_alone=True)
