@@ -93,4 +93,5 @@ def warm_up(artifact: Artifact, sizes: Sequence[int]) -> None:
         PIL.Image.new("RGB", (_WARM_WIDTH, _WARM_HEIGHT)).save(file, "JPEG")
         photo = coded_photo(file.getvalue(), artifact.metadata.canvas, artifact.reading(full_size=True))
         if photo is not None:
-            CodedJob.run(artifact, [CodedJob.of((None, None), photo)] * sizes[-1])
+            jobs = [CodedJob.of((None, None), photo)] * sizes[-1]
+            CodedJob.fetch(artifact, jobs, CodedJob.launch(artifact, jobs))

@@ -73,8 +73,7 @@ class Settings:
     # No options: no operator would miss them.
     busy_poll: float = 0.0  # seconds for which an idle process busy-polls before it sleeps
     decode_threads: Count = 2  # images decoded at a time
-    max_requests: Count = 64  # in progress at a time, in each front end: bounds memory
-    queue_size: Count = 128  # jobs that may wait for a model; beside a GPU, `for_this_machine` allows more
+    max_requests: Count = 64  # in progress at a time, in each front end: bounds memory and queues
     max_json_bytes: Bytes = 4 * MEBIBYTE
     max_boxes: int = 16_384  # of one request, with all images padded to the largest
     queue_bytes: Bytes = 512 * MEBIBYTE  # of the images that may wait for a model

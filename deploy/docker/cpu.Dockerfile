@@ -26,9 +26,9 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin lensbox
 USER 10001:10001
 WORKDIR /models
 EXPOSE 8000
-# The container is healthy while /livez answers 200. Load balancers use /readyz.
+# The container is healthy while /livez answers 200. Load balancers use /readyz. With HTTPS or another port: --health-cmd.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s \
-    CMD ["python", "-m", "lensbox.serve.health_check"]
+    CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8000/livez', timeout=4)"]
 STOPSIGNAL SIGTERM
 # The artifact is not in the image: mount its folder at /models.
 ENTRYPOINT ["lensbox", "serve", "--host", "0.0.0.0", "--port", "8000"]

@@ -1,7 +1,6 @@
 """A loaded artifact: detection in images and files, and the loss."""
 
-import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +14,7 @@ from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many
 from lensbox.runtime.detect.captured_detect import Thresholds
 from lensbox.runtime.detect.detect_files import detect_batches, photo_batches
 from lensbox.runtime.detect.detection import DetectionArrays, Detections
-from lensbox.runtime.detect.pipeline import Pipeline
+from lensbox.runtime.detect.pipeline import Launched, Pipeline
 from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
 from lensbox.runtime.images.files import read_photo
@@ -44,10 +43,6 @@ class Artifact:
         self.metadata = metadata
         self.device = device
         self._pipeline = Pipeline(module, metadata, device)
-
-    def watch(self, while_computing: Callable[[], None]) -> None:
-        """Call a function for each batch of this thread's photographs once the device has the batch."""
-        self._pipeline.watchers[threading.get_ident()] = while_computing
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -119,7 +114,20 @@ class Artifact:
 
         photos: results of `read_photo` or `Photo.of`, which are not checked again.
         """
-        return self._pipeline.detect_photos(photos, self._thresholds(score_threshold, iou_threshold))
+        return self.fetch(self.launch(photos, score_threshold, iou_threshold))
+
+    def launch(
+        self,
+        photos: Sequence[Photo],
+        score_threshold: float | None = None,
+        iou_threshold: float | None = None,
+    ) -> Launched:
+        """Begin `detect_arrays`, without waiting for a GPU. Pass the result to `fetch` in the same thread."""
+        return self._pipeline.launch(photos, self._thresholds(score_threshold, iou_threshold))
+
+    def fetch(self, launched: Launched) -> list[DetectionArrays]:
+        """Wait for the detections that `launch` has begun, and return them."""
+        return self._pipeline.fetch(launched)
 
     def detect_files(
         self,

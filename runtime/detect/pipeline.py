@@ -2,10 +2,9 @@
 
 import contextlib
 import os
-import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,10 +23,17 @@ from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.torchscript import torchscript_call
 
 
+class Launched(NamedTuple):
+    """A batch on its device. sizes: width and height of each photograph."""
+
+    outputs: Outputs
+    sizes: list[tuple[int, int]]
+
+
 class Pipeline:
     """The calls of a detector's module on its device. Thread-safe.
 
-    module: has the methods of an artifact. watchers: by thread, called once the device has the batch. Weights and graphs are freed when no
+    module: has the methods of an artifact. Weights and graphs are freed when no
     stream of the GPU works with them.
     """
 
@@ -43,7 +49,6 @@ class Pipeline:
         self._work = EnqueuedWork(device)
         # Called before Python drops the attributes above, and so the memory.
         weakref.finalize(self, self._work.wait)
-        self.watchers: dict[int, Callable[[], None]] = {}
 
     @contextlib.contextmanager
     def calls(self) -> Iterator[None]:
@@ -79,8 +84,12 @@ class Pipeline:
 
     def detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[DetectionArrays]:
         """Return the detections of each photograph, computed in one batch. Raise ArtifactError."""
+        return self.fetch(self.launch(photos, thresholds))
+
+    def launch(self, photos: Sequence[Photo], thresholds: Thresholds) -> Launched:
+        """Begin to detect in photographs, in one batch. A GPU then computes, a CPU has computed."""
         if not photos:
-            return []
+            return Launched((), [])
         tensors = [photo.pixels for photo in photos]
         has_windows = not all(photo.is_whole for photo in photos)
         if has_windows:
@@ -89,10 +98,15 @@ class Pipeline:
         with self.calls():
             images = to_device(tensors, self._device)
             windows = images.pop() if has_windows else None
-            launched = self._launch(images, windows, thresholds)
-            if (watcher := self.watchers.get(threading.get_ident())) is not None:
-                watcher()
-            return self._fetch(launched, ((photo.width, photo.height) for photo in photos))
+            outputs = self._launch(images, windows, thresholds)
+        return Launched(outputs, [(photo.width, photo.height) for photo in photos])
+
+    def fetch(self, launched: Launched) -> list[DetectionArrays]:
+        """Wait for a batch; return the detections of each photograph. Raise ArtifactError."""
+        if not launched.sizes:
+            return []
+        with self.calls():
+            return self._fetch(*launched)
 
     def detect_tiles(self, photo: Photo, thresholds: Thresholds, tiles: TileSpec) -> Detections:
         """Return the detections of a whole photograph in tiles. Raise InputError for too many tiles.

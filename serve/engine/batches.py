@@ -1,56 +1,39 @@
-"""Take batches of jobs from a queue, prepare them, compute them, and answer the jobs.
+"""The loop of an engine: take a batch, launch it, answer the one before, begin the next preparation, fetch.
 
-A batch is whatever is queued when the model becomes free. While the model computes, two other threads prepare
-the next two batches, if their jobs have a preparation: on an H200 one thread could decode 8,800 photographs a
-second, two 10,800. If the model is free when a batch is prepared, the thread that prepared it takes the next
-batch by itself: two threads that wake each other would leave the model idle for 0.2 ms.
-
-Of two batches that are ready, the second is launched on a GPU before the first is answered: answers, messages
-and metrics take the first thread about as long as the GPU computes.
+A batch is whatever is queued when the model becomes free. Two other threads prepare the next two batches, if
+their jobs have a preparation: on an H200 one thread could decode 8,800 photographs a second, two 10,800.
 """
 
-import contextlib
-import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from lensbox.runtime import Artifact
-from lensbox.serve.engine.job_queue import Entry, JobQueue
+from lensbox.serve.engine.job_queue import LEAST_PREPARED, Entry, JobQueue, Source
 from lensbox.serve.observability.metrics import Metrics
 
 _PACE_WEIGHT = 0.1
 _PREPARED = 2  # batches that are prepared at a time
+_LOOK = 1.0  # seconds between checks for a closed queue
 
 
 class _Batch(NamedTuple):
-    """A batch taken from the queue.
-
-    images: their number. taken: time of `time.monotonic`. prepared: the result of the jobs' `prepare`, if
-    they have one.
-    """
+    """A batch taken from the queue. taken: time of `time.monotonic`. prepared: of jobs with a preparation."""
 
     entries: list[Entry]
     images: int
     taken: float
     prepared: "Future[Any] | None"
 
-    @property
-    def is_ready(self) -> bool:
-        return self.prepared is None or self.prepared.done()
-
 
 class _Computed(NamedTuple):
-    """A batch that is computed and not answered.
-
-    answers: calls that end the jobs. seconds: it took.
-    """
+    """A batch that is computed and not answered. results: or exceptions. seconds: it took."""
 
     batch: _Batch
-    answers: "list[Callable[[], None]]"
+    results: list[Any]
     seconds: float
 
 
@@ -64,128 +47,122 @@ class Batches:
     def __init__(
         self,
         queue: JobQueue,
+        source: Source,
         metrics: Metrics,
         call: Callable[[], AbstractContextManager[None]],
         check: Callable[[Artifact], bool],
     ) -> None:
         self._queue = queue
+        self._source = source
         self._metrics = metrics
         self._call = call
         self._check = check
         self._preparing = ThreadPoolExecutor(_PREPARED, thread_name_prefix="lensbox-prepare")
-        self._lock = threading.Lock()  # of the next one
-        self._unfinished: list[_Batch] = []  # in the order in which they are computed
+        self._taken: deque[_Batch] = deque()  # the first one is computed next
         self._finished = 0.0  # time at which the last batch was finished, of `time.monotonic`
-        self._computed: list[_Computed] = []  # at most one
+        self._unanswered: list[Entry] = []  # that were taken
+        self.running = 0  # images that are taken and not computed
         self.seconds_per_image = 0.0  # exponential moving average over about ten batches
-
-    @property
-    def running(self) -> int:
-        """Number of images of the jobs that are taken and not finished."""
-        return sum(batch.images for batch in self._taken())
 
     def fail(self, error: Exception) -> None:
         """Fail the jobs that are taken and not answered."""
-        batches = [*(computed.batch for computed in self._computed), *self._taken()]
-        for entry in (entry for batch in batches for entry in batch.entries):
-            with contextlib.suppress(InvalidStateError):  # answered already
-                entry.future.set_exception(error)
+        for entry in self._unanswered:
+            entry.answer(error)
 
     def compute(self, artifact: Artifact) -> None:
         """Compute batches until the queue is closed and empty."""
-        artifact.watch(lambda: self._while_computing(artifact))
+        overlaps = artifact.device.type == "cuda"  # a CPU has computed when a launch returns
+        computed: _Computed | None = None
         while True:
-            taken = self._taken()
-            is_ready = bool(taken) and taken[0].is_ready
-            if self._computed and not (is_ready and artifact.device.type == "cuda"):
-                self._answer()
-            elif is_ready:
-                self._compute_batch(artifact, taken[0])
-            elif taken:
-                with self._call():
-                    self._queue.wait_for(cast("Future[Any]", taken[0].prepared))
-            elif not self._take(artifact):
-                return
-            del taken  # release the images when they are computed
+            if not self._taken and (computed is None or overlaps):
+                self._source.receive(0.0)
+                self._take(artifact)
+            batch = self._taken[0] if self._taken else None
+            is_ready = batch is not None and (batch.prepared is None or batch.prepared.done())
+            if computed is not None and not (is_ready and overlaps):
+                self._answer(computed)
+                computed = None
+            elif batch is None:
+                if self._queue.closed and not len(self._queue):
+                    return
+                self._source.receive(_LOOK)
+            elif not is_ready:
+                self._take(artifact, min(LEAST_PREPARED, artifact.largest_batch))
+                if batch.prepared is not None and not batch.prepared.done():
+                    with self._call():
+                        self._source.receive(_LOOK, busy=False)  # or else compete for the GIL
+            else:
+                self._taken.popleft()
+                launched = self._launch(artifact, batch)
+                if computed is not None:
+                    self._answer(computed)
+                if batch.prepared is not None:
+                    self._source.receive(0.0)
+                    self._take(artifact)
+                computed = self._fetch(artifact, batch, launched)
+                del batch, launched  # release the images
 
-    def _take(self, artifact: Artifact, blocks: bool = True) -> bool:
-        """Take a batch, and begin its preparation. Return False when the queue is closed and empty."""
-        entries = self._queue.take(artifact.largest_batch, self.running, blocks)
-        if entries:
-            self._begin(artifact, entries)
-        return entries is not None
-
-    def _while_computing(self, artifact: Artifact) -> None:
-        """Answer the batch before the one that the device computes, and begin the one after it."""
-        self._answer()
-        taken = self._taken()
-        if len(taken) <= _PREPARED and taken[0].prepared is not None:
-            self._take(artifact, blocks=False)
-
-    def _taken(self) -> list[_Batch]:
-        """Return the batches that are taken and not finished."""
-        with self._lock:
-            return list(self._unfinished)
-
-    def _begin(self, artifact: Artifact, entries: list[Entry]) -> None:
-        """Append a batch to those that are taken, and begin its preparation."""
-        now = time.monotonic()
-        images = sum(entry.job.images for entry in entries)
-        prepared = None
+    def _take(self, artifact: Artifact, least_images: int = 1) -> None:
+        """Take a batch, if there is one, and begin its preparation, unless enough are taken."""
+        if len(self._taken) >= _PREPARED:
+            return
+        entries = self._queue.take(artifact.largest_batch, self.running, least_images)
+        if not entries:
+            return
+        self._unanswered += entries
+        now, images, prepared = time.monotonic(), sum(entry.job.images for entry in entries), None
         if entries[0].job.prepares:
-            prepared = self._preparing.submit(self._prepare, artifact, entries)
-        batch = _Batch(entries, images, now, prepared)
-        with self._lock:
-            self._unfinished.append(batch)
+            jobs = [entry.job for entry in entries]
+            prepared = self._preparing.submit(entries[0].job.prepare, artifact, jobs)
+            prepared.add_done_callback(lambda _: self._source.wake())
+        self.running += images
+        self._taken.append(_Batch(entries, images, now, prepared))
 
-    def _prepare(self, artifact: Artifact, entries: list[Entry]) -> Any:
-        """Prepare a batch, in another thread; then begin the next one if the first thread waits."""
+    def _launch(self, artifact: Artifact, batch: _Batch) -> Any:
+        """Launch a batch. Return what `_fetch` needs, or the exception."""
+        jobs = [entry.job for entry in batch.entries]
         try:
-            return entries[0].job.prepare(artifact, [entry.job for entry in entries])
-        finally:
-            # If this batch is the only one, the first thread waits for it, and appends nothing meanwhile.
-            if [id(batch.entries) for batch in self._taken()] == [id(entries)]:
-                following = self._queue.take_to_prepare(artifact.largest_batch, self.running)
-                if following:
-                    self._begin(artifact, following)
+            with self._call():
+                prepared = None if batch.prepared is None else batch.prepared.result()
+                return jobs[0].launch(artifact, jobs, prepared)
+        except Exception as error:
+            return error
 
-    def _compute_batch(self, artifact: Artifact, batch: _Batch) -> None:
-        """Compute the first batch. `_answer` follows."""
-        answers = self._answers(artifact, batch.entries, batch.prepared)
-        with self._lock:
-            del self._unfinished[0]
+    def _fetch(self, artifact: Artifact, batch: _Batch, launched: Any) -> _Computed:
+        """Wait for a batch."""
+        results = self._results(artifact, batch.entries, launched)
         now = time.monotonic()
         seconds = now - max(batch.taken, self._finished)
         self._finished = now
+        self.running -= batch.images
         weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
         self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
-        self._answer()  # unless the device has called `_while_computing`
-        self._computed.append(_Computed(batch, answers, seconds))
+        return _Computed(batch, results, seconds)
 
-    def _answer(self) -> None:
-        """Answer the batch that is computed, if there is one, and report it."""
-        for batch, answers, seconds in self._computed:
-            for answer in answers:
-                answer()
-            self._queue.receive()  # sends the answers, before metrics and a wait
-            waited = [batch.taken - entry.queued for entry in batch.entries]
-            self._metrics.batch_computed(batch.images, seconds, waited)
-        self._computed.clear()
-
-    def _answers(
-        self, artifact: Artifact, batch: Sequence[Entry], prepared: "Future[Any] | None" = None
-    ) -> "list[Callable[[], None]]":
-        """Compute jobs. Return the calls that answer them."""
-        jobs = [entry.job for entry in batch]
+    def _results(self, artifact: Artifact, entries: list[Entry], launched: Any) -> list[Any]:
+        """Return the result of each job, or its exception."""
+        jobs = [entry.job for entry in entries]
         try:
+            if isinstance(launched, Exception):
+                raise launched
             with self._call():
-                results = jobs[0].run(artifact, jobs, None if prepared is None else prepared.result())
+                results = list(jobs[0].fetch(artifact, jobs, launched))
             if len(results) != len(jobs):
                 raise RuntimeError(f"the detector must return {len(jobs)} results, got {len(results)}")
+            return results
         except Exception as error:
-            if self._check(artifact) and len(batch) > 1:
-                # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
-                return [answer for entry in batch for answer in self._answers(artifact, [entry])]
-            return [partial(entry.future.set_exception, error) for entry in batch]
-        pairs = zip(batch, results, strict=True)
-        return [partial(entry.future.set_result, result) for entry, result in pairs]
+            if not self._check(artifact) or len(entries) == 1:
+                return [error] * len(entries)
+        # A bad job, or too little memory: compute each job alone, so that only a bad job fails.
+        alone = [_Batch([entry], 1, 0.0, None) for entry in entries]
+        return [self._results(artifact, one.entries, self._launch(artifact, one))[0] for one in alone]
+
+    def _answer(self, computed: _Computed) -> None:
+        """Answer a batch, and report it."""
+        batch, results, seconds = computed
+        for entry, result in zip(batch.entries, results, strict=True):
+            entry.answer(result)
+        del self._unanswered[: len(batch.entries)]
+        self._source.receive(0.0)  # sends the answers, before metrics and a wait
+        waited = [batch.taken - entry.queued for entry in batch.entries]
+        self._metrics.batch_computed(batch.images, seconds, waited)

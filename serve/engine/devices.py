@@ -1,4 +1,4 @@
-"""Defaults that depend on the machine: devices, batch sizes, number of front ends, queue, busy-polling."""
+"""Defaults that depend on the machine: devices, batch sizes, number of front ends, busy-polling."""
 
 import math
 import os
@@ -9,7 +9,6 @@ from lensbox.common.errors import DeviceError
 from lensbox.serve.settings import Settings
 
 _MOST_FRONTENDS = 12
-_QUEUE_ON_GPU = 512  # jobs: eight batches
 _BUSY_POLL = 0.004  # seconds
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
@@ -29,7 +28,6 @@ def for_this_machine(settings: Settings) -> tuple[Settings, list[str]]:
     settings = replace(
         settings,
         frontends=frontends,
-        queue_size=_QUEUE_ON_GPU if has_gpu else settings.queue_size,
         busy_poll=_BUSY_POLL if is_roomy else 0.0,
     )
     return settings, devices

@@ -1,8 +1,7 @@
 """The interface of an engine, and several engines as one."""
 
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,10 +10,9 @@ import torch
 from lensbox.runtime import Artifact
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.engine.jobs import Job
-from lensbox.serve.errors import NotReadyError, OverloadError
+from lensbox.serve.errors import NotReadyError
 
 Result = TypeVar("Result")
-Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,12 @@ class Engine:
         """Return the model. Raise NotReadyError with the reason if there is none."""
         raise NotReadyError(self._reason)
 
-    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
-        """Queue a job. Raise OverloadError or NotReadyError."""
+    async def submit(self, job: Job[Result], deadline: float = math.inf) -> Result:
+        """Compute a job. Cancel the call to drop a job whose turn has not come.
+
+        deadline: on the clock of `time.monotonic`; a job whose turn comes later raises DeadlineError. Raise
+        NotReadyError; OverloadError if the bytes of waiting images are too many; the exception of the job.
+        """
         raise NotReadyError(self._reason)
 
     def stop(self, timeout: float) -> bool:
@@ -59,16 +61,6 @@ class Engine:
     def jobs(self) -> int:
         """The number of jobs that have not ended."""
         return 0
-
-    @property
-    def room(self) -> int:
-        """The number of further jobs that the engine would probably take now."""
-        return 0
-
-    @property
-    def serves_others(self) -> bool:
-        """True if the engine had jobs of other processes, too, when it sent its latest answer."""
-        return False
 
     @property
     def missing(self) -> list[str]:
@@ -91,10 +83,10 @@ class Engines(Engine):
             engine.start()
 
     def ready_artifact(self) -> Model:
-        return self._first(lambda engine: engine.ready_artifact())
+        return self._chosen().ready_artifact()
 
-    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
-        return self._first(lambda engine: engine.submit(job, deadline))
+    async def submit(self, job: Job[Result], deadline: float = math.inf) -> Result:
+        return await self._chosen().submit(job, deadline)
 
     def stop(self, timeout: float) -> bool:
         stopped = [engine.stop(timeout) for engine in self._engines]
@@ -105,29 +97,19 @@ class Engines(Engine):
         return sum(engine.jobs for engine in self._engines)
 
     @property
-    def room(self) -> int:
-        return sum(engine.room for engine in self._engines)
-
-    @property
-    def serves_others(self) -> bool:
-        return any(engine.serves_others for engine in self._engines)
-
-    @property
     def missing(self) -> list[str]:
         return [reason for engine in self._engines for reason in engine.missing]
 
-    def _first(self, ask: "Callable[[Engine], Returned]") -> Returned:
-        """Ask engines, the one with the fewest jobs first, until one does not raise.
-
-        Raise the first OverloadError, or else the first NotReadyError.
-        """
-        failures: list[Exception] = []
+    def _chosen(self) -> Engine:
+        """Return the ready engine with the fewest jobs. Raise the first NotReadyError if none is ready."""
+        failures: list[NotReadyError] = []
         for engine in sorted(self._engines, key=lambda engine: engine.jobs):
             try:
-                return ask(engine)
-            except (OverloadError, NotReadyError) as error:
+                engine.ready_artifact()
+                return engine
+            except NotReadyError as error:
                 failures.append(error)
-        raise next((error for error in failures if isinstance(error, OverloadError)), failures[0])
+        raise failures[0]
 
 
 def one_of(engines: Sequence[Engine]) -> Engine:

@@ -1,17 +1,17 @@
-"""An engine in this process: one thread that owns one artifact, fed by a bounded queue.
+"""An engine in this process: one thread that owns one artifact, fed by a queue.
 
 The model (weights, metadata) is loaded once and never changes. TorchScript's execution plans, cuDNN's handles
 and the queue belong to one thread: the model is loaded, warmed up and called in that thread alone. The event
 loop only submits jobs.
 """
 
+import asyncio
 import contextlib
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 import torch
@@ -19,7 +19,7 @@ import torch
 from lensbox.runtime import Artifact
 from lensbox.serve.engine.batches import Batches
 from lensbox.serve.engine.engines import Engine
-from lensbox.serve.engine.job_queue import Entry, JobQueue, Source
+from lensbox.serve.engine.job_queue import Entry, JobQueue, Source, Wakes
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.observability.metrics import Metrics
@@ -37,7 +37,7 @@ class Instance(Engine):
 
     load: called once, in the thread; returns the artifact, warmed up, or raises. settings: limits of the
         queue and of batches.
-    metrics: gets batches and device memory. source: see `JobQueue`.
+    metrics: gets batches and device memory. source: see `Source`.
 
     started: set once the model is ready, or has failed to load. failure: the reason why the model is out of
         use; "" if it is in use.
@@ -53,8 +53,9 @@ class Instance(Engine):
         self._load = load
         self._settings = settings
         self._metrics = metrics
-        self._queue = JobQueue(settings.queue_size, settings.queue_bytes, source)
-        self.batches = Batches(self._queue, metrics, self._call, self._check_model)
+        self._source = source or Wakes()
+        self._queue = JobQueue(settings.queue_bytes)
+        self.batches = Batches(self._queue, self._source, metrics, self._call, self._check_model)
         # A daemon thread: a device that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="lensbox-inference", daemon=True)
         self._is_stopped = False
@@ -78,6 +79,7 @@ class Instance(Engine):
         """Refuse new jobs, finish queued jobs, end the thread; return False after `timeout` seconds."""
         self._is_stopped = True
         self._queue.close(_SHUTTING_DOWN)
+        self._source.wake()
         return self.join(timeout)
 
     @property
@@ -93,22 +95,9 @@ class Instance(Engine):
         return reason
 
     @property
-    def room(self) -> int:
-        """Number of further jobs that the queue would take, at least 0."""
-        return self._queue.room
-
-    @property
     def jobs(self) -> int:
         """Number of queued jobs and of images being computed."""
         return len(self._queue) + self.batches.running
-
-    def room_for(self, processes: int) -> int:
-        """Return how many further jobs one of several processes may send before it hears of the queue again.
-
-        Half of the places are free for whoever comes first; all processes share the rest.
-        """
-        free = self.room
-        return max(free // processes, free - self._settings.queue_size // 2)
 
     def ready_artifact(self) -> Artifact:
         """Return the loaded artifact, for its metadata. Raise NotReadyError with the reason if not ready."""
@@ -122,22 +111,36 @@ class Instance(Engine):
             raise NotReadyError(stuck)
         return self._artifact
 
-    def submit(self, job: Job[Result], deadline: float = math.inf) -> "Future[Result]":
-        """Queue a job. Cancel the future before its turn to drop the job.
+    async def submit(self, job: Job[Result], deadline: float = math.inf) -> Result:
+        """See `Engine.submit`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
 
-        deadline: on the clock of `time.monotonic`; the future of a job that starts later raises
-        DeadlineError. Raise NotReadyError, or OverloadError if the queue is full.
-        """
-        future: Future[Result] = Future()
-        self.enqueue(job, future, deadline, time.monotonic())
-        self._queue.wake()
-        return future
+        def settle(result: Any) -> None:
+            if future.done():
+                return
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
 
-    def enqueue(self, job: Job[Any], future: Any, deadline: float, asked: float) -> None:
-        """Queue a job as `submit` does, without waking the thread. asked: time of the request."""
+        def answer(result: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(settle, result)
+
+        entry = self.enqueue(Entry(job, answer, deadline))
+        self._source.wake()
+        try:
+            return await future
+        finally:
+            entry.is_cancelled = True
+
+    def enqueue(self, entry: Entry) -> Entry:
+        """Queue a job, without waking the thread. Raise NotReadyError and OverloadError."""
         self.ready_artifact()
-        self._check_time(deadline)
-        self._queue.put(Entry(job, future, deadline, asked))
+        self._check_time(entry.deadline)
+        self._queue.put(entry)
+        return entry
 
     def _run(self) -> None:
         try:

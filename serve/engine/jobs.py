@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lensbox.runtime import Artifact, Photo
 from lensbox.runtime.detect.detection import DetectionArrays
+from lensbox.runtime.detect.pipeline import Launched
 from lensbox.runtime.detect.tiles import Window, views_of
 from lensbox.runtime.detect.transfer import to_host
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto, decoded_photos, decoded_pixels
@@ -48,15 +49,20 @@ class Job(Struct, Generic[Result], frozen=True, tag=True, array_like=True):
 
     @staticmethod
     def prepare(artifact: Artifact, jobs: Sequence[Any]) -> Any:
-        """Return what `run` needs. Called in another thread, beside `run` of other jobs."""
+        """Return what `launch` needs. Called in another thread, beside calls for other jobs."""
         return None
 
     @staticmethod
-    def run(artifact: Artifact, jobs: Sequence[Any], prepared: Any = None) -> Sequence[Result]:
-        """Return one result per job, in order, from one call of the model. All jobs are of one group.
+    def launch(artifact: Artifact, jobs: Sequence[Any], prepared: Any = None) -> Any:
+        """Begin one call of the model for all jobs, which are of one group, without waiting for a GPU.
 
         prepared: the result of `prepare` for these jobs; None if it was not called.
         """
+        raise NotImplementedError
+
+    @staticmethod
+    def fetch(artifact: Artifact, jobs: Sequence[Any], launched: Any) -> Sequence[Result]:
+        """Wait for the result of `launch`. Return one result per job, in order."""
         raise NotImplementedError
 
 
@@ -83,8 +89,12 @@ class DetectJob(DetectorJob[DetectionArrays], frozen=True):
         return self.photo.pixels.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[DetectJob]", prepared: Any = None) -> list[DetectionArrays]:
-        return artifact.detect_arrays([job.photo for job in jobs], *jobs[0].thresholds)
+    def launch(artifact: Artifact, jobs: "Sequence[DetectJob]", prepared: Any = None) -> Launched:
+        return artifact.launch([job.photo for job in jobs], *jobs[0].thresholds)
+
+    @staticmethod
+    def fetch(artifact: Artifact, jobs: "Sequence[DetectJob]", launched: Launched) -> list[DetectionArrays]:
+        return artifact.fetch(launched)
 
 
 class CodedJob(DetectorJob[DetectionArrays | None], frozen=True):
@@ -114,14 +124,20 @@ class CodedJob(DetectorJob[DetectionArrays | None], frozen=True):
         return decoded_pixels([job.photo for job in jobs], artifact.device, artifact.metadata.canvas)
 
     @staticmethod
-    def run(
+    def launch(
         artifact: Artifact, jobs: "Sequence[CodedJob]", prepared: list[Tensor] | None = None
-    ) -> list[DetectionArrays | None]:
+    ) -> tuple[list[bool], Launched]:
         pixels = CodedJob.prepare(artifact, jobs) if prepared is None else prepared
         photos = decoded_photos(pixels, [job.photo for job in jobs])
         decoded = [photo for photo in photos if photo is not None]
-        found = iter(artifact.detect_arrays(decoded, *jobs[0].thresholds))
-        return [None if photo is None else next(found) for photo in photos]
+        return [photo is not None for photo in photos], artifact.launch(decoded, *jobs[0].thresholds)
+
+    @staticmethod
+    def fetch(
+        artifact: Artifact, jobs: "Sequence[CodedJob]", launched: tuple[list[bool], Launched]
+    ) -> list[DetectionArrays | None]:
+        found = iter(artifact.fetch(launched[1]))
+        return [next(found) if is_decoded else None for is_decoded in launched[0]]
 
 
 class TiledJob(DetectorJob[list[DetectionArrays]], frozen=True):
@@ -143,11 +159,15 @@ class TiledJob(DetectorJob[list[DetectionArrays]], frozen=True):
         return self.photo.pixels.nbytes
 
     @staticmethod
-    def run(
-        artifact: Artifact, jobs: "Sequence[TiledJob]", prepared: Any = None
-    ) -> list[list[DetectionArrays]]:
+    def launch(artifact: Artifact, jobs: "Sequence[TiledJob]", prepared: Any = None) -> Launched:
         views = [view for job in jobs for view in views_of(job.photo, job.windows)]
-        found = iter(artifact.detect_arrays(views, *jobs[0].thresholds))
+        return artifact.launch(views, *jobs[0].thresholds)
+
+    @staticmethod
+    def fetch(
+        artifact: Artifact, jobs: "Sequence[TiledJob]", launched: Launched
+    ) -> list[list[DetectionArrays]]:
+        found = iter(artifact.fetch(launched))
         return [list(itertools.islice(found, job.images)) for job in jobs]
 
 
@@ -169,10 +189,13 @@ class CanvasJob(DetectorJob[Outputs], frozen=True):
         return self.canvases.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[CanvasJob]", prepared: Any = None) -> list[Outputs]:
+    def launch(artifact: Artifact, jobs: "Sequence[CanvasJob]", prepared: Any = None) -> dict[str, Tensor]:
         canvases = _concatenated([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
-        outputs = artifact.detect_named(canvases, *jobs[0].thresholds)
-        columns = dict(zip(outputs, to_host(list(outputs.values())), strict=True))
+        return artifact.detect_named(canvases, *jobs[0].thresholds)
+
+    @staticmethod
+    def fetch(artifact: Artifact, jobs: "Sequence[CanvasJob]", launched: dict[str, Tensor]) -> list[Outputs]:
+        columns = dict(zip(launched, to_host(list(launched.values())), strict=True))
         columns["counts"] = columns["counts"].astype(np.int32)
         ends = list(itertools.accumulate(job.images for job in jobs))
         return [
@@ -200,7 +223,7 @@ class LossJob(Job[Loss], frozen=True):
         return self.predictions.nbytes + self.targets.nbytes
 
     @staticmethod
-    def run(artifact: Artifact, jobs: "Sequence[LossJob]", prepared: Any = None) -> list[Loss]:
+    def launch(artifact: Artifact, jobs: "Sequence[LossJob]", prepared: Any = None) -> list[Loss]:
         losses = []
         for job in jobs:
             if job.gradient:
@@ -209,6 +232,10 @@ class LossJob(Job[Loss], frozen=True):
             else:
                 losses.append(Loss(artifact.loss(job.predictions, job.targets), None))
         return losses
+
+    @staticmethod
+    def fetch(artifact: Artifact, jobs: "Sequence[LossJob]", launched: list[Loss]) -> list[Loss]:
+        return launched
 
 
 def _concatenated(tensors: Sequence[Tensor], pinned: bool) -> Tensor:

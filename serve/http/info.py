@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.responses import FileResponse
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
-from swagger_ui_bundle import swagger_ui_path
+from swagger_ui_bundle import swagger_ui_path  # type: ignore[import-untyped]
 
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.answers import Health, ModelMetadata
@@ -137,7 +137,7 @@ async def model_statistics(request: Request) -> Any:
 
 
 def _statistics(served: Served, registry: CollectorRegistry) -> dict[str, Any]:
-    sums: Counter[tuple[str, str]] = Counter()
+    sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for sample in (sample for family in registry.collect() for sample in family.samples):
         labels = sample.labels
         if labels.get("model") == served.name:

@@ -14,9 +14,8 @@ from torch import Tensor
 from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.answers import LossAnswer
-from lensbox.serve.http.service import model_of, service_of
-from lensbox.serve.requests.body import Body, NoParameters, query_parameters, read_json, receive
-from lensbox.serve.requests.futures import result_for
+from lensbox.serve.http.call import Call
+from lensbox.serve.requests.body import Body, NoParameters, query_parameters, read_json
 
 # read_loss_request checks the lengths: msgspec's message would leave out the length received.
 Box = Annotated[list[float], Meta(extra_json_schema={"minItems": 4, "maxItems": 4})]
@@ -52,26 +51,39 @@ async def loss(request: Request) -> Any:
 
     The body is JSON, whatever Content-Type says.
     """
-    service = service_of(request)
-    settings, engine = service.settings, model_of(request).engine
-    query_parameters(request, NoParameters)
-    if "loss" not in engine.ready_artifact().metadata.methods:
-        message = "the artifact must have a loss, got one without; serve a TorchScript artifact"
-        raise ApiError(422, "no_loss", message)
-    content, deadline = await receive(request, settings.max_json_bytes, settings)
-    reading = service.json_parser.submit(read_loss_request, content, settings.max_boxes)
-    job, sizes = await result_for(request, reading, deadline)
-    found = await result_for(request, engine.submit(job, deadline.at), deadline)
-    answer = LossAnswer(found.value, int((job.targets[..., 3] != 0).sum()))
-    if job.gradient and found.gradient is None:
-        message = "gradient must be left out: the detector's own loss has no gradient"
-        raise ApiError(422, "unsupported_loss", message)
-    if job.gradient:
-        images = found.gradient.tolist()
+    return await LossCall(request).answer()
+
+
+class LossCall(Call):
+    """A request for a loss."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        query_parameters(request, NoParameters)
+        if "loss" not in self.model.metadata.methods:
+            message = "the artifact must have a loss, got one without; serve a TorchScript artifact"
+            raise ApiError(422, "no_loss", message)
+        self.largest_body = self.settings.max_json_bytes
+
+    async def read(self, body: Body) -> list[LossJob]:
+        """Return the job in a body."""
+        self._job, self._sizes = await self.in_parser(read_loss_request, body, self.settings.max_boxes)
+        return [self._job]
+
+    async def write(self, results: list[Any]) -> LossAnswer:
+        """Return the loss, with its gradient on request."""
+        (found,) = results
+        answer = LossAnswer(found.value, int((self._job.targets[..., 3] != 0).sum()))
+        if not self._job.gradient:
+            return answer
+        if found.gradient is None:
+            message = "gradient must be left out: the detector's own loss has no gradient"
+            raise ApiError(422, "unsupported_loss", message)
+        images, sizes = found.gradient.tolist(), self._sizes
         answer.gradient = (
             images if sizes is None else [image[:n] for image, n in zip(images, sizes, strict=True)]
         )
-    return answer
+        return answer
 
 
 def read_loss_request(body: Body, max_boxes: int) -> tuple[LossJob, Sizes]:

@@ -87,7 +87,7 @@ def _schema(kind: type[Any]) -> dict[str, Any]:
 
 # The schemas of request bodies by media type, by the tag of the endpoint.
 _BODIES: dict[str, dict[str, Any]] = {
-    "detect": {FORM: _FORM_FIELDS, "image/*": _BINARY, JSON: _schema(detect.DetectQuestion)},
+    "detect": {FORM: _FORM_FIELDS, "image/*": _BINARY},
     "loss": {JSON: {"anyOf": [_schema(loss.LossOfBoxes), _schema(loss.LossOfImages)]}},
     "v2": {JSON: {"type": "object"}, "application/octet-stream": _BINARY},
 }
@@ -97,7 +97,7 @@ def describe(app: FastAPI, needs_key: bool) -> None:
     """Make /openapi.json of an app describe the endpoints. needs_key: whether requests need an API key."""
     described = [one for one in ENDPOINTS if one.tag]
     answers = {one.answers for one in described if one.answers is not None}
-    types = [*answers, detect.DetectQuestion, loss.LossOfBoxes, loss.LossOfImages, Problem, V2Error]
+    types = [*answers, loss.LossOfBoxes, loss.LossOfImages, Problem, V2Error]
     _, schemas = schema_components(types, ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
     for one in described:

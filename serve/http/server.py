@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import uvloop
 from fastapi import FastAPI
@@ -160,7 +161,8 @@ async def _lifespan(app: ASGIApp) -> AsyncIterator[None]:
     """Start an app, and stop it in the end, by ASGI's messages. Raises RuntimeError if it cannot start."""
     asked, told = asyncio.Queue[Message](), asyncio.Queue[Message]()
     scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
-    living = asyncio.create_task(app(scope, asked.get, told.put))  # type: ignore[arg-type]
+    running: Any = app(scope, asked.get, told.put)  # not only an awaitable, but a coroutine
+    living: asyncio.Task[None] = asyncio.create_task(running)
     await asked.put({"type": "lifespan.startup"})
     if (answer := await told.get())["type"] != "lifespan.startup.complete":
         raise RuntimeError(f"the app cannot start: {answer.get('message')}")

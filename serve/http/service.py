@@ -16,7 +16,7 @@ from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.served import Models, Served
 from lensbox.serve.observability.metrics import Metrics, State
 from lensbox.serve.requests.decoding import Decoders
-from lensbox.serve.requests.futures import DEADLINE, deadline_of
+from lensbox.serve.requests.limits import LIMIT, TimeLimit, time_limit
 from lensbox.serve.settings import Settings
 
 
@@ -44,19 +44,14 @@ class Service:
     def admit(self, request: Request) -> Served:
         """Shed load: admit or refuse a request, before its body is read. Return the version of its model.
 
-        The request holds this version until `release`. Store it and the client's deadline in the scope, for
-        `model_of`, for the headers of the answer, and for metrics. Raises NotReadyError; ApiError (404, 422);
-        OverloadError at `max_requests`, or if the model has no room for the admitted requests whose jobs are
-        still to come and for this one.
+        The request holds this version until `release`. Store it in the scope, for `model_of`, for the headers
+        of the answer, and for metrics. Raises NotReadyError; ApiError (404); OverloadError at `max_requests`.
         """
         served = model_of(request)
         served.engine.ready_artifact()
         request.scope["lensbox.model"] = served
-        request.scope[DEADLINE] = deadline_of(request.headers)
         if self.in_progress >= self.settings.max_requests:
             raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
-        if max(0, served.in_progress - served.engine.jobs) >= served.engine.room:
-            raise OverloadError("the model's queue is full; try again later")
         served.in_progress += 1
         self.in_progress += 1
         self.lone = self.lone + 1 if self.in_progress == 1 else 0
@@ -72,7 +67,7 @@ class Service:
         """True if the latest request and the one before it began with no other request in progress.
 
         One request is not enough: an engine answers a batch at once, and the first of the next requests then
-        finds no other in progress. Ask the engine, too, for jobs of other front ends (`serves_others`).
+        finds no other in progress.
         """
         return self.lone > 1
 
@@ -150,9 +145,13 @@ class Endpoint:
             try:
                 if not self.is_open:
                     service.keys.check(request.headers)
+                limit = TimeLimit()
                 if self.is_admitted:
+                    limit = time_limit(request.headers)
                     served = service.admit(request)
-                answer = await self.answer(request)
+                scope[LIMIT] = limit
+                with limit:
+                    answer = await self.answer(request)
                 response = answer if isinstance(answer, Response) else json_response(answer)
             except (Exception, asyncio.CancelledError) as error:
                 response = answer_to(error, scope)

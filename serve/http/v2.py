@@ -7,7 +7,6 @@ content of each tensor with a `binary_data_size`, little-endian, in their order.
 import math
 import re
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -24,10 +23,9 @@ from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.engine.jobs import CanvasJob, Outputs
 from lensbox.serve.errors import ApiError, shown
 from lensbox.serve.http.answers import InferAnswer, InferTensor, TensorSpec, json_response
-from lensbox.serve.http.service import model_of, service_of
+from lensbox.serve.http.call import Call
 from lensbox.serve.models.served import Served
-from lensbox.serve.requests.body import Body, read_json, receive
-from lensbox.serve.requests.futures import result_for, results_in_turn
+from lensbox.serve.requests.body import Body, read_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _INLINE = 1 << 16  # bytes; reading or writing fewer is faster than waking a thread
@@ -115,30 +113,33 @@ class InferRequest(NamedTuple):
 
 async def infer(request: Request) -> Any:
     """Detections on canvases."""
-    service, served = service_of(request), model_of(request)
-    model, settings = served.model, service.settings
-    tensors = model_tensors(model.metadata)
-    content, deadline = await receive(request, settings.max_body_bytes, settings)
-    json_length = header_length(request.headers.get(HEADER_LENGTH), len(content), settings.max_json_bytes)
-    if json_length <= _INLINE:  # binary tensors are not touched
-        question = read_infer_request(content, json_length, tensors)
-    else:
-        reading = service.json_parser.submit(read_infer_request, content, json_length, tensors)
-        question = await result_for(request, reading, deadline)
-    if question.timeout is not None:
-        deadline = deadline.or_sooner(question.timeout)
-    job = question.job
-    check_answer_size(job.images, question.wanted, tensors[1])
+    return await InferCall(request).answer()
 
-    def infer_part(canvases: Tensor) -> "Future[Outputs]":
-        return served.engine.submit(replace(job, canvases=canvases), deadline.at)
 
-    parts = job.canvases.split(model.largest_batch)
-    found = await results_in_turn(request, parts, infer_part, deadline)
-    if sum(values.nbytes for part in found for values in part.values()) <= _INLINE:
-        return infer_answer(question, served, found)
-    writing = service.json_parser.submit(infer_answer, question, served, found)
-    return await result_for(request, writing, deadline)
+class InferCall(Call):
+    """A request of protocol v2."""
+
+    async def read(self, body: Body) -> list[CanvasJob]:
+        """Return the jobs of a body, of a batch each. Binary tensors are not touched."""
+        tensors = model_tensors(self.model.metadata)
+        value = self.request.headers.get(HEADER_LENGTH)
+        json_length = header_length(value, len(body), self.settings.max_json_bytes)
+        if json_length <= _INLINE:
+            self._question = read_infer_request(body, json_length, tensors)
+        else:
+            self._question = await self.in_parser(read_infer_request, body, json_length, tensors)
+        if self._question.timeout is not None:
+            self.limit.sooner(self._question.timeout)
+        job = self._question.job
+        check_answer_size(job.images, self._question.wanted, tensors[1])
+        return [replace(job, canvases=part) for part in job.canvases.split(self.model.largest_batch)]
+
+    async def write(self, results: list[Outputs]) -> Response:
+        """Return the outputs."""
+        arguments = self._question, self.served, results
+        if sum(values.nbytes for part in results for values in part.values()) <= _INLINE:
+            return infer_answer(*arguments)
+        return await self.in_parser(infer_answer, *arguments)
 
 
 def header_length(value: str | None, body_length: int, most: int) -> int:

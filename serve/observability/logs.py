@@ -1,17 +1,16 @@
 """Request IDs, and log records as text or JSON lines, which never wait for a reader of stderr."""
 
-import contextlib
 import json
 import logging
-import os
 import re
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import datetime, timezone
+from logging.handlers import QueueHandler, QueueListener
+from queue import Full, Queue
 from typing import Any
 
 from lensbox.cli.command import start_reporting
@@ -21,7 +20,7 @@ _log = logging.getLogger(__name__)
 HEADER = b"x-request-id"
 
 _MOST_LINES = 1000  # that wait for a reader
-_FLUSH_TIMEOUT = 1.0  # seconds
+_FLUSH_TIMEOUT, _POLL = 1.0, 0.005  # seconds
 
 # Only characters that cannot break a log line, a header or a query of a log database.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._~:/+=@-]{1,128}")
@@ -61,57 +60,38 @@ def start_log(level: str, style: str) -> None:
     """Write the log records of this process to stderr, from `level` on. style: text or json."""
     start_reporting(level.upper(), as_log=True)
     handlers = logging.getLogger().handlers
-    handler = PatientHandler(sys.stderr.fileno())
-    handler.setFormatter(JsonFormatter() if style == "json" else handlers[0].formatter)
-    handlers[:] = [handler]
+    formatter = JsonFormatter() if style == "json" else handlers[0].formatter
+    handlers[:] = [QueuedLog(sys.stderr, formatter)]
 
 
-class PatientHandler(logging.Handler):
-    """Write lines to a file in a thread of its own. While nobody reads the file, drop and count new lines.
+class QueuedLog(QueueHandler):
+    """Format records, and write the lines in a thread. While nobody reads the stream, drop and count lines.
 
     A pipe without a reader fills up after 64 KiB; writing would then block the event loop.
     """
 
-    def __init__(self, file: int) -> None:
-        super().__init__()
-        self._file = file
-        self._lines: list[str] = []
-        self._dropped = 0
-        self._is_writing = False
-        self._changed = threading.Condition()
-        threading.Thread(target=self._write_lines, name="lensbox-log", daemon=True).start()
+    def __init__(self, stream: Any, formatter: logging.Formatter | None) -> None:
+        super().__init__(Queue(_MOST_LINES))
+        self.setFormatter(formatter)  # here, because request IDs belong to the caller's context
+        self.stream, self._dropped = stream, 0
+        self._listener = QueueListener(self.queue, logging.StreamHandler(stream))
+        self._listener.start()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        line = self.format(record)  # here, because request IDs belong to the caller's context
-        with self._changed:
-            if len(self._lines) < _MOST_LINES:
-                self._lines.append(line)
-                self._changed.notify_all()
-            else:
-                self._dropped += 1
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Put a line into the queue, unless it is full."""
+        try:
+            if self._dropped:
+                text = f"{self._dropped} log lines were dropped, because nobody read them"
+                told = _log.makeRecord(_log.name, logging.WARNING, "", 0, text, (), None)
+                self.queue.put_nowait(self.prepare(told))
+                self._dropped = 0
+            self.queue.put_nowait(record)
+        except Full:
+            self._dropped += 1
 
     def flush(self) -> None:
         """Wait until all lines are written, a second at most."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._lines and not self._is_writing, _FLUSH_TIMEOUT)
-
-    def _write_lines(self) -> None:
-        while True:
-            with self._changed:
-                self._is_writing = False
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._lines)
-                self._is_writing = True
-                lines, self._lines = self._lines, []
-                dropped, self._dropped = self._dropped, 0
-            if dropped:
-                text = f"{dropped} log lines were dropped, because nobody read them"
-                record = _log.makeRecord(_log.name, logging.WARNING, "", 0, text, (), None)
-                lines.append(self.format(record))
-            rest = memoryview("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
-            with contextlib.suppress(OSError):  # the reader is gone
-                while rest:
-                    try:
-                        rest = rest[os.write(self._file, rest) :]
-                    except BlockingIOError:  # another program has made the file non-blocking
-                        time.sleep(0.05)
+        until = time.monotonic() + _FLUSH_TIMEOUT
+        while self.queue.qsize() and time.monotonic() < until:
+            time.sleep(_POLL)
+        time.sleep(_POLL)  # for the line that is being written

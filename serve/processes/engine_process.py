@@ -1,39 +1,44 @@
 """The process of one engine: compute the jobs of all front ends, and exit when the model is out of use.
 
-The inference thread itself reads from the front ends, between two batches and while idle. A separate reader
-thread would have to wake the inference thread for each job, and would compete for the GIL.
+The inference thread itself talks with the front ends, between two batches and while idle. A separate thread
+would have to wake the inference thread for each job, and would compete for the GIL.
 """
 
+import contextlib
+import hmac
 import logging
 import mmap
 import os
+import pickle
 import select
+import socket
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
-from multiprocessing.reduction import recv_handle
+from multiprocessing.connection import Connection
 from typing import Any
 
 from lensbox.common.machine import exempt_objects
 from lensbox.serve.engine.engines import DescribedModel
 from lensbox.serve.engine.instance import Instance
+from lensbox.serve.engine.job_queue import Entry
 from lensbox.serve.loading import load_model
 from lensbox.serve.models.control import BEAT, EngineAddress, Loaded
 from lensbox.serve.models.files import Content
 from lensbox.serve.observability.metrics import Metrics
-from lensbox.serve.processes.link import BusyWait, Link
-from lensbox.serve.processes.messages import Answer, Told, is_defect, packed_answers, request_decoder
+from lensbox.serve.processes.arena import framed, unframed
+from lensbox.serve.processes.messages import Answer, Request, is_defect, packed_answers, request_decoder
 from lensbox.serve.settings import Settings
 from lensbox.serve.shutdown import end_process
 
 _log = logging.getLogger(__name__)
 
 _STUCK_CHECKS = 5  # in a row: after the whole process was suspended, the call may still return
+_BACKLOG = 64  # front ends that may wait to be accepted
+_READ_AHEAD = 1 << 16  # bytes: dozens of messages in one go
 _PAUSE = 0.1  # seconds before a retry after a lack of file descriptors or memory
 
 
@@ -54,19 +59,18 @@ def main(
     settings = replace(settings, device=address.device)
     begun = time.monotonic()
 
-    front_ends = FrontEnds(settings.busy_poll)
+    front_ends = FrontEnds(address, settings.busy_poll)
     metrics = Metrics()
     metrics.model = model
     engine = Instance(partial(load_model, settings, content), settings, metrics, front_ends)
+    front_ends.engine = engine
     engine.start()
     engine.started.wait()
     if engine.failure:
         status.send(engine.failure)
         end_process(1)
     exempt_objects()
-    # Bind before telling the supervisor. The previous process has ended, so the name is free.
-    listener = Listener(address.path, "AF_UNIX", backlog=64)
-    threading.Thread(target=accept, args=(listener, address.key, engine, front_ends), daemon=True).start()
+    front_ends.listen()  # before the supervisor knows
     name = engine.ready_artifact().metadata.name
     status.send(Loaded(name, time.monotonic() - begun))
     reason = until_given_up(engine, lambda: status.send(None))
@@ -87,148 +91,119 @@ def until_given_up(engine: Instance, beat: Callable[[], None]) -> str:
     return engine.failure
 
 
-def accept(listener: Listener, key: bytes, engine: Instance, front_ends: "FrontEnds") -> None:
-    """Accept front ends, forever."""
-    while True:
-        try:
-            connection = listener.accept()
-        except OSError as error:
-            _log.warning("a front end cannot connect: %s", error)
-            time.sleep(_PAUSE)
-            continue
-        # One thread per handshake: with `Listener(authkey=...)`, a silent client would block later clients.
-        threading.Thread(target=_handshake, args=(connection, key, engine, front_ends), daemon=True).start()
-
-
-def _handshake(
-    connection: "Connection[Any, Any]", key: bytes, engine: Instance, front_ends: "FrontEnds"
-) -> None:
-    """Authenticate a front end, send the model's description, receive the front end's shared memory."""
-    try:
-        deliver_challenge(connection, key)
-        answer_challenge(connection, key)
-        loaded = engine.ready_artifact()
-        model = DescribedModel(loaded.metadata, loaded.device, loaded.largest_batch, loaded.decodes_jpeg)
-        connection.send((model, engine.room_for(1)))
-        size = connection.recv()
-        file = recv_handle(connection)
-    except Exception as error:
-        _log.debug("a client of the engine's socket failed the handshake: %s", error)
-        connection.close()
-        return
-    memory = memoryview(mmap.mmap(file, size))
-    os.close(file)
-    front_ends.add(FrontEnd(Link(connection, "lensbox-front-end"), memory, engine))
-
-
-class Reply:
-    """The future of a front end's job, without locks: the inference thread alone uses it, except that the
-    thread which decodes may call `set_running_or_notify_cancel`.
-
-    answer: called with the job's number, its result and its error.
-    """
-
-    __slots__ = ("_answer", "_is_cancelled", "_is_waiting", "_number")
-
-    def __init__(self, number: int, answer: Callable[[int, Any, BaseException | None], None]) -> None:
-        self._number = number
-        self._answer = answer
-        self._is_waiting = True
-        self._is_cancelled = False
-
-    def cancel(self) -> None:
-        """Cancel the job unless it is running."""
-        if self._is_waiting:
-            self._is_waiting, self._is_cancelled = False, True
-            self._answer(self._number, None, CancelledError())
-
-    def cancelled(self) -> bool:
-        return self._is_cancelled
-
-    def set_running_or_notify_cancel(self) -> bool:
-        self._is_waiting = False
-        return not self._is_cancelled
-
-    def set_result(self, result: Any) -> None:
-        self._answer(self._number, result, None)
-
-    def set_exception(self, exception: BaseException) -> None:
-        self._answer(self._number, None, exception)
-
-
 class FrontEnd:
-    """A connected front end. memory: shared memory with the tensors of the front end's jobs."""
+    """A connected front end. Its greeting has the key and the shared memory with the tensors of its jobs."""
 
-    def __init__(self, link: Link, memory: memoryview, engine: Instance) -> None:
-        self.link = link
-        self._decoder = request_decoder(memory)
-        self._engine = engine
-        self._replies: dict[int, Reply] = {}
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._decoder: Any = None
+        self._received = bytearray()
+        self._unsent = bytearray()
+        self._entries: dict[int, Entry] = {}
         self._answers: list[Answer] = []
 
-    def receive(self) -> bool:
+    def receive(self, engine: Instance, key: bytes) -> bool:
         """Submit and cancel jobs as the received messages say. Return False if the front end is gone."""
-        messages = self.link.received()
-        if messages is None:
+        if self._decoder is None:
+            return self._greet(engine, key)
+        try:
+            piece = self.connection.recv(_READ_AHEAD)
+        except BlockingIOError:
+            return True
+        except OSError:
             return False
-        for message in messages:
-            self._handle(message)
-        return True
+        self._received += piece
+        for message in unframed(self._received):
+            self._handle(engine, self._decoder.decode(message))
+        return bool(piece)
 
-    def send_answers(self, front_ends: int) -> None:
-        """Send the answers to all jobs that are done, as one message: each message may wake a process.
-
-        front_ends: number of processes that share the engine's room.
-        """
+    def send(self) -> None:
+        """Send the answers to all jobs that are done, as one message: each message may wake a process."""
         if self._answers:
             answers, self._answers = self._answers, []
-            told = Told(self._engine.jobs, self._engine.room_for(front_ends))
-            self.link.send(packed_answers(answers, told))
+            self._unsent += framed(packed_answers(answers))
+        if self._unsent:
+            with contextlib.suppress(OSError):  # full; or gone, as `receive` finds out
+                del self._unsent[: self.connection.send(self._unsent)]
+
+    @property
+    def waits_for(self) -> int:
+        """The events that `epoll` should tell of."""
+        return select.EPOLLIN | (select.EPOLLOUT if self._unsent else 0)
 
     def forget(self) -> None:
         """Cancel the front end's jobs and close the connection."""
-        for reply in list(self._replies.values()):
-            reply.cancel()
-        self.link.close()
+        for entry in self._entries.values():
+            entry.is_cancelled = True
+        self.connection.close()
 
-    def _handle(self, message: bytes) -> None:
-        request = self._decoder.decode(message)
-        number, job = request.number, request.job
-        if job is None:
-            if number in self._replies:
-                self._replies[number].cancel()
-            return
-        reply = self._replies[number] = Reply(number, self._answer)
+    def _greet(self, engine: Instance, key: bytes) -> bool:
+        """Check the key, take the shared memory, send the model's description."""
         try:
-            self._engine.enqueue(job, reply, request.deadline, request.asked)
-        except Exception as error:
-            reply.set_exception(error)
+            greeting, files, _, _ = socket.recv_fds(self.connection, len(key) + 8, 1)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not files or not hmac.compare_digest(greeting[: len(key)], key):
+            return False
+        memory = memoryview(mmap.mmap(files[0], int.from_bytes(greeting[len(key) :], "little")))
+        os.close(files[0])
+        self._decoder = request_decoder(memory)
+        loaded = engine.ready_artifact()
+        model = DescribedModel(loaded.metadata, loaded.device, loaded.largest_batch, loaded.decodes_jpeg)
+        self._unsent += framed(pickle.dumps(model))
+        return True
 
-    def _answer(self, number: int, result: Any, error: BaseException | None) -> None:
-        if self._replies.pop(number, None) is not None:  # else answered before
-            self._answers.append((number, result, error))
-            if error is not None and is_defect(error):
-                _log.error("a request failed", exc_info=error)
+    def _handle(self, engine: Instance, request: Request) -> None:
+        number = request.number
+        if request.job is None:
+            known = self._entries.get(number)
+            if known is not None and not known.is_taken:  # else the engine reads the shared memory
+                known.is_cancelled = True
+                self._answer(number, CancelledError())
+            return
+        entry = Entry(request.job, partial(self._answer, number), request.deadline, request.asked)
+        self._entries[number] = entry
+        try:
+            engine.enqueue(entry)
+        except Exception as error:
+            self._answer(number, error)
+
+    def _answer(self, number: int, result: Any) -> None:
+        del self._entries[number]
+        if not isinstance(result, BaseException):
+            self._answers.append((number, result, None))
+            return
+        self._answers.append((number, None, result))
+        if is_defect(result):
+            _log.error("a request failed", exc_info=result)
 
 
 class FrontEnds:
-    """All connected front ends. Any thread may call `add`, `end` and `wake`.
+    """The source of an engine's jobs: all connected front ends. Any thread may call `listen` and `wake`.
 
-    busy_poll: seconds for which an idle engine busy-polls.
+    busy_poll: seconds for which an idle engine busy-polls after an event: waking a sleeping thread costs 40
+    to 170 us on virtual machines.
     """
 
-    def __init__(self, busy_poll: float = 0.0) -> None:
+    def __init__(self, address: EngineAddress, busy_poll: float = 0.0) -> None:
+        self.engine: Instance
+        self._address = address
+        self._busy_poll = busy_poll
+        self._last_event = 0.0  # of `time.monotonic`
         self._by_file: dict[int, FrontEnd] = {}
         self._epoll = select.epoll()
-        self._wait = BusyWait(busy_poll)
         self._wakes = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wakes, select.EPOLLIN)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.setblocking(False)
 
-    def add(self, front_end: FrontEnd) -> None:
-        """Begin to receive from a front end."""
-        file = front_end.link.fileno()
-        self._by_file[file] = front_end
-        self._epoll.register(file, select.EPOLLIN)
+    def listen(self) -> None:
+        """Begin to accept front ends. The engine before has ended, so the name is free."""
+        self._listener.bind(self._address.path)
+        self._listener.listen(_BACKLOG)
+        self._epoll.register(self._listener, select.EPOLLIN)
 
     @property
     def connected(self) -> list[FrontEnd]:
@@ -239,30 +214,59 @@ class FrontEnds:
 
     def receive(self, timeout: float, busy: bool = True) -> None:
         """Send the answers of done jobs, wait up to `timeout` seconds for a message, handle all messages."""
-        self._send_answers()
-        poll = self._epoll.poll
-        for file, _ in self._wait.poll(poll, timeout) if busy else poll(timeout):
+        self._send()
+        for file, _ in self._poll(timeout, busy):
             if file == self._wakes:
                 os.eventfd_read(self._wakes)
-                continue
-            front_end = self._by_file[file]
-            try:
-                is_connected = front_end.receive()
-            except Exception:  # not one of our front ends; keep serving the other front ends
-                _log.exception("a front end sent an invalid message and is disconnected")
-                is_connected = False
-            if not is_connected:
-                self._epoll.unregister(file)
-                del self._by_file[file]
-                front_end.forget()
-        self._send_answers()  # jobs that were refused or cancelled
-
-    def _send_answers(self) -> None:
-        for front_end in self.connected:
-            front_end.send_answers(len(self._by_file))
+            elif file == self._listener.fileno():
+                self._accept()
+            else:
+                self._receive_from(file, self._by_file[file])
+        self._send()  # to jobs that were refused or cancelled
 
     def end(self) -> None:
         """Send the answers, then end the connections: a process that hangs in a driver keeps sockets open."""
-        self._send_answers()
+        self._listener.close()
+        self._send()
         for front_end in self.connected:
-            front_end.link.end()
+            with contextlib.suppress(OSError):
+                front_end.connection.shutdown(socket.SHUT_RDWR)
+
+    def _poll(self, timeout: float, busy: bool) -> list[tuple[int, int]]:
+        events = self._epoll.poll(0)
+        while busy and timeout and not events and time.monotonic() - self._last_event < self._busy_poll:
+            events = self._epoll.poll(0)
+        if not events and timeout:
+            events = self._epoll.poll(timeout)
+        if events:
+            self._last_event = time.monotonic()
+        return events
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            _log.warning("a front end cannot connect: %s", error)
+            time.sleep(_PAUSE)
+            return
+        connection.setblocking(False)
+        self._by_file[connection.fileno()] = FrontEnd(connection)
+        self._epoll.register(connection, select.EPOLLIN)
+
+    def _receive_from(self, file: int, front_end: FrontEnd) -> None:
+        try:
+            is_connected = front_end.receive(self.engine, self._address.key)
+        except Exception:  # not one of our front ends; keep serving the other front ends
+            _log.exception("a front end sent an invalid message and is disconnected")
+            is_connected = False
+        if not is_connected:
+            self._epoll.unregister(file)
+            del self._by_file[file]
+            front_end.forget()
+
+    def _send(self) -> None:
+        for file, front_end in self._by_file.items():
+            before = front_end.waits_for
+            front_end.send()
+            if front_end.waits_for != before:
+                self._epoll.modify(file, front_end.waits_for)

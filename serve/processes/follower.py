@@ -17,12 +17,11 @@ from lensbox.serve.engine.engines import Engine, one_of
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import BEAT, Order, Report, Result, Table
 from lensbox.serve.models.served import Models, Served
-from lensbox.serve.processes.link import Arena
+from lensbox.serve.processes.arena import Arena
 from lensbox.serve.processes.remote_engine import RemoteEngine
 
 _TICK, _IDLE_TICK = 0.01, 0.1  # seconds between looks: at connections and requests; at the readiness
 _FIRST = 5.0  # seconds in which the first connections should be there; they take milliseconds
-_STOP_TIMEOUT = 1.0  # seconds
 
 
 class Follower(Models):
@@ -64,13 +63,13 @@ class Follower(Models):
             await asyncio.sleep(_TICK)
 
     async def stop(self, timeout: float) -> bool:
-        """Disconnect from all engines. Return False if that takes longer than `timeout` seconds."""
+        """Disconnect from all engines."""
         if self._task is not None:
             self._task.cancel()
             asyncio.get_running_loop().remove_reader(self._control.fileno())
-        engines = [served.engine for served in self._groups.values()]
-        stopped = [await asyncio.to_thread(engine.stop, timeout) for engine in engines]
-        return all(stopped)
+        for served in self._groups.values():
+            served.engine.stop(0.0)
+        return True
 
     async def order(self, action: str, name: str = "", version: int | None = None) -> Result:
         """Give an order to the supervisor; return its end. See `control.Order`."""
@@ -104,7 +103,7 @@ class Follower(Models):
             wanted = {row.group for row in table.rows}
             for group, served in list(self._groups.items()):
                 if group not in wanted and served not in self.all and not served.in_progress:
-                    await asyncio.to_thread(served.engine.stop, _STOP_TIMEOUT)
+                    served.engine.stop(0.0)
                     del self._groups[group]
             self._tell(table.number)
             with contextlib.suppress(asyncio.TimeoutError):

@@ -2,13 +2,13 @@
 
 A job is a record of msgspec. Its tensors and files lie in the front end's shared memory, and the message has
 their places. Answers are pickled with their arrays, which is safe here: both ends are processes of one
-service and authenticate with a random key. Errors travel as text: not every exception can be pickled.
+service, and engines check a random key. Errors travel as text: not every exception can be pickled.
 """
 
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,13 +36,6 @@ class Request(Struct, array_like=True, frozen=True):
     job: DetectJob | CodedJob | TiledJob | CanvasJob | LossJob | None = None
     asked: float = 0.0
     deadline: float = 0.0
-
-
-class Told(NamedTuple):
-    """What each message of an engine tells: its jobs, queued or running, and how many more it takes now."""
-
-    jobs: int
-    room: int
 
 
 def request_message(request: Request, place: Callable[[memoryview], int]) -> bytes:
@@ -77,7 +70,7 @@ def request_decoder(memory: memoryview) -> Decoder[Request]:
     return Decoder(Request, dec_hook=rebuilt)
 
 
-def packed_answers(answers: Sequence[Answer], told: Told) -> bytes:
+def packed_answers(answers: Sequence[Answer]) -> bytes:
     """Return the message with these answers. Detections of all jobs travel as one array per output.
 
     One by one, the small arrays would take longer. All detections of an engine have the same outputs.
@@ -90,12 +83,12 @@ def packed_answers(answers: Sequence[Answer], told: Told) -> bytes:
         for job, one, error in answers
         if type(one) is not DetectionArrays
     ]
-    return pickle.dumps((tuple(told), jobs, columns, rest), 5)
+    return pickle.dumps((jobs, columns, rest), 5)
 
 
-def unpacked_answers(message: bytes) -> tuple[list[Answer], Told]:
-    """Return the answers of a message, in any order, and what the engine tells of its queue."""
-    told, jobs, columns, rest = pickle.loads(message)
+def unpacked_answers(message: bytes) -> list[Answer]:
+    """Return the answers of a message, in any order."""
+    jobs, columns, rest = pickle.loads(message)
     answers: list[Answer] = [
         (job, one, error if error is None else _KINDS[error[0]](error[1])) for job, one, error in rest
     ]
@@ -107,7 +100,7 @@ def unpacked_answers(message: bytes) -> tuple[list[Answer], Told]:
         boxes, scores, labels = parts.pop("boxes"), parts.pop("scores"), parts.pop("labels", None)
         answers.append((job, DetectionArrays(boxes, scores, labels, parts, width, height), None))
         begin = end
-    return answers, Told(*told)
+    return answers
 
 
 def is_defect(error: BaseException) -> bool:

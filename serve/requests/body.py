@@ -1,70 +1,49 @@
 """Read a request's body under a size limit and a time limit, and the JSON or the form in a body."""
 
-import asyncio
-import math
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import base64
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
-import anyio
 import msgspec
 from fastapi import Request
 from msgspec import Struct
 from msgspec.json import Decoder
-from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import File, FormParser, parse_options_header
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from lensbox.serve.errors import ApiError, shown
-from lensbox.serve.requests.futures import DEADLINE, Deadline
+from lensbox.serve.requests.limits import LIMIT, TimeLimit
 from lensbox.serve.settings import Settings
 
 Body = bytes | bytearray
 Typed = TypeVar("Typed")
 
 JSON, FORM = "application/json", "multipart/form-data"
-_IMAGE_FIELDS = (b"image", b"file")
-
-if sys.version_info >= (3, 11):  # a tenth of anyio's time
-    _time_limit = asyncio.timeout
-else:
-
-    @asynccontextmanager
-    async def _time_limit(seconds: float) -> AsyncIterator[None]:
-        with anyio.fail_after(seconds):
-            yield
+_IMAGE_FIELDS = ("image", "file")
 
 
-async def receive(request: Request, limit: int, settings: Settings) -> tuple[Body, Deadline]:
-    """Return the whole body, and the deadline of the answer.
+async def receive(request: Request, limit: int, settings: Settings) -> Body:
+    """Return the whole body. Afterwards the request has `answer_timeout` for its answer.
 
-    limit: bytes. The deadline is the client's, or `answer_timeout` after the end of the body if that is
-    sooner. Raises ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed, 504 after the deadline.
+    limit: bytes. Raises ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed.
     """
-    deadline: Deadline = request.scope.get(DEADLINE, Deadline())
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         rule = "Content-Encoding must be identity"
         raise ApiError(415, "unsupported_encoding", f"{rule}, got {shown(encoding)}")
     declared = request.headers.get("content-length")
-    if declared is not None and int(declared) > limit:  # uvicorn has checked that the value is a number
+    if declared is not None and int(declared) > limit:  # the parser has checked that the value is a number
         raise _too_large(limit, f"a Content-Length of {declared}")
-    is_late = deadline.left < settings.body_timeout
-    try:
-        async with _time_limit(deadline.left if is_late else settings.body_timeout):
-            body = await _collect(request, limit)
-    except TimeoutError:
-        close = {"Connection": "close"}  # the next bytes could be the rest of the body or another request
-        if is_late:
-            raise ApiError(504, "deadline_exceeded", str(deadline.error()), close) from None
-        rule = f"the body must arrive within {settings.body_timeout:g} seconds"
-        raise ApiError(408, "body_timeout", f"{rule}, got an incomplete body", close) from None
+    time: TimeLimit = request.scope[LIMIT]
+    rule = f"the body must arrive within {settings.body_timeout:g} seconds"
+    time.set(settings.body_timeout, ApiError(408, "body_timeout", f"{rule}, got an incomplete body"))
+    body = await _collect(request, limit)
+    time.set(settings.answer_timeout)
     if not body:
         raise ApiError(400, "empty_body", "the body must not be empty, got 0 bytes")
-    return body, deadline.or_sooner(settings.answer_timeout)
+    return body
 
 
 async def _collect(request: Request, limit: int) -> Body:
@@ -137,45 +116,32 @@ def media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def form_image(body: Body, content_type: str) -> bytes:
+async def form_image(request: Request, body: Body) -> bytes:
     """Return the content of a form's only field, which is `image` or `file`. Ignore file names.
-
-    Call it in a worker thread. Starlette's form parser runs on the event loop, writes large parts to disk,
-    and does not notice a body that ends early.
 
     Raises ApiError: 400 for a malformed form, 422 for other fields, several or none.
     """
-    boundary = parse_options_header(content_type)[1].get(b"boundary")
-    if not boundary:
-        raise _malformed(f"Content-Type must name a boundary, got {shown(content_type)}")
-    images: list[bytes] = []
-    ended: list[bool] = []
 
-    def add(part: Any) -> None:
-        """Add a `Field`, or a `File`, which stays in memory."""
-        if images or part.field_name not in _IMAGE_FIELDS:
-            raise _invalid(f"a further field {shown(part.field_name)}")
-        if isinstance(part, File):
-            part.file_object.seek(0)
-        images.append(part.file_object.read() if isinstance(part, File) else part.value or b"")
+    async def replay() -> Message:
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
 
-    in_memory = {"MAX_MEMORY_FILE_SIZE": math.inf}
     try:
-        parser = FormParser(FORM, add, add, lambda: ended.append(True), boundary, config=in_memory)
-        parser.write(bytes(body))
-        parser.finalize()
-    except FormParserError as error:
-        raise _malformed(f"the body must be a valid multipart form: {error}") from error
-    if not ended:
-        raise _malformed(f"the form must end with its boundary, got {len(body)} bytes without one")
-    if not images:
-        raise _invalid("none")
-    return images[0]
+        limits = {"max_files": 1, "max_fields": 1, "max_part_size": len(body)}
+        async with Request(request.scope, replay).form(**limits) as form:
+            fields = form.multi_items()
+            if len(fields) != 1 or fields[0][0] not in _IMAGE_FIELDS:
+                raise _invalid(shown([name for name, _ in fields]) if fields else "none")
+            field = fields[0][1]
+            if isinstance(field, str):  # without a file name, and read as text
+                return field.encode("utf-8" if max(field, default="") > "\xff" else "latin-1")
+            content = await field.read()
+            if field.headers.get("content-transfer-encoding", "").lower() == "base64":
+                return base64.b64decode(content)
+            return content
+    except (HTTPException, ValueError, KeyError) as error:
+        detail = error.detail if isinstance(error, HTTPException) else error
+        raise ApiError(400, "malformed_form", f"the body must be a valid multipart form: {detail}") from None
 
 
 def _invalid(received: str) -> ApiError:
     return ApiError(422, "invalid_form", f"the form must have one field, 'image' or 'file', got {received}")
-
-
-def _malformed(message: str) -> ApiError:
-    return ApiError(400, "malformed_form", message)

@@ -1,12 +1,14 @@
 """Decode images in a few threads, and refuse files early that would be expensive to decode."""
 
+import asyncio
 import contextvars
 import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
@@ -50,11 +52,11 @@ _SIGNATURES: tuple[tuple[int, bytes, str, type[ImageFile] | None], ...] = (
 _LONGEST_NAME = 256  # bytes; a shorter text may be the name of a file
 _SUPPORTED = ", ".join(name for _, _, name, reader in _SIGNATURES if reader)
 
+Returned = TypeVar("Returned")
+
 # A JPEG of this size decodes in half a millisecond to two.
 _FEW_BYTES = 1 << 18
 _FEW_PIXELS = 1 << 19
-
-Submit = Callable[[Photo], "Future[Any]"]
 
 
 class Decoders:
@@ -71,38 +73,34 @@ class Decoders:
         self._pool = ThreadPoolExecutor(settings.decode_threads, thread_name_prefix="lensbox-decode")
         self._limits: dict[int, float] = {}  # by thread: when its image counts as stuck
 
-    def submit(
+    async def decode(
         self,
         file: bytes,
         canvas: Canvas | None,
         reading: Reading,
         deadline: float,
-        follow: Submit,
         model: str = "",
         is_alone: bool = False,
-    ) -> "Future[Any]":
-        """Decode a file as `photo_from_file` does, and pass the photograph to `follow` in the same thread.
+    ) -> Photo:
+        """Decode a file in a thread, as `photo_from_file` does. Cancel the call to drop a file that waits.
 
-        Return a future of the future that `follow` returns, or that future itself. Cancelling the returned
-        future drops a queued file. deadline: of the request, on the clock of `time.monotonic`. is_alone: True
-        if no other request is in progress; a small JPEG is then decoded in the caller's thread, which is
-        faster than waking a thread, and its errors are raised.
+        deadline: of the request, on the clock of `time.monotonic`. is_alone: True if no other request is in
+        progress; a small JPEG is then decoded in the event loop, which is faster than waking a thread.
         """
         if is_alone and not self._limits and len(file) <= _FEW_BYTES and is_quick_jpeg(file, _FEW_PIXELS):
-            return follow(self._decode(file, canvas, reading, deadline, model))
+            return self._decode(file, canvas, reading, deadline, model)
         limit = time.monotonic() + self._settings.answer_timeout
 
-        def decode() -> "Future[Any]":
+        def decode() -> Photo:
             thread = threading.get_ident()
             # Not the client's deadline, because short deadlines would make all threads look stuck.
             self._limits[thread] = limit
             try:
-                photo = self._decode(file, canvas, reading, min(deadline, limit), model)
+                return self._decode(file, canvas, reading, min(deadline, limit), model)
             finally:
                 del self._limits[thread]
-            return follow(photo)
 
-        return self._pool.submit(contextvars.copy_context().run, decode)  # for logs and traces
+        return await in_thread(self._pool, decode)
 
     def check(self) -> None:
         """Raise NotReadyError if every thread is busy with an image past its time limit."""
@@ -122,6 +120,12 @@ class Decoders:
             return photo_from_file(file, canvas, reading, self._settings.max_pixels, until)
         finally:
             self._on_decoded(time.monotonic() - start, model)
+
+
+async def in_thread(pool: ThreadPoolExecutor, function: Callable[..., Returned], *arguments: Any) -> Returned:
+    """Call a function in a pool, with the IDs for logs and traces. Cancel the call to drop one that waits."""
+    call = partial(contextvars.copy_context().run, function, *arguments)
+    return await asyncio.get_running_loop().run_in_executor(pool, call)
 
 
 def photo_from_file(

@@ -64,7 +64,7 @@ def test_an_image_starts_the_service(dockerfile: Path) -> None:
     settings = settings_of([*entry[2:], *json.loads(value("^CMD (.*)$", text))])
     assert settings.artifact == Path("/models/detector.pt")
     assert value(r"--uid (\d+)", text) == value(r"^USER (\d+):\1$", text) == str(USER)
-    assert "lensbox.serve.health_check" in text
+    assert "http://127.0.0.1:8000/livez" in text
     assert value("^ARG TORCH=(.*)$", text) == value(r"^TORCH \?= (.*)$", makefile)
     extras = value(r"/source\[(.*?)\]", text).split(",")
     assert set(extras) <= set(PROJECT["project"]["optional-dependencies"])
@@ -80,21 +80,6 @@ def test_the_context_holds_all_that_the_package_is_built_from() -> None:
     files = {"CMakeLists.txt", "pyproject.toml", PROJECT["project"]["readme"]}
     files.update(PROJECT["project"]["license-files"])
     assert {line[1:] for line in ignored if line.startswith("!")} == {*packages, *files}
-
-
-def test_compose_starts_the_service_and_prometheus() -> None:
-    (compose,) = read_documents(DEPLOY / "compose.yaml")
-    service = compose["services"]["lensbox"]
-    assert REPOSITORY / service["build"]["dockerfile"] in DOCKERFILES
-    grace = int(service["stop_grace_period"].removesuffix("s"))
-    assert grace > settings_of(service["command"]).shutdown_timeout
-    assert service["tmpfs"] == ["/tmp:exec"]  # Docker's own default, noexec, refuses packages (.pt2)
-    # Reachable only from this machine, so no key is needed.
-    ports = [port for each in compose["services"].values() for port in each["ports"]]
-    assert all(port.startswith("127.0.0.1:") for port in ports)
-    (prometheus,) = read_documents(DEPLOY / "prometheus" / "prometheus.yml")
-    assert prometheus["scrape_configs"][0]["static_configs"][0]["targets"] == [f"lensbox:{PORT}"]
-    assert all((DEPLOY / "prometheus" / name).is_file() for name in prometheus["rule_files"])
 
 
 # --- Kubernetes, KServe and KubeRay ---

@@ -1,6 +1,9 @@
 """Services in a thread of the test's process, their error answers, jobs of engines, types of fixtures."""
 
+import asyncio
 import contextlib
+import functools
+import math
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +21,7 @@ from waiting import PATIENCE, wait_until
 
 from lensbox.runtime import Photo
 from lensbox.serve.cli import listen, read_settings, serve
+from lensbox.serve.engine.engines import Engine
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.jobs import DetectJob, Loss, LossJob
 from lensbox.serve.http.api_keys import read_keys
@@ -168,6 +172,18 @@ ANSWER = Loss(0.25, None)
 def photo_job(*shape: int) -> DetectJob:
     """Return a job with a black photograph."""
     return DetectJob((None, None), Photo.of(torch.zeros(shape or (1, 2, 3), dtype=torch.uint8)))
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+def submit(engine: Engine, job: Any, deadline: float = math.inf) -> "Future[Any]":
+    """Submit a job from an event loop; return a future of its result or exception."""
+    return asyncio.run_coroutine_threadsafe(engine.submit(job, deadline), _loop())
 
 
 def results(*futures: "Future[Any]") -> list[Any]:

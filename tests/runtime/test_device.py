@@ -1,6 +1,5 @@
 """The choice of a device, the precision of float32 on GPUs, and the timer of the device's work."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.export import save_artifact
 from lensbox.model import FaceDetector
-from lensbox.runtime import load_artifact
+from lensbox.runtime import Photo, load_artifact
 from lensbox.runtime.device import choose_device, set_gpu_float32
 
 
@@ -27,16 +26,16 @@ def test_rejects_other_names(name: str) -> None:
         choose_device(name)
 
 
-def test_an_artifact_calls_back_while_its_device_computes(artifact_path: Path) -> None:
+def test_two_batches_are_launched_before_the_first_is_fetched(artifact_path: Path) -> None:
     artifact = load_artifact(artifact_path)
-    image = torch.zeros(1, 40, 60, dtype=torch.uint8)
-    artifact.detect_image(image)
-    calls: list[int] = []
-    artifact.watch(lambda: calls.append(1))
-    artifact.detect_images([image, image])
-    with ThreadPoolExecutor(1) as other:  # its batches are not watched
-        other.submit(artifact.detect_image, image).result()
-    assert calls == [1]
+    images = [torch.full([1, 40 + n, 60], 20 * n, dtype=torch.uint8) for n in range(3)]
+    photos = [Photo.of(image) for image in images]
+    launched = [artifact.launch(photos[:2]), artifact.launch(photos[2:], 0.01), artifact.launch([])]
+    found = [one for batch in launched for one in artifact.fetch(batch)]
+    expected = [*artifact.detect_images(images[:2]), *artifact.detect_images(images[2:], 0.01)]
+    assert [(one.width, one.height) for one in found] == [(60, 40), (60, 41), (60, 42)]
+    for one, wanted in zip(found, expected, strict=True):
+        assert torch.equal(torch.from_numpy(one.boxes), wanted.boxes)
 
 
 CONVOLUTIONS: Any = torch.backends.cudnn

@@ -90,7 +90,7 @@ def test_gpu_decodes_jpeg_files_as_the_cpu(artifact_path: Path, encode: Encode) 
             photo = coded_photo(file, artifact.metadata.canvas, artifact.reading())
             assert photo is not None
             jobs.append(CodedJob.of((0.01, None), photo))
-        *found, damaged = CodedJob.run(artifact, jobs)
+        *found, damaged = CodedJob.fetch(artifact, jobs, CodedJob.launch(artifact, jobs))
         expected = artifact.detect_images([artifact.read_photo(file) for file in files], 0.01)
     assert damaged is None
     for one, wanted in zip(found, expected, strict=True):
@@ -115,5 +115,6 @@ def test_batches_of_requests_run_in_graphs(artifact_path: Path, monkeypatch: pyt
         monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", count)
         photo = Photo.of(torch.zeros(1, 20, 30, dtype=torch.uint8))
         for size in range(1, 7):
-            DetectJob.run(artifact, [DetectJob((None, None), photo)] * size)
+            jobs = [DetectJob((None, None), photo)] * size
+            DetectJob.fetch(artifact, jobs, DetectJob.launch(artifact, jobs))
     assert replayed == 6

@@ -46,13 +46,13 @@ def test_batch_sizes_to_capture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "devices", "frontends", "queue_size", "busy_poll"),
+    ("asked", "devices", "frontends", "busy_poll"),
     [
-        ({"device": "cpu,cpu"}, ["cpu", "cpu"], 1, 128, 0),
-        ({"device": "cpu", "frontends": 3}, ["cpu"], 3, 128, 0),
-        ({"device": "cuda:1"}, ["cuda:1"], 4, 512, 0.004),
-        ({"device": "cuda:1,cuda:0", "frontends": 6}, ["cuda:1", "cuda:0"], 6, 512, 0),
-        ({"device": "cuda:0,cpu", "frontends": 1}, ["cuda:0", "cpu"], 1, 512, 0),
+        ({"device": "cpu,cpu"}, ["cpu", "cpu"], 1, 0),
+        ({"device": "cpu", "frontends": 3}, ["cpu"], 3, 0),
+        ({"device": "cuda:1"}, ["cuda:1"], 4, 0.004),
+        ({"device": "cuda:1,cuda:0", "frontends": 6}, ["cuda:1", "cuda:0"], 6, 0),
+        ({"device": "cuda:0,cpu", "frontends": 1}, ["cuda:0", "cpu"], 1, 0),
     ],
 )
 def test_fits_the_service_to_the_machine(
@@ -60,12 +60,11 @@ def test_fits_the_service_to_the_machine(
     asked: dict[str, Any],
     devices: list[str],
     frontends: int,
-    queue_size: int,
     busy_poll: float,
 ) -> None:
     monkeypatch.setattr("lensbox.serve.engine.devices.usable_cpus", lambda: 8)
     settings = Settings(Path("unused"), **asked)
-    expected = replace(settings, frontends=frontends, queue_size=queue_size, busy_poll=busy_poll)
+    expected = replace(settings, frontends=frontends, busy_poll=busy_poll)
     assert for_this_machine(settings) == (expected, devices)
 
 

@@ -1,6 +1,6 @@
 """Several engines as one."""
 
-from concurrent.futures import Future
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from lensbox.serve.errors import NotReadyError, OverloadError
 class FakeEngine(Engine):
     """An engine with a name as its model and a number of jobs. Raises `failure` if set."""
 
-    jobs, room, serves_others = 0, 10, False
+    jobs = 0
 
     def __init__(self, name: str, jobs: int, failure: Exception | None = None) -> None:
         self.name, self.jobs, self.failure = name, jobs, failure
@@ -26,13 +26,11 @@ class FakeEngine(Engine):
             raise self.failure
         return self.name
 
-    def submit(self, job: Any, deadline: float = 0.0) -> "Future[Any]":
+    async def submit(self, job: Any, deadline: float = 0.0) -> Any:
         if self.failure is not None:
             raise self.failure
         self.jobs += 1
-        future: Future[Any] = Future()
-        future.set_result((self.name, job))
-        return future
+        return self.name
 
     def stop(self, timeout: float) -> bool:
         self.is_stopped = True
@@ -40,7 +38,7 @@ class FakeEngine(Engine):
 
 
 def _job(engines: Engines) -> str:
-    name: str = engines.submit(0).result(0)[0]  # type: ignore[arg-type]
+    name: str = asyncio.run(engines.submit(0))  # type: ignore[arg-type]
     return name
 
 
@@ -51,24 +49,19 @@ def test_gives_a_job_to_the_engine_with_the_fewest() -> None:
     assert first.is_started
     assert second.is_started
     assert [_job(engines) for _ in range(5)] == ["b", "b", "stuck", "b", "stuck"]
-    assert (engines.jobs, engines.room, engines.serves_others) == (7, 20, False)
-    second.serves_others = True
-    assert engines.serves_others
+    assert engines.jobs == 7
     assert not engines.stop(0.0)
     assert first.is_stopped
     assert second.is_stopped
 
 
-def test_skips_engines_that_are_full_or_down() -> None:
+def test_skips_engines_that_are_down() -> None:
     down = FakeEngine("down", 0, NotReadyError("being started"))
     full = FakeEngine("full", 1, OverloadError("full"))
-    free = FakeEngine("free", 9)
-    engines = Engines([down, full, free])
-    assert _job(engines) == "free"
+    engines = Engines([down, full])
     model: Any = engines.ready_artifact()
     assert model == "full"
     assert engines.missing == ["being started"]
-    free.failure = NotReadyError("being started, too")
     with pytest.raises(OverloadError, match="full"):
         _job(engines)
     full.failure = NotReadyError("given up")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services import ANSWER, LOSS, Begin, Make, Start, photo_job, problem_of, results
+from services import ANSWER, LOSS, Begin, Make, Start, photo_job, problem_of, results, submit
 from waiting import PATIENCE, wait_until
 
 from lensbox.serve.engine.instance import Instance
@@ -17,12 +17,12 @@ from lensbox.serve.settings import Settings
 
 
 def test_computes_in_one_thread(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=20)
+    instance = make()
     assert not instance.jobs
-    futures = [begin(instance), *(instance.submit(LOSS) for _ in range(10))]
+    futures = [begin(instance), *(submit(instance, LOSS) for _ in range(10))]
     assert instance.jobs
     fake.gate.set()
-    found = instance.submit(photo_job(3, 5, 7)).result(PATIENCE)
+    found = submit(instance, photo_job(3, 5, 7)).result(PATIENCE)
     assert results(*futures) == [ANSWER] * 11
     assert found.boxes.tolist() == [[1, 2, 3, 4]]
     assert fake.calls == [("loss", (2, 4))] * 11 + [("detect", ((3, 5, 7), None, None))]
@@ -34,14 +34,15 @@ def test_computes_in_one_thread(make: Make, fake: Any, begin: Begin) -> None:
 def test_stop_waits_for_queued_jobs(make: Make, fake: Any, begin: Begin) -> None:
     instance = make()
     futures = [begin(instance)]
-    futures += [instance.submit(LOSS) for _ in range(3)]
+    futures += [submit(instance, LOSS) for _ in range(3)]
+    wait_until(lambda: instance.jobs == 4)
     assert not instance.stop(0.01)  # the device is stuck
     with pytest.raises(NotReadyError, match="shutting down"):
-        instance.submit(LOSS)
+        submit(instance, LOSS).result(PATIENCE)
     assert not any(future.done() for future in futures)
     fake.gate.set()
     assert instance.stop(PATIENCE)
-    assert [future.result(0) for future in futures] == [ANSWER] * 4
+    assert results(*futures) == [ANSWER] * 4
 
 
 def test_stop_while_loading_ends_after_the_load(fake: Any) -> None:
@@ -60,9 +61,10 @@ def test_stop_while_loading_ends_after_the_load(fake: Any) -> None:
 
 
 def test_fails_queued_and_new_jobs_once_the_self_test_fails(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=20)
+    instance = make()
     running = begin(instance)
-    waiting: list[Future[Any]] = [instance.submit(LOSS), instance.submit(photo_job())]
+    waiting: list[Future[Any]] = [submit(instance, LOSS), submit(instance, photo_job())]
+    wait_until(lambda: instance.jobs == 3)
     fake.error = RuntimeError("CUDA error: an illegal memory access was encountered")
     fake.self_test_failures = ["boxes differ"]
     fake.gate.set()
@@ -73,19 +75,19 @@ def test_fails_queued_and_new_jobs_once_the_self_test_fails(make: Make, fake: An
             future.result(PATIENCE)
     assert (bool(instance.failure), len(fake.calls)) == (True, 1)
     with pytest.raises(NotReadyError, match="restart the service"):
-        instance.submit(LOSS)
+        submit(instance, LOSS).result(PATIENCE)
 
 
 def test_refuses_a_job_that_would_be_late(make: Make, fake: Any, begin: Begin) -> None:
-    instance = make(queue_size=20)
+    instance = make()
     instance.batches.seconds_per_image = 100.0
-    assert instance.submit(photo_job(), time.monotonic() + PATIENCE).result(PATIENCE)  # the queue is empty
+    assert submit(instance, photo_job(), time.monotonic() + PATIENCE).result(PATIENCE)  # the queue is empty
     running = begin(instance)
     instance.batches.seconds_per_image = 100.0
-    waiting = [instance.submit(photo_job()) for _ in range(4)]
+    waiting = [submit(instance, photo_job()) for _ in range(4)]
     with pytest.raises(OverloadError, match="more than half of the time limit"):
-        instance.submit(photo_job(), time.monotonic() + 300)
-    waiting.append(instance.submit(photo_job(), time.monotonic() + 3000))
+        submit(instance, photo_job(), time.monotonic() + 300).result(PATIENCE)
+    waiting.append(submit(instance, photo_job(), time.monotonic() + 3000))
     fake.gate.set()
     results(running, *waiting)
 

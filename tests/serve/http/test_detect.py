@@ -1,8 +1,6 @@
 """POST /v1/detect over a real artifact."""
 
 import base64
-import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,7 @@ from lensbox.runtime import load_artifact
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.images.files import read_image
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
-from lensbox.serve.engine.instance import Instance
-from lensbox.serve.http.detect import DetectParameters, read_detect_request
+from lensbox.serve.http.service import Service
 
 
 def _expected(artifact: Artifact, file: bytes, **thresholds: Any) -> dict[str, Any]:
@@ -56,22 +53,32 @@ def test_returns_the_detections_of_the_artifact(
     assert (boxes[:, 2:] <= (200, 120)).all()
 
 
+def _part(head: str, content: bytes) -> dict[str, Any]:
+    """Return a form with one part."""
+    body = b"--b\r\n" + head.encode() + b"\r\n\r\n" + content + b"\r\n--b--\r\n"
+    return {"content": body, "headers": {"Content-Type": 'Multipart/Form-Data; charset=utf-8; boundary="b"'}}
+
+
 def _bodies(file: bytes) -> list[dict[str, Any]]:
     """Return the file in every form of a body."""
+    named = 'content-disposition:form-data;name=image;filename="C:\\\\a;b.jpg"\r\nContent-Type: image/png'
+    lines = b"\r\n".join(base64.b64encode(file)[n : n + 64] for n in range(0, len(file) * 4 // 3 + 4, 64))
     return [
         {"content": file},
         {"files": {"image": ("photo.jpg", file, "image/jpeg")}},
-        {"json": {"image": base64.b64encode(file).decode()}},
-        {"json": {"image": "data:image/png;base64," + base64.b64encode(file).decode()}},
         {"files": {"file": file}},
+        _part(named, file),
+        _part(f"{named}\r\nContent-Transfer-Encoding: BASE64", lines),
+        _part('Content-Disposition: form-data; name="image"', file),
         {"content": iter([file[:100], file[100:]])},
         *({"content": file, "headers": {"Content-Type": kind}} for kind in ("", "image/jpeg", "nonsense")),
     ]
 
 
-def test_every_form_of_a_body_gives_the_same_answer(client: httpx.Client, png: bytes) -> None:
+def test_every_form_of_a_body_gives_the_same_answer(client: httpx.Client, png: bytes, encode: Encode) -> None:
     for file in (
         png,
+        encode("JPEG"),
         png[: len(png) // 2],
         b"no image",
         png_file(50_000, 50_000, pixels=b""),
@@ -79,26 +86,18 @@ def test_every_form_of_a_body_gives_the_same_answer(client: httpx.Client, png: b
     ):
         answers = [client.post("/v1/detect", **body) for body in _bodies(file)]
         assert len({(answer.status_code, answer.text) for answer in answers}) == 1
-
-
-def test_parameters_come_from_query_or_body(client: httpx.Client, png: bytes) -> None:
-    parameters = {"score_threshold": 0, "iou_threshold": 0.1}
-    raw, form, question = _bodies(png)[:3]
-    expected = client.post("/v1/detect", **raw, params=parameters).json()
-    assert expected != client.post("/v1/detect", **raw).json()
-    assert client.post("/v1/detect", **form, params=parameters).json() == expected
-    both = {**question["json"], **parameters}
-    assert client.post("/v1/detect", json=both).json() == expected
-    of_body = {**question["json"], "iou_threshold": 0.1, "score_threshold": 0.99}
-    assert client.post("/v1/detect?score_threshold=0", json=of_body).json() == expected
+    form = _bodies(png)[1]
+    assert (
+        client.post("/v1/detect?score_threshold=0", **form).json()
+        == client.post("/v1/detect?score_threshold=0", content=png).json()
+        != client.post("/v1/detect", content=png).json()
+    )
 
 
 def test_returns_the_detections_of_tiles(client: httpx.Client, artifact: Artifact, png: bytes) -> None:
     expected = _expected(artifact, png, tiles="64,0.5")
     assert expected != _expected(artifact, png)
     assert client.post("/v1/detect?tiles=64,0.5", content=png).json() == expected
-    question = {"image": base64.b64encode(png).decode(), "tiles": "64,0.5"}
-    assert client.post("/v1/detect", json=question).json() == expected
     assert client.post(f"/v1/detect?tiles={10**399}", content=png).status_code == 200
     refused = problem_of(client.post("/v1/detect?tiles=1", content=png))
     assert refused[:2] == (422, "invalid_parameter")
@@ -133,21 +132,14 @@ def test_engine_decodes_the_jpeg_files_that_its_gpu_takes(
             low = {"score_threshold": 0.01}
             return [of.post("/v1/detect", content=file, params=low).json() for file in files]
 
-        # The front end decodes a file that is alone, unless the engine serves others.
-        alone = ask(service.client)
+        alone = ask(service.client)  # a front end decodes a file that is alone
         assert not taken
-        patch.setattr(Instance, "serves_others", True)
+        patch.setattr(Service, "is_calm", False)
         beside = ask(service.client)
         assert set(taken) == {jpeg, turned, damaged, jpeg[:-300]}
-        taken.clear()
-        # It also decodes a file for which the engine has no place any more.
-        rooms = itertools.cycle([1, 0])
-        patch.setattr(Instance, "room", property(lambda _: next(rooms)))
-        crowded = ask(service.client)
-        assert not taken
     expected = ask(client)
     assert len(expected[0]["detections"]) > 0
-    for found, wanted in zip(alone + beside + crowded, 3 * expected, strict=True):
+    for found, wanted in zip(alone + beside, 2 * expected, strict=True):
         assert found.get("code") == wanted.get("code")
         boxes, wanted_boxes = ([one["box"] for one in each.get("detections", [])] for each in (found, wanted))
         np.testing.assert_allclose(np.array(boxes), np.array(wanted_boxes), atol=1e-3)
@@ -193,9 +185,3 @@ def test_labels_and_further_outputs(own_detector: tuple[Artifact, httpx.Client])
         boxes = {one["label"]: one["box"] for one in found}
         assert boxes["red"] == pytest.approx([10, 20, 22, 32], abs=1)
         assert boxes["blue"] == pytest.approx([120, 60, 132, 72], abs=1)
-
-
-def test_the_text_of_an_image_is_not_kept() -> None:
-    body = json.dumps({"image": base64.b64encode(b"a file").decode(), "tiles": "auto"}).encode()
-    found = read_detect_request(body, "application/json", DetectParameters(score_threshold=0.5))
-    assert found == (b"a file", DetectParameters(score_threshold=0.5, tiles="auto"))

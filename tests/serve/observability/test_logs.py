@@ -12,7 +12,7 @@ import httpx
 import pytest
 from waiting import wait_until
 
-from lensbox.serve.observability.logs import CURRENT, JsonFormatter, PatientHandler, request_id
+from lensbox.serve.observability.logs import CURRENT, JsonFormatter, QueuedLog, request_id
 
 _MADE = re.compile("[0-9a-f]{32}")
 
@@ -80,10 +80,8 @@ def test_an_exception_is_part_of_its_line() -> None:
 
 
 def _log_to(file: int) -> logging.Logger:
-    handler = PatientHandler(file)
-    handler.setFormatter(JsonFormatter())
     log = logging.Logger("test")
-    log.addHandler(handler)
+    log.addHandler(QueuedLog(os.fdopen(file, "w"), JsonFormatter()))
     return log
 
 
@@ -101,15 +99,21 @@ def test_drops_and_counts_lines_that_nobody_reads() -> None:
 
     thread = threading.Thread(target=read)
     thread.start()
-    # Lines are written, and drops are told, while others are still read.
+    wait_until(lambda: len(lines) >= 1000)
+    log.error("the last")  # follows the number of lines that were dropped
+    wait_until(lambda: lines[-1] == "the last")
     counted = "log lines were dropped, because nobody"
-    wait_until(lambda: sum(int(line.split()[0]) if counted in line else 1 for line in lines) == 4000)
+    assert sum(int(line.split()[0]) if counted in line else 1 for line in lines) == 4001
     assert any(counted in line for line in lines)
     assert [int(line.split()[0]) for line in lines[:1000]] == list(range(1000))
-    log.error("the last")
-    wait_until(lambda: lines[-1] == "the last")
-    os.close(writer)
+    _close(log)
     thread.join()
+
+
+def _close(log: logging.Logger) -> None:
+    handler: Any = log.handlers[0]
+    handler.flush()
+    handler.stream.close()
 
 
 def test_logs_without_a_reader() -> None:
@@ -119,4 +123,3 @@ def test_logs_without_a_reader() -> None:
     for _ in range(2):
         log.error("lost")
         log.handlers[0].flush()
-    os.close(writer)

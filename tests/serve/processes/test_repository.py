@@ -14,7 +14,7 @@ from waiting import wait_until
 from lensbox.common.errors import ArtifactError
 from lensbox.serve.errors import StartupError
 from lensbox.serve.models.control import Order, Report
-from lensbox.serve.models.files import Catalogue
+from lensbox.serve.models.files import Catalogue, read_content
 from lensbox.serve.processes import repository
 from lensbox.serve.processes.repository import Repository
 
@@ -240,7 +240,7 @@ def test_the_fault_of_a_model_is_no_fault_of_another(
         (folder / name / "1.pt").write_bytes(b"v1")
     (folder / "dogs/1.onnx").touch()
     os.mkfifo(folder / "faces/3.pt")
-    hung, read = threading.Event(), repository.read_content
+    hung, read = threading.Event(), read_content
     monkeypatch.setattr(
         repository, "read_content", lambda path: (path.parent.name != "hung" or hung.wait()) and read(path)
     )

@@ -66,7 +66,7 @@ def _detect(url: str, file: bytes) -> str:
 def _value(url: str, name: str) -> float:
     """Return the value of a sample of /metrics; 0 if there is none."""
     samples = (line.rpartition(" ") for line in ask(f"{url}/metrics").text.splitlines())
-    return sum(float(number) for sample, _, number in samples if sample == name)
+    return sum(float(number) for sample, _, number in samples if name in (sample, sample.partition("{")[0]))
 
 
 def test_processes_return_the_artifacts_results(

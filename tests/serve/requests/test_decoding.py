@@ -1,12 +1,12 @@
 """Decoding of image files, and its threads: limits, stuck images, deadlines."""
 
+import asyncio
 import contextlib
 import math
 import random
 import struct
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -156,14 +156,7 @@ def test_not_ready_while_all_decoders_are_stuck(start: Start, stuck: StuckDecode
     assert all(map(math.isfinite, stuck.deadlines))  # each decoder gives up at a deadline
 
 
-def _passed(photo: Photo) -> "Future[Photo]":
-    """Return the photograph as the next step does its result."""
-    future: Future[Photo] = Future()
-    future.set_result(photo)
-    return future
-
-
-def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decodes_quick_files_in_the_event_loop(encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
 
     def noted(*arguments: Any) -> Photo:
@@ -174,13 +167,18 @@ def test_decodes_quick_files_in_the_callers_thread(encode: Encode, monkeypatch: 
     decoders = Decoders(Settings(Path("a"), decode_threads=1))
     small = encode("JPEG")
     slow = encode("PNG"), encode("JPEG", progressive=True), encode("JPEG", size=(1024, 1024))
+
+    def decode(file: bytes, is_alone: bool) -> Photo:
+        return asyncio.run(decoders.decode(file, None, DEFAULT_READING, math.inf, "faces", is_alone))
+
     for file, is_alone, is_here in (
         (small, True, True),
         (small, False, False),
         *((file, True, False) for file in (*slow, small + bytes(1 << 18))),
     ):
-        decoders.submit(file, None, DEFAULT_READING, math.inf, _passed, "", is_alone).result(PATIENCE)
+        decode(file, is_alone)
         assert (threads.pop() == threading.get_ident()) is is_here
-    with pytest.raises(ApiError):
-        decoders.submit(small[: len(small) // 2], None, DEFAULT_READING, math.inf, _passed, is_alone=True)
+    for is_alone in (True, False):
+        with pytest.raises(ApiError):
+            decode(small[: len(small) // 2], is_alone)
     decoders.stop()
