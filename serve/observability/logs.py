@@ -71,7 +71,8 @@ class QueuedLog(QueueHandler):
     """
 
     def __init__(self, stream: Any, formatter: logging.Formatter | None) -> None:
-        super().__init__(Queue(_MOST_LINES))
+        self._lines: Queue[Any] = Queue(_MOST_LINES)
+        super().__init__(self._lines)
         self.setFormatter(formatter)  # here, because request IDs belong to the caller's context
         self.stream, self._dropped = stream, 0
         self._listener = QueueListener(self.queue, logging.StreamHandler(stream))
@@ -92,6 +93,6 @@ class QueuedLog(QueueHandler):
     def flush(self) -> None:
         """Wait until all lines are written, a second at most."""
         until = time.monotonic() + _FLUSH_TIMEOUT
-        while self.queue.qsize() and time.monotonic() < until:
+        while self._lines.qsize() and time.monotonic() < until:
             time.sleep(_POLL)
         time.sleep(_POLL)  # for the line that is being written
