@@ -41,7 +41,7 @@ def create_app(service: Service) -> FastAPI:
         finally:
             if tracing["tracing"]:
                 await asyncio.to_thread(end_traces)
-            # uvicorn has waited for requests, so no client waits for the work that still runs.
+            # the server has waited for requests, so no client waits for the work that still runs.
             service.decoders.stop()
             service.json_parser.shutdown(wait=False, cancel_futures=True)
             if not await models.stop(_STOP_TIMEOUT):

@@ -52,7 +52,7 @@ class Edge:
         if span.is_recording():
             ids["trace_id"] = f"{span.get_span_context().trace_id:032x}"
             span.set_attribute("lensbox.request_id", ids["request_id"])
-        CURRENT.set(ids)  # never reset: uvicorn runs each request in a separate context
+        CURRENT.set(ids)  # never reset: each request is a task with a context of its own
         start = time.perf_counter()
         status = CLIENT_GONE
 
