@@ -179,7 +179,10 @@ def test_stuck_processes_are_replaced(artifact_path: Path, png: bytes) -> None:
     options = ("--frontends", "1", "--answer-timeout", "2")
     with ServeProcess(artifact_path, *options, before=sooner + with_limits(engine_timeout=10)) as process:
         url = process.ready()
-        for kind, name in (("frontends", "front end 1"), ("engines", "the engine of face_detector version 1 on cpu")):
+        for kind, name in (
+            ("frontends", "front end 1"),
+            ("engines", "the engine of face_detector version 1 on cpu"),
+        ):
             (stuck,) = process.workers()[kind]
             with httpx.Client(base_url=url, timeout=PATIENCE) as client:
                 assert client.get("/healthz").status_code == 200
