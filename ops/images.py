@@ -61,8 +61,8 @@ def fit(
         fit: "letterbox" keeps the aspect and pads (see `letterbox`); "stretch" makes each side fit; "crop"
             keeps the aspect, covers the canvas and shows the centre: torchvision's `Resize` of the shorter
             side and `CenterCrop` for a square canvas. "ultralytics" is a letterbox with the sides of
-            ultralytics' `LetterBox(auto=False)`, rounded half to even, and one scale for both axes;
-            "ultralytics_shrink" the same with `scaleup=False`: a smaller image keeps its size.
+            ultralytics' `LetterBox(auto=False)`, rounded half to even; "ultralytics_shrink" the same with
+            `scaleup=False`: a smaller image keeps its size.
         filter: of Pillow's `Resampling`, or "opencv_linear", which has no antialiasing.
         order: of the canvas's channels: "gray" for one channel, "rgb", or "bgr".
         fill: level of the padding of a letterbox, 0 to 255.

@@ -16,16 +16,14 @@ constexpr int64_t kLongestCanvas = int64_t{1} << 14;
 //   kLetterbox  the image fits into the canvas: aspect kept, centred, with padding
 //   kStretch    each side fills the canvas
 //   kCrop       the image covers the canvas: aspect kept, and the canvas shows its centre
-//   kUltralytics        a letterbox with the sides and the scale of ultralytics' LetterBox
+//   kUltralytics        a letterbox with the sides of ultralytics' LetterBox
 //   kUltralyticsShrink  the same; an image that fits into the canvas keeps its size
 enum class FitMode : int32_t { kLetterbox, kStretch, kCrop, kUltralytics, kUltralyticsShrink };
 
 // The rectangle of a scaled image in a canvas, in canvas pixels; left and top are not above 0 where the
-// rectangle is larger than the canvas. scale_x and scale_y: canvas pixels per image pixel, by which positions
-// are mapped.
+// rectangle is larger than the canvas.
 struct Fit {
   int64_t width, height, left, top;
-  double scale_x, scale_y;
 };
 
 // The outputs [begin, begin + count) of an axis, which the canvas shows from `offset` on.
@@ -54,7 +52,7 @@ LENSBOX_HOST_DEVICE int64_t rounded_to_even(double x) {
 }
 
 // Return the position of an image as ultralytics' LetterBox(auto=False, scaleup=enlarges) computes it: the
-// scale in float64, the sides rounded half to even, and one scale for both axes on the way back.
+// scale in float64, the sides rounded half to even.
 LENSBOX_HOST_DEVICE Fit fit_as_ultralytics(int64_t width, int64_t height, int64_t canvas_width,
                                            int64_t canvas_height, bool enlarges) {
   const double across = static_cast<double>(canvas_width) / static_cast<double>(width);
@@ -63,7 +61,7 @@ LENSBOX_HOST_DEVICE Fit fit_as_ultralytics(int64_t width, int64_t height, int64_
   if (!enlarges && scale > 1.0) scale = 1.0;
   const int64_t columns = rounded_to_even(static_cast<double>(width) * scale);
   const int64_t rows = rounded_to_even(static_cast<double>(height) * scale);
-  Fit fit = {columns < 1 ? 1 : columns, rows < 1 ? 1 : rows, 0, 0, scale, scale};
+  Fit fit = {columns < 1 ? 1 : columns, rows < 1 ? 1 : rows, 0, 0};
   // Half of the border, d, is rounded as d - 0.1 and d + 0.1: the odd pixel lies below or to the right.
   fit.left = (canvas_width - fit.width) / 2;
   fit.top = (canvas_height - fit.height) / 2;
@@ -77,11 +75,10 @@ LENSBOX_HOST_DEVICE Fit fit_to_canvas(int64_t width, int64_t height, int64_t can
                                       int64_t canvas_height, FitMode mode = FitMode::kLetterbox) {
   if (mode == FitMode::kUltralytics || mode == FitMode::kUltralyticsShrink)
     return fit_as_ultralytics(width, height, canvas_width, canvas_height, mode == FitMode::kUltralytics);
-  Fit fit = {canvas_width, canvas_height, 0, 0, 0.0, 0.0};
+  Fit fit = {canvas_width, canvas_height, 0, 0};
+  if (mode == FitMode::kStretch) return fit;
   const bool is_wide = width * canvas_height >= height * canvas_width;
-  if (mode == FitMode::kStretch) {
-    // Each side fills the canvas.
-  } else if (mode == FitMode::kCrop) {
+  if (mode == FitMode::kCrop) {
     (is_wide ? fit.width : fit.height) =
         is_wide ? width * canvas_height / height : height * canvas_width / width;
   } else if (is_wide) {
@@ -94,8 +91,6 @@ LENSBOX_HOST_DEVICE Fit fit_to_canvas(int64_t width, int64_t height, int64_t can
   const Shown columns = shown_part(fit.width, canvas_width), rows = shown_part(fit.height, canvas_height);
   fit.left = columns.offset - columns.begin;
   fit.top = rows.offset - rows.begin;
-  fit.scale_x = static_cast<double>(fit.width) / static_cast<double>(width);
-  fit.scale_y = static_cast<double>(fit.height) / static_cast<double>(height);
   return fit;
 }
 

@@ -253,8 +253,8 @@ LENSBOX_HOST_DEVICE float normalised_level(int32_t level, float mean, float devi
 
 // scale_x, scale_y, offset_x, offset_y, width, height: canvas = image * scale + offset.
 LENSBOX_HOST_DEVICE void write_geometry(const ImageView& image, const Fit& fit, float* geometry) {
-  geometry[0] = static_cast<float>(fit.scale_x);
-  geometry[1] = static_cast<float>(fit.scale_y);
+  geometry[0] = static_cast<float>(static_cast<double>(fit.width) / image.width);
+  geometry[1] = static_cast<float>(static_cast<double>(fit.height) / image.height);
   geometry[2] = static_cast<float>(fit.left);
   geometry[3] = static_cast<float>(fit.top);
   geometry[4] = static_cast<float>(image.width);

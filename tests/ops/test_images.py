@@ -142,10 +142,10 @@ def test_any_layout_beside_others(device: torch.device, fit_name: Any, filter_na
         # 200 / 7 * 50 = 357.1 columns become 357; 317 are cut off, 158.5 is rounded to the even 158.
         ((28, 200), (50, 40), "crop", (357 / 200, 50 / 28, -158, 0, 200, 28)),
         ((200, 80), (50, 40), "crop", (0.5, 0.5, 0, -25, 80, 200)),
-        # 333 * 1.28 = 426.2 columns become 426, but the scale on both axes stays 1.28.
-        ((500, 333), (640, 640), "ultralytics", (1.28, 1.28, 107, 0, 333, 500)),
+        # 333 * 1.28 = 426.2 columns become 426.
+        ((500, 333), (640, 640), "ultralytics", (426 / 333, 1.28, 107, 0, 333, 500)),
         # 2.5 columns become 2, where a letterbox makes 3.
-        ((16, 5), (8, 8), "ultralytics", (0.5, 0.5, 3, 0, 5, 16)),
+        ((16, 5), (8, 8), "ultralytics", (0.4, 0.5, 3, 0, 5, 16)),
         ((16, 5), (8, 8), "letterbox", (0.6, 0.5, 2, 0, 5, 16)),
         ((31, 20), (64, 64), "ultralytics_shrink", (1, 1, 22, 16, 20, 31)),
         ((100, 200), (50, 40), "ultralytics_shrink", (0.2, 0.2, 0, 15, 200, 100)),
@@ -164,7 +164,7 @@ def test_hand_worked_geometry(
     assert actual.tolist() == torch.tensor([geometry]).tolist()
     scale_x, scale_y, left, top = geometry[:4]
     inside = torch.zeros(canvas, dtype=torch.bool, device=device)
-    bottom, right = int(top) + round(size[0] * scale_y), int(left) + round(size[1] * scale_x)
+    bottom, right = round(top + size[0] * scale_y), round(left + size[1] * scale_x)
     inside[max(int(top), 0) : bottom, max(int(left), 0) : right] = True
     assert torch.equal(canvases[0, 0], torch.where(inside, 200, 3))
 

@@ -73,21 +73,13 @@ __device__ __forceinline__ void fill_padding(const ImageTask& task, const Canvas
   }
 }
 
-__device__ __forceinline__ void write_geometry_of(const ImageTask& task, const Canvases& out,
-                                                  float* geometry) {
+__device__ __forceinline__ void write_geometry_of(const ImageTask& task, float* geometry) {
   const PassAxis across = canvas_axis(task, true), down = canvas_axis(task, false);
   ImageView image = {};
   image.width = across.input;
   image.height = down.input;
-  Fit fit = {across.whole,
-             down.whole,
-             across.offset - across.begin,
-             down.offset - down.begin,
-             static_cast<double>(across.whole) / across.input,
-             static_cast<double>(down.whole) / down.input};
-  if (out.mode == FitMode::kUltralytics || out.mode == FitMode::kUltralyticsShrink)
-    fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
-  write_geometry(image, fit, geometry);
+  write_geometry(image, Fit{across.whole, down.whole, across.offset - across.begin, down.offset - down.begin},
+                 geometry);
 }
 
 }  // namespace lensbox

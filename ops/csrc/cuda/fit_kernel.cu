@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kFitThreads, kFitBlocksPerSm)
   const int32_t block = at - task.first_block;
   const int64_t index = batch.first_image + image;
   uint8_t* const canvas = out.pixels + index * out.channels * out.height * out.width;
-  if (block == 0 && threadIdx.x == 0) write_geometry_of(task, out, out.geometry + 6 * index);
+  if (block == 0 && threadIdx.x == 0) write_geometry_of(task, out.geometry + 6 * index);
   if constexpr (kKind == Kind::kNearest) {
     take_nearest(task, out, canvas, block, blocks);
   } else if constexpr (kKind == Kind::kOpencvLinear) {
