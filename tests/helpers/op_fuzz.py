@@ -25,7 +25,7 @@ FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 DTYPES = [*FLOATS, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool, torch.int8, torch.uint16]
 DTYPES += [torch.complex64, torch.float8_e4m3fn]
 WORDS = ["", "nearest", "lanczos", "stretch", "crop", "gray", "bgr", "Gray", "\0", "ä" * 99, "%s%n" * 300]
-WORDS += ["/", "/dev/null", "/nowhere", "pyproject.toml"]
+WORDS += ["opencv_linear", "ultralytics", "/", "/dev/null", "/nowhere", "pyproject.toml"]
 
 
 @dataclass

@@ -229,6 +229,11 @@ SAMPLES = [
         "fit",
         lambda i: (list(i.photographs), 30, 64, "stretch", "nearest", "rgb", 0, None, None, None),
     ),
+    Sample(
+        "pixels of OpenCV",
+        "fit",
+        lambda i: (list(i.photographs), 30, 65, "ultralytics", "opencv_linear", "bgr", 0, None, None, None),
+    ),
     Sample("restored boxes", "restore_boxes", lambda i: (i.pred, _geometry(i)), trains=(0,)),
     Sample("restored points", "restore_points", lambda i: (i.pred[..., :2], _geometry(i)), trains=(0, 1)),
     Sample("windows", "geometry_of_windows", lambda i: (_geometry(i), _geometry(i).cumsum(1)), trains=(0,)),

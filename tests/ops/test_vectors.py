@@ -15,6 +15,7 @@ from programs import run_python
 from torch import Tensor
 
 from lensbox.ops import (
+    fit,
     giou,
     jagged_giou_loss,
     letterbox,
@@ -126,4 +127,9 @@ if __name__ == "__main__":
     boxes, images = torch.load(sys.argv[1])
     results = [run_box_ops(pred, target) for pred, target in boxes]
     results += [list(letterbox(images, *canvas)) for canvas in ((40, 256, 1), (99, 50, 3), (300, 300, 3))]
+    results += [
+        list(fit(images, *sides, "ultralytics", "opencv_linear", order))
+        for sides in ((40, 256), (99, 50), (640, 640))
+        for order in ("gray", "rgb")
+    ]
     torch.save((torch.backends.cpu.get_cpu_capability(), results), sys.argv[2])

@@ -1,5 +1,6 @@
 """Every fit, filter, order and normalisation: all runtimes and formats give the network the same numbers."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,12 @@ CASES: dict[str, tuple[int, dict[str, Any], tuple[float, ...]]] = {
         WHOLE,
     ),
     "letterbox": (3, {"filter": "nearest", "mean": (0, 0, 0), "std": (1, 1, 1)}, WHOLE),
+    "ultralytics": (
+        3,
+        {"fit": "ultralytics", "filter": "opencv_linear", "mean": (0, 0, 0), "std": (1, 1, 1)},
+        WHOLE,
+    ),
+    "ultralytics_shrink": (1, {"fit": "ultralytics_shrink", "filter": "opencv_linear"}, WHOLE),
 }
 
 
@@ -64,7 +71,7 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-def pillow_numbers(photo: PIL.Image.Image, canvas: DetectorSpec) -> Tensor:
+def expected_numbers(photo: PIL.Image.Image, canvas: DetectorSpec) -> Tensor:
     pixels = torch.from_numpy(np.array(photo)).permute(2, 0, 1)
     order = "gray" if canvas.channels == 1 else canvas.order
     levels = expected_fit(pixels, HEIGHT, WIDTH, canvas.fit, canvas.filter, order, FILL)
@@ -76,9 +83,12 @@ def pillow_numbers(photo: PIL.Image.Image, canvas: DetectorSpec) -> Tensor:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [*((name, "torchscript") for name in CASES), ("stretch", "program"), ("stretch", "onnx")],
+    [
+        *((name, "torchscript") for name in CASES),
+        *itertools.product(["stretch", "ultralytics"], ["program", "onnx"]),
+    ],
 )
-def test_python_and_cpp_give_the_network_pillow_s_pixels(
+def test_python_and_cpp_give_the_network_the_same_pixels(
     name: str, kind: str, photo: Path, tmp_path: Path
 ) -> None:
     path, (channels, fields, part) = tmp_path / "detector", CASES[name]
@@ -86,7 +96,7 @@ def test_python_and_cpp_give_the_network_pillow_s_pixels(
     save_artifact(detector, path, kind=kind)
     artifact = load_artifact(path)
     assert artifact.self_test().passed
-    expected = pillow_numbers(PIL.Image.open(photo), detector.specification)
+    expected = expected_numbers(PIL.Image.open(photo), detector.specification)
     tolerance = 2e-7 if kind == "onnx" else 0  # onnxruntime may round a division differently
     found = artifact.detect_image(photo)
     answers = [(found.boxes[0], found.extras["numbers"][0])]
@@ -100,5 +110,5 @@ def test_python_and_cpp_give_the_network_pillow_s_pixels(
     tiles = artifact.detect_image(photo, tiles=TileSpec(WIDTH, 0.0, whole=False))
     assert len(tiles.boxes) == 20
     for box, numbers in zip(tiles.boxes.tolist(), tiles.extras["numbers"], strict=True):
-        shown = pillow_numbers(PIL.Image.open(photo).crop(tuple(box)), detector.specification)
+        shown = expected_numbers(PIL.Image.open(photo).crop(tuple(box)), detector.specification)
         torch.testing.assert_close(torch.as_tensor(numbers), shown, rtol=tolerance, atol=0)

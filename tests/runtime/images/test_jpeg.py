@@ -4,6 +4,7 @@ import io
 import math
 import random
 import struct
+from typing import get_args
 
 import numpy as np
 import PIL.Image
@@ -11,6 +12,7 @@ import pytest
 import torch
 from picture_files import encoded, flat_jpeg, jpeg_segment, noise
 
+from lensbox.common.canvas import Fit
 from lensbox.common.errors import InputError
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime import Canvas, read_image
@@ -109,7 +111,7 @@ def test_the_scale_of_random_sizes() -> None:
         width, height = (round(2 ** chance.uniform(0, 10)) for _ in range(2))
         canvas_width, canvas_height = (chance.choice((1, 15, 16, 31, 40)) for _ in range(2))
         oversampling = chance.choice((0, 1, 2, 2, 2, 3))
-        canvas = Canvas(canvas_height, canvas_width, fit=chance.choice(("letterbox", "stretch", "crop")))
+        canvas = Canvas(canvas_height, canvas_width, fit=chance.choice(get_args(Fit)))
         case = width, height, canvas, oversampling
         reduction = jpeg_reduction(*case)
         assert reduction == _stated(*case), case
