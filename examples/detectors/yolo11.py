@@ -34,7 +34,15 @@ class Yolo11(nn.Module):
         super().__init__()
         numbers = {"mean": (0, 0, 0), "std": (1, 1, 1)}  # from 0 to 1
         self.specification = DetectorSpec(
-            height=size, width=size, fill=114, name="yolo11", classes=names, **numbers
+            height=size,
+            width=size,
+            fill=114,
+            fit="ultralytics",
+            filter="opencv_linear",
+            name="yolo11",
+            classes=names,
+            jpeg_oversampling=0,
+            **numbers,
         )
         self.network = network
         head = network.model[-1]

@@ -4,6 +4,7 @@ Each test needs the packages that docs/your_detector.md installs for these detec
 """
 
 import copy
+import random
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -14,8 +15,11 @@ import PIL.Image
 import pytest
 import torch
 from programs import require_torchvision, run_python
+from runner_answers import answer
+from services import client_of
 from torch import Tensor, nn
 
+from lensbox.export import save_artifact
 from lensbox.export.verify.reference import comparison_canvases, tolerance_of
 from lensbox.model import Detector
 from lensbox.model.protocol import Numbers
@@ -196,6 +200,40 @@ def test_input_is_that_of_the_library_s_processor(name: str, monkeypatch: pytest
                 assert torch.equal(theirs, ours.to(theirs.dtype)), sides
             else:
                 torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-6)
+
+
+def test_yolo11_answers_like_ultralytics(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Photographs of odd sizes: LetterBox's canvas to the byte; boxes in Python, in C++ and over HTTP."""
+    example = make_example("yolo11", monkeypatch)
+    from ultralytics.data.augment import LetterBox
+    from ultralytics.utils.ops import scale_boxes
+
+    path, file, chance, found = tmp_path / "yolo11.pt", tmp_path / "photo.png", random.Random(5), 0
+    save_artifact(example.detector, path)
+    artifact, canvas = load_artifact(path), Canvas.of(example.detector.specification).as_tuple
+    thresholds = {"score_threshold": example.score, "iou_threshold": IOU}
+    words = ["--score-threshold", example.score, "--iou-threshold", IOU]
+    with client_of(path) as client:
+        for index in range(20):
+            height, width = (chance.randrange(41, 700) for _ in range(2))
+            photo = spots(height, width)[index % 3].permute(1, 2, 0).numpy()
+            boxed = torch.from_numpy(LetterBox((SIZE, SIZE), auto=False)(image=photo)).permute(2, 0, 1)[None]
+            fitted, _ = fit_to_canvases([torch.from_numpy(photo).permute(2, 0, 1)], None, *canvas)
+            assert torch.equal(fitted, boxed), (height, width)
+            with torch.no_grad():
+                boxes, scores, _ = example.own(boxed.float() / 255, example.score, IOU)[0]
+            boxes = scale_boxes((SIZE, SIZE), boxes, photo.shape)
+            PIL.Image.fromarray(photo).save(file)
+            ours = artifact.detect_image(file, **thresholds)
+            cpp = answer("detect", "--artifact", path, "--image", file, *words)["images"][0]
+            http = client.post("/v1/detect", params=thresholds, content=file.read_bytes()).raise_for_status()
+            answers = [torch.as_tensor(ours.boxes)]
+            for detections in (cpp["detections"], http.json()["detections"]):
+                answers.append(torch.tensor([one["box"] for one in detections]).view(-1, 4))
+            for actual in answers:
+                torch.testing.assert_close(actual, boxes, rtol=0, atol=1e-3)
+            found += len(scores)
+    assert found >= 20
 
 
 def test_torchvision_example_compares_with_torchvision(tmp_path: Path) -> None:
