@@ -23,13 +23,18 @@ namespace {
 
 using GraphValues = std::vector<c10::IValue>;
 
-void call_node(const GraphNode& node, GraphValues& values) {
+// given: the inputs of the run.
+void call_node(const GraphNode& node, GraphValues& values, const Program::Graph& graph,
+               const Tensors& given) {
   GraphValues stack = node.arguments;
   for (const GraphArgument& argument : node.filled) {
     stack[argument.position] = filled_argument(argument, values);
   }
+  if (!node.written.empty()) check_written(node, stack, graph.weights, given);
   if (node.guard != nullptr) node.guard(stack);
-  if (node.op) {
+  if (node.rule) {
+    node.rule->check(stack);
+  } else if (node.op) {
     node.op->callBoxed(stack);
   } else {
     stack = {(*node.number_op)(stack)};
@@ -94,7 +99,7 @@ std::vector<at::Tensor> Program::Graph::run(const std::vector<at::Tensor>& given
   values.resize(value_count);
   for (const GraphNode& node : nodes) {
     try {
-      call_node(node, values);
+      call_node(node, values, *this, given);
     } catch (c10::Error& error) {
       error.add_context("in the node " + node.name);
       throw;
@@ -111,15 +116,9 @@ void Program::Graph::check(const std::vector<at::Tensor>& given) const {
   if (given.size() != inputs.size()) {
     throw InputError(c10::str("inputs must be ", inputs.size(), " tensors, got ", given.size()));
   }
-  std::vector<int64_t> chosen(free_sizes.size(), -1);  // by the first input that has the size
-  const auto fits = [&](int64_t rule, int64_t size) {
-    if (rule >= 0) return size == rule;
-    int64_t& free = chosen[-1 - rule];
-    if (free < 0) free = size;
-    return size == free && size >= free_sizes[-1 - rule].least && size <= free_sizes[-1 - rule].most;
-  };
+  const auto fits = [&](int64_t rule, int64_t size) { return rule < 0 || size == rule; };
   for (size_t i = 0; i < given.size(); ++i) {
-    const auto& [name, dtype, sizes] = inputs[i];
+    const auto& [name, dtype, sizes, free_sizes] = inputs[i];
     const at::Tensor& tensor = given[i];
     if (tensor.defined() && tensor.scalar_type() == dtype &&
         std::ranges::equal(sizes, tensor.sizes(), fits)) {
@@ -127,13 +126,36 @@ void Program::Graph::check(const std::vector<at::Tensor>& given) const {
     }
     std::vector<std::string> wanted;
     for (const int64_t size : sizes) {
-      wanted.push_back(size >= 0 ? std::to_string(size) : free_sizes[-1 - size].name);
+      wanted.push_back(size >= 0 ? std::to_string(size) : "any");
     }
     throw InputError(c10::str(
         "inputs[", i, "] (", name, ") must be ", c10::toString(dtype), " [", c10::Join(", ", wanted),
         "], got ",
         tensor.defined() ? c10::str(c10::toString(tensor.scalar_type()), " ", tensor.sizes()) : "none"));
   }
+  size_rules.check(given);
+}
+
+void DataRule::check(const std::vector<c10::IValue>& arguments) const {
+  const c10::IValue& value = arguments[0];
+  const auto is_within = [&](const Number& number) {
+    return compare(number, range.least) >= 0 && compare(number, range.most) <= 0;
+  };
+  const bool holds = value.isTensor() ? value.toTensor().is_nonzero()
+                     : is_range       ? is_within(number_of(value))
+                                      : is_true(number_of(value));
+  if (holds) return;
+  std::vector<std::string> got;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const c10::IValue& shown = arguments[i + 1];
+    got.push_back(names[i] + " = " + (shown.isScalar() ? text_of(number_of(shown)) : "a tensor of false"));
+  }
+  std::string limits;
+  if (is_range && range.least > INT64_MIN) limits += " >= " + std::to_string(range.least);
+  if (is_range && range.most < INT64_MAX)
+    limits += (limits.empty() ? " <= " : " and <= ") + std::to_string(range.most);
+  throw InputError("inputs must have data with " + text + limits + ", got " +
+                   (got.empty() ? "a constant" : c10::Join(", ", got)));
 }
 
 Code load_graph(const std::filesystem::path& artifact, std::shared_ptr<const std::string> bytes,

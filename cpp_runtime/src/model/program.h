@@ -8,14 +8,15 @@
 #include <lensbox/torch/program.h>
 
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "model/enqueued_work.h"
 #include "model/program_numbers.h"
 #include "model/program_operators.h"
+#include "model/program_sizes.h"
 
 namespace lensbox {
 
@@ -40,31 +41,32 @@ struct GraphResult {
   std::vector<int> values;  // one for each item
 };
 
-// A call of an operator, or a calculation with sizes.
+// What the first argument of a node must be, such as torch._check of tensor.item(): true, or within a range.
+struct DataRule {
+  std::string text;
+  bool is_range = false;
+  SizeRange range = {};
+  std::vector<std::string> names = {};  // of the further arguments, which the message shows
+
+  // Throw InputError, with the rule and the values, unless the arguments obey it.
+  void check(const std::vector<c10::IValue>& arguments) const;
+};
+
+// A call of an operator, a calculation with sizes, or a rule.
 struct GraphNode {
   std::string name;
-  std::optional<c10::OperatorHandle> op;
+  std::optional<c10::OperatorHandle> op = {};
   OperatorGuard guard = nullptr;
   const NumberOp* number_op = nullptr;
-  std::vector<c10::IValue> arguments;  // with gaps for `filled`
-  std::vector<GraphArgument> filled;   // the arguments that need values of the run
-  std::vector<GraphResult> results;
-  std::vector<int> dropped;  // values that no later node needs
+  std::optional<DataRule> rule = {};
+  std::vector<c10::IValue> arguments = {};  // with gaps for `filled`
+  std::vector<GraphArgument> filled = {};   // the arguments that need values of the run
+  std::vector<size_t> written = {};         // the places of the arguments that the op writes to
+  std::vector<GraphResult> results = {};
+  std::vector<int> dropped = {};  // values that no later node needs
 
   // Return the values that the node takes, some perhaps twice.
   std::vector<int> taken() const;
-};
-
-struct GraphInput {
-  std::string name;
-  at::ScalarType dtype;
-  std::vector<int64_t> sizes;  // -1 - i: the free size i of the graph
-};
-
-struct FreeSize {
-  std::string name;
-  int64_t least = 0;
-  int64_t most = std::numeric_limits<int64_t>::max();
 };
 
 class Program::Graph {
@@ -73,7 +75,8 @@ class Program::Graph {
 
   c10::Device device = at::kCPU;
   std::vector<GraphInput> inputs;
-  std::vector<FreeSize> free_sizes;
+  SizeRules size_rules;
+  std::unordered_set<const void*> weights;  // their storages
   std::vector<GraphNode> nodes;
   std::vector<GraphItem> outputs;
   size_t value_count = 0;
@@ -82,6 +85,23 @@ class Program::Graph {
  private:
   void check(const std::vector<at::Tensor>& given) const;
 };
+
+// --- program_writes.cpp: what a run must not change, because other runs and the caller see it ---
+
+inline constexpr const char* kMustNotChange = "the graph must not change inputs or weights";
+
+// Return an identity of a tensor's memory; null if it has none.
+const void* storage_of(const at::Tensor& tensor);
+
+// Return the places of the arguments that a node's op writes to.
+std::vector<size_t> written_arguments(const GraphNode& node);
+
+// Throw ArtifactError if a node writes to a storage of the inputs or weights, whatever its schema says of
+// views.
+void check_written(const GraphNode& node, const std::vector<c10::IValue>& arguments,
+                   const std::unordered_set<const void*>& weights, const std::vector<at::Tensor>& inputs);
+
+// --- the values of a run ---
 
 // Return an item for an op that takes this type: numbers become tensors and floats where the op wants them.
 c10::IValue as_type(const c10::Type& type, const GraphItem& item, const std::vector<c10::IValue>& values);

@@ -18,12 +18,14 @@ namespace {
 constexpr const char* kFused = "mkldnn::_convolution_pointwise";
 constexpr const char* kPack = "mkldnn::_reorder_convolution_weight";
 
-// oneDNN's name of an activation, whose arguments after the first are oneDNN's scalars; null if it has none.
+// oneDNN's name of an activation, whose arguments after the first are oneDNN's scalars; null if it has none,
+// or if it does not keep NaN: oneDNN's relu, hardtanh and hardsigmoid clip NaN to a plain number.
 const char* fused_name(const GraphNode& node) {
-  static const std::map<std::string, const char*> kNames{
-      {"aten::relu", "relu"},       {"aten::hardswish", "hardswish"},     {"aten::silu", "swish"},
-      {"aten::tanh", "tanh"},       {"aten::hardsigmoid", "hardsigmoid"}, {"aten::hardtanh", "hardtanh"},
-      {"aten::sigmoid", "sigmoid"}, {"aten::leaky_relu", "leaky_relu"}};
+  static const std::map<std::string, const char*> kNames{{"aten::hardswish", "hardswish"},
+                                                         {"aten::silu", "swish"},
+                                                         {"aten::tanh", "tanh"},
+                                                         {"aten::sigmoid", "sigmoid"},
+                                                         {"aten::leaky_relu", "leaky_relu"}};
   if (!node.op || !node.op->schema().overload_name().empty()) return nullptr;
   std::string name = node.op->schema().name();
   if (name.ends_with('_')) name.pop_back();

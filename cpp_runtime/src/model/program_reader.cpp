@@ -9,82 +9,21 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "file/artifact_file.h"
 #include "file/errors.h"
 #include "model/program.h"
+#include "model/program_json.h"
 #include "model/program_operators.h"
+#include "model/program_sizes.h"
 
 namespace lensbox {
 namespace {
 
-using GraphJson = nlohmann::json;
-
 constexpr int kSchemaMajor = 8;
-constexpr int kDeepest = 100;  // levels of JSON
-
-// A feature of the graph that this library does not have, or a fault of the file.
-struct GraphError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-void require(bool condition, const std::string& rule, const GraphJson& got) {
-  if (!condition) throw GraphError(rule + ", got " + got.dump().substr(0, 80));
-}
-
-int64_t as_integer(const GraphJson& value) {
-  require(value.is_number_integer() &&
-              (!value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{INT64_MAX}),
-          "a number must be an integer of 64 bits", value);
-  return value.get<int64_t>();
-}
-
-double as_double(const GraphJson& value) {
-  if (!value.is_string()) return value.get<double>();
-  static const std::map<std::string, double> kOthers{
-      {"Infinity", INFINITY}, {"-Infinity", -INFINITY}, {"NaN", NAN}};
-  const auto found = kOthers.find(value.get<std::string>());
-  require(found != kOthers.end(), "a number that is a text must be Infinity, -Infinity or NaN", value);
-  return found->second;
-}
-
-// Return name and value of the only entry of an object that is not null, which is how a union is written.
-std::pair<std::string, const GraphJson&> entry_of(const GraphJson& object) {
-  for (const auto& [key, value] : object.items()) {
-    if (object.size() == 1 || !value.is_null()) return {key, value};
-  }
-  throw GraphError("a value must have a kind");
-}
-
-// Return c10's number of an enumeration in the schema.
-template <class Type>
-Type from_schema(const std::map<int64_t, Type>& known, const char* what, const GraphJson& value) {
-  const auto found = known.find(as_integer(value));
-  require(found != known.end(), std::string("a ") + what + " must be known to this library", value);
-  return found->second;
-}
-
-at::ScalarType dtype_of(const GraphJson& value) {
-  static const std::map<int64_t, at::ScalarType> kTypes{
-      {1, at::kByte},        {2, at::kChar},           {3, at::kShort},          {4, at::kInt},
-      {5, at::kLong},        {6, at::kHalf},           {7, at::kFloat},          {8, at::kDouble},
-      {9, at::kComplexHalf}, {10, at::kComplexFloat},  {11, at::kComplexDouble}, {12, at::kBool},
-      {13, at::kBFloat16},   {29, at::kFloat8_e4m3fn}, {30, at::kFloat8_e5m2}};
-  return from_schema(kTypes, "dtype", value);
-}
-
-at::Layout layout_of(const GraphJson& value) {
-  return from_schema<at::Layout>({{7, at::kStrided}}, "layout", value);
-}
-
-at::MemoryFormat memory_format_of(const GraphJson& value) {
-  using enum at::MemoryFormat;
-  return from_schema<at::MemoryFormat>(
-      {{1, Contiguous}, {2, ChannelsLast}, {3, ChannelsLast3d}, {4, Preserve}}, "memory format", value);
-}
 
 // Return whether an op takes a value as this type. The op itself checks what the value is.
 bool takes(const c10::TypePtr& type, const c10::IValue& value) {
@@ -116,8 +55,10 @@ class GraphReader {
     const GraphJson& graph = module.at("graph");
     metas_ = &graph.at("tensor_values");
     for (const GraphJson& spec : module.at("signature").at("input_specs")) {
-      read_input(spec, program.at("range_constraints"));
+      read_input(spec);
     }
+    graph_->size_rules = read_size_rules(program, graph_->inputs, place_of_leaf_);
+    sizes_of_data_ = &graph.at("sym_int_values");
     for (const GraphJson& node : graph.at("nodes")) {
       read_node(node);
     }
@@ -142,13 +83,7 @@ class GraphReader {
 
   std::string_view record(const std::string& name) { return stored_record(archive_, view_of(bytes_), name); }
 
-  GraphJson json(const std::string& name) {
-    const auto is_flat = [](int depth, GraphJson::parse_event_t /*event*/, GraphJson& /*parsed*/) {
-      if (depth > kDeepest) throw GraphError("its JSON is nested too deeply");
-      return true;
-    };
-    return GraphJson::parse(record(name), is_flat);
-  }
+  GraphJson json(const std::string& name) { return parse_json(record(name)); }
 
   void choose_graph() {
     std::vector<std::string> names;
@@ -207,18 +142,21 @@ class GraphReader {
 
   // --- inputs ---
 
-  void read_input(const GraphJson& spec, const GraphJson& constraints) {
+  void read_input(const GraphJson& spec) {
     const auto [kind, value] = entry_of(spec);
+    if (kind == "user_input" || kind == "constant_input") place_of_leaf_.push_back(-1);
     if (kind == "constant_input") return;
     const GraphJson& argument = value.at("arg");
     if (kind == "user_input") {
       if (argument.contains("as_none")) return;
       require(argument.contains("as_tensor"), "an input must be a tensor", argument);
+      place_of_leaf_.back() = static_cast<int64_t>(graph_->inputs.size());
       const auto name = argument.at("as_tensor").at("name").get<std::string>();
-      GraphInput input{name, dtype_of(metas_->at(name).at("dtype")), {}};
+      GraphInput input{name, dtype_of(metas_->at(name).at("dtype")), {}, {}};
       for (const GraphJson& size : metas_->at(name).at("sizes")) {
-        input.sizes.push_back(size.contains("as_int") ? std::max<int64_t>(as_integer(size.at("as_int")), 0)
-                                                      : free_size(size.at("as_expr"), constraints));
+        const bool is_fixed = size.contains("as_int");
+        input.sizes.push_back(is_fixed ? std::max<int64_t>(as_integer(size.at("as_int")), 0) : -1);
+        input.free_sizes.push_back(is_fixed ? "" : size.at("as_expr").at("expr_str").get<std::string>());
       }
       graph_->inputs.push_back(std::move(input));
       is_given_[new_value(name, at::empty({0}))] = true;
@@ -228,26 +166,8 @@ class GraphReader {
             spec);
     const auto found = weights_.find(value.at(kind + "_name").get<std::string>());
     require(found != weights_.end(), "the file must hold the numbers of each weight", value);
+    graph_->weights.insert(storage_of(found->second.toTensor()));
     items_[argument.at("name").get<std::string>()] = {-1, found->second};
-  }
-
-  // Return the number of a free size, as in GraphInput::sizes.
-  int64_t free_size(const GraphJson& expression, const GraphJson& constraints) {
-    // A symbol as Symbol('s34', positive=True, ...), or an expression; only equal texts are known to be
-    // equal.
-    auto text = expression.at("expr_str").get<std::string>();
-    if (text.starts_with("Symbol('")) text = text.substr(8, text.find('\'', 8) - 8);
-    auto& sizes = graph_->free_sizes;
-    auto known = std::ranges::find(sizes, text, &FreeSize::name);
-    if (known == sizes.end()) {
-      FreeSize size{text};
-      if (const auto range = constraints.find(text); range != constraints.end()) {
-        if (!range->at("min_val").is_null()) size.least = as_integer(range->at("min_val"));
-        if (!range->at("max_val").is_null()) size.most = as_integer(range->at("max_val"));
-      }
-      known = sizes.insert(sizes.end(), size);
-    }
-    return -1 - (known - sizes.begin());
   }
 
   // --- nodes ---
@@ -259,8 +179,11 @@ class GraphReader {
     if (!items_.try_emplace(name, GraphItem{value, {}}).second)
       throw GraphError("two values have the name " + name);
     const GraphJson strides = metas_->value(name, GraphJson::object()).value("strides", GraphJson::array());
-    is_channels_last_.push_back(strides.size() == 4 && strides[1].value("as_int", 0) == 1);
+    is_channels_last_.push_back(strides.size() == 4 && strides[1].contains("as_int") &&
+                                strides[1].at("as_int") == 1);
     is_given_.push_back(false);
+    operands_.push_back({value});
+    names_.push_back(name);
     return value;
   }
 
@@ -299,23 +222,20 @@ class GraphReader {
 
   void read_node(const GraphJson& json) {
     const auto target = json.at("target").get<std::string>();
-    // These state what the trace assumed, such as its device, or are true or false for such a statement
-    // alone.
-    const GraphJson& outputs = json.at("outputs");
-    if (target.starts_with("torch.ops.aten._assert_") ||
-        target.find(".sym_constrain_range") != std::string::npos ||
-        (outputs.size() == 1 && entry_of(outputs[0]).first == "as_sym_bool" &&
-         !target.starts_with("torch.ops.") && find_number_op(target) == nullptr))
-      return;
+    // It states dtype and device of the trace. Inputs are checked, and the graph may run on another device.
+    if (target.starts_with("torch.ops.aten._assert_tensor_metadata.")) return;
     try {
       GraphNode node;
       node.name = json.value("name", GraphJson()).is_string() ? json.at("name").get<std::string>() : target;
-      if (target.starts_with("torch.ops.")) {
+      if (is_data_rule(target)) {
+        read_data_rule(node, target, json);
+      } else if (target.starts_with("torch.ops.")) {
         read_call(node, target.substr(10), json);
       } else {
         read_calculation(node, target, json);
       }
       graph_->nodes.push_back(std::move(node));
+      add_data_ranges(json.at("outputs"));
     } catch (const std::exception& error) {
       throw GraphError("it has a node of " + target.substr(0, 200) + ": " + torch_message(error).substr(2));
     }
@@ -332,7 +252,70 @@ class GraphReader {
     }
     node.arguments.resize(inputs.size());
     read_results(node, {c10::Argument("", c10::NumberType::get())}, json.at("outputs"), false);
+    if (const std::vector<int> taken = node.taken(); !taken.empty()) {
+      operands_[node.results[0].values[0]] = taken;
+    }
   }
+
+  // --- what the numbers in the data must be ---
+
+  static bool is_data_rule(const std::string& target) {
+    static const std::set<std::string> kRules{"torch.ops.aten._assert_scalar.default",
+                                              "torch.ops.aten.sym_constrain_range.default",
+                                              "torch.ops.aten.sym_constrain_range_for_size.default"};
+    return kRules.contains(target);
+  }
+
+  // Read a truth that must hold, or limits of a number. Unlike torch's own function on a GPU, a run that
+  // finds a fault ends with an error, and the process lives on.
+  void read_data_rule(GraphNode& node, const std::string& target, const GraphJson& json) {
+    node.rule.emplace(DataRule{node.name, target.find("constrain_range") != std::string::npos, {}, {}});
+    GraphItem value;
+    for (const GraphJson& input : json.at("inputs")) {
+      const auto [kind, content] = entry_of(input.at("arg"));
+      const auto name = input.at("name").get<std::string>();
+      if (name == "assert_msg") {
+        node.rule->text = content.get<std::string>();
+      } else if (name == "min" || name == "max") {
+        if (kind == "as_none") continue;
+        (name == "min" ? node.rule->range.least : node.rule->range.most) = as_integer(content);
+      } else {
+        value = item_of(kind, content);
+      }
+    }
+    require(!value.is_constant() || value.constant.isScalar(), "it must have a value to check", json);
+    require(json.at("outputs").empty(), "it must have no results", json);
+    set_data_rule(node, value);
+  }
+
+  void set_data_rule(GraphNode& node, const GraphItem& value) {
+    node.filled.push_back({0, c10::AnyType::get(), false, {value}});
+    for (const int shown : value.is_constant() ? std::vector<int>() : operands_[value.value]) {
+      node.filled.push_back({node.filled.size(), c10::AnyType::get(), false, {{shown, {}}}});
+      node.rule->names.push_back(names_[shown]);
+    }
+    node.arguments.resize(node.filled.size());
+  }
+
+  // Let the numbers among a node's results be within the ranges of their symbols, such as u0.
+  void add_data_ranges(const GraphJson& outputs) {
+    for (const GraphJson& output : outputs) {
+      const auto [kind, value] = entry_of(output);
+      if (kind != "as_sym_int" || !value.contains("as_name")) continue;
+      const auto name = value.at("as_name").get<std::string>();
+      const GraphJson size = sizes_of_data_->value(name, GraphJson::object());
+      if (!size.contains("as_expr")) continue;
+      const auto text = size.at("as_expr").at("expr_str").get<std::string>();
+      const std::string symbol = text.starts_with("Symbol('") ? text.substr(8, text.find('\'', 8) - 8) : "";
+      const auto range = graph_->size_rules.data_ranges.find(symbol);
+      if (range == graph_->size_rules.data_ranges.end()) continue;
+      GraphNode node{.name = name, .rule = DataRule{symbol, true, range->second, {}}};
+      set_data_rule(node, named(value.at("as_name")));
+      graph_->nodes.push_back(std::move(node));
+    }
+  }
+
+  // --- calls ---
 
   // target: such as aten.conv2d.default.
   void read_call(GraphNode& node, const std::string& target, const GraphJson& json) {
@@ -358,10 +341,8 @@ class GraphReader {
       require(position.has_value(), "the op must have each argument", input);
       GraphArgument argument = argument_of(arguments[*position], *position, input.at("arg"));
       if (const auto* const alias = arguments[*position].alias_info(); alias != nullptr) {
-        const bool is_seen =
+        has_given |=
             std::ranges::any_of(argument.items, [&](const GraphItem& item) { return is_given(item); });
-        require(!is_seen || !alias->isWrite(), "the graph must not change inputs or weights", input);
-        has_given |= is_seen;
       }
       if (std::ranges::all_of(argument.items, &GraphItem::is_constant)) {
         node.arguments[*position] = filled_argument(argument, {});
@@ -379,7 +360,24 @@ class GraphReader {
       is_known[argument.position] = false;
     }
     allowed.check(node.arguments, is_known);
-    read_results(node, node.op->schema().returns(), json.at("outputs"), has_given);
+    node.written = written_arguments(node);
+    for (const size_t position : node.written) {
+      const auto is_seen = [&](const GraphArgument& argument) {
+        return argument.position == position &&
+               std::ranges::any_of(argument.items, [&](const GraphItem& item) { return is_given(item); });
+      };
+      const bool is_weight = node.arguments[position].isTensor() || node.arguments[position].isTensorList();
+      require(!is_weight && std::ranges::none_of(node.filled, is_seen), kMustNotChange, json.at("inputs"));
+    }
+    read_results(node, node.op->schema().returns(), json.at("outputs"), has_given && !may_copy(node));
+  }
+
+  // Return whether an op that may return a view may return a copy instead. Then a run compares storages.
+  static bool may_copy(const GraphNode& node) {
+    static const std::set<std::string> kNames{"aten::to",        "aten::contiguous", "aten::reshape",
+                                              "aten::flatten",   "aten::ravel",      "aten::reshape_as",
+                                              "aten::unflatten", "aten::type_as"};
+    return kNames.contains(node.op->schema().name());
   }
 
   GraphArgument argument_of(const c10::Argument& wanted, size_t position, const GraphJson& json) const {
@@ -418,7 +416,7 @@ class GraphReader {
         {"as_sym_int", {c10::NumberType::get(), 1, "as_name"}},
         {"as_sym_float", {c10::NumberType::get(), 1.0, "as_name"}},
         {"as_sym_bool", {c10::BoolType::get(), true, "as_name"}}};
-    require(outputs.size() <= returns.size(), "it must have as many results as the op", outputs);
+    require(outputs.size() == returns.size(), "it must have as many results as the op", outputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
       const auto [kind, value] = entry_of(outputs[i]);
       const auto known = kKinds.find(kind);
@@ -437,8 +435,8 @@ class GraphReader {
 
   // Return whether a node only calculates a number, or whether something is true.
   bool is_calculation(const GraphNode& node) const {
-    return !node.op || (node.results.size() == 1 && !node.results[0].is_list &&
-                        samples_[node.results[0].values[0]].isBool());
+    return node.number_op != nullptr || (node.results.size() == 1 && !node.results[0].is_list &&
+                                         samples_[node.results[0].values[0]].isBool());
   }
 
   // Let each node drop the values that nothing after it needs, and leave out calculations that nothing needs.
@@ -462,16 +460,21 @@ class GraphReader {
         is_needed[value] = true;
       }
     }
-    std::erase_if(graph_->nodes, [](const GraphNode& node) { return !node.op && node.number_op == nullptr; });
+    std::erase_if(graph_->nodes,
+                  [](const GraphNode& node) { return !node.op && node.number_op == nullptr && !node.rule; });
   }
 
   at::Tensor bytes_;
   caffe2::serialize::PyTorchStreamReader archive_;
   std::string name_;
-  const GraphJson* metas_ = nullptr;    // of the tensors of the graph, by their names
-  std::vector<bool> is_channels_last_;  // of each value
-  std::vector<c10::IValue> samples_;    // of each value, of its type
-  std::vector<bool> is_given_;          // of each value: an input, or a view of one or of a weight
+  const GraphJson* metas_ = nullptr;          // of the tensors of the graph, by their names
+  std::vector<bool> is_channels_last_;        // of each value
+  std::vector<c10::IValue> samples_;          // of each value, of its type
+  std::vector<bool> is_given_;                // of each value: an input, or a view of one or of a weight
+  std::vector<std::vector<int>> operands_;    // of each value: what it was calculated from, else itself
+  std::vector<std::string> names_;            // of each value
+  std::vector<int64_t> place_of_leaf_;        // of each flattened input: among the graph's, -1 for no tensor
+  const GraphJson* sizes_of_data_ = nullptr;  // of each number by name: its symbols
   std::shared_ptr<Program::Graph> graph_ = std::make_shared<Program::Graph>();
   std::unordered_map<std::string, GraphItem> items_;      // by their names in the graph
   std::unordered_map<std::string, c10::IValue> weights_;  // by their names in the module
