@@ -211,6 +211,10 @@ def _in_mapping(place: tuple[object, ...], mapping: State, wanted: Sequence[Targ
                 if (own := target.name_of(parts[start:])) is not None:
                     prefix = "".join(f"{part}." for part in parts[:start])
                     known.setdefault(prefix, [{} for _ in wanted])[index].setdefault(own, name)
+
+    def is_complete(target: Target, matched: frozenset[str]) -> bool:
+        return bool(matched) and not target.lacking(dict.fromkeys(matched))
+
     best: dict[str, tuple[Target, dict[str, str], frozenset[str]]] = {}
     for prefix, names in known.items():
         rows = [
@@ -221,12 +225,11 @@ def _in_mapping(place: tuple[object, ...], mapping: State, wanted: Sequence[Targ
             )
             for target, by_own in zip(wanted, names, strict=True)
         ]
-        best[prefix] = max(rows, key=lambda row: (not row[0].lacking(dict.fromkeys(row[2])), len(row[2])))
+        best[prefix] = max(rows, key=lambda row: (is_complete(row[0], row[2]), len(row[2])))
     claimed: set[str] = set()  # names in complete weights, which are no surplus of others
     for prefix in sorted(best, key=len):
         target, names_of, matched = best[prefix]
-        is_complete = bool(matched) and not target.lacking(dict.fromkeys(matched))
-        if is_complete and not claimed.issuperset(names_of):
+        if is_complete(target, matched) and not claimed.issuperset(names_of):
             claimed.update(names_of)
         elif prefix and claimed.issuperset(
             names_of

@@ -75,7 +75,8 @@ def _at(found: Sequence[Weights], path: Path, key: str | None) -> Sequence[Weigh
     fitting = [one for one in exact if one.fits or one.lacks_buffers_alone]
     below = [one for one in found if one.text.startswith(f"{key}.")]
     if not (exact or below):
-        raise InputError(f"--weights-key must be a place of tensors in {path}, got {key!r}:{_listed(found)}")
+        places = [one for one in found if one.matched] or found
+        raise InputError(f"--weights-key must be a place of tensors in {path}, got {key!r}:{_listed(places)}")
     return fitting or [*exact, *below]
 
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.common.machine import has_torchscript
+from lensbox.export.detector import reduced
 from lensbox.export.detector.reduced import REDUCED, in_precision
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.formats.traced import TracedDetector, mend_trace
@@ -96,6 +97,8 @@ def _scripting_reason(error: Exception) -> str:
     """
     text = str(error).strip()
     first = _PLACE.search(text)
+    if first and first["file"] == reduced.__file__:
+        return "hooks convert the inputs of modules that stay in float32; TorchScript has no such hooks"
     reason = " ".join((text[: first.start()] if first else text).split()).rstrip(":. ")
     if len(reason) > _MOST_CHARACTERS:
         reason = f"{reason[:_MOST_CHARACTERS]}..."

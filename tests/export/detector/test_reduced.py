@@ -226,6 +226,11 @@ def test_files_hold_modules_that_read_their_layers(name: str, kind: str, tmp_pat
     assert metadata.precision is not None
 
 
+def test_hooks_need_a_trace(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="hooks convert the inputs of modules that stay in float32"):
+        save_artifact(made("LSTM"), tmp_path / "a", 0.01, dtype="float16", trace=False)
+
+
 class Alone(Sequences):
     """A function of the detector itself that takes one dtype."""
 
