@@ -23,7 +23,10 @@ def test_a_specification_has_a_canvas() -> None:
         ({"mean": (0.5,)}, "mean must be numbers, one for each channel, or none, got [0.5]"),
         ({"mean": (0, 0, 0)}, "std must be numbers, as many as mean, got []"),
         ({"mean": (0, 0, 0), "std": (1, 1, 0)}, "std[2] must be greater than or equal to 0.000001, got 0"),
-        ({"fit": "pad"}, "fit must be 'letterbox', 'stretch' or 'crop', got \"pad\""),
+        (
+            {"fit": "pad"},
+            "fit must be 'letterbox', 'stretch', 'crop', 'ultralytics' or 'ultralytics_shrink', got \"pad\"",
+        ),
     ],
 )
 def test_names_the_wrong_field(fields: dict[str, Any], message: str) -> None:

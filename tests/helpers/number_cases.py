@@ -40,7 +40,9 @@ OF_TWO: dict[str, Callable[..., Any]] = {
 
 def _result(function: Callable[..., Any], *numbers: bool | int | float) -> Any:
     """Return what the function gives; None for an exception, a complex number and an int beyond 64 bits."""
-    if function in (operator.pow, operator.lshift) and not any(isinstance(number, float) for number in numbers):
+    if function in (operator.pow, operator.lshift) and not any(
+        isinstance(number, float) for number in numbers
+    ):
         is_beyond = abs(numbers[0]) > (1 if function is operator.pow else 0) and numbers[1] > 64
         if is_beyond:  # would fill the memory
             return None
@@ -73,7 +75,9 @@ def text() -> str:
     parts = document()
     lines = ['{"numbers": ' + json.dumps(parts["numbers"])]
     for key in ("one", "two"):
-        functions = ",\n".join(f"{json.dumps(name)}: {json.dumps(results)}" for name, results in parts[key].items())
+        functions = ",\n".join(
+            f"{json.dumps(name)}: {json.dumps(results)}" for name, results in parts[key].items()
+        )
         lines.append(f'"{key}": {{\n{functions}}}')
     return ",\n".join(lines) + "}\n"
 
