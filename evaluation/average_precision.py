@@ -102,6 +102,24 @@ class Curve(NamedTuple):
         return np.append(self.envelope, 0.0)[np.searchsorted(self.recall, RECALLS)]
 
 
+class Matched(NamedTuple):
+    """A photograph, its detections by falling score, and what they match.
+
+    Attributes:
+        rank: int64 [n], of a detection among those of its class.
+        hits: int64 [n], the class of the label that it hits by place alone; -1 background, -2 an ignored one.
+        takers: float64 [m], the score of the detection that hits a label by place alone; -inf without one.
+        codes: int8 [rows, n], see `Matches`.
+    """
+
+    labels: ImageLabels
+    found: ImageDetections
+    rank: Indices
+    hits: Indices
+    takers: Array
+    codes: npt.NDArray[np.int8]
+
+
 class Matches:
     """The matches of the detections in many photographs, of which each is added and scored alone.
 
@@ -111,59 +129,54 @@ class Matches:
     def __init__(self, classes: int = 1) -> None:
         self.classes = classes
         self.totals = np.zeros([len(BANDS) + len(AREAS) * len(IOUS), classes], np.int64)
-        self._parts: list[tuple[Any, ...]] = []  # scores, classes, ranks, labelled classes, codes
-        self.missed: list[tuple[Indices, Array]] = []
+        self.images: list[Matched] = []
 
-    def add(self, labels: ImageLabels, found: ImageDetections, scale: float = 1.0) -> ImageDetections:
-        """Add a photograph; return its detections by falling score.
-
-        scale: of heights, from the photograph to the canvas.
-        """
+    def add(self, labels: ImageLabels, found: ImageDetections, scale: float = 1.0) -> None:
+        """Add a photograph. scale: of heights, from the photograph to the canvas."""
         order = np.argsort(-found.scores, kind="stable")
         found = ImageDetections(found.boxes[order], found.scores[order], found.classes[order])
-        rank = np.zeros(len(order), np.int32)
+        rank = np.zeros(len(order), np.int64)
         for label in set(found.classes.tolist()):
             rank[found.classes == label] = np.arange((found.classes == label).sum())
         iou = box_iou(torch.from_numpy(found.boxes), torch.from_numpy(labels.boxes)).numpy()
-        is_same = found.classes[:, None] == labels.classes
+        is_same, crowds = found.classes[:, None] == labels.classes, labels.ignore[None]
+        area = np.prod(found.boxes[:, 2:] - found.boxes[:, :2], 1)
 
         low, high = np.array([*BANDS.values()]).T[:, :, None]
         height, found_height = (scale * (boxes[:, 3] - boxes[:, 1]) for boxes in (labels.boxes, found.boxes))
-        ignored = labels.ignore | (height < low) | (height >= high)
-        beyond = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
-        bands = match(iou * is_same, np.full(len(low), MATCH_IOU), ignored, ignored)
-        codes = [_coded(bands, ignored, beyond)]
+        other = crowds | (height < low) | (height >= high)
+        not_of_band = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
 
-        least, most = np.array([*AREAS.values()]).T[:, :, None]
-        out = labels.ignore | (labels.areas < least) | (labels.areas > most)
-        area = np.prod(found.boxes[:, 2:] - found.boxes[:, :2], 1)
-        beyond = np.repeat((area < least) | (area > most), len(IOUS), 0) | (rank >= MOST[-1])
-        in_crowds = _with_crowds(iou, found.boxes, labels) * is_same * (rank < MOST[-1])[:, None]
-        out = np.repeat(out, len(IOUS), 0)
-        taken = match(in_crowds, np.tile(IOUS, len(AREAS)), out, np.broadcast_to(labels.ignore, out.shape))
-        codes.append(_coded(taken, out, beyond))
+        least, most = np.repeat([*AREAS.values()], len(IOUS), 0).T[:, :, None]
+        out = crowds | (labels.areas < least) | (labels.areas > most)
+        counted = rank < MOST[-1]
+        beyond = (area < least) | (area > most) | ~counted
+        # In the columns of ignored labels, the share of each detection that lies in the label.
+        corners, others = found.boxes[:, None], labels.boxes[labels.ignore]
+        sides = np.minimum(corners[..., 2:], others[:, 2:]) - np.maximum(corners[..., :2], others[:, :2])
+        shares = iou.copy()
+        shares[:, labels.ignore] = sides.clip(0).prod(2) / np.maximum(area, 1e-300)[:, None]
 
-        for row, skipped in enumerate(np.concatenate([ignored, out])):
-            self.totals[row] += np.bincount(labels.classes[~skipped], minlength=self.classes)
-        # By place alone, for confusions of classes.
-        (place,) = match(iou, np.array([MATCH_IOU]), labels.ignore[None], labels.ignore[None])
-        classes = np.append(np.where(labels.ignore, -2, labels.classes), -1)
-        takers = np.full(len(classes), -np.inf)
+        ious = np.tile(IOUS, len(AREAS))
+        of_bands = match(iou * is_same, np.full(len(low), MATCH_IOU), other, other)
+        of_areas = match(shares * is_same * counted[:, None], ious, out, np.broadcast_to(crowds, out.shape))
+        (place,) = match(iou, np.array([MATCH_IOU]), crowds, crowds)
+        ignored, unfit = np.concatenate([other, out]), np.concatenate([not_of_band, beyond])
+        taken = np.concatenate([of_bands, of_areas])
+        is_ignored = np.where(
+            taken < 0, unfit, np.take_along_axis(np.pad(ignored, [(0, 0), (0, 1)]), taken, 1)
+        )
+        codes = np.where(is_ignored, IGNORED, taken >= 0).astype(np.int8)
+        self.totals += [np.bincount(labels.classes[~row], minlength=self.classes) for row in ignored]
+        hits = np.append(np.where(labels.ignore, -2, labels.classes), -1)[place]
+        takers = np.full(len(labels.boxes) + 1, -np.inf)
         np.maximum.at(takers, place, found.scores)
-        self.missed.append((classes[:-1], takers[:-1]))
-        self._parts.append((found.scores, found.classes, rank, classes[place], np.concatenate(codes)))
-        return found
-
-    def labelled(self) -> list[Indices]:
-        """Return for each photograph the class of the label that each detection hits, by place alone.
-
-        -1 is background, -2 an ignored label.
-        """
-        return [part[3] for part in self._parts]
+        self.images.append(Matched(labels, found, rank, hits, takers[:-1], codes))
 
     @cached_property
     def _joined(self) -> list[Any]:
-        return [np.concatenate(column, -1) for column in zip(*self._parts, strict=True)]
+        parts = [(one.found.scores, one.found.classes, one.rank, one.hits, one.codes) for one in self.images]
+        return [np.concatenate(column, -1) for column in zip(*parts, strict=True)]
 
     def curve(self, row: int = 0, label: int | None = None, most: int | None = None) -> Curve:
         """Return the curve of a row, of one class or of all; most: best detections of a photograph."""
@@ -192,12 +205,12 @@ class Matches:
 
     def confusion(self, threshold: float) -> Indices:
         """Return how many boxes of class row were found as class column; the last ones are background."""
-        scores, found, _, labelled, _ = self._joined
+        scores, found, _, hits, _ = self._joined
         table = np.zeros([self.classes + 1] * 2, np.int64)
-        counted = (scores > threshold) & (labelled != -2)
-        np.add.at(table, (labelled[counted], found[counted]), 1)
-        for classes, takers in self.missed:
-            misses = classes[(takers <= threshold) & (classes >= 0)]
+        counted = (scores > threshold) & (hits != -2)
+        np.add.at(table, (hits[counted], found[counted]), 1)
+        for one in self.images:
+            misses = one.labels.classes[(one.takers <= threshold) & ~one.labels.ignore]
             table[:, -1] += np.bincount(misses, minlength=len(table))
         return table
 
@@ -222,23 +235,6 @@ def match(iou: Array, thresholds: Array, ignored: Flags, reusable: Flags) -> Ind
         taken[rows, rank] = best[rows]
         free[rows, best[rows]] = reusable[rows, best[rows]]
     return taken
-
-
-def _coded(taken: Indices, ignored: Flags, beyond: Flags) -> npt.NDArray[np.int8]:
-    """Return HIT, FALSE or IGNORED for each detection. beyond: not to count as a false alarm."""
-    padded = np.concatenate([ignored, np.zeros([len(ignored), 1], bool)], 1)
-    is_ignored = np.where(taken < 0, beyond, np.take_along_axis(padded, taken, 1))
-    return np.where(is_ignored, IGNORED, taken >= 0).astype(np.int8)
-
-
-def _with_crowds(iou: Array, boxes: Array, labels: ImageLabels) -> Array:
-    """Return IoU, and in the columns of ignored labels the share of each detection that lies in the label."""
-    crowds = labels.boxes[labels.ignore]
-    sides = np.minimum(boxes[:, None, 2:], crowds[:, 2:]) - np.maximum(boxes[:, None, :2], crowds[:, :2])
-    area = np.prod(boxes[:, 2:] - boxes[:, :2], 1)[:, None]
-    iou = iou.copy()
-    iou[:, labels.ignore] = sides.clip(0).prod(2) / np.maximum(area, 1e-300)
-    return iou
 
 
 def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from lensbox.common.files import atomic_write, require_writable_file, require_wr
 from lensbox.evaluation.settings import EvaluateInputs
 
 if TYPE_CHECKING:
-    from lensbox.evaluation.evaluate import Scored
+    from lensbox.evaluation.figures import Figures
 
 
 @click.command(cls=Command)
@@ -33,23 +33,23 @@ def evaluate(**options: Any) -> None:
         require_writable_file("--json", inputs.json)
     if inputs.plots is not None:
         require_writable_folder("--plots", inputs.plots)
-    scored = _score(inputs)
-    print("\n".join(scored.figures.lines() + (scored.figures.coco_lines() if inputs.coco else [])))
+    figures = _figures(inputs)
+    print("\n".join(figures.lines() + (figures.coco_lines() if inputs.coco else [])))
     if inputs.json is not None:
-        atomic_write(inputs.json, (json.dumps(scored.figures.to_json(), indent=2) + "\n").encode())
+        atomic_write(inputs.json, (json.dumps(figures.to_json(), indent=2) + "\n").encode())
     if inputs.plots is not None:
         from lensbox.evaluation.plots import write_plots
 
-        write_plots(scored, inputs.plots)
+        write_plots(figures, inputs.plots)
 
 
-def _score(inputs: EvaluateInputs) -> Scored:
-    """Return the result. Raise one of `lensbox.common.errors`, with its exit code, or OSError."""
+def _figures(inputs: EvaluateInputs) -> Figures:
+    """Return the figures. Raise one of `lensbox.common.errors`, with its exit code, or OSError."""
     from torch import nn
 
     from lensbox.evaluation.data.account import Account
     from lensbox.evaluation.data.labels import read_labels
-    from lensbox.evaluation.evaluate import score, score_file
+    from lensbox.evaluation.evaluate import evaluate, evaluate_file
     from lensbox.model import load_detector
     from lensbox.runtime import Artifact, load_artifact
     from lensbox.runtime.device import choose_device
@@ -65,6 +65,6 @@ def _score(inputs: EvaluateInputs) -> Scored:
     images, _ = read_labels(inputs.data, inputs.strict, "val", inputs.orientation or stored, account)
     if inputs.detections is not None:
         canvas = detector.metadata.canvas if isinstance(detector, Artifact) else None
-        return score_file(inputs.detections, images, canvas, account)
+        return evaluate_file(inputs.detections, images, canvas, account)
     assert detector is not None
-    return score(detector, images, inputs.score_threshold, account)
+    return evaluate(detector, images, inputs.score_threshold, account)

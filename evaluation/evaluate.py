@@ -5,12 +5,12 @@ The detections are those of `lensbox detect`: a detector in memory passes the sa
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,7 +24,7 @@ from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError, LensboxError, reading
 from lensbox.evaluation.average_precision import ImageDetections, ImageLabels, Matches
 from lensbox.evaluation.data.account import Account
-from lensbox.evaluation.data.labels import DataError, LabelledImage, clipped, skip_box
+from lensbox.evaluation.data.labels import DataError, LabelledImage, clipped
 from lensbox.evaluation.figures import Figures, figures_of
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.ops.canvas import fit_to_canvases
@@ -38,22 +38,6 @@ SCORE_THRESHOLD = 0.02
 Found = tuple[int, int, ImageDetections] | str
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The result of an evaluation with what the pictures need.
-
-    figures: the numbers. matches, labels, found: of the photographs, in their order; detections by falling
-    score. classes: names by label.
-    """
-
-    figures: Figures
-    matches: Matches
-    photographs: list[LabelledImage]
-    labels: list[ImageLabels]
-    found: list[ImageDetections]
-    classes: tuple[str, ...]
 
 
 def evaluate(
@@ -74,16 +58,6 @@ def evaluate(
     Raises:
         InputError: a module has no specification, no box is to find, or boxes or scores are not finite.
     """
-    return score(detector, photographs, score_threshold, account).figures
-
-
-def score(
-    detector: nn.Module | Artifact,
-    photographs: Sequence[LabelledImage],
-    score_threshold: float | None = None,
-    account: Account | None = None,
-) -> Scored:
-    """Return the figures of `evaluate` with the matches."""
     with _as_artifact(detector) as artifact:
         least, iou = artifact.metadata.thresholds
         least = min(least, SCORE_THRESHOLD) if score_threshold is None else score_threshold
@@ -94,15 +68,15 @@ def score(
         with closing(ask_artifact(artifact, files, question)) as answers:
             found = (_found(answer, numbers) for answer in answers)
             more = {"score_threshold": least, "iou_threshold": iou}
-            return _scored(found, photographs, artifact.classes, artifact.metadata.canvas, account, more)
+            return _scored(found, photographs, artifact.classes, artifact.metadata.canvas, account, **more)
 
 
-def score_file(
+def evaluate_file(
     file: Path,
     photographs: Sequence[LabelledImage],
     canvas: Canvas | None = None,
     account: Account | None = None,
-) -> Scored:
+) -> Figures:
     """Return the figures of the lines of `lensbox detect` or of `lensbox_runner detect`.
 
     canvas: of whose pixels the heights are; None for heights in pixels of the photographs.
@@ -115,7 +89,7 @@ def score_file(
     if numbers:  # classes that were never found count, too
         for name in sorted({name for image in photographs for name in image.classes} - {""}):
             numbers.setdefault(name, len(numbers))
-    return _scored(found, photographs, tuple(numbers), canvas, account, {})
+    return _scored(found, photographs, tuple(numbers), canvas, account)
 
 
 @contextmanager
@@ -151,35 +125,32 @@ def _scored(
     classes: Sequence[str],
     canvas: Canvas | None,
     account: Account | None,
-    more: dict[str, Any],
-) -> Scored:
+    **more: Any,
+) -> Figures:
     labels = _labels(photographs, classes, account or Account())
     if account is not None:
         account.report("the labels:")
-    matches = Matches(len(classes) or 1)
-    kept: list[tuple[LabelledImage, ImageLabels, ImageDetections]] = []
+    matches, kept = Matches(len(classes) or 1), []
     for image, truth, answer in zip(photographs, labels, answers, strict=True):
         if isinstance(answer, str):
             line = f"{image.path}: {image.name} is left out: {answer}"
             logger.warning("%s", line)
-            if account is not None:
-                account.skip("photographs skipped: no detections", line)
+            (account or Account()).skip("photographs skipped: no detections", line)
             continue
-        width, height, detections = answer
+        width, height, found = answer
         if (width, height) != (image.width, image.height):
             raise DataError(
                 f"{image.path}: detections and labels must be of the same pixels (--orientation turns them), "
                 f"got {width} x {height} and {image.width} x {image.height}"
             )
+        kept.append(image)
         # Clipped as the labels are.
-        detections = detections._replace(boxes=clipped(detections.boxes, image))
-        kept.append((image, truth, matches.add(truth, detections, _scale(image, canvas))))
+        matches.add(truth, found._replace(boxes=clipped(found.boxes, image)), _scale(image, canvas))
     if not kept:
         raise DataError("evaluation needs photographs with detections, got none")
     size = None if canvas is None else (canvas.height, canvas.width)
     facts = {"canvas": size, "account": {} if account is None else account.to_json(), **more}
-    images, truths, found = map(list, zip(*kept, strict=True))
-    return Scored(figures_of(matches, classes, **facts), matches, images, truths, found, tuple(classes))
+    return figures_of(matches, classes, photographs=kept, **facts)
 
 
 def _labels(
@@ -187,21 +158,19 @@ def _labels(
 ) -> list[ImageLabels]:
     """Return the labels of each photograph. Boxes of classes that the detector lacks are left out."""
     known, labels = {name: label for label, name in enumerate(classes)}, []
-    others: Counter[str] = Counter()
-    first: dict[str, str] = {}
+    others: dict[str, list[str]] = {}  # origins of boxes by class
     for image in photographs:
         numbers = np.array([known.get(name, -1) if classes else 0 for name in image.classes], np.int64)
         boxes = clipped(image.boxes, image)
         areas = np.where(np.isnan(image.areas), np.prod(boxes[:, 2:] - boxes[:, :2], 1), image.areas)
         kept = numbers >= 0
         labels.append(ImageLabels(boxes[kept], image.ignore[kept], numbers[kept], areas[kept]))
-        for name in [name for name in image.classes if classes and name not in known]:
-            others[name] += 1
-            first.setdefault(name, image.origin)
-    for name, count in others.items():
-        line = f"{first[name]}: {count} boxes of class {name!r}, which the detector lacks"
-        skip_box(account, "a class that the detector lacks", line, count)
-    account.add("boxes used", -others.total())
+        for name in itertools.compress(image.classes, ~kept):
+            others.setdefault(name, []).append(image.origin)
+    for name, origins in others.items():
+        line = f"{origins[0]}: {len(origins)} boxes of class {name!r}, which the detector lacks"
+        account.skip_box("a class that the detector lacks", line, len(origins))
+        account.add("boxes used", -len(origins))
     if all(each.ignore.all() for each in labels):
         of = f" of the detector's classes, {', '.join(classes[:9])}" if classes else ""
         reason = f"; {account.problems[0]}" if account.problems else ""
@@ -235,9 +204,23 @@ def _scale(image: LabelledImage, canvas: Canvas | None) -> float:
 
 def _read_lines(file: Path, photographs: Sequence[LabelledImage], numbers: dict[str, int]) -> list[Found]:
     """Return the detections of each photograph. Add the labels to the numbers. Raise InputError."""
-    by_name: dict[str, list[int]] = {}
+    by_end: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)  # by the last parts of the path
     for index, image in enumerate(photographs):
-        by_name.setdefault(PurePosixPath(image.name).name, []).append(index)
+        path = image.path.absolute()  # also where it leads, if it is a link
+        for name in {path, path.resolve()} if image.size < 0 else {PurePosixPath(image.name)}:
+            for start in range(len(name.parts)):
+                by_end[name.parts[start:]].add(index)
+
+    def index_of(path: str) -> int | None:
+        """Return the photograph with most of a path's last parts; None for another photograph."""
+        parts = PurePosixPath(path.replace("\\", "/")).parts
+        ends = (parts[start:] for start in range(len(parts)))
+        near = sorted(next((by_end[end] for end in ends if end in by_end), ()))
+        if len(near) > 1:
+            paths = " and ".join(str(photographs[index].path) for index in near[:2])
+            raise InputError(f"{path} fits several photographs, {paths}: run detect above their folders")
+        return next(iter(near), None)
+
     found: dict[int, Found] = {}
     with reading(file, InputError), file.open(encoding="utf-8-sig", errors="replace") as lines:
         for number, line in enumerate(lines, 1):
@@ -245,14 +228,14 @@ def _read_lines(file: Path, photographs: Sequence[LabelledImage], numbers: dict[
                 document = json.loads(line) if line.strip() else {"images": []}
                 # Without --json-lines, the runner writes one document.
                 for answer in document.get("images", [document]):
-                    place = _index_of(answer["file"], photographs, by_name)
+                    if (place := index_of(answer["file"])) is None:
+                        continue
                     if place in found:
                         raise InputError(f"{answer['file']} is a photograph that an earlier line has")
-                    if place is not None:
-                        for row in answer.get("detections", ()):
-                            if "label" in row:
-                                numbers.setdefault(row["label"], len(numbers))
-                        found[place] = _found(answer, numbers)
+                    for row in answer.get("detections", ()):
+                        if "label" in row:
+                            numbers.setdefault(row["label"], len(numbers))
+                    found[place] = _found(answer, numbers)
             except InputError as error:
                 raise InputError(f"{file}:{number}: {error}") from error
             except (ValueError, LookupError, TypeError, AttributeError) as error:
@@ -266,24 +249,3 @@ def _read_lines(file: Path, photographs: Sequence[LabelledImage], numbers: dict[
             f"such as {missing[0].name}"
         )
     return [found[index] for index in range(len(photographs))]
-
-
-def _index_of(
-    file: str, photographs: Sequence[LabelledImage], by_name: Mapping[str, list[int]]
-) -> int | None:
-    """Return the photograph with most of a path's last parts; None for another photograph."""
-    parts = PurePosixPath(file.replace("\\", "/")).parts[::-1]
-
-    def common(index: int) -> int:
-        image = photographs[index]
-        own = (image.path.resolve() if image.size < 0 else PurePosixPath(image.name)).parts[::-1]
-        return next((n for n, (a, b) in enumerate(zip(own, parts, strict=False)) if a != b), 1 << 20)
-
-    near = by_name.get(parts[0] if parts else "", [])
-    if len(near) < 2:
-        return next(iter(near), None)
-    best = sorted(near, key=common, reverse=True)
-    if common(best[0]) == common(best[1]):
-        names = " and ".join(str(photographs[index].path) for index in best[:2])
-        raise InputError(f"{file} fits several photographs, {names}: run detect above their folders")
-    return best[0]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import nan
 from typing import Any
 
 import numpy as np
 
-from lensbox.evaluation.average_precision import BANDS, MOST, Matches, threshold_of_best_f1
+from lensbox.evaluation.average_precision import AREAS, BANDS, IOUS, MOST, Matches, threshold_of_best_f1
+from lensbox.evaluation.data.labels import LabelledImage
 
 # pycocotools' figures: for each its kind, the IoU threshold or the mean over 0.5 to 0.95, the area and the
 # most detections of a photograph. The first six are printed.
@@ -45,6 +46,7 @@ class Figures:
         score_threshold, iou_threshold: of the detections; None for detections of a file.
         canvas: height and width of the canvas of whose pixels the heights are; None for the photographs'.
         account: `Account.to_json` of the labels.
+        photographs, matches: what was scored, for the pictures; not in the JSON.
     """
 
     average_precision: dict[str, float]
@@ -58,36 +60,33 @@ class Figures:
     iou_threshold: float | None = None
     canvas: tuple[int, int] | None = None
     account: dict[str, Any] = field(default_factory=dict)
+    photographs: Sequence[LabelledImage] = field(default=(), repr=False)
+    matches: Matches = field(default_factory=Matches, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures for JSON, with null for bands without boxes."""
-        figures: dict[str, Any] = json.loads(json.dumps(asdict(self)), parse_constant=lambda _: None)
-        return figures
+        figures: dict[str, Any] = {**vars(self), "classes": {k: vars(v) for k, v in self.classes.items()}}
+        del figures["photographs"], figures["matches"]
+        return {**json.loads(json.dumps(figures), parse_constant=lambda _: None)}
 
     def lines(self) -> list[str]:
         """Return the lines of a small table."""
         names = [name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in self.average_precision]
-        head = "  ".join(f"{name + ' px':>9}" for name in names)
-        title = f"average precision at IoU 0.5, {self.images} images, {self.boxes} boxes of at least 8 px"
-        rows = [_row(self.average_precision)]
-        if self.classes:
-            head += "      boxes"
-            rows = [f"{_row(self.average_precision)}  {self.boxes:9}  mean of {len(self.classes)} classes"]
-            rows += [
-                f"{_row(one.average_precision)}  {one.boxes:9}  {name}" for name, one in self.classes.items()
-            ]
-        where = (
-            "the photographs" if self.canvas is None else f"a canvas of {self.canvas[1]} x {self.canvas[0]}"
-        )
-        named = dict([*self.coco.items()][:6])
+        rows = [
+            ("  ".join(f"{name + ' px':>9}" for name in names), "boxes", ""),
+            (_row(self.average_precision), self.boxes, f"mean of {len(self.classes)} classes"),
+        ]
+        rows += [(_row(one.average_precision), one.boxes, name) for name, one in self.classes.items()]
+        size = self.canvas and f"a canvas of {self.canvas[1]} x {self.canvas[0]}"
+        least, iou, named = self.score_threshold, self.iou_threshold, dict([*self.coco.items()][:6])
         return [
-            *(title, head, *rows),
+            f"average precision at IoU 0.5, {self.images} images, {self.boxes} boxes of at least 8 px",
+            *(f"{row}  {count:>9}  {name}".rstrip() if self.classes else row for row, count, name in rows),
             f"best F1 {self.best_f1:.3f} at score {self.recommended_threshold:.3f}",
             "COCO, the 100 best detections an image, areas in pixels of the photographs",
             *("  ".join(f"{name:>9}" for name in named), _row(named)),
-            f"heights in pixels of {where}"
-            + ("" if self.iou_threshold is None else f"; scores above {self.score_threshold:g}, ")
-            + ("" if self.iou_threshold is None else f"NMS at IoU {self.iou_threshold:g}"),
+            f"heights in pixels of {size or 'the photographs'}"
+            + ("" if iou is None else f"; scores above {least:g}, NMS at IoU {iou:g}"),
         ]
 
     def coco_lines(self) -> list[str]:
@@ -108,32 +107,20 @@ def _row(values: Mapping[str, float]) -> str:
 
 def figures_of(matches: Matches, classes: Sequence[str], **more: Any) -> Figures:
     """Return the figures of all photographs that were added. classes: by label. more: fields of `Figures`."""
-    curve = matches.curve()
+    curve, arrays = matches.curve(), dict(zip(("AP", "AR"), matches.coco(), strict=True))
     threshold, f1 = threshold_of_best_f1(curve)
     by_class = {
         name: ClassFigures(matches.table(label), matches.curve(0, label).total)
         for label, name in enumerate(classes)
     }
     tables = [one.average_precision for one in by_class.values()] or [matches.table()]
-    return Figures(
-        average_precision={band: _mean([table[band] for table in tables]) for band in BANDS},
-        images=len(matches.missed),
-        boxes=curve.total,
-        recommended_threshold=threshold,
-        best_f1=f1,
-        coco=coco_figures(*matches.coco()),
-        classes=by_class,
-        **more,
-    )
-
-
-def coco_figures(precision: Any, recall: Any) -> dict[str, float]:
-    """Return the figures by the names of `COCO_FIGURES` of the arrays of `Matches.coco`."""
-    areas, figures = ["all", "small", "medium", "large"], {}
+    coco = {}
     for name, (kind, iou, area, most) in COCO_FIGURES.items():
-        values = (precision if kind == "AP" else recall)[..., areas.index(area), MOST.index(most)]
-        figures[name] = _mean(values if iou is None else values[round((iou - 0.5) / 0.05)])
-    return figures
+        values = arrays[kind][..., [*AREAS].index(area), MOST.index(most)]
+        coco[name] = _mean(values if iou is None else values[np.isclose(IOUS, iou)])
+    means = {band: _mean([table[band] for table in tables]) for band in BANDS}
+    facts = {"classes": by_class, "matches": matches, **more}
+    return Figures(means, len(matches.images), curve.total, threshold, f1, coco, **facts)
 
 
 def _mean(values: Any) -> float:

@@ -34,10 +34,15 @@ class Account:
         if line and count:
             self.first.setdefault(row, line)
 
-    def skip(self, row: str, line: str, count: int = 1) -> None:
-        """Count something that is left out."""
+    def skip(self, row: str, line: str, count: int = 1, photographs: int = 0) -> None:
+        """Count something that is left out. photographs: found and left out with it."""
         self.add(row, count, line)
+        self.add("photographs found", photographs)
         self.problems.append(line)
+
+    def skip_box(self, rule: str, line: str, count: int = 1) -> None:
+        """Count boxes that are left out by the rule that they break."""
+        self.skip(f"boxes skipped: {rule.partition(', got')[0]}", line, count)
 
     def lines(self) -> list[str]:
         """Return the lines of the table: count, row, and the first place of what deserves a look."""

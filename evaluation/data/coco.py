@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,12 +19,11 @@ from lensbox.evaluation.data.labels import (
     is_number,
     read_rows,
     read_text,
-    skip_box,
     spellings,
 )
 
-Rows = list[dict[str, Any]]
 Id = int | str | None
+Object = dict[str, Any]
 
 _TABLES = ("images", "categories", "annotations")
 # Numbers of at most 32 bits, 5 in each character; after "P" to "o", a further character follows. pycocotools
@@ -31,19 +31,8 @@ _TABLES = ("images", "categories", "annotations")
 _ENCODED_RUNS = re.compile(r"([P-o]{0,6}[0-O])+")
 
 
-def annotation_file(path: Path) -> Path | None:
-    """Return the COCO JSON file that a path names or a folder holds (also in `annotations/`); else None."""
-    if path.is_file():
-        return path if path.suffix.lower() == ".json" else None
-    try:
-        files = sorted([*path.glob("*.json"), *path.glob("annotations/*.json")])
-        return files[0] if len(files) == 1 and not any(path.glob("*_bbx_gt.txt")) else None
-    except OSError:  # a folder without permission: the reader of folders reports it
-        return None
-
-
-def read_coco(file: Path, account: Account) -> list[LabelledImage]:
-    """Return the labelled images of a COCO JSON file, in the order of their ids. Add to the account.
+def read_coco(file: Path, account: Account) -> Iterator[LabelledImage]:
+    """Yield the labelled images of a COCO JSON file, in the order of their ids. Add to the account.
 
     Categories without annotations, such as the root category of Roboflow's exports, are left out.
 
@@ -51,45 +40,35 @@ def read_coco(file: Path, account: Account) -> list[LabelledImage]:
         DataError: the file is not what COCO describes, or two categories have the same name.
     """
     images, categories, annotations = _load_tables(file)
-    rows: defaultdict[Id, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+    rows: defaultdict[Id, list[tuple[str, Object]]] = defaultdict(list)
     for row in annotations:
-        rows[_key(row.get("image_id"))].append((f"{file}: annotation {row.get('id')!r}", row))
-    for id_ in list(rows):
-        if id_ not in images:
-            for origin, row in rows.pop(id_):
-                rule = f"image_id must be the id of an image, got {row.get('image_id')!r}"
-                skip_box(account, rule, f"{origin}: {rule}; box skipped")
+        origin = f"{file}: annotation {row.get('id')!r}"
+        if (key := _key(row.get("image_id"))) in images:
+            rows[key].append((origin, row))
+        else:
+            rule = f"image_id must be the id of an image, got {row.get('image_id')!r}"
+            account.skip_box(rule, f"{origin}: {rule}; box skipped")
     used = {_key(row.get("category_id")) for row in annotations}
-    names = {id_: str(row.get("name", "")) for id_, row in categories.items()}
-    if empty := [name for id_, name in names.items() if id_ not in used]:
+    names = {id_: str(row.get("name", "")) for id_, row in categories.items() if id_ in used}
+    if empty := [str(row.get("name", "")) for id_, row in categories.items() if id_ not in used]:
         line = f"{file}: {', '.join(map(repr, empty[:9]))}{', ...' if len(empty) > 9 else ''}"
         account.add("categories without annotations", len(empty), line)
-    names = {id_: name for id_, name in names.items() if id_ in used}
     if twice := [name for name, count in Counter(names.values()).items() if count > 1]:
         ids = [categories[id_]["id"] for id_, name in names.items() if name == twice[0]]
         raise DataError(f"{file}: categories must have different names, got {twice[0]!r} for the ids {ids}")
-
-    def parse(row: dict[str, Any]) -> Row:
-        (x, y, width, height), crowd = _checked(row, names)
-        return Row(x, y, width, height, bool(crowd), names[_key(row["category_id"])], row.get("area"))
-
-    folders, labelled = _folders(file), []
+    folders = _folders(file)
     for id_, image in images.items():
-        origin = f"{file}: image {id_}"
-        given = str(image.get("file_name") or "")
+        origin, given = f"{file}: image {id_}", str(image.get("file_name") or "")
         places = ((name, folder / name) for name in spellings(given) for folder in folders)
         name, photo = next((place for place in places if place[1].is_file()), (given, None))
         if photo is None:
-            account.add("photographs found")
             line = f"{origin}: file_name {name!r} is not beside {file.name}; image skipped"
-            account.skip(MISSING, line)
+            account.skip(MISSING, line, photographs=1)
             continue
-        boxes = read_rows(rows[id_], parse, account)
-        wide, high = (image.get(side) for side in ("width", "height"))
-        is_known = is_number(wide) and is_number(high) and min(cast(Any, (wide, high))) > 0
-        size = cast(Any, (wide, high)) if is_known else None
-        labelled.append(LabelledImage(name, photo, *boxes, origin, labelled_size=size))
-    return labelled
+        size = cast(Any, (image.get("width"), image.get("height")))
+        size = size if all(map(is_number, size)) and min(size) > 0 else None
+        boxes = read_rows(rows[id_], partial(_parse_row, names=names), account)
+        yield LabelledImage(name, photo, *boxes, origin, labelled_size=size)
 
 
 def _folders(file: Path) -> list[Path]:
@@ -113,37 +92,37 @@ def _key(value: Any) -> Id:
     return None
 
 
-def _load_tables(file: Path) -> tuple[dict[Id, dict[str, Any]], dict[Id, dict[str, Any]], Rows]:
+def _load_tables(file: Path) -> tuple[dict[Id, Object], dict[Id, Object], list[Object]]:
     """Return images and categories by id, in the order of their ids, and the annotations.
 
     Raises:
         DataError: the file cannot be read, lacks one of the three lists, or has bad or repeated ids of images
             or categories.
     """
-    content = load_json(file)
+    try:
+        content = json.loads(read_text(file))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{file}:{error.lineno}: expected JSON, got {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file} must be JSON: {error}") from error
     tables: list[Any] = [content.get(name) for name in _TABLES] if isinstance(content, dict) else [None]
     if not all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables):
         raise DataError(f"{file} must hold lists of objects: {', '.join(_TABLES)}")
-    known: list[dict[Id, dict[str, Any]]] = []
+    known: list[dict[Id, Object]] = []
     for name, table in zip(_TABLES[:2], tables[:2], strict=True):
-        ids = [_key(row.get("id")) for row in table]
-        if None in ids or len(set(ids)) < len(ids):
-            wrong = next(
-                row.get("id") for index, row in enumerate(table) if ids[index] in (None, *ids[:index])
-            )
-            raise DataError(
-                f"{file}: {name} must have an id each, a number or text, all different, got {wrong!r}"
-            )
+        by_id: dict[Id, Object] = {}
+        for row in table:
+            if (key := _key(row.get("id"))) is None or by_id.setdefault(key, row) is not row:
+                rule = f"{name} must have an id each, a number or text, all different, got {row.get('id')!r}"
+                raise DataError(f"{file}: {rule}")
         # pycocotools takes the images in this order, which decides between detections of equal scores.
-        order = sorted(zip(ids, table, strict=True), key=lambda pair: (isinstance(pair[0], str), pair[0]))
-        known.append(dict(order))
+        known.append(dict(sorted(by_id.items(), key=lambda pair: (isinstance(pair[0], str), pair[0]))))
     return known[0], known[1], tables[2]
 
 
-def _checked(row: dict[str, Any], names: Mapping[Id, str]) -> tuple[list[float], int]:
-    """Return box and iscrowd of an annotation. Raise ValueError with the rule that it breaks."""
+def _parse_row(row: Object, names: Mapping[Id, str]) -> Row:
     box, area, crowd = row.get("bbox"), row.get("area"), row.get("iscrowd") or 0
-    if _key(row.get("category_id")) not in names:
+    if (category := _key(row.get("category_id"))) not in names:
         raise ValueError(f"category_id must be the id of a category, got {row.get('category_id')!r}")
     if not box and row.get("segmentation"):
         box = _enclosing_box(row["segmentation"])
@@ -153,7 +132,8 @@ def _checked(row: dict[str, Any], names: Mapping[Id, str]) -> tuple[list[float],
         raise ValueError(f"iscrowd must be 0 or 1, got {crowd!r}")
     if area is not None and not (is_number(area) and area >= 0):
         raise ValueError(f"area must be a number of at least 0, got {area!r}")
-    return list(map(float, box)), int(crowd)
+    x, y, width, height = map(float, box)
+    return Row(x, y, width, height, bool(crowd), names[category], area)
 
 
 def _enclosing_box(segmentation: Any) -> list[float]:
@@ -161,19 +141,19 @@ def _enclosing_box(segmentation: Any) -> list[float]:
 
     Raise ValueError with the rule that the segmentation breaks.
     """
-    if isinstance(segmentation, dict):
-        return _box_of_runs(segmentation.get("size"), segmentation.get("counts"))
-    polygons = segmentation if isinstance(segmentation[0], list) else [segmentation]
-    points = [value for polygon in polygons for value in polygon]
-    if not all(len(one) >= 6 and len(one) % 2 == 0 for one in polygons) or not all(map(is_number, points)):
-        raise ValueError("polygons must be lists [x1, y1, x2, y2, x3, y3, …]")
-    x, y = points[::2], points[1::2]
-    return [min(x), min(y), max(x) - min(x), max(y) - min(y)]
+    if not isinstance(segmentation, dict):
+        is_flat = not isinstance(segmentation, list) or not isinstance(segmentation[0], list)
+        polygons = [segmentation] if is_flat else segmentation
+        if not all(
+            isinstance(one, list) and len(one) >= 6 and len(one) % 2 == 0 for one in polygons
+        ) or not all(is_number(value) for one in polygons for value in one):
+            raise ValueError("polygons must be lists [x1, y1, x2, y2, x3, y3, …]")
+        x, y = ([value for one in polygons for value in one[axis::2]] for axis in (0, 1))
+        return [min(x), min(y), max(x) - min(x), max(y) - min(y)]
 
-
-def _box_of_runs(size: Any, counts: Any) -> list[float]:
     from pycocotools import mask  # type: ignore[import, unused-ignore]
 
+    size, counts = cast(Any, (segmentation.get("size"), segmentation.get("counts")))
     # pycocotools divides by the height, and takes any numbers for runs.
     if not (_are_lengths(size) and len(size) == 2 and min(size) > 0):
         raise ValueError(f"segmentation must have size [height, width], got {size!r}")
@@ -181,10 +161,10 @@ def _box_of_runs(size: Any, counts: Any) -> list[float]:
         if not _ENCODED_RUNS.fullmatch(counts):
             raise ValueError(f"counts must be a list of runs or runs in COCO's encoding, got {counts[:40]!r}")
         runs = {"size": size, "counts": counts.encode()}
-    else:
-        if not (_are_lengths(counts) and sum(counts) == size[0] * size[1]):
-            raise ValueError("counts must be the lengths of runs that fill the size of the segmentation")
+    elif _are_lengths(counts) and sum(counts) == size[0] * size[1]:
         runs = mask.frPyObjects({"size": size, "counts": counts}, *size)
+    else:
+        raise ValueError("counts must be the lengths of runs that fill the size of the segmentation")
     x, y, width, height = mask.toBbox(runs).tolist()
     if not (width > 0 < height and x + width <= size[1] and y + height <= size[0]):
         raise ValueError("the segmentation must cover pixels of the photograph")
@@ -193,13 +173,3 @@ def _box_of_runs(size: Any, counts: Any) -> list[float]:
 
 def _are_lengths(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 31 for value in values)
-
-
-def load_json(file: Path) -> Any:
-    """Return the content of a JSON file. Raise DataError that names the file and the line."""
-    try:
-        return json.loads(read_text(file))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{file}:{error.lineno}: expected JSON, got {error.msg}") from error
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file} must be JSON: {error}") from error

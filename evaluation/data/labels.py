@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PureWindowsPath
@@ -18,6 +19,8 @@ from lensbox.runtime.images.decoder import read_header
 
 LAYOUT = "docs/training.md#your-photographs; examples/train.py converts a table"
 FURTHEST = 1e6  # pixels; no photograph is as large
+ANNOTATION_PATTERN = "*_bbx_gt.txt"  # of WIDER FACE
+DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")  # of YOLO
 MISSING = "photographs skipped: no such file"  # a row of the account
 QUOTED = 80  # characters of a bad row in a message
 SHARES = (1.0, 1.0)  # `labelled_size` of boxes in shares of the photograph
@@ -69,9 +72,7 @@ class LabelledImage:
         return self.name.split("/", 1)[0] if "/" in self.name else ""
 
     def read_bytes(self) -> bytes:
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            return file.read(self.size)
+        return read_part(self.path, self.offset, self.size)
 
 
 class Row(NamedTuple):
@@ -104,12 +105,12 @@ def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], acco
                 raise ValueError(rule)  # NaN is not within
         except ValueError as error:
             shown = repr(content.strip() if isinstance(content, str) else content)[: QUOTED + 2]
-            skip_box(account, str(error), f"{origin}: {error}, got {shown}; box skipped")
+            account.skip_box(str(error), f"{origin}: {error}, got {shown}; box skipped")
             continue
         key = row._replace(area=None)
         if key in kept:
             rule = "same box and class"
-            skip_box(account, rule, f"{origin}: {rule} as {kept[key][0]}; box skipped")
+            account.skip_box(rule, f"{origin}: {rule} as {kept[key][0]}; box skipped")
         kept.setdefault(key, (origin, row))
     corners = [(row.x, row.y, row.x + row.width, row.y + row.height) for row in kept]
     areas = np.array([np.nan if row.area is None else row.area for _, row in kept.values()], np.float64)
@@ -117,15 +118,17 @@ def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], acco
     return np.array(corners, np.float64).reshape(-1, 4), ignore, tuple(row.name for row in kept), areas
 
 
-def skip_box(account: Account, rule: str, line: str, count: int = 1) -> None:
-    """Count boxes that are left out by the rule that they break."""
-    account.skip(f"boxes skipped: {rule.partition(', got')[0]}", line, count)
-
-
-def read_text(path: Path) -> str:
-    """Return a text file without Windows' byte order mark. Raise DataError."""
+def read_text(path: Path, offset: int = 0, size: int = -1) -> str:
+    """Return a text file, or part of a file, without Windows' byte order mark. Raise DataError."""
     with reading(path, DataError):
-        return path.read_text(encoding="utf-8-sig", errors="replace")
+        return read_part(path, offset, size).decode("utf-8-sig", errors="replace")
+
+
+def read_part(path: Path, offset: int, size: int) -> bytes:
+    """Return bytes of a file; size -1: all from the offset on."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(size)
 
 
 def spellings(name: str) -> list[str]:
@@ -165,21 +168,20 @@ def read_labels(
         DataError: a path does not exist or holds no labels, no photograph has readable labels, or labels are
             made for a photograph of another shape or differ from those before. With `strict`: any problem.
     """
-    from lensbox.evaluation.data.coco import annotation_file, read_coco
+    from lensbox.evaluation.data.coco import read_coco
     from lensbox.evaluation.data.wider_face import read_wider_face
-    from lensbox.evaluation.data.yolo import description_file, read_yolo
+    from lensbox.evaluation.data.yolo import read_yolo
 
     account = Account() if account is None else account
     images: list[LabelledImage] = []
     for path in map(Path, paths):
         if not path.exists():
             raise DataError(f"data path must be a folder, a tar file or labels that exist, got {path}")
-        if (annotations := annotation_file(path)) is not None:
-            images += read_coco(annotations, account)
-        elif (description := description_file(path)) is not None:
-            images += read_yolo(description, account, split)
-        else:
+        if (file := _label_file(path)) is None:
             images += read_wider_face(path, account)
+        else:
+            is_coco = file.suffix.lower() == ".json"
+            images += read_coco(file, account) if is_coco else read_yolo(file, account, split)
     found: dict[tuple[Path, int], LabelledImage] = {}
     for image in images:
         account.add("photographs found")
@@ -201,10 +203,25 @@ def read_labels(
         account.add("photographs without boxes", int(not len(image.boxes)))
         account.add("boxes used", int((~image.ignore).sum()))
         account.add("boxes to ignore", int(image.ignore.sum()))
-        moved = np.abs(clipped(image.boxes, image) - image.boxes)
-        beyond = int((moved > 0.5).any(1).sum())  # less is rounding
-        account.add("boxes clipped", beyond, f"{image.origin}: {image.name}")
+        beyond = (np.abs(clipped(image.boxes, image) - image.boxes) > 0.5).any(1)  # less is rounding
+        account.add("boxes clipped", int(beyond.sum()), f"{image.origin}: {image.name}")
     return list(found.values()), account.problems
+
+
+def _label_file(path: Path) -> Path | None:
+    """Return the COCO JSON file (also in `annotations/`) or the `data.yaml` that a path names or holds.
+
+    None is for the WIDER FACE layout, and for a folder without permission, which its reader reports.
+    """
+    if path.is_file():
+        return path if path.suffix.lower() in (".json", ".yaml", ".yml") else None
+    try:
+        files = [*path.glob("*.json"), *path.glob("annotations/*.json")]
+        if len(files) == 1 and not any(path.glob(ANNOTATION_PATTERN)):
+            return files[0]
+        return next((path / name for name in DESCRIPTIONS if (path / name).is_file()), None)
+    except OSError:
+        return None
 
 
 def _settled(image: LabelledImage, account: Account) -> LabelledImage | None:
@@ -219,37 +236,30 @@ def _settled(image: LabelledImage, account: Account) -> LabelledImage | None:
         pixels = "the upright photograph" if image.orientation == "exif" else "the pixels as stored"
         line = f"{image.path}: boxes of {pixels} (--orientation {image.orientation})"
         account.add("photographs with an EXIF orientation", 1, line)
-    image = replace(image, width=width, height=height)
-    if image.labelled_size is not None:
-        wide, high = image.labelled_size
-        if image.labelled_size not in (SHARES, (width, height)):
-            line = f"{image.path} has {width} x {height} pixels, its labels are for {wide:g} x {high:g}"
-            if not _same_aspect((width, height), (wide, high)):
-                raise DataError(
-                    f"{image.origin}: {line}: the shapes must agree (--orientation says which way a turned "
-                    "photograph is labelled)"
-                )
-            account.add("photographs of another size: boxes scaled", 1, line)
-        x, y = width / wide, height / high
-        image = replace(image, boxes=image.boxes * [x, y, x, y], areas=image.areas * (x * y))
-    within = clipped(image.boxes, image)
+    wide, high = image.labelled_size or (width, height)
+    if (wide, high) not in (SHARES, (width, height)):
+        line = f"{image.path} has {width} x {height} pixels, its labels are for {wide:g} x {high:g}"
+        # One size is the other one scaled, a side rounded by up to a pixel.
+        (short, low), (long, tall) = sorted([(width, height), (wide, high)])
+        if abs(long * low / tall - short) > 1 and abs(tall * short / long - low) > 1:
+            raise DataError(
+                f"{image.origin}: {line}: the shapes must agree (--orientation says which way a turned "
+                "photograph is labelled)"
+            )
+        account.add("photographs of another size: boxes scaled", 1, line)
+    x, y = width / wide, height / high
+    boxes, areas = image.boxes * [x, y, x, y], image.areas * (x * y)
+    image = replace(image, width=width, height=height, boxes=boxes, areas=areas)
+    within = clipped(boxes, image)
     inside: npt.NDArray[np.bool_] = np.all(within[:, 2:] > within[:, :2], 1)
     if inside.all():
         return image
-    count = int((~inside).sum())
-    line = (
-        f"{image.origin}: {count} of {len(inside)} boxes outside of the photograph, {width} x {height} pixels"
+    line = f"{image.origin}: {(~inside).sum()} of {len(inside)} boxes outside of the photograph, "
+    account.skip_box("outside of the photograph", f"{line}{width} x {height} pixels", int((~inside).sum()))
+    classes = tuple(itertools.compress(image.classes, inside))
+    return replace(
+        image, classes=classes, boxes=boxes[inside], areas=areas[inside], ignore=image.ignore[inside]
     )
-    skip_box(account, "outside of the photograph", line, count)
-    classes = tuple(name for name, kept in zip(image.classes, inside, strict=True) if kept)
-    rest = {name: getattr(image, name)[inside] for name in ("boxes", "ignore", "areas")}
-    return replace(image, classes=classes, **rest)
-
-
-def _same_aspect(first: tuple[float, float], second: tuple[float, float]) -> bool:
-    """Return whether one size is the other one scaled, a side rounded by up to a pixel."""
-    (width, height), (wide, high) = sorted([first, second])
-    return abs(wide * height / high - width) <= 1 or abs(high * width / wide - height) <= 1
 
 
 def clipped(boxes: Array, image: LabelledImage) -> Array:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 
 from lensbox.common.errors import reading
 from lensbox.common.pictures import IMAGE_SUFFIXES
 from lensbox.evaluation.data.account import Account
 from lensbox.evaluation.data.labels import (
+    ANNOTATION_PATTERN,
     LAYOUT,
     MISSING,
     QUOTED,
@@ -28,35 +29,70 @@ from lensbox.evaluation.data.labels import (
     read_text,
 )
 
-ANNOTATION_PATTERN = "*_bbx_gt.txt"
 _NUMBERS = 10  # of a row; the name of a class follows
 TWICE = "names given twice"
 COUNT = "photographs skipped: their count does not fit their rows"
 
 Entry = tuple[int, list[tuple[str, str]]]  # the line of an image, and its rows with their places
-File = tuple[Path, int, int]  # that holds an image, where its bytes start, and how many they are
-# Name and text of a label file, what finds an image by its name, and where that looks, in words.
-LabelFile = tuple[str, str, Callable[[str], File | None], str]
+Part = tuple[Path, int, int]  # a file, where bytes start in it, and how many they are
 
 
-def read_wider_face(path: Path, account: Account) -> list[LabelledImage]:
-    """Return the labelled images of a folder or tar shard. Add to the account.
+def read_wider_face(path: Path, account: Account) -> Iterator[LabelledImage]:
+    """Yield the labelled images of a folder or tar shard. Add to the account.
 
     Raises:
         DataError: the path holds no annotation file, or is no folder and no uncompressed tar file.
     """
-    images: list[LabelledImage] = []
-    for origin, text, find, where in (_folder if path.is_dir() else _shard)(path):
-        for name, (line, rows) in parse_annotations(text, origin, account).items():
+    is_shard = not path.is_dir()
+    members = _members(path) if is_shard else {}
+    names: Iterable[PurePath] = members
+    if not is_shard:
+        with reading(f"folder {path}", DataError):
+            next(path.iterdir(), None)  # rglob passes over folders that cannot be read
+        names = sorted(path.rglob(ANNOTATION_PATTERN))
+    # macOS keeps attributes of a file beside it, in one whose name begins with "._".
+    annotations = [one for one in names if one.match(ANNOTATION_PATTERN) and not one.name.startswith("._")]
+    if not annotations:
+        what = f"{path} must hold a {ANNOTATION_PATTERN} file" if is_shard else _expected(path)
+        raise DataError(f"{what} ({LAYOUT})")
+    for annotation in annotations:
+        roots = [annotation.parent / "images"]
+        file, origin, where = members.get(annotation), f"{path}:{annotation}", "the shard"
+        if file is None:
+            splits = (split for split in ("train", "val") if split in annotation.name)
+            roots += [annotation.parent.parent / f"WIDER_{split}" / "images" for split in splits]
+            file, origin, where = (Path(annotation), 0, -1), str(annotation), ", ".join(map(str, roots))
+        for name, (line, rows) in parse_annotations(read_text(*file), origin, account).items():
+            places = [root / name for root in roots]
+            parts = [members.get(each) if is_shard else (Path(each), 0, -1) for each in places]
+            photo = next((part for part in parts if part and (is_shard or part[0].is_file())), None)
             place = f"{origin}:{line}"
-            file = find(name)
-            if file is None:
-                account.add("photographs found")
-                account.skip(MISSING, f"{place}: image {name} is not in {where}")
+            if photo is None:
+                account.skip(MISSING, f"{place}: image {name} is not in {where}", photographs=1)
                 continue
-            boxes = read_rows(rows, _parse_row, account)
-            images.append(LabelledImage(name, file[0], *boxes, place, *file[1:]))
-    return images
+            yield LabelledImage(name, photo[0], *read_rows(rows, _parse_row, account), place, *photo[1:])
+
+
+def _members(shard: Path) -> dict[PurePath, Part]:
+    """Return the files of an uncompressed tar file by name."""
+    try:
+        with tarfile.open(shard, "r:") as archive:
+            files = [member for member in archive.getmembers() if member.isfile()]
+    except tarfile.TarError as error:
+        message = f"{shard} must be a folder or an uncompressed tar file of photographs and labels ({LAYOUT})"
+        raise DataError(f"{message}, got {error}") from error
+    # `tar -C photos -cf x.tar .` begins every name with "./".
+    return {PurePosixPath(one.name): (shard, one.offset_data, one.size) for one in files}
+
+
+def _expected(folder: Path) -> str:
+    """Return what a folder without labels of its own should hold, and the label files near it."""
+    patterns = ("*.json", "annotations/*.json", "*/_annotations.coco.json", "*/data.y*ml")
+    near = [str(file) for pattern in patterns for file in sorted(folder.glob(pattern))]
+    if near:
+        return f"folder {folder} must hold one label file; name one of {', '.join(near)}"
+    what = f"one COCO file (*.json), data.yaml of YOLO, or a {ANNOTATION_PATTERN} file at any depth"
+    return f"folder {folder} must hold {what}"
 
 
 def parse_annotations(text: str, origin: str, account: Account) -> dict[str, Entry]:
@@ -69,24 +105,23 @@ def parse_annotations(text: str, origin: str, account: Account) -> dict[str, Ent
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     starts = [index for index, (_, line) in enumerate(lines) if line.lower().endswith(IMAGE_SUFFIXES)]
     if lines and (not starts or starts[0] > 0):
-        number, line = lines[0]
-        line = f"{origin}:{number}: expected an image name, got {line[:QUOTED]!r}"
-        account.skip("rows skipped: no image name", line)
+        message = f"{origin}:{lines[0][0]}: expected an image name, got {lines[0][1][:QUOTED]!r}"
+        account.skip("rows skipped: no image name", message)
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         number, name = lines[start][0], lines[start][1].replace("\\", "/")  # Windows
         count = lines[start + 1][1] if start + 1 < end else ""
         rows = [] if count == "0" else lines[start + 2 : end]  # after a 0 stands a line of zeros
+        row = TWICE if name in found else COUNT
         if name in found:
-            row, message = TWICE, f"image {name} is listed again, at first in line {found[name][0]}"
+            message = f"image {name} is listed again, at first in line {found[name][0]}"
         elif not re.fullmatch("[0-9]+", count):
-            row, message = COUNT, f"expected the number of boxes of {name}, got {count[:QUOTED]!r}"
+            message = f"expected the number of boxes of {name}, got {count[:QUOTED]!r}"
         elif int(count) != len(rows):
-            row, message = COUNT, f"{name} announces {int(count)} boxes and has {len(rows)}"
+            message = f"{name} announces {int(count)} boxes and has {len(rows)}"
         else:
             found[name] = number, [(f"{origin}:{line}", row) for line, row in rows]
             continue
-        account.add("photographs found")
-        account.skip(row, f"{origin}:{number}: {message}; image skipped")
+        account.skip(row, f"{origin}:{number}: {message}; image skipped", photographs=1)
     return found
 
 
@@ -100,60 +135,3 @@ def _parse_row(text: str) -> Row:
     except ValueError:
         raise ValueError("a box must be numbers") from None
     return Row(x, y, width, height, len(others) > 3 and others[3] != 0, name)
-
-
-def _folder(path: Path) -> Iterator[LabelFile]:
-    with reading(f"folder {path}", DataError):
-        next(path.iterdir(), None)  # rglob passes over folders that cannot be read
-    annotations = sorted(filter(_is_annotation, path.rglob(ANNOTATION_PATTERN)))
-    if not annotations:
-        raise DataError(f"folder {path} must hold {_expected(path)} ({LAYOUT})")
-    for annotation in annotations:
-        above = annotation.parent.parent
-        published = [above / f"WIDER_{split}" for split in ("train", "val") if split in annotation.name]
-        roots = [folder / "images" for folder in (annotation.parent, *published)]
-
-        def find(name: str, roots: list[Path] = roots) -> File | None:
-            return next(((root / name, 0, -1) for root in roots if (root / name).is_file()), None)
-
-        yield str(annotation), read_text(annotation), find, ", ".join(map(str, roots))
-
-
-def _expected(folder: Path) -> str:
-    """Return what a folder without labels of its own should hold, and the label files near it."""
-    near = [
-        file
-        for pattern in ("*.json", "annotations/*.json", "*/_annotations.coco.json", "*/data.y*ml")
-        for file in sorted(folder.glob(pattern))
-    ]
-    if near:
-        return f"one label file; name one of {', '.join(map(str, near))}"
-    return f"one COCO file (*.json), data.yaml of YOLO, or a {ANNOTATION_PATTERN} file at any depth"
-
-
-def _shard(path: Path) -> Iterator[LabelFile]:
-    try:
-        with tarfile.open(path, "r:") as archive:
-            # `tar -C photos -cf x.tar .` begins every name with "./".
-            members = {PurePosixPath(one.name): one for one in archive.getmembers() if one.isfile()}
-            annotations = list(filter(_is_annotation, members))
-            files = [archive.extractfile(members[name]) for name in annotations]
-            contents = [file.read() for file in files if file is not None]  # all are regular files
-    except tarfile.TarError as error:
-        message = f"{path} must be a folder or an uncompressed tar file of photographs and labels ({LAYOUT})"
-        raise DataError(f"{message}, got {error}") from error
-    if not annotations:
-        raise DataError(f"{path} must hold a {ANNOTATION_PATTERN} file ({LAYOUT})")
-    for annotation, content in zip(annotations, contents, strict=True):
-
-        def find(name: str, images: PurePosixPath = annotation.parent / "images") -> File | None:
-            member = members.get(images / name)
-            return (path, member.offset_data, member.size) if member is not None else None
-
-        text = content.decode("utf-8-sig", errors="replace")
-        yield f"{path}:{annotation}", text, find, "the shard"
-
-
-def _is_annotation(path: PurePath) -> bool:
-    # macOS keeps attributes of a file beside it, in one whose name begins with "._".
-    return path.match(ANNOTATION_PATTERN) and not path.name.startswith("._")

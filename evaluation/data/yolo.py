@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,23 +19,12 @@ from lensbox.evaluation.data.labels import (
     read_text,
 )
 
-NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 # Files beside photographs that nobody takes for one.
 _BESIDE = (".txt", ".json", ".xml", ".yaml", ".yml", ".csv", ".md", ".cache", ".npy", ".db", ".ini")
 
 
-def description_file(path: Path) -> Path | None:
-    """Return the `data.yaml` that a path names or a folder holds; else None."""
-    if path.is_file():
-        return path if path.suffix.lower() in (".yaml", ".yml") else None
-    try:
-        return next((path / name for name in NAMES if (path / name).is_file()), None)
-    except OSError:  # a folder without permission: the reader of folders reports it
-        return None
-
-
-def read_yolo(file: Path, account: Account, split: str) -> list[LabelledImage]:
-    """Return the labelled images of one split of a YOLO data set. Add to the account.
+def read_yolo(file: Path, account: Account, split: str) -> Iterator[LabelledImage]:
+    """Yield the labelled images of one split of a YOLO data set. Add to the account.
 
     file: a `data.yaml`. It names the classes (`names`, a list or a mapping). For each split it names folders
     of images, or text files that list images. The labels of `…/images/a.jpg` are `…/labels/a.txt`. A row is
@@ -49,47 +38,46 @@ def read_yolo(file: Path, account: Account, split: str) -> list[LabelledImage]:
     """
     description = _load_yaml(file)
     names, landmarks = _names(file, description), _landmark_numbers(file, description)
-    found: list[LabelledImage] = []
+    images: list[Path] = []
     missing: list[tuple[Path, Path]] = []
     by_labels: dict[Path, Path] = {}
     for image in _images(file, description, split, account):
-        labels = labels_of(image)
         if not image.is_file():
-            account.add("photographs found")
-            account.skip(MISSING, f"{file}: {split}: {image} is no file")
+            account.skip(MISSING, f"{file}: {split}: {image} is no file", photographs=1)
             continue
+        images.append(image)
+        labels = _labels_of(image)
         if (other := by_labels.setdefault(labels, image)) != image:
             line = f"{image} and {other.name} have the same label file, {labels}"
             account.skip("names given twice", line)
         if not labels.is_file():
             missing.append((image, labels))
-        lines = read_text(labels).splitlines() if labels.is_file() else []
-        rows = [(f"{labels}:{number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+        rows = list(_lines(labels)) if labels.is_file() else []
         if landmarks is None and (long := next((row for row in rows if len(row[1].split()) > 6), None)):
             rule = f"{file} must say what follows the class in rows of more than four numbers"
             raise DataError(f"{long[0]}: {rule}: kpt_shape: [landmarks, numbers], or [0, 0] for polygons")
         boxes = read_rows(rows, partial(_parse_row, names=names, landmarks=landmarks or 0), account)
-        found.append(LabelledImage(image.name, image, *boxes, str(labels), labelled_size=SHARES))
-    if missing and len(missing) == len(found):
-        message = f"{len(missing)} of {len(found)} photographs have no label file, such as {missing[0][1]}"
+        yield LabelledImage(image.name, image, *boxes, str(labels), labelled_size=SHARES)
+    if missing and len(missing) == len(images):
+        message = f"{len(missing)} of {len(images)} photographs have no label file, such as {missing[0][1]}"
         raise DataError(f"{file}: {split}: {message}; a photograph without objects needs an empty file")
-    if missing:
-        line = f"{missing[0][0]}: there is no {missing[0][1]}; it is background"
+    where = ""
+    for image, labels in missing[:1]:
+        where = f"; {image.name} is looked for in {labels.parent}"
+        line = f"{image}: there is no {labels}; it is background"
         account.add("photographs without a label file", len(missing), line)
-    for labels in _lost_labels([image.path for image in found]):
-        where = f"; {missing[0][0].name} is looked for in {missing[0][1].parent}" if missing else ""
+    for labels in _lost_labels(images):
         account.skip("label files without a photograph", f"{labels}: label file without a photograph{where}")
-    return found
 
 
 def _lost_labels(images: Sequence[Path]) -> list[Path]:
     """Return the label files in the folders of the images and of their labels that belong to no image."""
-    roots = {_root(image) for image in images}
+    roots = set(map(_root, images))
     roots = {root for root in roots if not any(other in root.parents for other in roots)}
-    known = {labels_of(image) for root in roots for image in root.rglob("*") if _is_image(image)}
-    places = {place for root in roots for place in (root, labels_of(root / "x").parent) if place.is_dir()}
+    known = {_labels_of(image) for root in roots for image in root.rglob("*") if _is_image(image)}
+    places = {place for root in roots for place in (root, _labels_of(root / "x").parent) if place.is_dir()}
     texts = {text for place in places for text in place.rglob("*.txt") if not text.name.startswith(".")}
-    return sorted(text for text in texts - known - set(map(labels_of, images)) if _holds_rows(text))
+    return sorted(filter(_holds_rows, texts - known - set(map(_labels_of, images))))
 
 
 def _root(image: Path) -> Path:
@@ -97,9 +85,23 @@ def _root(image: Path) -> Path:
     return next((folder for folder in image.parents if folder.name == "images"), image.parent)
 
 
+def _labels_of(image: Path) -> Path:
+    """Return the label file of an image: `labels` in the place of the last folder `images`."""
+    root = _root(image)
+    labels = root.with_name("labels") if root.name == "images" else root
+    return labels / image.parent.relative_to(root) / f"{image.stem}.txt"
+
+
+def _lines(file: Path) -> Iterator[tuple[str, str]]:
+    """Yield place and text of each line that is not empty."""
+    for number, line in enumerate(read_text(file).splitlines(), 1):
+        if line.strip():
+            yield f"{file}:{number}", line.strip()
+
+
 def _holds_rows(file: Path) -> bool:
     """Return whether a text file is a label file: lists of images or of classes are not."""
-    words = next((line.split() for line in read_text(file).splitlines() if line.strip()), ["0"] * 5)
+    words = next((line.split() for _, line in _lines(file)), ["0"] * 5)
     return len(words) >= 5 and all(word.lstrip("-").replace(".", "", 1)[:1].isdecimal() for word in words)
 
 
@@ -156,13 +158,13 @@ def _images(file: Path, content: Mapping[str, Any], split: str, account: Account
         if place is None:
             raise DataError(f"{file}: {split} must name a folder that exists, got {name!r}")
         if place.is_dir():
-            inside = sorted(path for path in place.rglob("*") if not path.name.startswith("."))
-            images += filter(_is_image, inside)
-            for other in inside:
-                if other.is_file() and not _is_image(other) and other.suffix.lower() not in _BESIDE:
-                    account.skip("files left out: not a photograph by name", f"{other}: left out")
+            for path in sorted(place.rglob("*")):
+                if _is_image(path):
+                    images.append(path)
+                elif path.name[0] != "." and path.suffix.lower() not in _BESIDE and path.is_file():
+                    account.skip("files left out: not a photograph by name", f"{path}: left out")
         else:
-            lines = [_local(line.strip()) for line in read_text(place).splitlines() if line.strip()]
+            lines = [_local(line) for _, line in _lines(place)]
             images += [_first([place.parent, *folders], line) or place.parent / line for line in lines]
     return images
 
@@ -174,14 +176,6 @@ def _local(name: str) -> str:
 def _first(folders: Sequence[Path], name: str) -> Path | None:
     """Return the first path of this name that exists."""
     return next((folder / name for folder in folders if (folder / name).exists()), None)
-
-
-def labels_of(image: Path) -> Path:
-    """Return the label file of an image: `labels` in the place of the last folder `images`."""
-    parts = list(image.parent.parts)
-    if "images" in parts:
-        parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"
-    return Path(*parts, f"{image.stem}.txt")
 
 
 def _parse_row(text: str, names: Mapping[float, str], landmarks: int) -> Row:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lensbox.common.errors import InputError
 from lensbox.evaluation.data.account import Account
 from lensbox.evaluation.data.labels import LabelledImage, read_labels
-from lensbox.evaluation.evaluate import evaluate, score_file
+from lensbox.evaluation.evaluate import evaluate, evaluate_file
 from lensbox.export import save_artifact
 from lensbox.model import DetectorSpec
 
@@ -197,7 +197,7 @@ def test_lines_that_are_no_detections_are_named(
     file = tmp_path / "found.jsonl"
     file.write_text("".join(f"{json.dumps(line) if line else ''}\n" for line in lines))
     with pytest.raises(InputError, match=words):
-        score_file(file, photographs)
+        evaluate_file(file, photographs)
 
 
 def test_photographs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
@@ -214,8 +214,8 @@ def test_photographs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path)
         "images": [{"file": "y\\images\\1.png", **nothing}, {"file": "/data/x/images/1.png", **right}]
     }
     file.write_text(json.dumps(document))
-    scored = score_file(file, images)
-    assert [len(found.scores) for found in scored.found] == [1, 0]
+    matches = evaluate_file(file, images).matches
+    assert [len(one.found.scores) for one in matches.images] == [1, 0]
     file.write_text(json.dumps({"file": "1.png", **right}))
     with pytest.raises(InputError, match=r"1\.png fits several photographs"):
-        score_file(file, images)
+        evaluate_file(file, images)

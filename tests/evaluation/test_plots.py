@@ -10,7 +10,7 @@ from small_detectors import RedAndBlue
 
 from lensbox.evaluation import plots
 from lensbox.evaluation.data.labels import read_labels
-from lensbox.evaluation.evaluate import score
+from lensbox.evaluation.evaluate import evaluate
 from lensbox.export import save_artifact
 
 RED, BLUE = (250, 10, 10), (10, 10, 250)
@@ -31,12 +31,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_worst_mistakes_are_false_alarms_and_misses_by_name(folder: Path) -> None:
-    scored = score(RedAndBlue(), read_labels([folder])[0])
-    mistakes = plots._mistakes(scored, scored.classes)
-    titles = [mistake.title.split(": ")[1] for mistake in mistakes]
+    figures = evaluate(RedAndBlue(), read_labels([folder])[0])
+    mistakes = plots._mistakes(figures, [*figures.classes], figures.recommended_threshold)
+    titles = [title.split(": ")[1] for _, _, title in mistakes]
     assert "is blue" in titles
     assert "false alarm" in titles
-    assert [mistake.title for mistake in mistakes if "missed" in mistake.title] == ["red, 50 px: missed"]
+    assert [title for _, _, title in mistakes if "missed" in title] == ["red, 50 px: missed"]
     assert len(mistakes) <= plots.MISTAKES
 
 
