@@ -16,9 +16,7 @@ from lensbox.evaluation.data.labels import LabelledImage
 # pycocotools' figures: for each its kind, the IoU threshold or the mean over 0.5 to 0.95, the area and the
 # most detections of a photograph. The first six are printed.
 COCO_FIGURES: dict[str, tuple[str, float | None, str, int]] = {
-    "AP": ("AP", None, "all", 100),
-    "AP50": ("AP", 0.5, "all", 100),
-    "AP75": ("AP", 0.75, "all", 100),
+    **{name: ("AP", iou, "all", 100) for name, iou in (("AP", None), ("AP50", 0.5), ("AP75", 0.75))},
     **{f"AP {area}": ("AP", None, area, 100) for area in ("small", "medium", "large")},
     **{f"AR{most}": ("AR", None, "all", most) for most in MOST},
     **{f"AR {area}": ("AR", None, area, 100) for area in ("small", "medium", "large")},
@@ -67,7 +65,8 @@ class Figures:
         """Return the figures for JSON, with null for bands without boxes."""
         figures: dict[str, Any] = {**vars(self), "classes": {k: vars(v) for k, v in self.classes.items()}}
         del figures["photographs"], figures["matches"]
-        return {**json.loads(json.dumps(figures), parse_constant=lambda _: None)}
+        read: dict[str, Any] = json.loads(json.dumps(figures), parse_constant=lambda _: None)
+        return read
 
     def lines(self) -> list[str]:
         """Return the lines of a small table."""

@@ -31,15 +31,7 @@ ARROWS: dict[str, set[str]] = {
 # other modules beside the folders.
 FLOORS = {
     "runtime": ["file", "images", ".", "detect", "formats", "loading.py", "__init__.py"],
-    "evaluation": [
-        "settings.py",
-        "data",
-        "average_precision.py",
-        "figures.py",
-        "evaluate.py",
-        "plots.py",
-        ".",
-    ],
+    "evaluation": ["data", "average_precision.py", "figures.py", "evaluate.py", "plots.py", "."],
     "train": ["settings.py", "data", "views", "loss", "run", "."],
     "export": ["options.py", "detector", "verify", "plan.py", "pipeline.py", "formats", "."],
     "serve": [

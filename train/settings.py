@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from lensbox.common.errors import ExitCode, LensboxError, system_reason
 from lensbox.common.fields import Count, CountOrNone, Fraction, described, first_reason
-from lensbox.evaluation.settings import DataInputs
+from lensbox.evaluation.cli import DataInputs
 
 CONFIG_FILE = "config.json"  # in the folder of a run
 

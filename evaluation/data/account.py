@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+MISSING = "photographs skipped: no such file"
+TWICE = "names given twice"
 ROWS = (
     *("photographs found", "photographs used", "photographs without boxes"),
     *("boxes used", "boxes clipped", "boxes to ignore"),
-    *("label files without a photograph", "categories without annotations", "names given twice"),
+    *("label files without a photograph", "categories without annotations", TWICE),
 )
 
 logger = logging.getLogger(__name__)

@@ -7,20 +7,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, cast
 
-from lensbox.evaluation.data.account import Account
-from lensbox.evaluation.data.labels import (
-    MISSING,
-    DataError,
-    LabelledImage,
-    Row,
-    is_number,
-    read_rows,
-    read_text,
-    spellings,
-)
+from lensbox.evaluation.data.account import MISSING, Account
+from lensbox.evaluation.data.labels import DataError, LabelledImage, Row, read_rows, read_text
 
 Id = int | str | None
 Object = dict[str, Any]
@@ -66,7 +57,7 @@ def read_coco(file: Path, account: Account) -> Iterator[LabelledImage]:
             account.skip(MISSING, line, photographs=1)
             continue
         size = cast(Any, (image.get("width"), image.get("height")))
-        size = size if all(map(is_number, size)) and min(size) > 0 else None
+        size = size if all(map(_is_number, size)) and min(size) > 0 else None
         boxes = read_rows(rows[id_], partial(_parse_row, names=names), account)
         yield LabelledImage(name, photo, *boxes, origin, labelled_size=size)
 
@@ -85,7 +76,7 @@ def _folders(file: Path) -> list[Path]:
 
 def _key(value: Any) -> Id:
     """Return an id for comparison: 7, 7.0 and "7" are one. Return None for other values."""
-    if is_number(value) and value == int(value):
+    if _is_number(value) and value == int(value):
         return int(value)
     if isinstance(value, str):
         return int(value) if re.fullmatch("0|-?[1-9][0-9]{0,17}", value) else value
@@ -126,11 +117,11 @@ def _parse_row(row: Object, names: Mapping[Id, str]) -> Row:
         raise ValueError(f"category_id must be the id of a category, got {row.get('category_id')!r}")
     if not box and row.get("segmentation"):
         box = _enclosing_box(row["segmentation"])
-    if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)):
+    if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)):
         raise ValueError(f"bbox must be [x, y, width, height], all finite numbers, got {box!r}")
     if crowd not in (0, 1):
         raise ValueError(f"iscrowd must be 0 or 1, got {crowd!r}")
-    if area is not None and not (is_number(area) and area >= 0):
+    if area is not None and not (_is_number(area) and area >= 0):
         raise ValueError(f"area must be a number of at least 0, got {area!r}")
     x, y, width, height = map(float, box)
     return Row(x, y, width, height, bool(crowd), names[category], area)
@@ -146,7 +137,7 @@ def _enclosing_box(segmentation: Any) -> list[float]:
         polygons = [segmentation] if is_flat else segmentation
         if not all(
             isinstance(one, list) and len(one) >= 6 and len(one) % 2 == 0 for one in polygons
-        ) or not all(is_number(value) for one in polygons for value in one):
+        ) or not all(_is_number(value) for one in polygons for value in one):
             raise ValueError("polygons must be lists [x1, y1, x2, y2, x3, y3, …]")
         x, y = ([value for one in polygons for value in one[axis::2]] for axis in (0, 1))
         return [min(x), min(y), max(x) - min(x), max(y) - min(y)]
@@ -173,3 +164,20 @@ def _enclosing_box(segmentation: Any) -> list[float]:
 
 def _are_lengths(values: Any) -> bool:
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 31 for value in values)
+
+
+def spellings(name: str) -> list[str]:
+    """Return the paths under which to look for the path that a label file names.
+
+    They are the name itself, and the name with `/` for the `\\` of Windows. An absolute path may be of
+    another machine, so its ends follow, the longest first.
+    """
+    path = PureWindowsPath(name)
+    parts = path.parts[1:] if path.anchor else path.parts
+    ends = ["/".join(parts[start:]) for start in range(len(parts) if path.anchor else 1)]
+    return list(dict.fromkeys([name, *ends]))
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value of a file is a finite number. True and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300

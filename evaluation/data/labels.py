@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from lensbox.common.errors import InputError, reading
 from lensbox.common.fields import Orientation
-from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.account import TWICE, Account
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import read_header
 
@@ -21,7 +21,6 @@ LAYOUT = "docs/training.md#your-photographs; examples/train.py converts a table"
 FURTHEST = 1e6  # pixels; no photograph is as large
 ANNOTATION_PATTERN = "*_bbx_gt.txt"  # of WIDER FACE
 DESCRIPTIONS = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")  # of YOLO
-MISSING = "photographs skipped: no such file"  # a row of the account
 QUOTED = 80  # characters of a bad row in a message
 SHARES = (1.0, 1.0)  # `labelled_size` of boxes in shares of the photograph
 
@@ -131,23 +130,6 @@ def read_part(path: Path, offset: int, size: int) -> bytes:
         return file.read(size)
 
 
-def spellings(name: str) -> list[str]:
-    """Return the paths under which to look for the path that a label file names.
-
-    They are the name itself, and the name with `/` for the `\\` of Windows. An absolute path may be of
-    another machine, so its ends follow, the longest first.
-    """
-    path = PureWindowsPath(name)
-    parts = path.parts[1:] if path.anchor else path.parts
-    ends = ["/".join(parts[start:]) for start in range(len(parts) if path.anchor else 1)]
-    return list(dict.fromkeys([name, *ends]))
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value of a file is a finite number. True and false are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
-
-
 def read_labels(
     paths: Sequence[str | Path],
     strict: bool = False,
@@ -192,7 +174,7 @@ def read_labels(
             both = len(earlier.boxes) and len(settled.boxes)
             if both and not np.array_equal(earlier.boxes, settled.boxes):
                 raise DataError(f"{line}, with other boxes: give all boxes of a photograph once")
-            account.skip("names given twice", f"{line}; counted once")
+            account.skip(TWICE, f"{line}; counted once")
             found[place] = earlier if len(earlier.boxes) else settled
     if strict and account.problems:
         raise DataError(account.problems[0])

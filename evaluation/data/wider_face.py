@@ -16,11 +16,10 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from lensbox.common.errors import reading
 from lensbox.common.pictures import IMAGE_SUFFIXES
-from lensbox.evaluation.data.account import Account
+from lensbox.evaluation.data.account import MISSING, TWICE, Account
 from lensbox.evaluation.data.labels import (
     ANNOTATION_PATTERN,
     LAYOUT,
-    MISSING,
     QUOTED,
     DataError,
     LabelledImage,
@@ -30,7 +29,6 @@ from lensbox.evaluation.data.labels import (
 )
 
 _NUMBERS = 10  # of a row; the name of a class follows
-TWICE = "names given twice"
 COUNT = "photographs skipped: their count does not fit their rows"
 
 Entry = tuple[int, list[tuple[str, str]]]  # the line of an image, and its rows with their places

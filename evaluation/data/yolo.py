@@ -8,16 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lensbox.common.pictures import IMAGE_SUFFIXES
-from lensbox.evaluation.data.account import Account
-from lensbox.evaluation.data.labels import (
-    MISSING,
-    SHARES,
-    DataError,
-    LabelledImage,
-    Row,
-    read_rows,
-    read_text,
-)
+from lensbox.evaluation.data.account import MISSING, TWICE, Account
+from lensbox.evaluation.data.labels import SHARES, DataError, LabelledImage, Row, read_rows, read_text
 
 # Files beside photographs that nobody takes for one.
 _BESIDE = (".txt", ".json", ".xml", ".yaml", ".yml", ".csv", ".md", ".cache", ".npy", ".db", ".ini")
@@ -36,12 +28,11 @@ def read_yolo(file: Path, account: Account, split: str) -> Iterator[LabelledImag
     Raises:
         DataError: the file is wrong, a folder is missing, or no image has a label file.
     """
-    description = _load_yaml(file)
-    names, landmarks = _names(file, description), _landmark_numbers(file, description)
+    content, names, landmarks = _load_yaml(file)
     images: list[Path] = []
     missing: list[tuple[Path, Path]] = []
     by_labels: dict[Path, Path] = {}
-    for image in _images(file, description, split, account):
+    for image in _images(file, content, split, account):
         if not image.is_file():
             account.skip(MISSING, f"{file}: {split}: {image} is no file", photographs=1)
             continue
@@ -49,7 +40,7 @@ def read_yolo(file: Path, account: Account, split: str) -> Iterator[LabelledImag
         labels = _labels_of(image)
         if (other := by_labels.setdefault(labels, image)) != image:
             line = f"{image} and {other.name} have the same label file, {labels}"
-            account.skip("names given twice", line)
+            account.skip(TWICE, line)
         if not labels.is_file():
             missing.append((image, labels))
         rows = list(_lines(labels)) if labels.is_file() else []
@@ -109,7 +100,11 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
 
 
-def _load_yaml(file: Path) -> dict[str, Any]:
+def _load_yaml(file: Path) -> tuple[dict[str, Any], dict[float, str], int | None]:
+    """Return the content, the names of the classes by number, and how many numbers may follow a box.
+
+    These are 0 if longer rows are polygons, None if the file is silent.
+    """
     import yaml
 
     try:
@@ -119,28 +114,18 @@ def _load_yaml(file: Path) -> dict[str, Any]:
         raise DataError(f"{file} must be YAML: {error}") from error
     if not isinstance(content, dict):
         raise DataError(f"{file} must be a mapping with names, train and val, got {type(content).__name__}")
-    return content
-
-
-def _names(file: Path, content: Mapping[str, Any]) -> dict[float, str]:
-    """Return the names of the classes by number."""
-    given = content.get("names")
-    pairs = enumerate(given) if isinstance(given, list) else given.items() if isinstance(given, dict) else ()
+    given, shape = content.get("names"), content.get("kpt_shape")
+    pairs = dict(enumerate(given)) if isinstance(given, list) else given if isinstance(given, dict) else {}
     try:
-        if names := {float(label): str(name) for label, name in pairs}:
-            return names
+        names = {float(label): str(name) for label, name in pairs.items()}
     except ValueError:
-        pass
-    raise DataError(f"{file}: names must list the classes, got {given!r}")
-
-
-def _landmark_numbers(file: Path, content: Mapping[str, Any]) -> int | None:
-    """Return how many numbers may follow a box: 0 if longer rows are polygons, None if the file is silent."""
-    shape = content.get("kpt_shape")
+        names = {}
+    if not names:
+        raise DataError(f"{file}: names must list the classes, got {given!r}")
     if shape is None:
-        return None
+        return content, names, None
     if isinstance(shape, list) and len(shape) == 2 and all(map(str.isdecimal, map(str, shape))):
-        return int(shape[0]) * int(shape[1])
+        return content, names, int(shape[0]) * int(shape[1])
     raise DataError(f"{file}: kpt_shape must be [landmarks, numbers of each], got {shape!r}")
 
 

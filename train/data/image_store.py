@@ -7,6 +7,7 @@ tile: 169 kB each, so tens of thousands fit beside the training itself.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
@@ -54,28 +55,23 @@ class StoreTensors(NamedTuple):
     folds: Tensor
 
 
-class Decoded(NamedTuple):
-    """pixels uint8 [h, w], gray; boxes float32 [n, 4] in these pixels."""
+def decode_image(image: LabelledImage) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+    """Return gray pixels uint8 [h, w] of at most `SIDE` pixels a side, and boxes float32 [n, 4] in them.
 
-    pixels: npt.NDArray[np.uint8]
-    boxes: npt.NDArray[np.float32]
-
-
-def decode_image(image: LabelledImage) -> Decoded:
-    """Decode as the runtime does, convert to gray, and shrink to at most `SIDE` pixels. Raise InputError."""
+    Decode as the runtime does. Raise InputError.
+    """
     try:
         pixels = decode_photo(image.read_bytes(), None, Reading(image.orientation)).pixels
     except (OSError, InputError, MemoryError) as error:
         raise InputError(f"{image.origin}: image {image.name} cannot be read: {error}") from error
     picture = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).numpy()).convert("L")
-    boxes, (width, height) = image.boxes.astype(np.float32), picture.size
-    long_side = max(picture.size)
-    if long_side > SIDE:
-        new_size = (max(1, round(width * SIDE / long_side)), max(1, round(height * SIDE / long_side)))
+    boxes, size = image.boxes.astype(np.float32), np.array(picture.size)
+    if size.max() > SIDE:
+        fitted = [max(1, round(side * SIDE / max(picture.size))) for side in picture.size]
         # BILINEAR in Pillow widens its filter when it shrinks: the same antialiasing as the letterbox.
-        picture = picture.resize(new_size, Image.Resampling.BILINEAR)
-        boxes = boxes * np.array([new_size[0] / width, new_size[1] / height] * 2, np.float32)
-    return Decoded(np.asarray(picture, np.uint8), boxes)
+        picture = picture.resize((fitted[0], fitted[1]), Image.Resampling.BILINEAR)
+        boxes = boxes * np.tile(fitted / size, 2).astype(np.float32)
+    return np.asarray(picture, np.uint8), boxes
 
 
 def of_source(image: LabelledImage, values: Mapping[str, Value], default: Value) -> Value:
@@ -111,32 +107,26 @@ def load_images(
         InputError: no image can be read, one cannot with `strict`, or all weights (of a fold) are 0.
     """
 
-    def attempt(image: LabelledImage) -> Decoded | InputError:
-        try:
-            return decode_image(image)
-        except InputError as error:
-            return error
-
     images = sorted(images, key=lambda image: fold_index(image.name, folds))
     kept: list[LabelledImage] = []
     problems: list[str] = []
     pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
     # numpy copies in this thread. The threads of torch wait awake, and slow other runs on the same host.
     rows = pixels.numpy()
-    boxes, ignore, sizes = [], [], []
-
+    boxes, sizes = [], []
     with ThreadPoolExecutor(max(1, config.workers)) as pool:
-        for image, decoded in zip(images, pool.map(attempt, images), strict=True):
-            if isinstance(decoded, InputError):
-                problems.append(str(decoded))
+        decoding = deque(pool.submit(decode_image, image) for image in images)
+        for image in images:
+            try:
+                picture, corners = decoding.popleft().result()
+            except InputError as error:
+                problems.append(str(error))
                 continue
-            height, width = decoded.pixels.shape
-            rows[len(kept), :height, :width] = decoded.pixels
+            rows[len(kept), : picture.shape[0], : picture.shape[1]] = picture
             kept.append(image)
             trim = of_source(image, config.source_trims, (0.0, 0.0, 0.0, 0.0))
-            boxes.append(torch.from_numpy(trim_boxes(decoded.boxes, trim)))
-            ignore.append(torch.from_numpy(image.ignore))
-            sizes.append((width, height))
+            boxes.append(torch.from_numpy(trim_boxes(corners, trim)))
+            sizes.append(picture.shape[::-1])
     if not kept:
         raise none_readable("readable image", f"{len(images)} of them", problems)
     if problems and strict:
@@ -149,10 +139,10 @@ def load_images(
     index = torch.tensor([fold_index(image.name, folds) for image in kept])
     shares = torch.bincount(index, chances.double(), folds)
     if float(shares.min()) <= 0:
-        raise InputError(
-            f"data must hold photographs to draw of each of {folds} folds, got a fold without any"
-        )
+        rule = f"data must hold photographs to draw of each of {folds} folds"
+        raise InputError(f"{rule}, got a fold without any")
     bounds = F.pad(shares.cumsum(0) / shares.sum(), (1, 0)).float()
+    ignore = [torch.from_numpy(image.ignore) for image in kept]
     shapes, capacity = torch.tensor(sizes), max(config.max_targets, config.max_ignored)
     store = store_tensors(pixels[: len(kept)], shapes, boxes, ignore, chances, capacity, bounds)
     return StoreTensors(*(tensor.to(device) for tensor in store))

@@ -6,13 +6,7 @@ import pytest
 from PIL import Image
 
 from lensbox.evaluation.data.account import Account
-from lensbox.evaluation.data.labels import (
-    DataError,
-    Row,
-    read_labels,
-    read_rows,
-    spellings,
-)
+from lensbox.evaluation.data.labels import DataError, Row, read_labels, read_rows
 
 NAN = float("nan")
 
@@ -54,15 +48,6 @@ def test_rows_that_are_no_new_boxes_are_skipped(row: tuple[float, ...], rule: st
     (problem,) = account.problems
     assert problem.startswith("second: ")
     assert rule in problem
-
-
-@pytest.mark.parametrize(
-    ("name", "last"),
-    [("val\\a.png", "val/a.png"), ("./a.png", "a.png"), ("/data/a.png", "a.png"), ("C:\\b\\a.png", "a.png")],
-)
-def test_paths_of_other_machines_have_local_spellings(name: str, last: str) -> None:
-    assert spellings(name)[0] == name
-    assert spellings(name)[-1] == last
 
 
 NAMES = "names: {0: cat, 1: dog}\n"
