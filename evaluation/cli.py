@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from pydantic import Field
@@ -13,9 +13,6 @@ from pydantic.dataclasses import dataclass
 from lensbox.cli.command import Command, options_of, read_options, require_at_most_one
 from lensbox.common.fields import Fraction, Orientation, described
 from lensbox.common.files import atomic_write, require_writable_file, require_writable_folder
-
-if TYPE_CHECKING:
-    from lensbox.evaluation.figures import Figures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,31 +73,20 @@ def evaluate(**options: Any) -> None:
         require_writable_file("--json", inputs.json)
     if inputs.plots is not None:
         require_writable_folder("--plots", inputs.plots)
-    figures = _figures(inputs)
-    print("\n".join(figures.lines() + (figures.coco_lines() if inputs.coco else [])))
-    if inputs.json is not None:
-        atomic_write(inputs.json, (json.dumps(figures.to_json(), indent=2) + "\n").encode())
-    if inputs.plots is not None:
-        from lensbox.evaluation.plots import write_plots
-
-        write_plots(figures, inputs.plots)
-
-
-def _figures(inputs: EvaluateInputs) -> Figures:
-    """Return the figures. Raise one of `lensbox.common.errors`, with its exit code, or OSError."""
     from torch import nn
 
     from lensbox.evaluation.data.account import Account
     from lensbox.evaluation.data.labels import read_labels
-    from lensbox.evaluation.evaluate import evaluate, evaluate_file
+    from lensbox.evaluation.evaluate import evaluate as score
+    from lensbox.evaluation.evaluate import evaluate_file
     from lensbox.model import load_detector
     from lensbox.runtime import Artifact, load_artifact
     from lensbox.runtime.device import choose_device
 
     detector: nn.Module | Artifact | None = None
     if inputs.artifact is not None:
-        keys = {"public_key": inputs.public_key, "ops": inputs.ops}
-        detector = load_artifact(inputs.artifact, choose_device(inputs.device), **keys)  # type: ignore[arg-type]
+        device = choose_device(inputs.device)
+        detector = load_artifact(inputs.artifact, device, public_key=inputs.public_key, ops=inputs.ops)
     elif inputs.detections is None:
         detector = load_detector(inputs.weights).to(choose_device(inputs.device))
     stored = detector.metadata.reading.orientation if isinstance(detector, Artifact) else "exif"
@@ -108,6 +94,14 @@ def _figures(inputs: EvaluateInputs) -> Figures:
     images, _ = read_labels(inputs.data, inputs.strict, "val", inputs.orientation or stored, account)
     if inputs.detections is not None:
         canvas = detector.metadata.canvas if isinstance(detector, Artifact) else None
-        return evaluate_file(inputs.detections, images, canvas, account)
-    assert detector is not None
-    return evaluate(detector, images, inputs.score_threshold, account)
+        figures = evaluate_file(inputs.detections, images, canvas, account)
+    else:
+        assert detector is not None
+        figures = score(detector, images, inputs.score_threshold, account)
+    print("\n".join(figures.lines() + (figures.coco_lines() if inputs.coco else [])))
+    if inputs.json is not None:
+        atomic_write(inputs.json, (json.dumps(figures.to_json(), indent=2) + "\n").encode())
+    if inputs.plots is not None:
+        from lensbox.evaluation.plots import write_plots
+
+        write_plots(figures, inputs.plots)

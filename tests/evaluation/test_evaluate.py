@@ -204,7 +204,8 @@ def test_photographs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path)
     images = []
     for folder in ("x", "y"):
         (tmp_path / folder / "images").mkdir(parents=True)
-        Image.new("RGB", (64, 48)).save(tmp_path / folder / "images" / "1.png")
+        Image.new("RGB", (64, 48)).save(tmp_path / f"{folder}.png")
+        (tmp_path / folder / "images" / "1.png").symlink_to(tmp_path / f"{folder}.png")
         (tmp_path / folder / "x_bbx_gt.txt").write_text("1.png\n1\n10 10 20 20\n")
         images += read_labels([tmp_path / folder])[0]
     right = {"width": 64, "height": 48, "detections": [{"box": [10, 10, 30, 30], "score": 0.5}]}
@@ -214,8 +215,11 @@ def test_photographs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path)
         "images": [{"file": "y\\images\\1.png", **nothing}, {"file": "/data/x/images/1.png", **right}]
     }
     file.write_text(json.dumps(document))
-    matches = evaluate_file(file, images).matches
-    assert [len(one.found.scores) for one in matches.images] == [1, 0]
+    scored = evaluate_file(file, images)
+    assert [len(one.found.scores) for one in scored.matches.images] == [1, 0]
+    document["images"][1]["file"] = "x.png"  # where the link leads
+    file.write_text(json.dumps(document))
+    assert evaluate_file(file, images).coco["AP"] == scored.coco["AP"]
     file.write_text(json.dumps({"file": "1.png", **right}))
     with pytest.raises(InputError, match=r"1\.png fits several photographs"):
         evaluate_file(file, images)

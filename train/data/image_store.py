@@ -106,7 +106,6 @@ def load_images(
     Raises:
         InputError: no image can be read, one cannot with `strict`, or all weights (of a fold) are 0.
     """
-
     images = sorted(images, key=lambda image: fold_index(image.name, folds))
     kept: list[LabelledImage] = []
     problems: list[str] = []

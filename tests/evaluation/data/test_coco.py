@@ -73,6 +73,8 @@ def test_a_photograph_that_is_missing_is_named(tmp_path: Path) -> None:
         ({"category_id": 0}, "category_id must be the id of a category, got 0"),
         ({"bbox": None}, "bbox must be .*, got None"),
         ({"bbox": None, "segmentation": [[1, 2, 3, 4]]}, "polygons must be lists"),
+        ({"bbox": None, "segmentation": 5}, "polygons must be lists"),
+        ({"bbox": None, "segmentation": [[1, 2, 3, 4, 5, 6], 7]}, "polygons must be lists"),
         ({"bbox": None, "segmentation": {"size": [0, 9], "counts": []}}, "must have size"),
         ({"bbox": None, "segmentation": {"size": [2, 2], "counts": [3, 9]}}, "fill the size"),
         ({"bbox": None, "segmentation": {"size": [2, 2], "counts": [4]}}, "must cover pixels"),
