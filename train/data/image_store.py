@@ -7,7 +7,6 @@ tile: 169 kB each, so tens of thousands fit beside the training itself.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
@@ -31,6 +30,7 @@ SIDE = 416
 logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
+Decoded = tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]  # pixels and boxes
 
 
 class StoreTensors(NamedTuple):
@@ -55,7 +55,7 @@ class StoreTensors(NamedTuple):
     folds: Tensor
 
 
-def decode_image(image: LabelledImage) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
+def decode_image(image: LabelledImage) -> Decoded:
     """Return gray pixels uint8 [h, w] of at most `SIDE` pixels a side, and boxes float32 [n, 4] in them.
 
     Decode as the runtime does. Raise InputError.
@@ -106,6 +106,13 @@ def load_images(
     Raises:
         InputError: no image can be read, one cannot with `strict`, or all weights (of a fold) are 0.
     """
+
+    def attempt(image: LabelledImage) -> Decoded | InputError:
+        try:
+            return decode_image(image)
+        except InputError as error:
+            return error
+
     images = sorted(images, key=lambda image: fold_index(image.name, folds))
     kept: list[LabelledImage] = []
     problems: list[str] = []
@@ -114,13 +121,11 @@ def load_images(
     rows = pixels.numpy()
     boxes, sizes = [], []
     with ThreadPoolExecutor(max(1, config.workers)) as pool:
-        decoding = deque(pool.submit(decode_image, image) for image in images)
-        for image in images:
-            try:
-                picture, corners = decoding.popleft().result()
-            except InputError as error:
-                problems.append(str(error))
+        for image, decoded in zip(images, pool.map(attempt, images), strict=True):
+            if isinstance(decoded, InputError):
+                problems.append(str(decoded))
                 continue
+            picture, corners = decoded
             rows[len(kept), : picture.shape[0], : picture.shape[1]] = picture
             kept.append(image)
             trim = of_source(image, config.source_trims, (0.0, 0.0, 0.0, 0.0))
