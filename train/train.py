@@ -17,7 +17,7 @@ from lensbox.train.data.image_store import load_images, source_names
 from lensbox.train.data.labels import read_training_labels
 from lensbox.train.run.origin import Origin, fold_count, load_origin, without_fold
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
-from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun
+from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun, load_checkpoint
 from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
 
 NO_STEP_LIMIT = 10**9
@@ -35,7 +35,7 @@ def run_train(inputs: TrainInputs, settings: dict[str, Any], command: str) -> No
     if inputs.print_config:
         print(config.to_json(indent=2))
     elif inputs.resume and (message := _finished(inputs)):
-        print(message)
+        logger.info(message)
     else:
         _train(inputs, config, command, started)
 
@@ -79,6 +79,7 @@ def _finished(inputs: TrainInputs) -> str | None:
     written = json.loads(figures.read_text(encoding="utf-8")) if figures.is_file() else {}
     if ("average_precision" if inputs.val else "steps") not in written:
         return None
+    load_checkpoint(checkpoint)  # a torn one is an error, as for a run that goes on
     return (
         f"the run in {inputs.output} is finished after {written['steps']} steps; "
         f"to train on, begin another run with --weights {inputs.output / LAST_FILE}"

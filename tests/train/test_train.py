@@ -36,13 +36,18 @@ def test_trains_then_evaluates(
 
     # The run is finished: --resume changes nothing.
     before = {path.name: path.read_bytes() for path in output.iterdir()}
-    printed, _ = lensbox("train", *arguments, "--resume")
-    assert printed.startswith(
-        f"the run in {output} is finished after 3 steps; to train on, begin another run"
-    )
+    printed, said = lensbox("train", *arguments, "--resume")
+    assert printed == ""  # no results
+    assert f"the run in {output} is finished after 3 steps; to train on, begin another run" in said
     assert {path.name: path.read_bytes() for path in output.iterdir()} == before
     config = json.loads(lensbox("train", *arguments, "--resume", "--steps", "5", "--print-config")[0])
     assert (config["model"], config["batch_size"], config["steps"]) == ("small", 3, 5)
+    checkpoint = output / "checkpoint.pt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:5000])
+    assert (
+        f"{checkpoint} must be a checkpoint, got a missing, damaged"
+        in lensbox("train", *arguments, "--resume", code=4)[1]
+    )
 
 
 def test_bad_data_is_skipped_or_stops_a_strict_run(
