@@ -211,7 +211,7 @@ def test_yolo11_answers_like_ultralytics(monkeypatch: pytest.MonkeyPatch, tmp_pa
     path, file, chance, found = tmp_path / "yolo11.pt", tmp_path / "photo.png", random.Random(5), 0
     save_artifact(example.detector, path)
     artifact, canvas = load_artifact(path), Canvas.of(example.detector.specification).as_tuple
-    thresholds = {"score_threshold": example.score, "iou_threshold": IOU}
+    thresholds: dict[str, Any] = {"score_threshold": example.score, "iou_threshold": IOU}
     words = ["--score-threshold", example.score, "--iou-threshold", IOU]
     with client_of(path) as client:
         for index in range(20):
