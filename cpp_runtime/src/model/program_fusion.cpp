@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -18,14 +20,12 @@ namespace {
 constexpr const char* kFused = "mkldnn::_convolution_pointwise";
 constexpr const char* kPack = "mkldnn::_reorder_convolution_weight";
 
-// oneDNN's name of an activation, whose arguments after the first are oneDNN's scalars; null if it has none,
-// or if it does not keep NaN: oneDNN's relu, hardtanh and hardsigmoid clip NaN to a plain number.
+// oneDNN's name of an activation, whose arguments after the first are oneDNN's scalars; null if it has none.
 const char* fused_name(const GraphNode& node) {
-  static const std::map<std::string, const char*> kNames{{"aten::hardswish", "hardswish"},
-                                                         {"aten::silu", "swish"},
-                                                         {"aten::tanh", "tanh"},
-                                                         {"aten::sigmoid", "sigmoid"},
-                                                         {"aten::leaky_relu", "leaky_relu"}};
+  static const std::map<std::string, const char*> kNames{
+      {"aten::relu", "relu"},       {"aten::hardswish", "hardswish"},     {"aten::silu", "swish"},
+      {"aten::tanh", "tanh"},       {"aten::hardsigmoid", "hardsigmoid"}, {"aten::hardtanh", "hardtanh"},
+      {"aten::sigmoid", "sigmoid"}, {"aten::leaky_relu", "leaky_relu"}};
   if (!node.op || !node.op->schema().overload_name().empty()) return nullptr;
   std::string name = node.op->schema().name();
   if (name.ends_with('_')) name.pop_back();
@@ -56,14 +56,41 @@ bool is_convolution(const GraphNode& node) {
          (!bias || bias->scalar_type() == at::kFloat) && is_pair(3, 1) && is_pair(4, 0) && is_pair(5, 1);
 }
 
-// Set oneDNN's activation. arguments: of the activation; its scalars are all after the first.
-void set_activation(GraphNode& convolution, const char* name, const std::vector<c10::IValue>& arguments) {
-  c10::List<std::optional<at::Scalar>> scalars;
-  for (size_t i = 1; i < arguments.size(); ++i) {
-    scalars.push_back(arguments[i].toScalar());
+using Scalars = c10::List<std::optional<at::Scalar>>;
+
+// Return oneDNN's scalars of an activation: all its arguments after the first.
+Scalars scalars_of(const GraphNode& activation) {
+  Scalars scalars;
+  for (size_t i = 1; i < activation.arguments.size(); ++i) {
+    scalars.push_back(activation.arguments[i].toScalar());
   }
-  convolution.arguments[7] = name;
-  convolution.arguments[8] = scalars;
+  return scalars;
+}
+
+// Return whether oneDNN's activation has NaN where torch's has it, on this CPU: its ReLU, for one, makes NaN
+// 0, which would hide that a network overflows. The convolution copies one channel to many.
+bool keeps_nan(const GraphNode& activation) {
+  const at::Tensor values =
+      at::tensor({NAN, -NAN, INFINITY, -INFINITY, -1.0F, 0.0F, 1.0F, 8.0F}).view({1, 1, 1, 8});
+  const std::vector<int64_t> ones{1, 1}, zeros{0, 0};
+  const at::Tensor weight = at::ones({16, 1, 1, 1}).contiguous(at::MemoryFormat::ChannelsLast);
+  const auto packed = call_op(kPack, weight, zeros, ones, ones, 1, c10::IValue());
+  const auto fused = call_op(kFused, values, packed, c10::IValue(), zeros, ones, ones, 1,
+                             fused_name(activation), scalars_of(activation), "");
+  torch::jit::Stack stack = activation.arguments;
+  stack[0] = at::conv2d(values, weight);
+  activation.op->callBoxed(stack);
+  return at::equal(fused.toTensor().isnan(), stack[0].toTensor().isnan());
+}
+
+// Let an activation of a tensor that nothing else needs write to it.
+void write_in_place(GraphNode& activation) {
+  const std::string name = activation.op->schema().name();
+  if (name.ends_with('_')) return;
+  const auto op = c10::Dispatcher::singleton().findSchema({name + '_', ""});
+  if (!op || op->schema().arguments().size() != activation.arguments.size()) return;
+  activation.op = op;
+  activation.written = written_arguments(activation);
 }
 
 void use_onednn(GraphNode& node) {
@@ -91,15 +118,22 @@ void fuse_convolutions(Program::Graph& graph, const std::vector<bool>& is_channe
     }
   }
   std::vector<GraphNode> nodes;
-  bool is_open = false;  // whether the last node can take an activation
+  bool is_open = false;               // whether the last node can take an activation
+  std::map<std::string, bool> known;  // of activations with their scalars: whether oneDNN's keeps NaN
   for (GraphNode& node : graph.nodes) {
     const char* const activation = fused_name(node);
     if (is_open && activation != nullptr && only_input(node) == nodes.back().results[0].values[0] &&
         uses[only_input(node)] == 1) {
-      set_activation(nodes.back(), activation, node.arguments);
-      nodes.back().results = node.results;
       is_open = false;
-      continue;
+      const auto [kept, is_new] = known.try_emplace(c10::str(activation, c10::IValue(scalars_of(node))));
+      if (is_new) kept->second = keeps_nan(node);
+      if (kept->second) {
+        nodes.back().arguments[7] = activation;
+        nodes.back().arguments[8] = scalars_of(node);
+        nodes.back().results = node.results;
+        continue;
+      }
+      write_in_place(node);
     }
     // Packed weights give channels-last results. If the traced result was not, views of it could fail.
     is_open = is_convolution(node) && is_channels_last[node.results[0].values[0]];
