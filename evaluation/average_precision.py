@@ -1,6 +1,6 @@
 """Match detections with labels once, then score the matches by COCO's rule and by bands of box height.
 
-COCO's rule is that of pycocotools: ten IoU thresholds, the 100 best detections of a photograph and class, and
+COCO's rule follows pycocotools: ten IoU thresholds, the 100 best detections of a photograph and class, and
 101 recalls. Ignored boxes are crowds: a detection that lies in one is neither right nor wrong.
 
 By height, with all-point interpolation at IoU 0.5, a box is scored in the band of its labelled height. Boxes
@@ -106,7 +106,7 @@ class Matched(NamedTuple):
     """A photograph, its detections by falling score, and what they match.
 
     Attributes:
-        rank: int64 [n], of a detection among those of its class.
+        rank: int64 [n], place of a detection in its class.
         hits: int64 [n], the class of the label that it hits by place alone; -1 background, -2 an ignored one.
         takers: float64 [m], the score of the detection that hits a label by place alone; -inf without one.
         codes: int8 [rows, n], see `Matches`.

@@ -1,6 +1,6 @@
 """Score a detector, an artifact or the lines of `lensbox detect` on labelled photographs.
 
-The detections are those of `lensbox detect`: a detector in memory passes the same steps as an artifact.
+`lensbox detect` would find the same detections: a detector in memory passes the same steps as an artifact.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ def find_weights(checkpoint: Any, wanted: Sequence[Target]) -> list[Weights]:
 
 
 def _in_mapping(place: tuple[object, ...], mapping: State, wanted: Sequence[Target]) -> Iterator[Weights]:
-    """Yield the weights in a mapping, by prefix of the names: for each prefix those of the best target."""
+    """Yield the weights in a mapping, by prefix of the names, for the target that fits a prefix best."""
     tensors = {
         name: value
         for name, value in mapping.items()

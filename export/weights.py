@@ -28,10 +28,10 @@ _MOST_LISTED = 20
 def load_weights(module: nn.Module, path: Path, key: str | None = None, maker: str = "") -> None:
     """Load the weights of a safetensors file, a state dict or a checkpoint of torch.save into a module.
 
-    The weights may lie at any depth, behind prefixes of the names, and be those of the member that holds all
-    parameters of the module. key: the place of the weights, as this function's messages give it. maker: the
-    function that made the module, with its parameters, for messages. Raises InputError if the file cannot be
-    read, if no weights fit, or if several do and differ.
+    The weights may lie at any depth, behind prefixes of the names. They may also fit one member of the
+    module, if it holds all parameters. key: the place of the weights, as this function's messages give it.
+    maker: the function that made the module, with its parameters, for messages. Raises InputError if the file
+    cannot be read, if no weights fit, or if several do and differ.
     """
     if not path.is_file():
         raise InputError(f"--weights must be a file, got {path}")

@@ -16,6 +16,13 @@
 #include "helpers.h"
 #include "small_detectors.h"
 
+// Whether this process is a forked child: it keeps what the ends of its parent's threads would free, so
+// AddressSanitizer, which asks here, looks for leaks in the parent alone.
+static bool is_child = false;
+extern "C" __attribute__((visibility("default"))) int __lsan_is_turned_off() {
+  return is_child ? 1 : 0;
+}
+
 namespace {
 
 using lensbox::Detector;
@@ -42,6 +49,7 @@ class CallsOfADetector : public TemporaryFolder {
   static int in_a_child(const std::function<int()>& work) {
     const pid_t child = fork();
     if (child == 0) {
+      is_child = true;
       alarm(20);
       _exit(work());
     }
@@ -69,7 +77,7 @@ TEST_F(CallsOfADetector, AreRefusedInAForkedChildThatLacksThreads) {
   EXPECT_EQ(in_a_child([&] { return refused(Detector::load(folder_ / "detector.pt")); }), 0);
   at::set_num_threads(1);
   EXPECT_EQ(in_a_child([&] { return detect(detector) == 1 ? 0 : 1; }), 0);
-  // The driver of CUDA itself does not survive the end of a forked child.
+  // On an H200 (torch 2.11) the exit of the child ended with a signal, whose cause was not looked for.
   if (!at::hasCUDA()) {
     EXPECT_EQ(in_a_child([&]() -> int { std::exit(0); }), 0);
   }

@@ -17,10 +17,10 @@
 #include "file/artifact_file.h"
 #include "helpers.h"
 
-// torch's reader of zip files keeps the directory of a file that it refuses. A forked child keeps what the
-// ends of its parent's threads would free. AddressSanitizer asks here what to forgive.
+// torch's reader of zip files keeps the directory of a file that it refuses. AddressSanitizer asks here what
+// to forgive.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
-  return "leak:mz_zip_reader_init\nleak:__cxa_thread_atexit_impl\n";
+  return "leak:mz_zip_reader_init\n";
 }
 
 namespace {

@@ -43,7 +43,7 @@ class LabelledImage:
         boxes: float64 [n, 4], xyxy, pixels of the photograph, see `orientation`; they may reach beyond it.
         ignore: bool [n].
         classes: name of each box's class; "" where it has none.
-        areas: float64 [n], labelled areas in pixels; NaN for that of the box.
+        areas: float64 [n], labelled areas in pixels; NaN if the box's own area counts.
         origin: `file:line` or `file: image ID` of its labels, for messages.
         offset, size: where its bytes start in `path`, and how many they are; size -1 is the whole file.
         orientation: "exif" if the boxes are of the upright photograph, "stored" if of its pixels as stored.

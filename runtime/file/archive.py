@@ -131,7 +131,7 @@ def _metadata_text(archive: torch.PyTorchFileReader, data: bytes) -> bytes:
 def inflated_sizes(file: BinaryIO) -> dict[str, int]:
     """Return the sizes that the directory of an archive of torch gives, by names of records in lower case.
 
-    (torch has a function for this from 2.13 on.) Raise ValueError for a file that is no archive.
+    (torch 2.11 has no function for this.) Raise ValueError for a file that is no archive.
     """
     sizes: dict[str, int] = {}
     try:
