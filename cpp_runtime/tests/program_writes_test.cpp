@@ -1,6 +1,7 @@
 // What a run must not change: compared by storage, because schemas do not say all.
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <gtest/gtest.h>
 #include <lensbox/error.h>
 
@@ -38,6 +39,39 @@ TEST(WrittenArguments, AreThoseOfTheSchemaAndRunningStatistics) {
   EXPECT_EQ(norm(false), Places{});
   EXPECT_EQ(node_of("aten::instance_norm", {{}, {}, {}, {}, {}, true, 0.1, 1e-5, false}).written,
             (Places{3, 4}));
+}
+
+TEST(StoragesOfConstants, AreThoseThatTheGraphHolds) {
+  const at::Tensor weight = at::ones({8, 4, 3, 3}), bias = at::ones({8}), indices = at::ones({2}, at::kLong);
+  const at::Tensor output = at::ones({2});
+  const std::vector<int64_t> ones{1, 1};
+  lensbox::Program::Graph graph;
+  graph.value_count = 3;
+  const auto taking = [](GraphNode node, int value, int result) {
+    node.filled = {{0, c10::TensorType::get(), false, {{value, {}}}}};
+    node.results = {{false, {result}}};
+    return node;
+  };
+  graph.nodes = {
+      taking(node_of("aten::conv2d", {{}, weight, bias, ones, ones, ones, 1}), 0, 1),
+      taking(node_of("aten::index", {{}, c10::List<std::optional<at::Tensor>>({indices})}, "Tensor"), 1, 2)};
+  graph.outputs = {{2, {}}, {-1, output}};
+  const auto storages = [&](const std::vector<at::Tensor>& tensors) {
+    std::unordered_set<const void*> all;
+    for (const at::Tensor& tensor : tensors)
+      all.insert(lensbox::storage_of(tensor));
+    return all;
+  };
+  EXPECT_EQ(storages_of_constants(graph), storages({weight, bias, indices, output}));
+
+  // oneDNN packs the weight, whose memory is free then for the results of runs.
+  fuse_convolutions(graph, {true, true, false});
+  const bool is_packed = graph.nodes[0].op->schema().name() != "aten::conv2d";
+  ASSERT_EQ(is_packed, at::globalContext().userEnabledMkldnn());
+  const auto held = storages_of_constants(graph);
+  EXPECT_EQ(held.contains(lensbox::storage_of(weight)), !is_packed);
+  for (const at::Tensor& tensor : {bias, indices, output})
+    EXPECT_TRUE(held.contains(lensbox::storage_of(tensor)));
 }
 
 TEST(CheckWritten, ComparesStorages) {

@@ -76,7 +76,7 @@ class Program::Graph {
   c10::Device device = at::kCPU;
   std::vector<GraphInput> inputs;
   SizeRules size_rules;
-  std::unordered_set<const void*> weights;  // their storages
+  std::unordered_set<const void*> weights;  // storages_of_constants
   std::vector<GraphNode> nodes;
   std::vector<GraphItem> outputs;
   size_t value_count = 0;
@@ -92,6 +92,10 @@ inline constexpr const char* kMustNotChange = "the graph must not change inputs 
 
 // Return an identity of a tensor's memory; null if it has none.
 const void* storage_of(const at::Tensor& tensor);
+
+// Return the storages of the weights and other constants that the graph holds. A weight that it no longer
+// holds, such as one that oneDNN has packed, is not among them: a result of a run may get its address.
+std::unordered_set<const void*> storages_of_constants(const Program::Graph& graph);
 
 // Return the places of the arguments that a node's op writes to.
 std::vector<size_t> written_arguments(const GraphNode& node);

@@ -75,6 +75,7 @@ class GraphReader {
     }
     fuse_convolutions(*graph_, is_channels_last_);
     drop_early();
+    graph_->weights = storages_of_constants(*graph_);
     return graph_;
   }
 
@@ -166,7 +167,6 @@ class GraphReader {
             spec);
     const auto found = weights_.find(value.at(kind + "_name").get<std::string>());
     require(found != weights_.end(), "the file must hold the numbers of each weight", value);
-    graph_->weights.insert(storage_of(found->second.toTensor()));
     items_[argument.at("name").get<std::string>()] = {-1, found->second};
   }
 

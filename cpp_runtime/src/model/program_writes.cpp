@@ -11,6 +11,25 @@ const void* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
 }
 
+std::unordered_set<const void*> storages_of_constants(const Program::Graph& graph) {
+  std::unordered_set<const void*> storages;
+  const auto add = [&](const c10::IValue& constant) {
+    constant.visit([&](const c10::IValue& part) {  // lists have parts
+      if (part.isTensor()) storages.insert(storage_of(part.toTensor()));
+      return false;
+    });
+  };
+  const auto add_item = [&](const GraphItem& item) { add(item.constant); };
+  for (const GraphNode& node : graph.nodes) {
+    std::ranges::for_each(node.arguments, add);
+    for (const GraphArgument& argument : node.filled) {
+      std::ranges::for_each(argument.items, add_item);
+    }
+  }
+  std::ranges::for_each(graph.outputs, add_item);
+  return storages;
+}
+
 std::vector<size_t> written_arguments(const GraphNode& node) {
   const auto& arguments = node.op->schema().arguments();
   // Norms update running statistics while they train, and no schema says so.
