@@ -131,21 +131,22 @@ def test_version_has_one_source() -> None:
         assert "pyproject.toml" in text
 
 
-CPP_SOURCES = REPOSITORY / "cpp_runtime" / "src"
-CPP_HEADERS = REPOSITORY / "cpp_runtime" / "include" / "lensbox"
+CPP_RUNTIME = REPOSITORY / "cpp_runtime"
+CPP_HEADERS = CPP_RUNTIME / "include" / "lensbox"
 # Each folder of the C++ runtime may include the folders before it.
-CPP_FLOORS = ["file", "images", "model", "detect"]
+CPP_LAYERS = ["core/file", "core/images", "src/model", "src/detect"]
 
 
 def cpp_includes(path: Path, pattern: str) -> list[str]:
     return re.findall(rf"^#include {pattern}", path.read_text(encoding="utf-8"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("floor", CPP_FLOORS)
-def test_a_floor_includes_lower_floors_only(floor: str) -> None:
-    assert sorted(path.name for path in CPP_SOURCES.iterdir() if path.is_dir()) == sorted(CPP_FLOORS)
-    allowed = CPP_FLOORS[: CPP_FLOORS.index(floor) + 1]
-    for path in (CPP_SOURCES / floor).iterdir():
+@pytest.mark.parametrize("layer", CPP_LAYERS)
+def test_a_layer_includes_lower_layers_only(layer: str) -> None:
+    folders = [path for part in ("core", "src") for path in (CPP_RUNTIME / part).iterdir() if path.is_dir()]
+    assert sorted(folders) == sorted(CPP_RUNTIME / name for name in CPP_LAYERS)
+    allowed = {name.partition("/")[2] for name in CPP_LAYERS[: CPP_LAYERS.index(layer) + 1]}
+    for path in (CPP_RUNTIME / layer).iterdir():
         for name in cpp_includes(path, '"(.+)"'):
             # Headers without a folder are the op library's.
             assert "/" not in name or name.partition("/")[0] in allowed, f"{path.name} includes {name}"

@@ -120,5 +120,5 @@ def test_cpp_runtime_compiles_from_the_wheel(wheel: Path, environment: Path, tmp
     version = wheel.name.split("-")[1]
     assert f'"{version}"' in (build / "include" / "lensbox" / "version.h").read_text()
     # All would take minutes. This file includes a header of the op library.
-    target = "CMakeFiles/lensbox_runtime.dir/src/images/jpeg_decoder.cpp.o"
+    target = "CMakeFiles/lensbox_runtime.dir/core/images/jpeg_decoder.cpp.o"
     _run(tools, "cmake", "--build", build, "--target", target, cwd=tmp_path)

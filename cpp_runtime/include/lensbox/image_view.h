@@ -16,7 +16,7 @@ enum class PixelFormat {
   kBgr8,   // three bytes a pixel: blue, green, red; OpenCV's order
   // A plane of luma, a byte a pixel, and a plane of chroma, a pair of bytes (Cb, Cr) for 2 x 2 pixels, as
   // cameras and video decoders give it. Read as ITU-R BT.601 with limited range (luma 16..235,
-  // chroma 16..240): src/images/frame.cpp has the formulas. An odd last row or column has pairs of
+  // chroma 16..240): core/images/frame.cpp has the formulas. An odd last row or column has pairs of
   // its own. For a gray canvas only the plane of luma is read.
   kNv12
 };

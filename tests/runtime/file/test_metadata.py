@@ -52,7 +52,7 @@ def test_reads_allowed_values(case: list[Any]) -> None:
     read(changed(*case))
 
 
-_CPP_LIMITS = Path(__file__).parents[3] / "cpp_runtime/src/file/metadata.h"
+_CPP_LIMITS = Path(__file__).parents[3] / "cpp_runtime/core/file/metadata.h"
 _EXTRA = {"shape": [], "kind": "values"}
 # Documents in which as many of something are at the limit, or beyond it. Two values depend on others: with a
 # shape of so many numbers, the self-test would need them.
