@@ -27,13 +27,13 @@ struct Fit {
 };
 
 // The outputs [begin, begin + count) of an axis, which the canvas shows from `offset` on.
-struct Shown {
+struct VisibleRange {
   int64_t begin, count, offset;
 };
 
 // Return the part of an axis of `whole` outputs that a canvas shows. An odd pixel of padding lies below or to
 // the right. What a canvas cuts off is halved, and rounded half to even, as torchvision's CenterCrop does.
-LENSBOX_HOST_DEVICE Shown shown_part(int64_t whole, int64_t canvas) {
+LENSBOX_HOST_DEVICE VisibleRange visible_range(int64_t whole, int64_t canvas) {
   if (whole <= canvas) return {0, whole, (canvas - whole) / 2};
   const int64_t beyond = whole - canvas;
   return {(beyond + (beyond / 2) % 2) / 2, canvas, 0};
@@ -88,7 +88,8 @@ LENSBOX_HOST_DEVICE Fit fit_to_canvas(int64_t width, int64_t height, int64_t can
     const int64_t columns = rounded_quotient(width * canvas_height, height);
     fit.width = columns < 1 ? 1 : columns;
   }
-  const Shown columns = shown_part(fit.width, canvas_width), rows = shown_part(fit.height, canvas_height);
+  const VisibleRange columns = visible_range(fit.width, canvas_width),
+                     rows = visible_range(fit.height, canvas_height);
   fit.left = columns.offset - columns.begin;
   fit.top = rows.offset - rows.begin;
   return fit;

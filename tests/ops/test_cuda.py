@@ -123,7 +123,7 @@ def nms_of_batch(seed: int) -> Callable[[], Tensor]:
 
 @pytest.mark.parametrize("make", [loss_of_batch, nms_of_batch])
 def test_graphs_replayed_side_by_side(make: Callable[[int], Callable[[], Tensor]]) -> None:
-    # Captured on one stream, replayed on two, beside eager calls: their tickets must not be shared.
+    # Captured on one stream, replayed on two, beside eager calls: their arrival counters must not be shared.
     work = [make(0), make(1)]
     expected = [call() for call in work]
     graphs, results = [], []

@@ -21,7 +21,7 @@ namespace {
 // An image and all values that its canvas depends on.
 struct FittedImage {
   ImageView image;  // the part that the canvas shows
-  Shown columns, rows;
+  VisibleRange columns, rows;
   const FilterTable* across;  // from the image's columns to those of the canvas
   const FilterTable* down;    // the same for rows
   bool rows_first;
@@ -171,7 +171,7 @@ void for_planes(const ImageView& image, const Canvases& out, Write write) {
 }
 
 // Return the pixels that the shown outputs of an axis take.
-std::vector<int32_t> nearest_pixels(int32_t input, int64_t whole, const Shown& shown) {
+std::vector<int32_t> nearest_pixels(int32_t input, int64_t whole, const VisibleRange& shown) {
   NearestPixels walk(input, static_cast<int32_t>(whole));
   for (int64_t i = 0; i < shown.begin; ++i) {
     walk.next();
@@ -220,8 +220,8 @@ std::vector<int32_t> nearest_pixels(int32_t input, int64_t whole, const Shown& s
 #endif
 
 // Write to canvas `index` the pixels that kNearest takes.
-void take_nearest(const ImageView& image, const Fit& fit, const Shown& columns, const Shown& rows,
-                  const Canvases& out, int64_t index) {
+void take_nearest(const ImageView& image, const Fit& fit, const VisibleRange& columns,
+                  const VisibleRange& rows, const Canvases& out, int64_t index) {
   const std::vector<int32_t> across = nearest_pixels(image.width, fit.width, columns);
   const std::vector<int32_t> down = nearest_pixels(image.height, fit.height, rows);
   const int64_t green = image.channel_stride, blue = 2 * green, count = columns.count;
@@ -264,7 +264,7 @@ void take_nearest(const ImageView& image, const Fit& fit, const Shown& columns, 
 }
 
 // Write the padding of canvas `index`, and the further channels of a gray image.
-void pad(int32_t image_channels, const Shown& columns, const Shown& rows, const Canvases& out,
+void pad(int32_t image_channels, const VisibleRange& columns, const VisibleRange& rows, const Canvases& out,
          int64_t index) {
   const int64_t right = columns.offset + columns.count, below = rows.offset + rows.count;
   for (int32_t channel = 0; channel < out.channels; ++channel) {
@@ -288,7 +288,7 @@ void pad(int32_t image_channels, const Shown& columns, const Shown& rows, const 
 using FilterTables = std::map<std::pair<int32_t, int32_t>, FilterTable>;
 
 const FilterTable* find_table(FilterTables& tables, Filter filter, int32_t input, int64_t whole,
-                              const Shown& shown) {
+                              const VisibleRange& shown) {
   const auto output = static_cast<int32_t>(whole), begin = static_cast<int32_t>(shown.begin);
   const auto sides = std::make_pair(input, output);
   return &tables.try_emplace(sides, filter, input, output, begin, static_cast<int32_t>(shown.count))
@@ -305,13 +305,14 @@ void lensbox_cpu_fit(const ImageView* images, int64_t image_count, const Canvase
     const ImageView& image = images[index];
     const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
     tables[index] = {
-        find_table(across, out.filter, image.width, fit.width, shown_part(fit.width, out.width)),
-        find_table(down, out.filter, image.height, fit.height, shown_part(fit.height, out.height))};
+        find_table(across, out.filter, image.width, fit.width, visible_range(fit.width, out.width)),
+        find_table(down, out.filter, image.height, fit.height, visible_range(fit.height, out.height))};
   }
   parallel_for(image_count, [&](int64_t index) {
     const ImageView& image = images[index];
     const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
-    const Shown columns = shown_part(fit.width, out.width), rows = shown_part(fit.height, out.height);
+    const VisibleRange columns = visible_range(fit.width, out.width),
+                       rows = visible_range(fit.height, out.height);
     write_geometry(image, fit, out.geometry + 6 * index);
     if (out.filter == Filter::kNearest) {
       take_nearest(image, fit, columns, rows, out, index);

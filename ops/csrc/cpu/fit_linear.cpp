@@ -17,7 +17,7 @@ struct ColumnTaps {
   std::vector<int32_t> seconds;   // the same of the second pixel
   std::vector<uint32_t> weights;  // the first in the lower half, the second in the upper
 
-  ColumnTaps(int32_t input, int64_t whole, const Shown& shown, int32_t pixel_bytes) {
+  ColumnTaps(int32_t input, int64_t whole, const VisibleRange& shown, int32_t pixel_bytes) {
     for (int64_t i = shown.begin; i < shown.begin + shown.count; ++i) {
       const LinearTaps taps =
           linear_taps(static_cast<int32_t>(i), input, static_cast<int32_t>(whole), /*is_columns=*/true);
@@ -129,7 +129,7 @@ void mix_rows(const LinearTaps& taps, const int16_t* first, const int16_t* secon
 // The rows of an image with mixed columns. Rows are asked for in order, two adjacent ones at a time.
 class MixedRows {
  public:
-  MixedRows(const ImageView& image, int32_t colours, int64_t whole, const Shown& shown)
+  MixedRows(const ImageView& image, int32_t colours, int64_t whole, const VisibleRange& shown)
       : rows_(image, colours),
         colours_(colours),
         taps_(image.width, whole, shown, rows_.pixel_bytes()),
@@ -183,7 +183,7 @@ class MixedRows {
 
 }  // namespace
 
-void fit_linear(const ImageView& image, const Fit& fit, const Shown& columns, const Shown& rows,
+void fit_linear(const ImageView& image, const Fit& fit, const VisibleRange& columns, const VisibleRange& rows,
                 int32_t colours, int64_t plane_step, int64_t row_step, uint8_t* out) {
   MixedRows mixed(image, colours, fit.width, columns);
   for (int64_t y = 0; y < rows.count; ++y, out += row_step) {

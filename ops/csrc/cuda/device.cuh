@@ -1,5 +1,5 @@
 // Device code that the kernels of all ops share: programmatic dependent launch (a kernel starts before its
-// predecessor has ended), tickets that find the last block, clusters, and the mask of a warp.
+// predecessor has ended), the arrival counter that finds the last block, clusters, and the mask of a warp.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -18,7 +18,7 @@ __device__ __forceinline__ void begin_early() {
 // Return true in the last of `blocks` calls; one thread of each block calls this. Everything that a block
 // wrote before a barrier and this call is then visible to the last block if it reads past its L1 cache
 // (__ldcg). The counter wraps to 0, its value before the launch.
-__device__ __forceinline__ bool take_last_ticket(unsigned int* counter, unsigned int blocks) {
+__device__ __forceinline__ bool arrives_last(unsigned int* counter, unsigned int blocks) {
   unsigned int taken;
   // An ordered atomic is cheaper than an unordered one between fences.
   asm volatile("atom.acq_rel.gpu.inc.u32 %0, [%1], %2;"

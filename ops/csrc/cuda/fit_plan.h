@@ -77,7 +77,7 @@ struct PackedTask : TaskFacts {
 
 // Return the axis of an image whose `input` pixels become `whole`, for a canvas of `side` pixels.
 LENSBOX_HOST_DEVICE PassAxis pass_axis(int64_t stride, int32_t input, int64_t whole, int32_t side) {
-  const Shown shown = shown_part(whole, int64_t{side});
+  const VisibleRange shown = visible_range(whole, int64_t{side});
   return {stride,
           input,
           static_cast<int32_t>(whole),

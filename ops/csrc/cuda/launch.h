@@ -55,9 +55,9 @@ struct LaunchShape {
 };
 
 enum class Start {
-  kEarly,     // while the launch before ends; the kernel begins with begin_early() (device.cuh)
-  kTogether,  // all blocks at the same time, so that they can wait for each other. If not all fit on the
-              // device, none runs, and the error is cudaErrorCooperativeLaunchTooLarge
+  kProgrammatic,  // while the launch before ends; the kernel begins with begin_early() (device.cuh)
+  kCooperative,   // all blocks at the same time, so that they can wait for each other. If not all fit on the
+                  // device, none runs, and the error is cudaErrorCooperativeLaunchTooLarge
 };
 
 template <typename... Parameters>
@@ -70,7 +70,7 @@ cudaError_t launch(Start start, void (*kernel)(Parameters...), const LaunchShape
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
-  if (start == Start::kTogether) {
+  if (start == Start::kCooperative) {
     attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
     attributes[config.numAttrs++].val.cooperative = 1;
   } else if (has_clusters()) {
@@ -95,21 +95,22 @@ inline LaunchShape loss_shape(int64_t threads) {
   return {1, 32 * std::max(warps, 1)};
 }
 
-// Tickets: counters that a launch finds at 0 and leaves at 0. tickets.cu says which launches may use which.
+// Arrival counters: a launch finds them at 0 and leaves them at 0. arrival_counters.cu says which launches
+// may use which.
 
 // The most counters that a launch can have.
-constexpr unsigned int kMaxTickets = 64;
+constexpr unsigned int kArrivalCounters = 64;
 
-// A workspace begins with room for kMaxTickets counters; the kernel's memory follows.
-constexpr size_t kSpareBytes = kMaxTickets * sizeof(unsigned int);
+// A workspace begins with room for kArrivalCounters counters; the kernel's memory follows.
+constexpr size_t kSpareBytes = kArrivalCounters * sizeof(unsigned int);
 
 inline void* behind_spare(void* workspace) {
   return workspace != nullptr ? static_cast<char*>(workspace) + kSpareBytes : nullptr;
 }
 
-// Give `tickets` kMaxTickets counters on the current device that hold 0 and that no launch running at the
-// same time shares. A launch on `stream` leaves them at 0. `spare` is a workspace, or nullptr for a launch
-// that takes no ticket; its counters are zeroed, by one more launch, should all others be taken.
-cudaError_t take_tickets(cudaStream_t stream, void* spare, unsigned int** tickets);
+// Point `arrivals` at kArrivalCounters counters on the current device that hold 0 and that no launch running
+// at the same time shares. A launch on `stream` leaves them at 0. `spare` is a workspace, or nullptr for a
+// launch that counts no arrivals; its counters are zeroed, by one more launch, should all others be taken.
+cudaError_t take_arrival_counters(cudaStream_t stream, void* spare, unsigned int** arrivals);
 
 }  // namespace lensbox

@@ -15,7 +15,7 @@
 
 namespace lensbox {
 
-// Gradients take no ticket, so fewer blocks would save nothing.
+// Gradients count no arrivals, so fewer blocks would save nothing.
 constexpr int kGradientBlocksPerSm = 8;
 constexpr int kGradientSlots = 2;  // a thread, 32 apart, in packed memory
 
@@ -38,7 +38,7 @@ inline int64_t threads_for(int64_t slots, int slots_a_thread) {
 template <typename Source>
 __global__ void __launch_bounds__(kLossThreads)
     packed_forward_kernel(const __grid_constant__ Source source, float eps, LossSums* workspace,
-                          unsigned int* ticket, float* loss, double* normalizer) {
+                          unsigned int* arrivals, float* loss, double* normalizer) {
   constexpr int kSlots = Source::kForwardSlots;
   begin_early();
   LossSums sums = {0, 0};
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kLossThreads)
     }
   }
   source.check(sums);
-  finish_loss(sums, workspace, ticket, loss, normalizer);
+  finish_loss(sums, workspace, arrivals, loss, normalizer);
 }
 
 // Write zeros, or NaN, to the slots without a valid pair. Call this before any code waits for a prediction.
@@ -106,7 +106,7 @@ struct Slot {
 template <typename T, typename Source>
 __global__ void __launch_bounds__(kLossThreads)
     strided_forward_kernel(const __grid_constant__ Source source, T eps, LossSums* workspace,
-                           unsigned int* ticket, T* loss, double* normalizer) {
+                           unsigned int* arrivals, T* loss, double* normalizer) {
   begin_early();
   LossSums sums = {0, 0};
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kLossThreads)
     sums.weight += static_cast<double>(found.weight);
   }
   source.check(sums);
-  finish_loss(sums, workspace, ticket, loss, normalizer);
+  finish_loss(sums, workspace, arrivals, loss, normalizer);
 }
 
 // Compute any of the gradients:  d loss / d w_i = ((1 - giou_i) - [sum(w) > 1] loss) / D
@@ -169,20 +169,20 @@ template <typename Problem>
 cudaError_t launch_forward(const Problem& problem, void* loss, double* normalizer, void* workspace,
                            cudaStream_t stream) {
   auto* sums = static_cast<LossSums*>(behind_spare(workspace));
-  unsigned int* ticket = nullptr;
-  LENSBOX_RETURN_IF_FAILED(take_tickets(stream, workspace, &ticket));
+  unsigned int* arrivals = nullptr;
+  LENSBOX_RETURN_IF_FAILED(take_arrival_counters(stream, workspace, &arrivals));
   const bool is_packed = with_packed_source(problem, [&](const auto& source) {
     using Source = std::decay_t<decltype(source)>;
-    launch(Start::kEarly, packed_forward_kernel<Source>,
+    launch(Start::kProgrammatic, packed_forward_kernel<Source>,
            loss_shape(threads_for(source.slot_count(), Source::kForwardSlots)), stream, source,
-           static_cast<float>(problem.eps), sums, ticket, static_cast<float*>(loss), normalizer);
+           static_cast<float>(problem.eps), sums, arrivals, static_cast<float*>(loss), normalizer);
   });
   if (is_packed) return cudaGetLastError();
   with_math(problem.in_double, [&](auto math) {
     using T = decltype(math);
     const auto source = strided_source(problem);
-    launch(Start::kEarly, strided_forward_kernel<T, std::decay_t<decltype(source)>>,
-           loss_shape(source.slot_count()), stream, source, static_cast<T>(problem.eps), sums, ticket,
+    launch(Start::kProgrammatic, strided_forward_kernel<T, std::decay_t<decltype(source)>>,
+           loss_shape(source.slot_count()), stream, source, static_cast<T>(problem.eps), sums, arrivals,
            static_cast<T*>(loss), normalizer);
   });
   return cudaGetLastError();
@@ -201,15 +201,15 @@ cudaError_t launch_backward(const Problem& problem, const SlotView& grad, const 
   const bool is_packed =
       only_pred && plain_grad && with_packed_source(problem, [&](const auto& source) {
         using Source = std::decay_t<decltype(source)>;
-        launch(Start::kEarly, packed_backward_kernel<Source>, shape_for(threads_for(slots, kGradientSlots)),
-               stream, static_cast<const float*>(grad.data), source, normalizer,
-               static_cast<float>(problem.eps),
+        launch(Start::kProgrammatic, packed_backward_kernel<Source>,
+               shape_for(threads_for(slots, kGradientSlots)), stream, static_cast<const float*>(grad.data),
+               source, normalizer, static_cast<float>(problem.eps),
                static_cast<PackedBox<typename Source::Pred>*>(out.pred.data));
       });
   if (is_packed) return cudaGetLastError();
   with_math(problem.in_double, [&](auto math) {
     using T = decltype(math);
-    launch(Start::kEarly, strided_backward_kernel<T, std::decay_t<decltype(strided)>>,
+    launch(Start::kProgrammatic, strided_backward_kernel<T, std::decay_t<decltype(strided)>>,
            shape_for(std::max(slots, strided.target_count())), stream, strided, grad,
            static_cast<const T*>(loss), normalizer, static_cast<T>(problem.eps), out);
   });

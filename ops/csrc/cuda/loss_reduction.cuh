@@ -1,6 +1,6 @@
 // How the loss kernels add up losses. A block has kLossThreads threads (a single block may have fewer). Each
-// block writes its sums to a workspace and takes a ticket; the block with the last ticket adds up all sums in
-// order.
+// block writes its sums to a workspace and adds 1 to an arrival counter; the last block to arrive adds up all
+// sums in order.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -58,16 +58,16 @@ __device__ __forceinline__ double loss_divisor(LossSums total) {
 }
 
 // Add up the sums of all blocks; the last block to arrive writes the results. A single block, of any number
-// of warps, needs neither workspace nor ticket.
+// of warps, needs neither workspace nor arrival counter.
 template <typename T>
-__device__ void finish_loss(LossSums sums, LossSums* workspace, unsigned int* ticket, T* loss,
+__device__ void finish_loss(LossSums sums, LossSums* workspace, unsigned int* arrivals, T* loss,
                             double* normalizer) {
   sums = block_sum(sums);
   if (gridDim.x > 1) {
     __shared__ bool is_last;
     if (threadIdx.x == 0) {
       workspace[blockIdx.x] = sums;
-      is_last = take_last_ticket(ticket, gridDim.x);
+      is_last = arrives_last(arrivals, gridDim.x);
     }
     __syncthreads();
     if (!is_last) return;

@@ -6,7 +6,7 @@
 // weight is not 0. The chain of dependent steps limits its speed: docs/loss_kernel.md. Sums are double and
 // are added in an order that depends only on the launch configuration, so results are repeatable to the bit.
 //
-//   block sums --> workspace[block] --> the block that takes the last ticket adds them up in order and writes
+//   block sums --> workspace[block] --> the last block to arrive adds them up in order and writes
 //
 // The kernels are those of both losses (loss_kernels.cuh); here is the source of their slots, and the kernel
 // of loss and gradient at once.
@@ -171,10 +171,10 @@ std::optional<cudaError_t> launch_fused(const MaskedProblem& problem, LossSums* 
   std::optional<cudaError_t> error;
   with_packed_source(problem, [&](const auto& source) {
     using Source = std::decay_t<decltype(source)>;
-    error =
-        launch(shape.blocks.x == 1 ? Start::kEarly : Start::kTogether, packed_loss_and_grad_kernel<Source>,
-               shape, stream, source, static_cast<float>(problem.eps), workspace, static_cast<float*>(loss),
-               static_cast<PackedBox<typename Source::Pred>*>(grad_pred.data));
+    error = launch(shape.blocks.x == 1 ? Start::kProgrammatic : Start::kCooperative,
+                   packed_loss_and_grad_kernel<Source>, shape, stream, source,
+                   static_cast<float>(problem.eps), workspace, static_cast<float*>(loss),
+                   static_cast<PackedBox<typename Source::Pred>*>(grad_pred.data));
   });
   // CUDA MPS, for example, limits the blocks of a process, so fewer may fit than the device could hold.
   if (error != cudaErrorCooperativeLaunchTooLarge) return error;

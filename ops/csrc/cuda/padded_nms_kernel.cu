@@ -395,7 +395,7 @@ cudaError_t launch_nms(const NmsProblem& problem, const NmsOrder& order, cudaStr
     LaunchShape shape(static_cast<int>(cluster * order.images), threads);
     shape.cluster = static_cast<unsigned int>(cluster);
     shape.shared_bytes = bytes;
-    return launch(Start::kEarly, kernel, shape, stream, problem, order, chunk);
+    return launch(Start::kProgrammatic, kernel, shape, stream, problem, order, chunk);
   });
 }
 

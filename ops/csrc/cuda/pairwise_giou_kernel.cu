@@ -191,8 +191,8 @@ void launch_small(const PairwiseProblem& problem, T eps, Out* out, cudaStream_t 
                                static_cast<unsigned int>(problem.batch)),
                           dim3(32, kSmallRows));
   const auto run = [&](auto boxes1, auto boxes2) {
-    launch(Start::kEarly, small_pairwise_giou_kernel<T, Out, decltype(boxes1)>, shape, stream, boxes1, boxes2,
-           rows, columns, eps, out);
+    launch(Start::kProgrammatic, small_pairwise_giou_kernel<T, Out, decltype(boxes1)>, shape, stream, boxes1,
+           boxes2, rows, columns, eps, out);
   };
   const auto are_packed_floats = [](const SlotView& boxes) {
     return boxes.packed && boxes.dtype == DType::kFloat32;
@@ -212,8 +212,8 @@ void launch_tiles(const PairwiseProblem& problem, T eps, Out* out, cudaStream_t 
   const dim3 grid(static_cast<unsigned int>(column_tiles),
                   static_cast<unsigned int>(std::min((problem.rows + rows - 1) / rows, kMaxGridSide)),
                   static_cast<unsigned int>(std::min(problem.batch, kMaxGridSide)));
-  launch(Start::kEarly, tiled_pairwise_giou_kernel<T, Out>, LaunchShape(grid, kThreads), stream, problem,
-         rows, eps, out);
+  launch(Start::kProgrammatic, tiled_pairwise_giou_kernel<T, Out>, LaunchShape(grid, kThreads), stream,
+         problem, rows, eps, out);
 }
 
 template <typename T>

@@ -21,7 +21,7 @@ constexpr unsigned int kMaxProbes = 64;  // ranges that a key may have; if all a
 constexpr int kMaxDevices = 64;
 
 // Loading the module zeroes the counters, and each launch leaves its own at 0 again (the increment wraps).
-__device__ unsigned int counters[kRanges * kMaxTickets];
+__device__ unsigned int counters[kRanges * kArrivalCounters];
 
 // The key of a stream is its handle, which leaves the upper bits free. A capture looks for free ranges only.
 using Key = uint64_t;
@@ -93,7 +93,7 @@ struct LastCapture {
 
 }  // namespace
 
-cudaError_t take_tickets(cudaStream_t stream, void* spare, unsigned int** tickets) {
+cudaError_t take_arrival_counters(cudaStream_t stream, void* spare, unsigned int** arrivals) {
   if (spare == nullptr) return cudaSuccess;
   int device = 0;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -115,10 +115,10 @@ cudaError_t take_tickets(cudaStream_t stream, void* spare, unsigned int** ticket
       LENSBOX_RETURN_IF_FAILED(lend(range, graph));
       last = {capture, stream, range};
     }
-    if (range != nullptr) *tickets = first + (range - owners[device]) * kMaxTickets;
+    if (range != nullptr) *arrivals = first + (range - owners[device]) * kArrivalCounters;
   }
   if (range != nullptr) return cudaSuccess;
-  *tickets = static_cast<unsigned int*>(spare);
+  *arrivals = static_cast<unsigned int*>(spare);
   return cudaMemsetAsync(spare, 0, kSpareBytes, stream);
 }
 
