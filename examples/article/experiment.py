@@ -192,7 +192,8 @@ def table(rows: list[Row], batch: int, notes: list[str]) -> str:
 
 def write_trace(folder: Path, experiment: Experiment, approach: Approach, loss: Loss, targets: Any) -> None:
     """Write a trace of one step, which TensorBoard and Perfetto open, with the phases by name."""
-    with profile(on_trace_ready=tensorboard_trace_handler(str(folder))):
+    # acc_events: torch 2.11 warns without it, also of a single cycle.
+    with profile(acc_events=True, on_trace_ready=tensorboard_trace_handler(str(folder))):
         phase_times(experiment, experiment.step(approach, loss, targets))
 
 

@@ -203,7 +203,13 @@ DATA: dict[str, tuple[Callable[..., Tensor], Tensor, list[Tensor], list[str]]] =
 def test_numbers_in_the_data_are_checked(name: str, tmp_path: Path) -> None:
     function, example, tries, messages = DATA[name]
     module, program, x = Function(function), tmp_path / "program.pt2", torch.rand(8)
-    torch.export.save(torch.export.export(module, (x, example)), program)
+    try:
+        exported = torch.export.export(module, (x, example))
+    except AssertionError as error:
+        if "created by constraints solver" in str(error):
+            pytest.skip("torch 2.11 does not export rules of a float")
+        raise
+    torch.export.save(exported, program)
     outcomes = [compare(module, program, [x, value], tmp_path) for value in tries]
     assert outcomes == [index < len(tries) - len(messages) for index in range(len(tries))]
     words = ["run", "--program", program, "--input", tmp_path / "in0.npy", "--input", tmp_path / "in1.npy"]
