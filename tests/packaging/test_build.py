@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from programs import REPOSITORY, path_with_build_tools, run, run_python
+from programs import REPOSITORY, built_runner, path_with_build_tools, run, run_python
 
 
 def make(*arguments: str, code: int = 0) -> str:
@@ -134,3 +134,14 @@ def test_run_path_of_shared_kernels(tmp_path: Path) -> None:
     for quoting in ('"', "\\", "$$"):
         commands = commands.replace(quoting, "$" if quoting == "$$" else "")
     assert "-Wl,-rpath,$ORIGIN/..:$ORIGIN:/opt/somewhere" in commands
+
+
+@pytest.mark.exhaustive
+def test_compilers_never_fuse_a_product_and_a_sum(tmp_path: Path) -> None:
+    """ARM, which has the instructions in its baseline, would round differently from x86."""
+    kernels = configure(tmp_path, "-DLENSBOX_KERNELS=alone", "-DLENSBOX_CUDA=OFF")
+    runner = (built_runner().parent / "build.ninja").read_text()
+    for commands in (kernels, runner):
+        flags = re.findall(r"^  FLAGS = (.*-std=.*)$", commands, re.M)
+        assert flags
+        assert [line for line in flags if "-ffp-contract=off" not in line] == []
