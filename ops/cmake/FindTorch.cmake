@@ -2,8 +2,33 @@
 # libtorch_cpu, libc10), LENSBOX_TORCH_ROOT, LENSBOX_TORCH_VERSION and LENSBOX_TORCH_HAS_CUDA (0 or 1).
 #
 # -DLENSBOX_TORCH_ROOT=<libtorch> says where it is; otherwise CMAKE_PREFIX_PATH does (torch.utils.cmake_prefix_path,
-# or the folder of a plain libtorch); otherwise Python is asked. torch's own CMake package is not used: that of a CUDA
-# build demands nvcc and a whole CUDA toolkit, in versions that CMake knows, to link libraries that nothing here calls.
+# or the folder of a plain libtorch); otherwise Python is asked, but not for another machine's torch. torch's own CMake
+# package is not used: that of a CUDA build demands nvcc and a whole CUDA toolkit, in versions that CMake knows, to link
+# libraries that nothing here calls.
+
+# End here if programs for the machine of a cross build cannot be linked with this torch: it is another machine's, or lacks
+# libraries, which would otherwise be noticed at the end of the build, or on the device.
+function(lensbox_check_torch_links root)
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/lensbox_torch_links)
+  file(WRITE ${folder}/main.cpp "int main() {}\n")
+  set(options LINKER:--no-as-needed)
+  if(EXISTS ${root}/lib/libtorch_cuda.so)
+    list(APPEND options LINKER:--allow-shlib-undefined)  # see lensbox_torch below
+  endif()
+  try_compile(lensbox_torch_links ${folder} SOURCES ${folder}/main.cpp
+    LINK_OPTIONS ${options} LINK_LIBRARIES ${root}/lib/libtorch_cpu.so ${root}/lib/libc10.so OUTPUT_VARIABLE said)
+  set(links ${lensbox_torch_links})
+  unset(lensbox_torch_links CACHE)
+  if(NOT links)
+    string(REGEX MATCHALL "[^\n]*(, not found|wrong format|cannot find|No such file)[^\n]*" reasons "${said}")
+    list(JOIN reasons "\n  " reasons)
+    message(FATAL_ERROR
+      "The libtorch at ${root} cannot be linked into programs for ${CMAKE_SYSTEM_PROCESSOR}:\n  ${reasons}\n"
+      "-DLENSBOX_TORCH_ROOT=<folder> or CMAKE_PREFIX_PATH must name a libtorch for ${CMAKE_SYSTEM_PROCESSOR}. PyPI's "
+      "torch for aarch64 is a CUDA build: beside it must lie the pip packages nvidia-cuda-runtime (libcudart.so.13) and "
+      "nvidia-cuda-cupti (libcupti.so.13) for the same processor.")
+  endif()
+endfunction()
 
 # A function, so that its variables are neither read from nor left in the scope of the includer.
 function(lensbox_find_torch)
@@ -13,12 +38,16 @@ function(lensbox_find_torch)
     foreach(prefix IN LISTS CMAKE_PREFIX_PATH)
       list(APPEND folders ${prefix} ${prefix}/../..)
     endforeach()
-    find_path(lensbox_torch_include torch/headeronly/version.h PATHS ${folders} PATH_SUFFIXES include NO_CACHE)
+    # First as they are, also where a toolchain file has all folders looked for below the root of another system.
+    set(header torch/headeronly/version.h)
+    find_path(lensbox_torch_include ${header}
+      PATHS ${folders} PATH_SUFFIXES include NO_CACHE NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH)
+    find_path(lensbox_torch_include ${header} PATHS ${folders} PATH_SUFFIXES include NO_CACHE)
     if(lensbox_torch_include)
       file(REAL_PATH ${lensbox_torch_include}/.. root)
     endif()
   endif()
-  if(NOT root)
+  if(NOT root AND NOT CMAKE_CROSSCOMPILING)
     find_package(Python 3.10 COMPONENTS Interpreter)
     if(Python_FOUND)
       execute_process(
@@ -28,6 +57,13 @@ function(lensbox_find_torch)
     endif()
   endif()
   set(header ${root}/include/torch/headeronly/version.h)
+  if(CMAKE_CROSSCOMPILING AND NOT EXISTS "${header}")
+    message(FATAL_ERROR
+      "libtorch 2.11 or later for ${CMAKE_SYSTEM_PROCESSOR} was not found, got LENSBOX_TORCH_ROOT=\"${root}\". "
+      "This machine's torch is not asked for. Unpack one and pass its folder, which holds include/ and lib/:\n"
+      "  pip install --target FOLDER --no-deps --only-binary=:all: --platform manylinux_2_28_aarch64 torch\n"
+      "  -DLENSBOX_TORCH_ROOT=FOLDER/torch")
+  endif()
   if(NOT root OR NOT EXISTS ${header})
     message(FATAL_ERROR
       "libtorch 2.11 or later was not found. For the Python package, install torch first and build without isolation:\n"
@@ -40,6 +76,9 @@ function(lensbox_find_torch)
   list(JOIN parts "." version)
   if(version VERSION_LESS 2.11)
     message(FATAL_ERROR "libtorch 2.11 or later is needed, found ${version} at ${root}")
+  endif()
+  if(CMAKE_CROSSCOMPILING)
+    lensbox_check_torch_links(${root})
   endif()
   set(has_cuda 0)
   if(EXISTS ${root}/lib/libtorch_cuda.so)

@@ -145,3 +145,48 @@ def test_compilers_never_fuse_a_product_and_a_sum(tmp_path: Path) -> None:
         flags = re.findall(r"^  FLAGS = (.*-std=.*)$", commands, re.M)
         assert flags
         assert [line for line in flags if "-ffp-contract=off" not in line] == []
+
+
+# A cross build for this same machine: CMake looks for everything below an empty folder.
+@pytest.fixture
+def cross(tmp_path: Path) -> tuple[str, ...]:
+    (tmp_path / "toolchain.cmake").write_text(
+        "set(CMAKE_SYSTEM_NAME Linux)\nset(CMAKE_SYSTEM_PROCESSOR aarch64)\n"
+        f"set(CMAKE_FIND_ROOT_PATH {tmp_path}/root)\n"
+        "foreach(kind LIBRARY INCLUDE PACKAGE)\n  set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)\nendforeach()\n"
+    )
+    return ("-DLENSBOX_CUDA=OFF", f"-DCMAKE_TOOLCHAIN_FILE={tmp_path}/toolchain.cmake")
+
+
+@pytest.mark.exhaustive
+def test_a_cross_build_does_not_ask_for_this_machines_torch(cross: tuple[str, ...], tmp_path: Path) -> None:
+    message = " ".join(configure(tmp_path / "build", *cross, succeeds=False).split())
+    assert 'libtorch 2.11 or later for aarch64 was not found, got LENSBOX_TORCH_ROOT=""' in message
+
+
+@pytest.mark.exhaustive
+def test_a_cross_build_takes_the_torch_that_is_named(cross: tuple[str, ...], tmp_path: Path) -> None:
+    folder = Path(torch.__file__).parent
+    for name, place in (
+        ("ROOT", f"-DLENSBOX_TORCH_ROOT={folder}"),
+        ("PREFIX", f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"),
+    ):
+        assert f"torch {torch.__version__.split('+')[0]} at {folder}," in configure(
+            tmp_path / name, *cross, place
+        )
+
+
+@pytest.mark.exhaustive
+def test_a_cross_build_refuses_another_machines_torch(cross: tuple[str, ...], tmp_path: Path) -> None:
+    foreign, own = tmp_path / "torch", Path(torch.__file__).parent
+    (foreign / "lib").mkdir(parents=True)
+    (foreign / "include").symlink_to(own / "include")
+    (foreign / "lib" / "libc10.so").symlink_to(own / "lib" / "libc10.so")
+    library = bytearray((own / "lib" / "libc10.so").read_bytes())
+    library[18] = {0xB7: 0x3E}.get(library[18], 0xB7)  # the field of the machine: x86-64, elsewhere aarch64
+    (foreign / "lib" / "libtorch_cpu.so").write_bytes(library)
+    place = f"-DLENSBOX_TORCH_ROOT={foreign}"
+    message = configure(tmp_path / "build", *cross, place, succeeds=False)
+    assert f"The libtorch at {foreign} cannot be linked" in " ".join(message.split())
+    assert "libtorch_cpu.so" in message
+    assert "libcudart.so.13" in message
