@@ -1,6 +1,15 @@
 # Finds the libraries of the C++ runtime besides torch: libjpeg-turbo, libpng with zlib, OpenSSL, header-only libraries, and
 # those that not every build has: the CUDA runtime's headers and onnxruntime. Looks in the system's folders and in
 # <prefix>/include and <prefix>/lib of each entry of CMAKE_PREFIX_PATH, JPEG_ROOT, PNG_ROOT and ZLIB_ROOT.
+
+# A cross build looks for everything below the root of another system, but for the folders that its caller names.
+macro(lensbox_search_outside_the_sysroot)
+  if(CMAKE_SYSROOT OR CMAKE_FIND_ROOT_PATH)
+    list(APPEND CMAKE_FIND_ROOT_PATH ${ARGN})
+  endif()
+endmacro()
+lensbox_search_outside_the_sysroot(${CMAKE_PREFIX_PATH} ${JPEG_ROOT} ${PNG_ROOT} ${ZLIB_ROOT} ${OPENSSL_ROOT_DIR})
+
 find_package(Threads REQUIRED)
 find_package(JPEG)
 find_package(PNG 1.6)
@@ -70,6 +79,7 @@ set(ONNXRUNTIME_ROOT "" CACHE PATH "Folder of onnxruntime: an unpacked archive, 
 set(LENSBOX_WITH_ONNX OFF)
 if(NOT LENSBOX_ONNX STREQUAL "OFF")
   set(folders ${ONNXRUNTIME_ROOT} $ENV{ONNXRUNTIME_ROOT})
+  lensbox_search_outside_the_sysroot(${folders} ${LENSBOX_TORCH_ROOT}/../onnxruntime)
   find_path(LENSBOX_ONNXRUNTIME_INCLUDE_DIR onnxruntime_cxx_api.h
     HINTS ${folders}
     PATH_SUFFIXES include include/onnxruntime include/onnxruntime/core/session onnxruntime onnxruntime/core/session

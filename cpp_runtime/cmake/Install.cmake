@@ -36,12 +36,18 @@ if(LENSBOX_OPS_LIBRARY)
 endif()
 
 # `cmake --install BUILD --component device`: a folder to copy to a device, with the program, the op library and every
-# shared library that they need but those of glibc, which belong to the system.
+# shared library that they need but those of glibc, which belong to the system. For another machine, they lie where its
+# compiler looks.
+set(LENSBOX_DEVICE_LIBRARY_DIRS "" CACHE STRING "Further folders that hold shared libraries of the device folder")
 if(LENSBOX_RUNTIME_PROGRAM)
+  set(library_folders ${LENSBOX_DEVICE_LIBRARY_DIRS} ${LENSBOX_TORCH_ROOT}/lib)
+  if(CMAKE_CROSSCOMPILING)
+    list(APPEND library_folders ${CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES})
+  endif()
   install(TARGETS lensbox_runner RUNTIME_DEPENDENCY_SET device_libraries
     RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT device EXCLUDE_FROM_ALL)
   install(RUNTIME_DEPENDENCY_SET device_libraries
-    DIRECTORIES ${LENSBOX_TORCH_ROOT}/lib
+    DIRECTORIES ${library_folders}
     PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|util|resolv)\\.so" "^libcuda\\.so" "^libnvidia-ml\\.so"
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT device EXCLUDE_FROM_ALL)
   if(LENSBOX_OPS_LIBRARY)
