@@ -12,8 +12,6 @@ neither rule: its average precision by height is one to four points higher.
 With several classes, a detection matches only labels of its class.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -35,17 +33,16 @@ BANDS: dict[str, tuple[float, float]] = {
     "small8-16": (8, 16),
     "tiny4-8": (4, 8),
 }
-# IoU from which a detection hits a box.
-MATCH_IOU = 0.5
+MATCH_IOU = 0.5  # from which a detection hits a box
 LOW_MARGIN, HIGH_MARGIN = 0.7, 1.4
 # COCO's: IoU thresholds, recalls, limits of the area in pixels of the photograph, most detections.
 IOUS, RECALLS = np.linspace(0.5, 0.95, 10), np.linspace(0, 1, 101)
 AREAS = {"all": (0, 1e10), "small": (0, 32**2), "medium": (32**2, 96**2), "large": (96**2, 1e10)}
 MOST = (1, 10, 100)
-HIT, FALSE, IGNORED = 1, 0, -1
+HIT, IGNORED = 1, -1
 
 
-class ImageLabels(NamedTuple):
+class Labels(NamedTuple):
     """Labelled boxes of one photograph: boxes float64 [n, 4] (xyxy, pixels of the photograph), ignore bool
     [n], classes int64 [n], 0 for a detector without classes, areas float64 [n] in pixels."""
 
@@ -55,7 +52,7 @@ class ImageLabels(NamedTuple):
     areas: Array
 
 
-class ImageDetections(NamedTuple):
+class Predictions(NamedTuple):
     """Found boxes of one photograph: boxes float64 [n, 4] (xyxy, pixels of the photograph), scores float64
     [n], classes int64 [n], 0 for a detector without classes; all finite."""
 
@@ -64,56 +61,55 @@ class ImageDetections(NamedTuple):
     classes: Indices
 
 
-class Curve(NamedTuple):
-    """Detections that count, by falling score: scores float64 [n]; hits bool [n], true positives; total, the
-    number of labelled boxes."""
+class Curve:
+    """Precision and recall over the detections that count, by falling score.
 
-    scores: Array
-    hits: Flags
-    total: int
+    scores: float64 [n]. hits: bool [n], true positives. total: number of labelled boxes. `envelope` is the
+    highest precision at this recall or a higher one.
+    """
 
-    @property
-    def recall(self) -> Array:
-        return np.asarray(self.hits.cumsum() / max(self.total, 1), np.float64)
-
-    @property
-    def precision(self) -> Array:
-        return np.asarray(self.hits.cumsum() / np.arange(1, len(self.hits) + 1), np.float64)
-
-    @property
-    def envelope(self) -> Array:
-        """Return the precision made monotone: the highest at this recall or a higher one."""
-        return np.maximum.accumulate(self.precision[::-1])[::-1]
-
-    @property
-    def f1(self) -> Array:
-        return 2 * self.precision * self.recall / np.maximum(self.precision + self.recall, 1e-9)
+    def __init__(self, scores: Array, hits: Flags, total: int) -> None:
+        self.scores, self.total, found = scores, total, hits.cumsum()
+        self.recall: Array = found / max(total, 1)
+        self.precision: Array = found / np.arange(1, len(hits) + 1)
+        self.envelope: Array = np.maximum.accumulate(self.precision[::-1])[::-1]
+        self.f1 = 2 * self.precision * self.recall / np.maximum(self.precision + self.recall, 1e-9)
 
     def average_precision(self) -> float:
         """Return the area under the envelope; NaN without labelled boxes."""
-        if not self.total:
-            return float("nan")
-        return float(np.sum(np.diff(np.concatenate([[0.0], self.recall])) * self.envelope))
+        steps = np.diff(self.recall, prepend=0.0) * self.envelope
+        return float(steps.sum()) if self.total else float("nan")
 
     def at_recalls(self) -> Array:
         """Return the envelope at COCO's recalls, 0 beyond the last one; NaN without labelled boxes."""
-        if not self.total:
-            return np.full(len(RECALLS), np.nan)
-        return np.append(self.envelope, 0.0)[np.searchsorted(self.recall, RECALLS)]
+        found = np.append(self.envelope, 0.0)[np.searchsorted(self.recall, RECALLS)]
+        return found if self.total else np.full(len(RECALLS), np.nan)
+
+    def best_threshold(self) -> tuple[float, float]:
+        """Return the largest float32 threshold with the best F1, and that F1: higher scores count.
+
+        Return (NaN, 0) without detections or labels.
+        """
+        if not self.total or not len(self.scores):
+            return float("nan"), 0.0
+        f1 = self.f1.copy()
+        f1[:-1][self.scores[:-1] == self.scores[1:]] = 0.0  # no threshold parts detections of equal scores
+        best = int(f1.argmax())
+        nearest = np.float32(self.scores[best])
+        below = nearest if nearest < self.scores[best] else np.nextafter(nearest, np.float32(-np.inf))
+        return float(below), float(f1[best])
 
 
 class Matched(NamedTuple):
     """A photograph, its detections by falling score, and what they match.
 
-    Attributes:
-        rank: int64 [n], place of a detection in its class.
-        hits: int64 [n], the class of the label that it hits by place alone; -1 background, -2 an ignored one.
-        takers: float64 [m], the score of the detection that hits a label by place alone; -inf without one.
-        codes: int8 [rows, n], see `Matches`.
+    rank: int64 [n], place of a detection in its class. hits: int64 [n], the class of the label that it hits
+    by place alone; -1 background, -2 an ignored one. takers: float64 [m], the score of the detection that
+    hits a label by place alone; -inf without one. codes: int8 [rows, n], see `Matches`.
     """
 
-    labels: ImageLabels
-    found: ImageDetections
+    labels: Labels
+    found: Predictions
     rank: Indices
     hits: Indices
     takers: Array
@@ -131,25 +127,22 @@ class Matches:
         self.totals = np.zeros([len(BANDS) + len(AREAS) * len(IOUS), classes], np.int64)
         self.images: list[Matched] = []
 
-    def add(self, labels: ImageLabels, found: ImageDetections, scale: float = 1.0) -> None:
+    def add(self, labels: Labels, found: Predictions, scale: float = 1.0) -> None:
         """Add a photograph. scale: of heights, from the photograph to the canvas."""
         order = np.argsort(-found.scores, kind="stable")
-        found = ImageDetections(found.boxes[order], found.scores[order], found.classes[order])
-        rank = np.zeros(len(order), np.int64)
-        for label in set(found.classes.tolist()):
-            rank[found.classes == label] = np.arange((found.classes == label).sum())
+        found = Predictions(found.boxes[order], found.scores[order], found.classes[order])
+        rank = np.tril(found.classes[:, None] == found.classes, -1).sum(1)
         iou = box_iou(torch.from_numpy(found.boxes), torch.from_numpy(labels.boxes)).numpy()
         is_same, crowds = found.classes[:, None] == labels.classes, labels.ignore[None]
-        area = np.prod(found.boxes[:, 2:] - found.boxes[:, :2], 1)
+        area, counted = np.prod(found.boxes[:, 2:] - found.boxes[:, :2], 1), rank < MOST[-1]
 
         low, high = np.array([*BANDS.values()]).T[:, :, None]
         height, found_height = (scale * (boxes[:, 3] - boxes[:, 1]) for boxes in (labels.boxes, found.boxes))
-        other = crowds | (height < low) | (height >= high)
-        not_of_band = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
-
         least, most = np.repeat([*AREAS.values()], len(IOUS), 0).T[:, :, None]
+        # Labels that a row ignores, and detections that it ignores unless they match: of bands, of areas.
+        other = crowds | (height < low) | (height >= high)
         out = crowds | (labels.areas < least) | (labels.areas > most)
-        counted = rank < MOST[-1]
+        not_of_band = (found_height < low * LOW_MARGIN) | (found_height > high * HIGH_MARGIN)
         beyond = (area < least) | (area > most) | ~counted
         # In the columns of ignored labels, the share of each detection that lies in the label.
         corners, others = found.boxes[:, None], labels.boxes[labels.ignore]
@@ -157,16 +150,13 @@ class Matches:
         shares = iou.copy()
         shares[:, labels.ignore] = sides.clip(0).prod(2) / np.maximum(area, 1e-300)[:, None]
 
-        ious = np.tile(IOUS, len(AREAS))
         of_bands = match(iou * is_same, np.full(len(low), MATCH_IOU), other, other)
-        of_areas = match(shares * is_same * counted[:, None], ious, out, np.broadcast_to(crowds, out.shape))
+        reusable, ious = np.broadcast_to(crowds, out.shape), np.tile(IOUS, len(AREAS))
+        taken = np.concatenate([of_bands, match(shares * is_same * counted[:, None], ious, out, reusable)])
         (place,) = match(iou, np.array([MATCH_IOU]), crowds, crowds)
         ignored, unfit = np.concatenate([other, out]), np.concatenate([not_of_band, beyond])
-        taken = np.concatenate([of_bands, of_areas])
-        is_ignored = np.where(
-            taken < 0, unfit, np.take_along_axis(np.pad(ignored, [(0, 0), (0, 1)]), taken, 1)
-        )
-        codes = np.where(is_ignored, IGNORED, taken >= 0).astype(np.int8)
+        of_label = np.take_along_axis(np.pad(ignored, [(0, 0), (0, 1)]), taken, 1)  # -1 is the added column
+        codes = np.where(np.where(taken < 0, unfit, of_label), IGNORED, taken >= 0).astype(np.int8)
         self.totals += [np.bincount(labels.classes[~row], minlength=self.classes) for row in ignored]
         hits = np.append(np.where(labels.ignore, -2, labels.classes), -1)[place]
         takers = np.full(len(labels.boxes) + 1, -np.inf)
@@ -200,7 +190,7 @@ class Matches:
         for t, k, a, m in np.ndindex(*shape):
             curve = self.curve(len(BANDS) + a * len(IOUS) + t, k, MOST[m])
             precision[t, :, k, a, m] = curve.at_recalls()
-            recall[t, k, a, m] = [*curve.recall[-1:], 0.0][0] if curve.total else np.nan
+            recall[t, k, a, m] = curve.recall.max(initial=0.0) if curve.total else np.nan
         return precision, recall
 
     def confusion(self, threshold: float) -> Indices:
@@ -219,10 +209,8 @@ def match(iou: Array, thresholds: Array, ignored: Flags, reusable: Flags) -> Ind
     """Return [R, n]: the index of the label that each detection takes in each row of rules, -1 for none.
 
     Each takes the best label that is still free, the last of equals; ignored ones only if no other is left.
-
-    Args:
-        iou: [n, m], detections by falling score. thresholds: [R], least IoU.
-        ignored, reusable: [R, m], labels that do not count, and those that many detections may take.
+    iou: [n, m], detections by falling score. thresholds: [R], least IoU. ignored, reusable: [R, m], labels
+    that do not count, and those that many detections may take.
     """
     free = np.ones_like(ignored)
     taken = np.full([len(thresholds), len(iou)], -1, np.int64)
@@ -235,20 +223,3 @@ def match(iou: Array, thresholds: Array, ignored: Flags, reusable: Flags) -> Ind
         taken[rows, rank] = best[rows]
         free[rows, best[rows]] = reusable[rows, best[rows]]
     return taken
-
-
-def threshold_of_best_f1(curve: Curve) -> tuple[float, float]:
-    """Return the threshold that gives the best F1 (harmonic mean of precision and recall), and that F1.
-
-    Detections with higher scores count. The threshold is the largest float32 number below the lowest score
-    that counts. Return (NaN, 0) without detections or labels.
-    """
-    if not curve.total or not len(curve.scores):
-        return float("nan"), 0.0
-    f1 = curve.f1
-    # No threshold parts detections of equal scores.
-    f1[:-1][curve.scores[:-1] == curve.scores[1:]] = 0.0
-    best = int(f1.argmax())
-    score = curve.scores[best]
-    nearest = np.float32(score)
-    return float(nearest if nearest < score else np.nextafter(nearest, np.float32(-np.inf))), float(f1[best])

@@ -1,7 +1,5 @@
 """The command `lensbox evaluate`, and its options. `--help` must not wait for torch."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -73,35 +71,30 @@ def evaluate(**options: Any) -> None:
         require_writable_file("--json", inputs.json)
     if inputs.plots is not None:
         require_writable_folder("--plots", inputs.plots)
-    from torch import nn
-
+        from lensbox.evaluation.plots import write_plots  # names matplotlib if it is missing
     from lensbox.evaluation.data.account import Account
     from lensbox.evaluation.data.labels import read_labels
     from lensbox.evaluation.evaluate import evaluate as score
     from lensbox.evaluation.evaluate import evaluate_file
     from lensbox.model import load_detector
-    from lensbox.runtime import Artifact, load_artifact
+    from lensbox.runtime import load_artifact
     from lensbox.runtime.device import choose_device
 
-    detector: nn.Module | Artifact | None = None
+    account, artifact = Account(), None
     if inputs.artifact is not None:
         device = choose_device(inputs.device)
-        detector = load_artifact(inputs.artifact, device, public_key=inputs.public_key, ops=inputs.ops)
+        artifact = load_artifact(inputs.artifact, device, public_key=inputs.public_key, ops=inputs.ops)
     elif inputs.detections is None:
         detector = load_detector(inputs.weights).to(choose_device(inputs.device))
-    stored = detector.metadata.reading.orientation if isinstance(detector, Artifact) else "exif"
-    account = Account()
-    images, _ = read_labels(inputs.data, inputs.strict, "val", inputs.orientation or stored, account)
+    orientation = inputs.orientation or (artifact.metadata.reading.orientation if artifact else "exif")
+    images, _ = read_labels(inputs.data, inputs.strict, "val", orientation, account)
     if inputs.detections is not None:
-        canvas = detector.metadata.canvas if isinstance(detector, Artifact) else None
+        canvas = artifact.metadata.canvas if artifact else None
         figures = evaluate_file(inputs.detections, images, canvas, account)
     else:
-        assert detector is not None
-        figures = score(detector, images, inputs.score_threshold, account)
+        figures = score(artifact or detector, images, inputs.score_threshold, account)
     print("\n".join(figures.lines() + (figures.coco_lines() if inputs.coco else [])))
     if inputs.json is not None:
         atomic_write(inputs.json, (json.dumps(figures.to_json(), indent=2) + "\n").encode())
     if inputs.plots is not None:
-        from lensbox.evaluation.plots import write_plots
-
         write_plots(figures, inputs.plots)

@@ -3,9 +3,6 @@
 `lensbox detect` would find the same detections: a detector in memory passes the same steps as an artifact.
 """
 
-from __future__ import annotations
-
-import itertools
 import json
 import logging
 from collections import defaultdict
@@ -22,7 +19,7 @@ from torch import nn
 from lensbox.cli.source import ask_artifact
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError, LensboxError, reading
-from lensbox.evaluation.average_precision import ImageDetections, ImageLabels, Matches
+from lensbox.evaluation.average_precision import Labels, Matches, Predictions
 from lensbox.evaluation.data.account import Account
 from lensbox.evaluation.data.labels import DataError, LabelledImage, clipped
 from lensbox.evaluation.figures import Figures, figures_of
@@ -35,7 +32,7 @@ from lensbox.runtime.file.metadata import Reading
 SCORE_THRESHOLD = 0.02
 
 # Width and height of a photograph with its detections, or why there are none.
-Found = tuple[int, int, ImageDetections] | str
+Found = tuple[int, int, Predictions] | str
 
 logger = logging.getLogger(__name__)
 
@@ -46,17 +43,13 @@ def evaluate(
     score_threshold: float | None = None,
     account: Account | None = None,
 ) -> Figures:
-    """Return the figures of a detector on labelled photographs.
+    """Return the figures of a detector on photographs of `read_labels`.
 
-    Args:
-        detector: an artifact, or a module with `specification` and `detect` (docs/your_detector.md), which is
-            called in eval mode and without gradients on the device of its parameters.
-        photographs: of `read_labels`.
-        score_threshold: of the detections; None for the detector's, or 0.02 if that is lower.
-        account: of the labels; it is logged, and added to the figures.
-
-    Raises:
-        InputError: a module has no specification, no box is to find, or boxes or scores are not finite.
+    detector: an artifact, or a module with `specification` and `detect` (docs/your_detector.md), which is
+    called in eval mode and without gradients on the device of its parameters. score_threshold: of the
+    detections; None for the detector's, or 0.02 if that is lower. account: of the labels; it is logged, and
+    added to the figures. Raise InputError if a module has no specification, no box is to find, or boxes or
+    scores are not finite.
     """
     with _as_artifact(detector) as artifact:
         least, iou = artifact.metadata.thresholds
@@ -79,10 +72,8 @@ def evaluate_file(
 ) -> Figures:
     """Return the figures of the lines of `lensbox detect` or of `lensbox_runner detect`.
 
-    canvas: of whose pixels the heights are; None for heights in pixels of the photographs.
-
-    Raises:
-        InputError: the file is something else, names a photograph twice, or lacks one of them.
+    canvas: of whose pixels the heights are; None for heights in pixels of the photographs. Raise InputError
+    if the file is something else, names a photograph twice, or lacks one of them.
     """
     numbers: dict[str, int] = {}
     found = _read_lines(file, photographs, numbers)
@@ -98,16 +89,16 @@ def _as_artifact(detector: nn.Module | Artifact) -> Iterator[Artifact]:
     if isinstance(detector, Artifact):
         yield detector
         return
-    specification: Any = getattr(detector, "specification", None)
-    if specification is None:
+    given: Any = getattr(detector, "specification", None)
+    if given is None:
         raise InputError("a detector must have a specification (docs/your_detector.md), got none")
     metadata: Any = SimpleNamespace(
-        canvas=Canvas.of(specification),
-        reading=Reading(specification.orientation, specification.jpeg_oversampling),
-        thresholds=(specification.score_threshold, specification.iou_threshold),
-        classes=tuple(specification.classes),
-        outputs=specification.outputs,
-        points=tuple(specification.points),
+        canvas=Canvas.of(given),
+        reading=Reading(given.orientation, given.jpeg_oversampling),
+        thresholds=(given.score_threshold, given.iou_threshold),
+        classes=tuple(given.classes),
+        outputs=given.outputs,
+        points=tuple(given.points),
     )
     tensors = (*detector.parameters(), *detector.buffers())
     device = next((value.device for value in tensors), torch.device("cpu"))
@@ -127,7 +118,8 @@ def _scored(
     account: Account | None,
     **more: Any,
 ) -> Figures:
-    labels = _labels(photographs, classes, account or Account())
+    counted = account or Account()
+    labels = _labels(photographs, classes, counted)
     if account is not None:
         account.report("the labels:")
     matches, kept = Matches(len(classes) or 1), []
@@ -135,38 +127,36 @@ def _scored(
         if isinstance(answer, str):
             line = f"{image.path}: {image.name} is left out: {answer}"
             logger.warning("%s", line)
-            (account or Account()).skip("photographs skipped: no detections", line)
+            counted.skip("photographs skipped: no detections", line)
             continue
-        width, height, found = answer
-        if (width, height) != (image.width, image.height):
+        *size, found = answer
+        if size != [image.width, image.height]:
             raise DataError(
                 f"{image.path}: detections and labels must be of the same pixels (--orientation turns them), "
-                f"got {width} x {height} and {image.width} x {image.height}"
+                f"got {size[0]} x {size[1]} and {image.width} x {image.height}"
             )
         kept.append(image)
         # Clipped as the labels are.
         matches.add(truth, found._replace(boxes=clipped(found.boxes, image)), _scale(image, canvas))
     if not kept:
         raise DataError("evaluation needs photographs with detections, got none")
-    size = None if canvas is None else (canvas.height, canvas.width)
-    facts = {"canvas": size, "account": {} if account is None else account.to_json(), **more}
-    return figures_of(matches, classes, photographs=kept, **facts)
+    if account is not None:
+        more["account"] = account.to_json()
+    sides = canvas and (canvas.height, canvas.width)
+    return figures_of(matches, classes, photographs=kept, canvas=sides, **more)
 
 
-def _labels(
-    photographs: Sequence[LabelledImage], classes: Sequence[str], account: Account
-) -> list[ImageLabels]:
+def _labels(photographs: Sequence[LabelledImage], classes: Sequence[str], account: Account) -> list[Labels]:
     """Return the labels of each photograph. Boxes of classes that the detector lacks are left out."""
     known, labels = {name: label for label, name in enumerate(classes)}, []
-    others: dict[str, list[str]] = {}  # origins of boxes by class
+    others: defaultdict[str, list[str]] = defaultdict(list)  # origins of boxes by class
     for image in photographs:
         numbers = np.array([known.get(name, -1) if classes else 0 for name in image.classes], np.int64)
-        boxes = clipped(image.boxes, image)
+        boxes, kept = clipped(image.boxes, image), numbers >= 0
         areas = np.where(np.isnan(image.areas), np.prod(boxes[:, 2:] - boxes[:, :2], 1), image.areas)
-        kept = numbers >= 0
-        labels.append(ImageLabels(boxes[kept], image.ignore[kept], numbers[kept], areas[kept]))
-        for name in itertools.compress(image.classes, ~kept):
-            others.setdefault(name, []).append(image.origin)
+        labels.append(Labels(boxes[kept], image.ignore[kept], numbers[kept], areas[kept]))
+        for row in np.flatnonzero(~kept):
+            others[image.classes[row]].append(image.origin)
     for name, origins in others.items():
         line = f"{origins[0]}: {len(origins)} boxes of class {name!r}, which the detector lacks"
         account.skip_box("a class that the detector lacks", line, len(origins))
@@ -184,13 +174,14 @@ def _found(answer: Mapping[str, Any] | LensboxError, numbers: Mapping[str, int])
         return str(answer if isinstance(answer, LensboxError) else answer["error"])
     rows = answer["detections"]
     # In float32, as the runtimes compute: C++ prints the shortest number that gives it.
-    boxes = np.array([row["box"] for row in rows], np.float32).astype(np.float64).reshape(-1, 4)
-    scores = np.array([row["score"] for row in rows], np.float32).astype(np.float64)
-    for name, values in (("boxes", boxes), ("scores", scores)):
-        if not np.isfinite(values).all():
-            raise InputError(f"{name} of detections must be finite numbers, got null or NaN")
-    classes = [numbers[row["label"]] if "label" in row else 0 for row in rows]
-    return answer["width"], answer["height"], ImageDetections(boxes, scores, np.array(classes, np.int64))
+    given = {
+        key: np.array([row[key] for row in rows], np.float32).astype(np.float64) for key in ("box", "score")
+    }
+    if bad := [key for key, values in given.items() if not np.isfinite(values).all()]:
+        raise InputError(f"each {bad[0]} of detections must be finite numbers, got null or NaN")
+    classes = np.array([numbers[row["label"]] if "label" in row else 0 for row in rows], np.int64)
+    found = Predictions(given["box"].reshape(-1, 4), given["score"], classes)
+    return answer["width"], answer["height"], found
 
 
 def _scale(image: LabelledImage, canvas: Canvas | None) -> float:
@@ -214,10 +205,9 @@ def _read_lines(file: Path, photographs: Sequence[LabelledImage], numbers: dict[
     def index_of(path: str) -> int | None:
         """Return the photograph with most of a path's last parts; None for another photograph."""
         parts = PurePosixPath(path.replace("\\", "/")).parts
-        ends = (parts[start:] for start in range(len(parts)))
-        near = sorted(next((by_end[end] for end in ends if end in by_end), ()))
+        near = next((by_end[parts[k:]] for k in range(len(parts)) if parts[k:] in by_end), set())
         if len(near) > 1:
-            paths = " and ".join(str(photographs[index].path) for index in near[:2])
+            paths = " and ".join(str(photographs[index].path) for index in sorted(near)[:2])
             raise InputError(f"{path} fits several photographs, {paths}: run detect above their folders")
         return next(iter(near), None)
 
@@ -243,9 +233,7 @@ def _read_lines(file: Path, photographs: Sequence[LabelledImage], numbers: dict[
                     f"{file}:{number} must be a line of `lensbox detect` or `lensbox_runner detect`, with "
                     f"file, width, height and detections, got {line.strip()[:80]!r}"
                 ) from error
-    if missing := [image for index, image in enumerate(photographs) if index not in found]:
-        raise InputError(
-            f"{file} must have a line for each photograph, and lacks {len(missing)} of {len(photographs)}, "
-            f"such as {missing[0].name}"
-        )
+    if missing := [image.name for index, image in enumerate(photographs) if index not in found]:
+        lacks = f"lacks {len(missing)} of {len(photographs)}, such as {missing[0]}"
+        raise InputError(f"{file} must have a line for each photograph, and {lacks}")
     return [found[index] for index in range(len(photographs))]

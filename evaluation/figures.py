@@ -1,16 +1,13 @@
 """The figures of a detector by size band and by class, as a table and as JSON."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import nan
 from typing import Any
 
 import numpy as np
 
-from lensbox.evaluation.average_precision import AREAS, BANDS, IOUS, MOST, Matches, threshold_of_best_f1
+from lensbox.evaluation.average_precision import AREAS, BANDS, IOUS, MOST, Matches
 from lensbox.evaluation.data.labels import LabelledImage
 
 # pycocotools' figures: for each its kind, the IoU threshold or the mean over 0.5 to 0.95, the area and the
@@ -24,27 +21,16 @@ COCO_FIGURES: dict[str, tuple[str, float | None, str, int]] = {
 
 
 @dataclass(frozen=True)
-class ClassFigures:
-    """Figures of a class: average precision by band name, and labelled boxes of at least 8 px."""
-
-    average_precision: dict[str, float]
-    boxes: int
-
-
-@dataclass(frozen=True)
 class Figures:
     """The figures of an evaluation.
 
-    Attributes:
-        average_precision: by band name, see `BANDS`; with classes the mean over those that have boxes in it.
-        images, boxes: photographs, and boxes to find of at least 8 px.
-        recommended_threshold, best_f1: score with the best F1 at 8 px and above, of all classes; that F1.
-        coco: by the names of `COCO_FIGURES`, in pixels of the photographs.
-        classes: by name; empty for a detector without classes.
-        score_threshold, iou_threshold: of the detections; None for detections of a file.
-        canvas: height and width of the canvas of whose pixels the heights are; None for the photographs'.
-        account: `Account.to_json` of the labels.
-        photographs, matches: what was scored, for the pictures; not in the JSON.
+    average_precision: by band name, see `BANDS`; with classes the mean over those that have boxes in it.
+    images, boxes: photographs, and boxes to find of at least 8 px. recommended_threshold, best_f1: score with
+    the best F1 at 8 px and above, of all classes; that F1. coco: by the names of `COCO_FIGURES`. classes:
+    `average_precision` and `boxes` by name; empty for a detector without classes. score_threshold,
+    iou_threshold: of the detections; None for detections of a file. canvas: height and width of the canvas of
+    whose pixels the heights are; None for the photographs'. account: `Account.to_json` of the labels.
+    photographs, matches: what was scored, for the pictures; not in the JSON.
     """
 
     average_precision: dict[str, float]
@@ -53,7 +39,7 @@ class Figures:
     recommended_threshold: float
     best_f1: float
     coco: dict[str, float]
-    classes: dict[str, ClassFigures] = field(default_factory=dict)
+    classes: dict[str, dict[str, Any]] = field(default_factory=dict)
     score_threshold: float | None = None
     iou_threshold: float | None = None
     canvas: tuple[int, int] | None = None
@@ -63,28 +49,27 @@ class Figures:
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures for JSON, with null for bands without boxes."""
-        figures: dict[str, Any] = {**vars(self), "classes": {k: vars(v) for k, v in self.classes.items()}}
-        del figures["photographs"], figures["matches"]
+        figures = {name: x for name, x in vars(self).items() if name not in ("photographs", "matches")}
         read: dict[str, Any] = json.loads(json.dumps(figures), parse_constant=lambda _: None)
         return read
 
     def lines(self) -> list[str]:
         """Return the lines of a small table."""
-        names = [name.lstrip("abcdefghijklmnopqrstuvwxyz") for name in self.average_precision]
+        names = [f"{name.lstrip('abcdefghijklmnopqrstuvwxyz')} px" for name in self.average_precision]
         rows = [
-            ("  ".join(f"{name + ' px':>9}" for name in names), "boxes", ""),
-            (_row(self.average_precision), self.boxes, f"mean of {len(self.classes)} classes"),
+            (_row(names), "boxes", ""),
+            (_row(self.average_precision.values()), self.boxes, f"mean of {len(self.classes)} classes"),
+            *((_row(one["average_precision"].values()), one["boxes"], k) for k, one in self.classes.items()),
         ]
-        rows += [(_row(one.average_precision), one.boxes, name) for name, one in self.classes.items()]
-        size = self.canvas and f"a canvas of {self.canvas[1]} x {self.canvas[0]}"
-        least, iou, named = self.score_threshold, self.iou_threshold, dict([*self.coco.items()][:6])
+        size = f"a canvas of {self.canvas[1]} x {self.canvas[0]}" if self.canvas else "the photographs"
+        least, iou, named = self.score_threshold, self.iou_threshold, [*self.coco.items()][:6]
         return [
             f"average precision at IoU 0.5, {self.images} images, {self.boxes} boxes of at least 8 px",
             *(f"{row}  {count:>9}  {name}".rstrip() if self.classes else row for row, count, name in rows),
             f"best F1 {self.best_f1:.3f} at score {self.recommended_threshold:.3f}",
             "COCO, the 100 best detections an image, areas in pixels of the photographs",
-            *("  ".join(f"{name:>9}" for name in named), _row(named)),
-            f"heights in pixels of {size or 'the photographs'}"
+            *map(_row, zip(*named, strict=True)),
+            f"heights in pixels of {size}"
             + ("" if iou is None else f"; scores above {least:g}, NMS at IoU {iou:g}"),
         ]
 
@@ -93,36 +78,34 @@ class Figures:
         lines = []
         for name, (kind, iou, area, most) in COCO_FIGURES.items():
             title = f"Average {'Precision' if kind == 'AP' else 'Recall'}"
-            at = "0.50:0.95" if iou is None else f"{iou:0.2f}"
-            value = -1.0 if np.isnan(self.coco[name]) else self.coco[name]
+            at, value = "0.50:0.95" if iou is None else f"{iou:0.2f}", np.nan_to_num(self.coco[name], nan=-1)
             where = f"[ IoU={at:<9} | area={area:>6s} | maxDets={most:>3d} ]"
             lines.append(f" {title:<18} ({kind}) @{where} = {value:0.3f}")
         return lines
 
 
-def _row(values: Mapping[str, float]) -> str:
-    return "  ".join(f"{value:9.4f}" for value in values.values())
+def _row(values: Iterable[str | float]) -> str:
+    return "  ".join(f"{one:>9}" if isinstance(one, str) else f"{one:9.4f}" for one in values)
 
 
 def figures_of(matches: Matches, classes: Sequence[str], **more: Any) -> Figures:
     """Return the figures of all photographs that were added. classes: by label. more: fields of `Figures`."""
     curve, arrays = matches.curve(), dict(zip(("AP", "AR"), matches.coco(), strict=True))
-    threshold, f1 = threshold_of_best_f1(curve)
-    by_class = {
-        name: ClassFigures(matches.table(label), matches.curve(0, label).total)
+    by_class: dict[str, dict[str, Any]] = {
+        name: {"average_precision": matches.table(label), "boxes": matches.curve(0, label).total}
         for label, name in enumerate(classes)
     }
-    tables = [one.average_precision for one in by_class.values()] or [matches.table()]
+    tables = [one["average_precision"] for one in by_class.values()] or [matches.table()]
     coco = {}
     for name, (kind, iou, area, most) in COCO_FIGURES.items():
         values = arrays[kind][..., [*AREAS].index(area), MOST.index(most)]
         coco[name] = _mean(values if iou is None else values[np.isclose(IOUS, iou)])
-    means = {band: _mean([table[band] for table in tables]) for band in BANDS}
+    means = {band: _mean(np.array([table[band] for table in tables])) for band in BANDS}
     facts = {"classes": by_class, "matches": matches, **more}
-    return Figures(means, len(matches.images), curve.total, threshold, f1, coco, **facts)
+    return Figures(means, len(matches.images), curve.total, *curve.best_threshold(), coco, **facts)
 
 
 def _mean(values: Any) -> float:
     """Return the mean of the numbers that are not NaN; NaN if all are."""
-    known = np.asarray(values)[~np.isnan(values)]
-    return float(known.mean()) if known.size else nan
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")

@@ -1,7 +1,5 @@
 """Draw an evaluation: curves by class, the confusion matrix, and a sheet of the worst mistakes."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -65,10 +63,10 @@ def _confusion(figures: Figures, names: list[str], threshold: float) -> Figure:
     if len(names) <= MOST_NAMES:
         axes.set_xticks(range(len(table)), [*names, "not found"], rotation=45, ha="right")
         axes.set_yticks(range(len(table)), [*names, "background"])
-        for (row, column), count in np.ndenumerate(table):
-            if (row, column) != (len(names), len(names)):  # nothing found where nothing is
-                dark = count > table[row].sum() / 2
-                axes.text(column, row, count, ha="center", va="center", color="white" if dark else "black")
+        for row, column in [*np.ndindex(table.shape)][:-1]:  # the last: nothing found where nothing is
+            dark = table[row, column] > table[row].sum() / 2
+            color = "white" if dark else "black"
+            axes.text(column, row, table[row, column], ha="center", va="center", color=color)
     return picture
 
 
@@ -78,8 +76,8 @@ def _mistakes(figures: Figures, names: list[str], threshold: float) -> list[Mist
     misses: list[tuple[float, Mistake]] = []
     for index, (labels, found, _, hits, takers, _) in enumerate(figures.matches.images):
         for row in np.flatnonzero((hits != -2) & (hits != found.classes) & (found.scores > threshold)):
-            title = f"{names[found.classes[row]]} {found.scores[row]:.2f}: "
-            title += "false alarm" if hits[row] < 0 else f"is {names[hits[row]]}"
+            truth = "false alarm" if hits[row] < 0 else f"is {names[hits[row]]}"
+            title = f"{names[found.classes[row]]} {found.scores[row]:.2f}: {truth}"
             alarms.append((-found.scores[row], (index, found.boxes[row], title)))
         for row in np.flatnonzero((takers <= threshold) & ~labels.ignore):
             height = labels.boxes[row, 3] - labels.boxes[row, 1]
@@ -93,12 +91,9 @@ def _mistakes(figures: Figures, names: list[str], threshold: float) -> list[Mist
 def _sheet(figures: Figures, names: list[str], threshold: float) -> Figure:
     """Draw the part of the photograph around each mistake, with the boxes there."""
     picture = Figure(figsize=(13, 14), layout="constrained")
-    picture.suptitle(
-        "the worst mistakes: labelled boxes green, found boxes red, the mistake thick", fontsize=15
-    )
-    panels = picture.subplots(4, 4).ravel()
-    for panel in panels:
-        panel.set_axis_off()
+    title = "the worst mistakes: labelled boxes green, found boxes red, the mistake thick"
+    picture.suptitle(title, fontsize=15)
+    panels = picture.subplots(4, 4, subplot_kw={"frame_on": False, "xticks": (), "yticks": ()}).ravel()
     for panel, (index, box, title) in zip(panels, _mistakes(figures, names, threshold), strict=False):
         image, (labels, found, *_) = figures.photographs[index], figures.matches.images[index]
         pixels = read_image(image.read_bytes(), image.orientation).permute(1, 2, 0).numpy()
@@ -107,8 +102,7 @@ def _sheet(figures: Figures, names: list[str], threshold: float) -> Figure:
             for one in boxes:
                 width = 3 if (one == box).all() else 1
                 panel.add_patch(Rectangle(one[:2], *one[2:] - one[:2], fill=False, ec=color, lw=width))
-        reach = max(1.5 * (box[2:] - box[:2]).max(), 24)
-        x, y = (box[:2] + box[2:]) / 2
+        reach, (x, y) = max(1.5 * (box[2:] - box[:2]).max(), 24), (box[:2] + box[2:]) / 2
         panel.set_xlim(max(x - reach, 0), min(x + reach, image.width))
         panel.set_ylim(min(y + reach, image.height), max(y - reach, 0))
         panel.set_title(f"{title}\n{image.name[-34:]}", fontsize=9)

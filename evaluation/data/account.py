@@ -1,8 +1,7 @@
 """The account of labelled data: what was read, what was left out and why, as one table."""
 
-from __future__ import annotations
-
 import logging
+from dataclasses import dataclass, field
 from typing import Any
 
 MISSING = "photographs skipped: no such file"
@@ -16,19 +15,14 @@ ROWS = (
 logger = logging.getLogger(__name__)
 
 
+@dataclass
 class Account:
-    """Count what was read, by the row of a table, and keep the first place of each row.
+    """What was read: counts by the row of a table, `ROWS` first; a line on the first file of each row that
+    deserves a look; and as `problems` a line for each thing that was left out."""
 
-    Attributes:
-        counts: by row; the rows of `ROWS` come first, then those of what was met.
-        first: a line on the first file of a row.
-        problems: a line for each thing that was left out.
-    """
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = dict.fromkeys(ROWS, 0)
-        self.first: dict[str, str] = {}
-        self.problems: list[str] = []
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROWS, 0))
+    first: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
     def add(self, row: str, count: int = 1, line: str = "") -> None:
         """Count something, with a line that names its file."""
@@ -47,15 +41,14 @@ class Account:
         self.skip(f"boxes skipped: {rule.partition(', got')[0]}", line, count)
 
     def lines(self) -> list[str]:
-        """Return the lines of the table: count, row, and the first place of what deserves a look."""
+        """Return the lines of the table: count, row, and the first place."""
         places = {row: f": {line}" for row, line in self.first.items()}
         return [f"{count:8,}  {row}{places.get(row, '')}" for row, count in self.counts.items()]
 
     def report(self, title: str) -> None:
         """Log the table below a title."""
-        for line in (title, *self.lines()):
-            logger.info("%s", line)
+        logger.info("%s", "\n".join([title, *self.lines()]))
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts and the first places by row."""
-        return {"counts": dict(self.counts), "first": dict(self.first)}
+        return {"counts": self.counts, "first": self.first}

@@ -1,7 +1,5 @@
 """Read photographs labelled in a COCO JSON file: boxes with categories, crowds as boxes to ignore."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict
@@ -17,18 +15,15 @@ Id = int | str | None
 Object = dict[str, Any]
 
 _TABLES = ("images", "categories", "annotations")
-# Numbers of at most 32 bits, 5 in each character; after "P" to "o", a further character follows. pycocotools
-# reads beyond the end of other texts.
+# Numbers of at most 32 bits, 5 in each character; after "P" to "o", a further character follows.
 _ENCODED_RUNS = re.compile(r"([P-o]{0,6}[0-O])+")
 
 
 def read_coco(file: Path, account: Account) -> Iterator[LabelledImage]:
     """Yield the labelled images of a COCO JSON file, in the order of their ids. Add to the account.
 
-    Categories without annotations, such as the root category of Roboflow's exports, are left out.
-
-    Raises:
-        DataError: the file is not what COCO describes, or two categories have the same name.
+    Categories without annotations, such as the root category of Roboflow's exports, are left out. Raise
+    DataError if the file is not what COCO describes, or two categories have the same name.
     """
     images, categories, annotations = _load_tables(file)
     rows: defaultdict[Id, list[tuple[str, Object]]] = defaultdict(list)
@@ -40,9 +35,9 @@ def read_coco(file: Path, account: Account) -> Iterator[LabelledImage]:
             rule = f"image_id must be the id of an image, got {row.get('image_id')!r}"
             account.skip_box(rule, f"{origin}: {rule}; box skipped")
     used = {_key(row.get("category_id")) for row in annotations}
-    names = {id_: str(row.get("name", "")) for id_, row in categories.items() if id_ in used}
-    if empty := [str(row.get("name", "")) for id_, row in categories.items() if id_ not in used]:
-        line = f"{file}: {', '.join(map(repr, empty[:9]))}{', ...' if len(empty) > 9 else ''}"
+    names = {id_: str(row.get("name", "")) for id_, row in categories.items()}
+    if empty := [repr(names.pop(id_)) for id_ in categories.keys() - used]:
+        line = f"{file}: {', '.join(sorted(empty)[:9])}{', ...' if len(empty) > 9 else ''}"
         account.add("categories without annotations", len(empty), line)
     if twice := [name for name, count in Counter(names.values()).items() if count > 1]:
         ids = [categories[id_]["id"] for id_, name in names.items() if name == twice[0]]
@@ -84,12 +79,7 @@ def _key(value: Any) -> Id:
 
 
 def _load_tables(file: Path) -> tuple[dict[Id, Object], dict[Id, Object], list[Object]]:
-    """Return images and categories by id, in the order of their ids, and the annotations.
-
-    Raises:
-        DataError: the file cannot be read, lacks one of the three lists, or has bad or repeated ids of images
-            or categories.
-    """
+    """Return images and categories by id, in the order of their ids, and the annotations. Raise DataError."""
     try:
         content = json.loads(read_text(file))
     except json.JSONDecodeError as error:
@@ -133,11 +123,9 @@ def _enclosing_box(segmentation: Any) -> list[float]:
     Raise ValueError with the rule that the segmentation breaks.
     """
     if not isinstance(segmentation, dict):
-        is_flat = not isinstance(segmentation, list) or not isinstance(segmentation[0], list)
-        polygons = [segmentation] if is_flat else segmentation
-        if not all(
-            isinstance(one, list) and len(one) >= 6 and len(one) % 2 == 0 for one in polygons
-        ) or not all(_is_number(value) for one in polygons for value in one):
+        is_nested = isinstance(segmentation, list) and isinstance(segmentation[0], list)
+        polygons = segmentation if is_nested else [segmentation]
+        if not all(map(_is_polygon, polygons)):
             raise ValueError("polygons must be lists [x1, y1, x2, y2, x3, y3, …]")
         x, y = ([value for one in polygons for value in one[axis::2]] for axis in (0, 1))
         return [min(x), min(y), max(x) - min(x), max(y) - min(y)]
@@ -145,21 +133,24 @@ def _enclosing_box(segmentation: Any) -> list[float]:
     from pycocotools import mask  # type: ignore[import, unused-ignore]
 
     size, counts = cast(Any, (segmentation.get("size"), segmentation.get("counts")))
-    # pycocotools divides by the height, and takes any numbers for runs.
+    # pycocotools divides by the height, takes any numbers for runs, and reads beyond the end of other texts.
     if not (_are_lengths(size) and len(size) == 2 and min(size) > 0):
         raise ValueError(f"segmentation must have size [height, width], got {size!r}")
-    if isinstance(counts, str):
-        if not _ENCODED_RUNS.fullmatch(counts):
-            raise ValueError(f"counts must be a list of runs or runs in COCO's encoding, got {counts[:40]!r}")
-        runs = {"size": size, "counts": counts.encode()}
-    elif _are_lengths(counts) and sum(counts) == size[0] * size[1]:
-        runs = mask.frPyObjects({"size": size, "counts": counts}, *size)
-    else:
-        raise ValueError("counts must be the lengths of runs that fill the size of the segmentation")
-    x, y, width, height = mask.toBbox(runs).tolist()
+    is_text = isinstance(counts, str) and _ENCODED_RUNS.fullmatch(counts)
+    if not is_text and not (_are_lengths(counts) and sum(counts) == size[0] * size[1]):
+        rule = "runs that fill the size of the segmentation, as a list or in COCO's encoding"
+        raise ValueError(f"counts must be the lengths of {rule}, got {counts!r:.42}")
+    runs = {"size": size, "counts": counts.encode() if is_text else counts}
+    x, y, width, height = mask.toBbox(runs if is_text else mask.frPyObjects(runs, *size)).tolist()
     if not (width > 0 < height and x + width <= size[1] and y + height <= size[0]):
         raise ValueError("the segmentation must cover pixels of the photograph")
     return [x, y, width, height]
+
+
+def _is_polygon(values: Any) -> bool:
+    return (
+        isinstance(values, list) and 6 <= len(values) // 2 * 2 == len(values) and all(map(_is_number, values))
+    )
 
 
 def _are_lengths(values: Any) -> bool:

@@ -1,8 +1,5 @@
 """Labelled photographs: rows of label files, checked alike in every layout, and the choice of the reader."""
 
-from __future__ import annotations
-
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,18 +34,14 @@ class DataError(InputError):
 class LabelledImage:
     """A photograph that is not decoded yet: the place of its bytes, and its boxes.
 
-    Attributes:
-        name: path below the folder of images, e.g. `13--Interview/x.jpg`.
-        path: the image file, or the tar shard that holds it.
-        boxes: float64 [n, 4], xyxy, pixels of the photograph, see `orientation`; they may reach beyond it.
-        ignore: bool [n].
-        classes: name of each box's class; "" where it has none.
-        areas: float64 [n], labelled areas in pixels; NaN if the box's own area counts.
-        origin: `file:line` or `file: image ID` of its labels, for messages.
-        offset, size: where its bytes start in `path`, and how many they are; size -1 is the whole file.
-        orientation: "exif" if the boxes are of the upright photograph, "stored" if of its pixels as stored.
-        width, height: of that photograph in pixels.
-        labelled_size: width and height that the labels are made for; None if they do not say.
+    name: path below the folder of images, e.g. `13--Interview/x.jpg`. path: the image file, or the tar shard
+    that holds it. boxes: float64 [n, 4], xyxy, pixels of the photograph; they may reach beyond it. ignore:
+    bool [n]. classes: name of each box's class; "" where it has none. areas: float64 [n], labelled areas in
+    pixels; NaN if the box's own area counts. origin: `file:line` or `file: image ID` of its labels, for
+    messages. offset, size: where its bytes start in `path`, and how many they are; size -1 is the whole file.
+    orientation: "exif" if the boxes are of the upright photograph, "stored" if of its pixels as stored.
+    width, height: of that photograph. labelled_size: width and height that the labels are made for; None if
+    they do not say.
     """
 
     name: str
@@ -87,13 +80,10 @@ class Row(NamedTuple):
 
 
 def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], account: Account) -> Boxes:
-    """Return boxes, ignore, classes and areas of a `LabelledImage`.
+    """Return boxes, ignore, classes and areas of a `LabelledImage`. Skip bad and repeated rows.
 
-    Skip and report bad rows, and rows that repeat an earlier one.
-
-    Args:
-        rows: the place of each row, for messages, and its content.
-        parse: returns a row; raises ValueError, whose message is the rule that the row breaks.
+    rows: the place of each row, for messages, and its content. parse: returns a row; raises ValueError, whose
+    message is the rule that the row breaks.
     """
     kept: dict[Row, tuple[str, Row]] = {}
     for origin, content in rows:
@@ -103,14 +93,12 @@ def read_rows(rows: Iterable[tuple[str, Raw]], parse: Callable[[Raw], Row], acco
                 rule = f"width and height must be above 0, and all within {FURTHEST:.0f} pixels"
                 raise ValueError(rule)  # NaN is not within
         except ValueError as error:
-            shown = repr(content.strip() if isinstance(content, str) else content)[: QUOTED + 2]
-            account.skip_box(str(error), f"{origin}: {error}, got {shown}; box skipped")
+            quoted = repr(content.strip() if isinstance(content, str) else content)[: QUOTED + 2]
+            account.skip_box(str(error), f"{origin}: {error}, got {quoted}; box skipped")
             continue
-        key = row._replace(area=None)
-        if key in kept:
-            rule = "same box and class"
-            account.skip_box(rule, f"{origin}: {rule} as {kept[key][0]}; box skipped")
-        kept.setdefault(key, (origin, row))
+        entry, rule = (origin, row), "same box and class"
+        if (first := kept.setdefault(row._replace(area=None), entry)) is not entry:
+            account.skip_box(rule, f"{origin}: {rule} as {first[0]}; box skipped")
     corners = [(row.x, row.y, row.x + row.width, row.y + row.height) for row in kept]
     areas = np.array([np.nan if row.area is None else row.area for _, row in kept.values()], np.float64)
     ignore = np.array([row.ignore for row in kept], bool)
@@ -139,12 +127,8 @@ def read_labels(
 ) -> tuple[list[LabelledImage], list[str]]:
     """Return the labelled photographs of all paths, and a line for each row or photograph left out.
 
-    The files decide between COCO (one JSON file), YOLO (`data.yaml`) and the WIDER FACE layout.
-
-    Args:
-        split: split of a YOLO data set, "train" or "val".
-        orientation: of the labels, see `LabelledImage`.
-        account: to which what was read is added.
+    The files decide between COCO (one JSON file), YOLO (`data.yaml`) and the WIDER FACE layout. split: of a
+    YOLO data set, "train" or "val". orientation: of the labels. account: to which what was read is added.
 
     Raises:
         DataError: a path does not exist or holds no labels, no photograph has readable labels, or labels are
@@ -224,10 +208,8 @@ def _settled(image: LabelledImage, account: Account) -> LabelledImage | None:
         # One size is the other one scaled, a side rounded by up to a pixel.
         (short, low), (long, tall) = sorted([(width, height), (wide, high)])
         if abs(long * low / tall - short) > 1 and abs(tall * short / long - low) > 1:
-            raise DataError(
-                f"{image.origin}: {line}: the shapes must agree (--orientation says which way a turned "
-                "photograph is labelled)"
-            )
+            hint = "--orientation says which way a turned photograph is labelled"
+            raise DataError(f"{image.origin}: {line}: the shapes must agree ({hint})")
         account.add("photographs of another size: boxes scaled", 1, line)
     x, y = width / wide, height / high
     boxes, areas = image.boxes * [x, y, x, y], image.areas * (x * y)
@@ -236,18 +218,17 @@ def _settled(image: LabelledImage, account: Account) -> LabelledImage | None:
     inside: npt.NDArray[np.bool_] = np.all(within[:, 2:] > within[:, :2], 1)
     if inside.all():
         return image
-    line = f"{image.origin}: {(~inside).sum()} of {len(inside)} boxes outside of the photograph, "
-    account.skip_box("outside of the photograph", f"{line}{width} x {height} pixels", int((~inside).sum()))
-    classes = tuple(itertools.compress(image.classes, inside))
-    return replace(
-        image, classes=classes, boxes=boxes[inside], areas=areas[inside], ignore=image.ignore[inside]
-    )
+    rule, lost = "outside of the photograph", int((~inside).sum())
+    line = f"{image.origin}: {lost} of {len(inside)} boxes {rule}, {width} x {height} pixels"
+    account.skip_box(rule, line, lost)
+    classes = tuple(np.array(image.classes, object)[inside])
+    kept = {name: getattr(image, name)[inside] for name in ("boxes", "areas", "ignore")}
+    return replace(image, classes=classes, **kept)
 
 
 def clipped(boxes: Array, image: LabelledImage) -> Array:
     """Return boxes [n, 4] cut at the edges of a photograph: labels and detections alike."""
-    sides = np.array([image.width, image.height] * 2, np.float64)
-    return np.asarray(np.minimum(np.maximum(boxes, 0.0), sides))
+    return np.asarray(np.clip(boxes, 0.0, [image.width, image.height] * 2))
 
 
 def none_readable(what: str, where: str, problems: Sequence[str]) -> DataError:

@@ -7,8 +7,6 @@ classes. The published archives (`wider_face_split/wider_face_train_bbx_gt.txt` 
 `WIDER_train/images`) are understood as well. `invalid` = 1 marks a box to ignore.
 """
 
-from __future__ import annotations
-
 import re
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -38,8 +36,7 @@ Part = tuple[Path, int, int]  # a file, where bytes start in it, and how many th
 def read_wider_face(path: Path, account: Account) -> Iterator[LabelledImage]:
     """Yield the labelled images of a folder or tar shard. Add to the account.
 
-    Raises:
-        DataError: the path holds no annotation file, or is no folder and no uncompressed tar file.
+    Raise DataError if the path holds no annotation file, or is no folder and no uncompressed tar file.
     """
     is_shard = not path.is_dir()
     members = _members(path) if is_shard else {}
@@ -86,8 +83,7 @@ def _members(shard: Path) -> dict[PurePath, Part]:
 def _expected(folder: Path) -> str:
     """Return what a folder without labels of its own should hold, and the label files near it."""
     patterns = ("*.json", "annotations/*.json", "*/_annotations.coco.json", "*/data.y*ml")
-    near = [str(file) for pattern in patterns for file in sorted(folder.glob(pattern))]
-    if near:
+    if near := [str(file) for pattern in patterns for file in sorted(folder.glob(pattern))]:
         return f"folder {folder} must hold one label file; name one of {', '.join(near)}"
     what = f"one COCO file (*.json), data.yaml of YOLO, or a {ANNOTATION_PATTERN} file at any depth"
     return f"folder {folder} must hold {what}"
@@ -109,7 +105,6 @@ def parse_annotations(text: str, origin: str, account: Account) -> dict[str, Ent
         number, name = lines[start][0], lines[start][1].replace("\\", "/")  # Windows
         count = lines[start + 1][1] if start + 1 < end else ""
         rows = [] if count == "0" else lines[start + 2 : end]  # after a 0 stands a line of zeros
-        row = TWICE if name in found else COUNT
         if name in found:
             message = f"image {name} is listed again, at first in line {found[name][0]}"
         elif not re.fullmatch("[0-9]+", count):
@@ -119,6 +114,7 @@ def parse_annotations(text: str, origin: str, account: Account) -> dict[str, Ent
         else:
             found[name] = number, [(f"{origin}:{line}", row) for line, row in rows]
             continue
+        row = TWICE if name in found else COUNT
         account.skip(row, f"{origin}:{number}: {message}; image skipped", photographs=1)
     return found
 

@@ -1,6 +1,11 @@
-"""Read photographs labelled in YOLO's layout: `data.yaml`, and a text file of normalised boxes per image."""
+"""Read photographs labelled in YOLO's layout: `data.yaml`, and a text file of normalised boxes per image.
 
-from __future__ import annotations
+`data.yaml` names the classes (`names`, a list or a mapping). For each split it names folders of images, or
+text files that list images. The labels of `…/images/a.jpg` are `…/labels/a.txt`. A row is `class x y width
+height` (the centre, as shares of the image), or a class and the corners of a polygon. With `kpt_shape: [K,
+D]` a box may be followed by K landmarks of D numbers, which are skipped. Longer rows need `kpt_shape`, [0, 0]
+for polygons: a box with landmarks could be taken for a polygon. An image without a label file has no boxes.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -16,22 +21,13 @@ _BESIDE = (".txt", ".json", ".xml", ".yaml", ".yml", ".csv", ".md", ".cache", ".
 
 
 def read_yolo(file: Path, account: Account, split: str) -> Iterator[LabelledImage]:
-    """Yield the labelled images of one split of a YOLO data set. Add to the account.
+    """Yield the labelled images of one split of a `data.yaml`. Add to the account.
 
-    file: a `data.yaml`. It names the classes (`names`, a list or a mapping). For each split it names folders
-    of images, or text files that list images. The labels of `…/images/a.jpg` are `…/labels/a.txt`. A row is
-    `class x y width height` (the centre, as shares of the image), or a class and the corners of a polygon.
-    With `kpt_shape: [K, D]` a box may be followed by K landmarks of D numbers, which are skipped. Longer rows
-    need `kpt_shape`, [0, 0] for polygons: a box with landmarks could be taken for a polygon. An image
-    without a label file has no boxes, and is counted.
-
-    Raises:
-        DataError: the file is wrong, a folder is missing, or no image has a label file.
+    Raise DataError if the file is wrong, a folder is missing, or no image has a label file.
     """
     content, names, landmarks = _load_yaml(file)
-    images: list[Path] = []
-    missing: list[tuple[Path, Path]] = []
     by_labels: dict[Path, Path] = {}
+    images = []
     for image in _images(file, content, split, account):
         if not image.is_file():
             account.skip(MISSING, f"{file}: {split}: {image} is no file", photographs=1)
@@ -39,24 +35,22 @@ def read_yolo(file: Path, account: Account, split: str) -> Iterator[LabelledImag
         images.append(image)
         labels = _labels_of(image)
         if (other := by_labels.setdefault(labels, image)) != image:
-            line = f"{image} and {other.name} have the same label file, {labels}"
-            account.skip(TWICE, line)
-        if not labels.is_file():
-            missing.append((image, labels))
+            account.skip(TWICE, f"{image} and {other.name} have the same label file, {labels}")
         rows = list(_lines(labels)) if labels.is_file() else []
         if landmarks is None and (long := next((row for row in rows if len(row[1].split()) > 6), None)):
             rule = f"{file} must say what follows the class in rows of more than four numbers"
             raise DataError(f"{long[0]}: {rule}: kpt_shape: [landmarks, numbers], or [0, 0] for polygons")
         boxes = read_rows(rows, partial(_parse_row, names=names, landmarks=landmarks or 0), account)
         yield LabelledImage(image.name, image, *boxes, str(labels), labelled_size=SHARES)
-    if missing and len(missing) == len(images):
-        message = f"{len(missing)} of {len(images)} photographs have no label file, such as {missing[0][1]}"
-        raise DataError(f"{file}: {split}: {message}; a photograph without objects needs an empty file")
-    where = ""
-    for image, labels in missing[:1]:
-        where = f"; {image.name} is looked for in {labels.parent}"
-        line = f"{image}: there is no {labels}; it is background"
-        account.add("photographs without a label file", len(missing), line)
+    bare, where = [image for image in images if not _labels_of(image).is_file()], ""
+    if bare:
+        labels = _labels_of(bare[0])
+        if len(bare) == len(images):
+            message = f"{len(bare)} of {len(images)} photographs have no label file, such as {labels}"
+            raise DataError(f"{file}: {split}: {message}; a photograph without objects needs an empty file")
+        line = f"{bare[0]}: there is no {labels}; it is background"
+        account.add("photographs without a label file", len(bare), line)
+        where = f"; {bare[0].name} is looked for in {labels.parent}"
     for labels in _lost_labels(images):
         account.skip("label files without a photograph", f"{labels}: label file without a photograph{where}")
 
@@ -142,15 +136,15 @@ def _images(file: Path, content: Mapping[str, Any], split: str, account: Account
         place = _first(folders, name) or _first(folders, name.removeprefix("../"))
         if place is None:
             raise DataError(f"{file}: {split} must name a folder that exists, got {name!r}")
-        if place.is_dir():
-            for path in sorted(place.rglob("*")):
-                if _is_image(path):
-                    images.append(path)
-                elif path.name[0] != "." and path.suffix.lower() not in _BESIDE and path.is_file():
-                    account.skip("files left out: not a photograph by name", f"{path}: left out")
-        else:
+        if place.is_file():
             lines = [_local(line) for _, line in _lines(place)]
             images += [_first([place.parent, *folders], line) or place.parent / line for line in lines]
+            continue
+        for path in sorted(place.rglob("*")):
+            if _is_image(path):
+                images.append(path)
+            elif path.name[0] != "." and path.suffix.lower() not in _BESIDE and path.is_file():
+                account.skip("files left out: not a photograph by name", f"{path}: left out")
     return images
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scored_boxes import found, labels, matched, random_case
 
-from lensbox.evaluation.average_precision import BANDS, Curve, threshold_of_best_f1
+from lensbox.evaluation.average_precision import BANDS, Curve
 
 BOX, OTHER = (0, 0, 10, 10), (50, 50, 60, 60)
 
@@ -41,7 +41,7 @@ def test_agrees_with_the_reference(seed: int) -> None:
 
 def test_threshold_of_best_f1_maximises_f1() -> None:
     curve = Curve(np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, True, False, True]), 4)
-    threshold, f1 = threshold_of_best_f1(curve)  # F1 by cut: 2/5, 4/6, 4/7, 6/8
+    threshold, f1 = curve.best_threshold()  # F1 by cut: 2/5, 4/6, 4/7, 6/8
     assert f1 == 0.75
     # The detection of score 0.6 counts, also where scores are float32: those above the threshold do.
     assert np.nextafter(np.float32(0.6), np.float32(0)) == threshold < 0.6
@@ -51,6 +51,6 @@ def test_no_threshold_parts_equal_scores() -> None:
     """The hit comes first, but whatever lets it pass lets three false alarms pass too: F1 2/5, not 1."""
     detections = found((*BOX, 0.5), *((x, 50, x + 10, 60, 0.5) for x in (0, 20, 40)))
     curve = matched([labels(BOX)], [detections]).curve()
-    threshold, f1 = threshold_of_best_f1(curve)
+    threshold, f1 = curve.best_threshold()
     assert f1 == pytest.approx(2 / 5)
     assert (curve.scores > threshold).sum() == 4

@@ -19,7 +19,7 @@ from scored_boxes import found, labels, matched, random_case
 from small_detectors import RedAndBlue
 from torch import Tensor
 
-from lensbox.evaluation.average_precision import BANDS, ImageDetections, ImageLabels
+from lensbox.evaluation.average_precision import BANDS, Labels, Predictions
 from lensbox.evaluation.figures import COCO_FIGURES, figures_of
 from lensbox.export import save_artifact
 
@@ -57,7 +57,7 @@ class Cropping(Colored):
 
 
 def judged(
-    truth: Sequence[ImageLabels], detections: Sequence[ImageDetections], classes: int = 1
+    truth: Sequence[Labels], detections: Sequence[Predictions], classes: int = 1
 ) -> tuple[Any, Any, list[float]]:
     """Return precision, recall and figures of pycocotools."""
     rows = [
@@ -111,7 +111,7 @@ def test_arrays_are_those_of_pycocotools(seed: int) -> None:
         kinds = rng.integers(0, classes, len(image.boxes))
         truth[index] = image._replace(classes=kinds, areas=image.areas * rng.uniform(0.5, 1.5, len(kinds)))
     for index, one in enumerate(detections):
-        repeated = ImageDetections(*(np.concatenate([part] * (9 if index == 3 else 1)) for part in one))
+        repeated = Predictions(*(np.concatenate([part] * (9 if index == 3 else 1)) for part in one))
         kinds = rng.integers(0, classes, len(repeated.scores))
         detections[index] = repeated._replace(classes=kinds)
     matches = matched(truth, detections, classes)

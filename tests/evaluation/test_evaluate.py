@@ -49,7 +49,7 @@ def test_a_module_is_scored_on_its_canvas_in_eval_mode_without_gradients(
 ) -> None:
     detector = Watched().train()
     figures = evaluate(detector, photographs)
-    assert figures.classes["red"].average_precision["all>=8"] == 1
+    assert figures.classes["red"]["average_precision"]["all>=8"] == 1
     assert detector.modes == {(False, False)}
     assert detector.training
 
@@ -69,7 +69,7 @@ class Returning(nn.Module):
     ("module", "words"),
     [
         (nn.ReLU(), "must have a specification"),
-        (Returning(scores=torch.full((1, 1), torch.nan)), "scores of .* must be finite numbers, got null"),
+        (Returning(scores=torch.full((1, 1), torch.nan)), "score of .* must be finite numbers, got null"),
     ],
 )
 def test_modules_that_cannot_be_scored_are_refused(
@@ -184,7 +184,7 @@ LINE = {"file": "images/a.png", "width": 640, "height": 384, "detections": []}
         ([LINE, LINE], ":2: images/a.png is a photograph that an earlier line has"),
         ([LINE | {"width": 384, "height": 640}], "of the same pixels .* got 384 x 640 and 640 x 384"),
         ([{"image_id": 1, "bbox": [1, 2, 3, 4], "score": 1}], ":1 must be a line of"),
-        ([LINE | {"detections": [{"box": [1, 2, 3, 4], "score": None}]}], ":1: scores of .* finite"),
+        ([LINE | {"detections": [{"box": [1, 2, 3, 4], "score": None}]}], ":1: each score of .* finite"),
         ([LINE | {"detections": [{"box": [1, 2, 3], "score": 1}]}], ":1 must be a line of"),
         ([[LINE]], ":1 must be a line of"),
         ([{"file": "images/a.png", "error": "gone"}], "photographs with detections, got none"),

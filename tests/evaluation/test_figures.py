@@ -38,7 +38,7 @@ def test_a_class_is_scored_as_if_it_were_alone() -> None:
 def test_means_leave_out_classes_without_boxes() -> None:
     labels, found = random_case(3)
     one, two = (figures_of(matched(labels, found, count), "ab"[:count]) for count in (1, 2))
-    assert two.classes["b"].boxes == 0
+    assert two.classes["b"]["boxes"] == 0
     assert two.average_precision == pytest.approx(one.average_precision)
     assert two.coco == pytest.approx(one.coco, nan_ok=True)
     assert two.to_json()["classes"]["b"]["average_precision"]["all>=8"] is None

@@ -1,5 +1,6 @@
 """The pictures of an evaluation, and which mistakes they show."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +50,14 @@ def test_four_pictures_are_written(folder: Path, lensbox: Lensbox) -> None:
     for name in names:
         with Image.open(output / name) as picture:
             assert np.asarray(picture.convert("L")).std() > 5  # not blank
+
+
+def test_without_matplotlib_nothing_is_scored_and_the_extra_is_named(
+    folder: Path, lensbox: Lensbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "lensbox.evaluation.plots")
+    printed, said = lensbox("evaluate", "--data", folder, "--plots", folder, code=3)
+    assert "package 'matplotlib' is not installed" in said
+    assert "pip install 'lensbox[evaluate]'" in said
+    assert (printed, "the labels:" in said) == ("", False)

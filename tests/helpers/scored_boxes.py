@@ -5,21 +5,21 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lensbox.evaluation.average_precision import ImageDetections, ImageLabels, Matches
+from lensbox.evaluation.average_precision import Predictions, Labels, Matches
 
 
-def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> ImageLabels:
+def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> Labels:
     """Return the labels of one image. ignore: indices of boxes that count neither as hits nor as misses."""
     array = np.array(boxes, float).reshape(-1, 4)
     flags = np.array([i in ignore for i in range(len(array))], bool)
-    return ImageLabels(array, flags, np.zeros(len(array), np.int64), areas_of(array))
+    return Labels(array, flags, np.zeros(len(array), np.int64), areas_of(array))
 
 
 def areas_of(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.prod(boxes[:, 2:] - boxes[:, :2], 1))
 
 
-def matched(truth: Sequence[ImageLabels], detections: Sequence[ImageDetections], classes: int = 1) -> Matches:
+def matched(truth: Sequence[Labels], detections: Sequence[Predictions], classes: int = 1) -> Matches:
     """Return the matches of all images."""
     matches = Matches(classes)
     for one, other in zip(truth, detections, strict=True):
@@ -27,13 +27,13 @@ def matched(truth: Sequence[ImageLabels], detections: Sequence[ImageDetections],
     return matches
 
 
-def found(*rows: Sequence[float]) -> ImageDetections:
+def found(*rows: Sequence[float]) -> Predictions:
     """Return the detections in one image. rows: four coordinates and a score."""
     array = np.array(rows, float).reshape(-1, 5)
-    return ImageDetections(array[:, :4], array[:, 4], np.zeros(len(array), np.int64))
+    return Predictions(array[:, :4], array[:, 4], np.zeros(len(array), np.int64))
 
 
-def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
+def random_case(seed: int) -> tuple[list[Labels], list[Predictions]]:
     """Return boxes in 12 images, and detections near some of them. An odd seed gives equal scores."""
     rng = np.random.default_rng(seed)
     truth, detections = [], []
@@ -50,6 +50,6 @@ def random_case(seed: int) -> tuple[list[ImageLabels], list[ImageDetections]]:
         if seed % 2:
             scores = np.round(scores, 1)
         flags = rng.random(count) < 0.2
-        truth.append(ImageLabels(boxes, flags, np.zeros(count, np.int64), areas_of(boxes)))
-        detections.append(ImageDetections(guess, scores, np.zeros(guesses, np.int64)))
+        truth.append(Labels(boxes, flags, np.zeros(count, np.int64), areas_of(boxes)))
+        detections.append(Predictions(guess, scores, np.zeros(guesses, np.int64)))
     return truth, detections

@@ -4,9 +4,8 @@ A photograph is kept gray, at most `SIDE` pixels on its long side, in the top le
 tile: 169 kB each, so tens of thousands fit beside the training itself.
 """
 
-from __future__ import annotations
-
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
@@ -30,20 +29,16 @@ SIDE = 416
 logger = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
-Decoded = tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]  # pixels and boxes
 
 
 class StoreTensors(NamedTuple):
     """Photographs with their boxes, as the drawing of views needs them, all on one device.
 
-    Attributes:
-        images: uint8 [N, SIDE, SIDE].
-        sizes: float32 [N, 2], width and height in pixels.
-        boxes: float32 [N, C, 4], xyxy in pixels of the tile; boxes to find first, then ignored ones.
-        counts: int64 [N], boxes to find.
-        totals: int64 [N], boxes to find and to ignore.
-        cumulative: float32 [N], rising to 1: probability of drawing an image with this index or a lower one.
-        folds: float32 [K + 1], from 0 to 1: limits of the K folds in `cumulative`; [0, 1] without folds.
+    images: uint8 [N, SIDE, SIDE]. sizes: float32 [N, 2], width and height in pixels. boxes: float32
+    [N, C, 4], xyxy in pixels of the tile; boxes to find first, then ignored ones. counts, totals: int64 [N],
+    boxes to find; to find and to ignore. cumulative: float32 [N], rising to 1: probability of drawing an
+    image with this index or a lower one. folds: float32 [K + 1], from 0 to 1: limits of the K folds in
+    `cumulative`; [0, 1] without folds.
     """
 
     images: Tensor
@@ -55,7 +50,7 @@ class StoreTensors(NamedTuple):
     folds: Tensor
 
 
-def decode_image(image: LabelledImage) -> Decoded:
+def decode_image(image: LabelledImage) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32]]:
     """Return gray pixels uint8 [h, w] of at most `SIDE` pixels a side, and boxes float32 [n, 4] in them.
 
     Decode as the runtime does. Raise InputError.
@@ -67,9 +62,9 @@ def decode_image(image: LabelledImage) -> Decoded:
     picture = Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).numpy()).convert("L")
     boxes, size = image.boxes.astype(np.float32), np.array(picture.size)
     if size.max() > SIDE:
-        fitted = [max(1, round(side * SIDE / max(picture.size))) for side in picture.size]
+        width, height = fitted = [max(1, round(side * SIDE / max(picture.size))) for side in picture.size]
         # BILINEAR in Pillow widens its filter when it shrinks: the same antialiasing as the letterbox.
-        picture = picture.resize((fitted[0], fitted[1]), Image.Resampling.BILINEAR)
+        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
         boxes = boxes * np.tile(fitted / size, 2).astype(np.float32)
     return np.asarray(picture, np.uint8), boxes
 
@@ -86,9 +81,8 @@ def source_names(image: LabelledImage) -> list[str]:
 
 def trim_boxes(boxes: npt.NDArray[np.float32], trim: Sequence[float]) -> npt.NDArray[np.float32]:
     """Cut shares of their width or height off boxes [n, 4] at left, top, right and bottom."""
-    size = np.tile(boxes[:, 2:] - boxes[:, :2], 2)
     inward = np.array([trim[0], trim[1], -trim[2], -trim[3]], np.float32)
-    return np.asarray(boxes + size * inward, np.float32)
+    return np.asarray(boxes + np.tile(boxes[:, 2:] - boxes[:, :2], 2) * inward, np.float32)
 
 
 def load_images(
@@ -101,31 +95,25 @@ def load_images(
     """Decode all images in threads (decoding releases the interpreter lock) and move them to `device`.
 
     folds: number of folds; photographs of a fold are kept together, see `StoreTensors.folds`. Warn of images
-    that cannot be read.
-
-    Raises:
-        InputError: no image can be read, one cannot with `strict`, or all weights (of a fold) are 0.
+    that cannot be read. Raise InputError if no image can be read, one cannot with `strict`, or all weights
+    (of a fold) are 0.
     """
 
-    def attempt(image: LabelledImage) -> Decoded | InputError:
-        try:
-            return decode_image(image)
-        except InputError as error:
-            return error
-
-    images = sorted(images, key=lambda image: fold_index(image.name, folds))
     kept: list[LabelledImage] = []
     problems: list[str] = []
     pixels = torch.zeros(len(images), SIDE, SIDE, dtype=torch.uint8)
     # numpy copies in this thread. The threads of torch wait awake, and slow other runs on the same host.
-    rows = pixels.numpy()
-    boxes, sizes = [], []
+    rows, boxes, sizes = pixels.numpy(), [], []
     with ThreadPoolExecutor(max(1, config.workers)) as pool:
-        for image, decoded in zip(images, pool.map(attempt, images), strict=True):
-            if isinstance(decoded, InputError):
-                problems.append(str(decoded))
+        in_order = sorted(images, key=lambda image: fold_index(image.name, folds))
+        decoding = deque((image, pool.submit(decode_image, image)) for image in in_order)
+        while decoding:
+            image, decoded = decoding.popleft()
+            try:
+                picture, corners = decoded.result()
+            except InputError as error:
+                problems.append(str(error))
                 continue
-            picture, corners = decoded
             rows[len(kept), : picture.shape[0], : picture.shape[1]] = picture
             kept.append(image)
             trim = of_source(image, config.source_trims, (0.0, 0.0, 0.0, 0.0))
@@ -143,8 +131,8 @@ def load_images(
     index = torch.tensor([fold_index(image.name, folds) for image in kept])
     shares = torch.bincount(index, chances.double(), folds)
     if float(shares.min()) <= 0:
-        rule = f"data must hold photographs to draw of each of {folds} folds"
-        raise InputError(f"{rule}, got a fold without any")
+        each = f"each of {folds} folds"
+        raise InputError(f"data must hold photographs to draw of {each}, got a fold without any")
     bounds = F.pad(shares.cumsum(0) / shares.sum(), (1, 0)).float()
     ignore = [torch.from_numpy(image.ignore) for image in kept]
     shapes, capacity = torch.tensor(sizes), max(config.max_targets, config.max_ignored)
@@ -163,12 +151,10 @@ def store_tensors(
 ) -> StoreTensors:
     """Put photographs and boxes into tensors of fixed shapes.
 
-    Args:
-        pixels: uint8 [N, SIDE, SIDE]. sizes: [N, 2], width and height.
-        boxes: [n, 4] for each photograph. ignore: bool [n] for each.
-        chances: [N] weights of at least 0 for drawing each image; their sum must be above 0.
-        capacity: least number of box slots per photograph; the most crowded one may raise it.
-        folds: as in `StoreTensors`; None for one fold.
+    pixels: uint8 [N, SIDE, SIDE]. sizes: [N, 2], width and height. boxes: [n, 4] for each photograph. ignore:
+    bool [n] for each. chances: [N] weights of at least 0 for drawing each image; their sum must be above 0.
+    capacity: least number of box slots per photograph; the most crowded one may raise it. folds: as in
+    `StoreTensors`; None for one fold.
     """
     slots = torch.zeros(len(boxes), max(capacity, *map(len, boxes)), 4)
     for row, image_boxes, image_ignore in zip(slots, boxes, ignore, strict=True):

@@ -1,7 +1,5 @@
 """The labelled photographs of a training run: what is read, and which photographs belong together."""
 
-from __future__ import annotations
-
 import logging
 import zlib
 from collections.abc import Sequence
@@ -18,20 +16,18 @@ def read_training_labels(
     inputs: TrainInputs,
 ) -> tuple[list[LabelledImage], list[LabelledImage], dict[str, Any]]:
     """Return the photographs of --data and of --val, and the accounts, which are logged, for JSON."""
-    sets: list[list[LabelledImage]] = []
+    sets: dict[str, list[LabelledImage]] = {"data": [], "val": []}
     accounts = {}
-    for option, paths, split in (("--data", inputs.data, "train"), ("--val", inputs.val, "val")):
-        account = Account()
-        orientation = inputs.orientation or "exif"
-        images = read_labels(paths, inputs.strict, split, orientation, account)[0] if paths else []
+    for name, paths, split in (("data", inputs.data, "train"), ("val", inputs.val, "val")):
         if paths:
-            account.report(f"the labels of {option}:")
-            accounts[option.strip("-")] = account.to_json()
-        if paths and all(image.ignore.all() for image in images):
-            where = ", ".join(map(str, paths))
-            logger.warning("no box to find in %s: all %d photographs are background", where, len(images))
-        sets.append(images)
-    data, val = sets
+            account = Account()
+            sets[name] = read_labels(paths, inputs.strict, split, inputs.orientation or "exif", account)[0]
+            account.report(f"the labels of --{name}:")
+            accounts[name] = account.to_json()
+            if all(image.ignore.all() for image in sets[name]):
+                where, count = ", ".join(map(str, paths)), len(sets[name])
+                logger.warning("no box to find in %s: all %d photographs are background", where, count)
+    data, val = sets.values()
     if shared := shared_photographs(val, data):
         message = "%d of %d photographs of --val are in --data too, such as %s: the figures will be too good"
         logger.warning(message, len(shared), len(val), shared[0])
@@ -44,9 +40,6 @@ def fold_index(name: str, count: int) -> int:
 
 
 def shared_photographs(images: Sequence[LabelledImage], others: Sequence[LabelledImage]) -> list[str]:
-    """Return the names of photographs that are in both `images` and `others`, by name and boxes.
-
-    Photographs without boxes are left out, because names may repeat across folders.
-    """
+    """Return the names of photographs that are in both, by name and boxes; names alone may repeat."""
     known = {(image.name, image.boxes.tobytes()) for image in others if len(image.boxes)}
     return [image.name for image in images if (image.name, image.boxes.tobytes()) in known]
