@@ -1,6 +1,7 @@
 """The command `lensbox evaluate`, and its options. `--help` must not wait for torch."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,8 @@ def evaluate(**options: Any) -> None:
         raise click.UsageError(f"{'--ops' if inputs.ops else '--public-key'} is for --artifact, got none")
     if inputs.detections is not None and inputs.score_threshold is not None:
         raise click.UsageError("--score-threshold is for a detector, not for --detections")
+    # OpenMP reads this when torch is imported: waiting threads that spin take the cores from other programs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if inputs.json is not None:
         require_writable_file("--json", inputs.json)
     if inputs.plots is not None:

@@ -6,6 +6,7 @@ The body imports what it needs when it runs: torch takes seconds to load, and `-
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from typing import Any
 
@@ -23,6 +24,8 @@ from lensbox.train.settings import TrainConfig, TrainInputs
 def train(words: list[str], /, **options: Any) -> None:
     """Train a face detector on photographs labelled as in WIDER FACE, COCO or YOLO."""
     require_at_most_one(options, "resume", "weights")
+    # OpenMP reads this when torch is imported: waiting threads that spin take the cores from other programs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from lensbox.train.train import run_train
 
     source = click.get_current_context().get_parameter_source

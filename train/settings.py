@@ -46,14 +46,14 @@ Trim = Annotated[tuple[float, float, float, float], AfterValidator(_leaves_somet
 
 @dataclass(frozen=True, config=ConfigDict(allow_inf_nan=False))
 class TrainConfig:
-    """Everything that decides a run besides data, device and time limit."""
+    """Everything that decides a run besides data and device."""
 
     model: Literal["small", "base", "large"] = described(
         "base", "Size of the detector. large is for GPUs and for teaching; it also sees each canvas mirrored."
     )
     seed: Seed = described(0, "Seed of the first weights and of the views.")
 
-    steps: Count = described(15_000, "Optimiser steps of the run; not needed with --time-limit.")
+    steps: Count = described(15_000, "Optimiser steps of the run.")
     batch_size: Annotated[int, Field(ge=1, le=65_536)] = described(
         256, "Views per step. The default suits a GPU, 16 to 64 a CPU."
     )
@@ -210,7 +210,6 @@ class TrainInputs(DataInputs):
     config: tuple[Path, ...] = described(
         (), "YAML files with settings; later ones override. Options override files."
     )
-    time_limit: float | None = described(None, "Fit the schedule to this many seconds.")
     resume: bool = described(False, "Go on from the checkpoint in --output.")
     weights: Path | None = described(None, "Start from this safetensors file, to fine-tune it.")
     teacher: tuple[Path, ...] = described(

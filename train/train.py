@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import time
 from typing import Any
 
@@ -19,8 +18,6 @@ from lensbox.train.run.origin import Origin, fold_count, load_origin, without_fo
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
 from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun, load_checkpoint
 from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
-
-NO_STEP_LIMIT = 10**9
 
 logger = logging.getLogger(__name__)
 
@@ -52,23 +49,16 @@ def _train(inputs: TrainInputs, config: TrainConfig, command: str, started: floa
     if (figures := run.train(validation, accounts)) is not None:
         print("\n".join(figures.lines()))
     weights = inputs.output / LAST_FILE
-    print(f"wrote {weights} after {run.step.step} steps and {run.clock.seconds():.0f} s", flush=True)
+    print(f"wrote {weights} after {run.step.step} steps and {time.monotonic() - started:.0f} s", flush=True)
 
 
 def _configuration(inputs: TrainInputs, settings: dict[str, Any]) -> TrainConfig:
-    """Return the settings: of a resumed run, overridden by files, then options; fitted to the time limit."""
+    """Return the settings: of a resumed run, overridden by files, then options."""
     values: dict[str, Any] = {}
     earlier = inputs.output / CONFIG_FILE
     for path in (*([earlier] if inputs.resume and earlier.is_file() else []), *inputs.config):
         values |= read_config(path)
-    values |= settings
-    if inputs.time_limit is not None:
-        if not 0 < inputs.time_limit < math.inf:
-            raise ConfigError(f"--time-limit must be above 0 and finite, got {inputs.time_limit}")
-        values.setdefault("steps", NO_STEP_LIMIT)  # time alone ends the run
-    elif values.get("steps") == NO_STEP_LIMIT:
-        raise ConfigError("--resume of a run with a time limit needs --time-limit or --steps, got neither")
-    return TrainConfig().replace(**values)
+    return TrainConfig().replace(**(values | settings))
 
 
 def _finished(inputs: TrainInputs) -> str | None:

@@ -44,8 +44,9 @@ def faces_shard(faces_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(name="lensbox")
-def lensbox_on_cpu(lensbox: Lensbox) -> Lensbox:
+def lensbox_on_cpu(lensbox: Lensbox, monkeypatch: pytest.MonkeyPatch) -> Lensbox:
     """Run a command on the CPU unless it names a device."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")  # which the command would leave to other tests
 
     def run(command: str, *words: object, code: int = 0) -> tuple[str, str]:
         device = [] if "--device" in words else ["--device", "cpu"]

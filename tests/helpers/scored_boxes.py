@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lensbox.evaluation.average_precision import Predictions, Labels, Matches
+from lensbox.evaluation.average_precision import Labels, Matches, Predictions
 
 
 def labels(*boxes: Sequence[float], ignore: Sequence[int] = ()) -> Labels:

@@ -13,7 +13,6 @@ from programs import Lensbox, run
 from lensbox.model.weights_file import SHIPPED_WEIGHTS
 from lensbox.train.cli import train
 from lensbox.train.settings import TrainConfig, read_config
-from lensbox.train.train import NO_STEP_LIMIT
 
 RECIPES = Path(__file__).parents[2] / "train" / "recipes"
 
@@ -29,9 +28,7 @@ mkdir -p "$2" && touch "$2"/{best,weights}.safetensors
     ("options", "code", "words"),
     [
         ("train --steps 0", 2, "steps must be greater than or equal to 1, got 0"),
-        ("train --time-limit nan", 2, "--time-limit must be above 0 and finite, got nan"),
         ("train --resume", 2, "checkpoint must be a file"),
-        (f"train --resume --steps {NO_STEP_LIMIT}", 2, "--time-limit or --steps"),
         ("train --resume --weights x", 2, "--resume and --weights must not be given together"),
         ("train --device cuda:99", 2, "device must be usable, got 'cuda:99'"),
         ("train --teacher absent.safetensors", 4, "absent.safetensors"),
@@ -70,6 +67,25 @@ def test_wrong_usage(
     assert printed == ""
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, "passive"), ("active", "active")])
+@pytest.mark.parametrize(
+    ("command", "code"), [("train --data x --print-config", 0), ("evaluate --data absent", 4)]
+)
+def test_threads_sleep_while_they_wait(
+    lensbox: Lensbox,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str | None,
+    expected: str,
+    command: str,
+    code: int,
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    if given is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", given)
+    lensbox(*command.split(), code=code)
+    assert os.environ["OMP_WAIT_POLICY"] == expected
+
+
 def test_options_override_files_and_later_files_earlier_ones(tmp_path: Path, lensbox: Lensbox) -> None:
     files = []
     for name, text in (("a", "steps: 1\nseed: 1\nworkers: 1"), ("b", "seed: 2\nworkers: 2")):
@@ -89,7 +105,6 @@ def runs_of(folder: Path, *data: str) -> list[dict[str, Any]]:
     log.write_text("")
     where = {"PATH": f"{program.parent}:{os.environ['PATH']}", "LOG": str(log), "DEVICE": "cpu"}
     where |= {"SOURCES": str(RECIPES / "shared_faces.json"), "OPTIONS": "--batch-size 8"}
-    where |= {"STUDENT_SECONDS": "0"}
     run(RECIPES / "distilled.sh", folder, "val", *data, env=where)
     lines = log.read_text().splitlines()
     return [dict(train.make_context("train", shlex.split(line)).params) for line in lines]
@@ -104,13 +119,15 @@ def test_the_distilled_recipe_runs_and_goes_on_where_it_stopped(tmp_path: Path) 
     assert all(one["data"] == (Path("a.tar"), Path("b.tar")) and one["batch_size"] == 8 for one in runs)
     teachers = tuple(one["output"] / "best.safetensors" for one in runs[:5])
     assert [one["teacher"] for one in runs] == [()] * 5 + [teachers] * 2
-    assert [one["time_limit"] for one in runs] == [540.0] * 5 + [None, 440.0]
+    steps = []
     assert runs[6]["weights"] == runs[5]["output"] / "weights.safetensors"
     for one in runs:
         config = TrainConfig()
         for path in one["config"]:
             config = config.replace(**read_config(path))
         assert config.source_weights["wider"] == 3.0
+        steps.append(config.steps)
+    assert steps == [15_500] * 5 + [17_775, 10_969]
     assert (tmp_path / "detector.safetensors").is_file()
 
     shutil.rmtree(tmp_path / "refined")

@@ -9,43 +9,40 @@
 # weights:
 #   DEVICE           cuda
 #   SOURCES          a configuration for the data, such as train/recipes/shared_faces.json (none)
-#   TEACHER_SECONDS  540, for each of five teachers, one after the other; 0 leaves the length to `steps`
-#   STUDENT_SECONDS  535, REFINE_SECONDS 440: the same for the two legs
-#   OPTIONS          more options, the same for all runs (none)
+#   OPTIONS          more options, the same for all runs, such as "--steps 2000" (none)
 set -euo pipefail
 
 if [ $# -lt 3 ]; then
-  sed -n '2,15s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
   exit 2
 fi
 output=$1 val=$2
 shift 2
 recipes=$(cd "$(dirname "$0")" && pwd)
 
-# train NAME SECONDS RECIPE ARGUMENT...: one run, unless its weights are there
+# train NAME RECIPE ARGUMENT...: one run, unless its weights are there
 train() {
-  local name=$1 seconds=$2 recipe=$3
-  shift 3
+  local name=$1 recipe=$2
+  shift 2
   [ -f "$output/$name/weights.safetensors" ] && return
   echo "== $name"
   # shellcheck disable=SC2086 # SOURCES and OPTIONS are lists of words
   lensbox train --data "${data[@]}" --val "$val" --device "${DEVICE:-cuda}" --output "$output/$name" \
-    --config ${SOURCES:-} "$recipes/$recipe.json" \
-    $([ "$seconds" = 0 ] || echo "--time-limit $seconds") "$@" ${OPTIONS:-}
+    --config ${SOURCES:-} "$recipes/$recipe.json" "$@" ${OPTIONS:-}
 }
 
 data=("$@")
 teachers=()
 for fold in 1 2 3 4; do # the student asks each teacher about the fourth that it never saw
-  train "without_$fold" "${TEACHER_SECONDS:-540}" teacher --leave-out "$fold/4" --seed "$fold"
+  train "without_$fold" teacher --leave-out "$fold/4" --seed "$fold"
   teachers+=("$output/without_$fold/best.safetensors")
 done
-train whole "${TEACHER_SECONDS:-540}" teacher \
+train whole teacher \
   --seed 6 --soft-chance 0.4 --light-chance 0.4 --cover-chance 0.4 --rotate-chance 0.5 --mosaic-share 0.35
 teachers+=("$output/whole/best.safetensors")
 
-train student "${STUDENT_SECONDS:-535}" student --teacher "${teachers[@]}" --model base
-train refined "${REFINE_SECONDS:-440}" student_refined --teacher "${teachers[@]}" \
+train student student --teacher "${teachers[@]}" --model base
+train refined student_refined --teacher "${teachers[@]}" \
   --weights "$output/student/weights.safetensors" --model base
 cp "$output/refined/weights.safetensors" "$output/detector.safetensors"
 echo "wrote $output/detector.safetensors"

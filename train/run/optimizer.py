@@ -6,45 +6,13 @@ Progress goes from 0 to 1 over a run.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lensbox.train.settings import TrainConfig
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Turn steps and seconds into progress; the further one counts.
-
-    Attributes:
-        steps: optimiser steps of the whole run.
-        time_limit: seconds from `started` until the last step, or None for no limit.
-        started: `time.monotonic()` when the clock began; reading data and compiling count.
-        start_seconds, start_progress: where this process began or resumed the run.
-    """
-
-    steps: int
-    time_limit: float | None = None
-    started: float = 0.0
-    start_seconds: float = 0.0
-    start_progress: float = 0.0
-
-    def seconds(self) -> float:
-        """Return the seconds since the clock began."""
-        return time.monotonic() - self.started
-
-    def progress(self, step: int) -> float:
-        share = step / self.steps
-        if self.time_limit is not None:
-            span = max(self.time_limit - self.start_seconds, 1e-6)
-            passed = max(self.seconds() - self.start_seconds, 0.0) / span
-            share = max(share, self.start_progress + (1 - self.start_progress) * passed)
-        return min(share, 1.0)
 
 
 def learning_rate(progress: float, config: TrainConfig) -> float:

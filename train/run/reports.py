@@ -18,8 +18,9 @@ from lensbox.common.files import atomic_write
 from lensbox.evaluation.figures import Figures
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
-from lensbox.train.run.optimizer import Clock, learning_rate
+from lensbox.train.run.optimizer import learning_rate
 from lensbox.train.run.step import TrainingError, TrainStep
+from lensbox.train.settings import TrainInputs
 
 BEST_FILE = "best.safetensors"
 LAST_FILE = "weights.safetensors"
@@ -40,31 +41,33 @@ def _lines_up_to(step: int, path: Path) -> list[str]:
 class Reports:
     """Log a line per report, and write the results of a run into its folder.
 
+    best: highest average precision for faces of at least 8 px so far.
+
     Args:
-        output: folder of the run. resume: keep the lines of its `log.jsonl` up to the step.
+        inputs: with --resume, keep the lines of `log.jsonl` up to the step.
+        started: `time.monotonic()` when the program began. progress: of the run, now.
         facts: for the metadata of weights: command line, data, first weights, teachers.
         accounts: of the labels, for `figures.json`.
-        best: highest average precision for faces of at least 8 px so far.
     """
 
     def __init__(
         self,
-        output: Path,
-        resume: bool,
+        inputs: TrainInputs,
         step: TrainStep,
-        clock: Clock,
-        facts: dict[str, str],
-        best: float,
+        started: float,
+        progress: float,
+        facts: Mapping[str, str],
         accounts: Mapping[str, Any] | None = None,
     ) -> None:
-        self.best = best
-        self._output, self._step, self._clock, self._facts = output, step, clock, facts
-        self._accounts = accounts or {}
-        self._last_time, self._last_step = time.monotonic(), step.step
-        log = output / LOG_FILE
-        atomic_write(log, "".join(_lines_up_to(step.step, log) if resume else []).encode())
+        self.best = -1.0
+        self._output, self._step, self._facts, self._accounts = inputs.output, step, facts, accounts or {}
+        self._started, self._first_progress = started, progress
+        self._first_time = self._last_time = time.monotonic()
+        self._last_step = step.step
+        log = inputs.output / LOG_FILE
+        atomic_write(log, "".join(_lines_up_to(step.step, log) if inputs.resume else []).encode())
 
-    def leave_out(self, seconds: float) -> None:
+    def exclude_time(self, seconds: float) -> None:
         """Take seconds that were not spent on steps out of the rate."""
         self._last_time += seconds
 
@@ -85,12 +88,12 @@ class Reports:
         self._last_time, self._last_step = now, step.step
         if not all(map(math.isfinite, means.values())):
             raise TrainingError(f"loss must be finite, got {means} at step {step.step}")
-        done = max(progress - self._clock.start_progress, 1e-6)
-        seconds = self._clock.seconds()
-        left = (seconds - self._clock.start_seconds) * (1 - progress) / done
+        done = max(progress - self._first_progress, 1e-6)
+        seconds, left = now - self._started, (now - self._first_time) * (1 - progress) / done
         taught = f" taught {means['distillation']:.4f}" if step.teachers else ""
+        speed = f"{rate:8.0f}" if rate >= 10 else f"{rate:8.1f}"
         logger.info(
-            f"{progress:6.1%} step {step.step:6d}  {rate:8.0f} img/s  loss {means['loss']:.4f} "
+            f"{progress:6.1%} step {step.step:6d}  {speed} img/s  loss {means['loss']:.4f} "
             f"(cls {means['classification']:.4f} box {means['box']:.4f}{taught})  "
             f"positives {means['positives']:.1f}  lr {learning_rate(progress, config):.2e}  {seconds:.0f} s, "
             f"left {left:.0f} s"
@@ -124,7 +127,7 @@ class Reports:
             **scored,
             "steps": step.step,
             "views": step.step * config.batch_size,
-            "seconds": round(self._clock.seconds(), 1),
+            "seconds": round(time.monotonic() - self._started, 1),
             "mode": step.mode,
             "torch": torch.__version__,
             "device": torch.cuda.get_device_name(step.device) if on_gpu else "cpu",

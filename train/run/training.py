@@ -25,7 +25,6 @@ from lensbox.evaluation.figures import Figures
 from lensbox.model import DetectorConfig, FaceDetector
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.run.compile_and_capture import compile_and_capture
-from lensbox.train.run.optimizer import Clock
 from lensbox.train.run.origin import Origin, check_same_origin
 from lensbox.train.run.reports import FIGURES_FILE, Reports
 from lensbox.train.run.step import TrainingError, TrainStep
@@ -42,15 +41,15 @@ class TrainingRun:
     """A run on the photographs of a store, new or resumed from its checkpoint, compiled and captured.
 
     Attributes:
-        step: the step with the network that it trains. clock: of its schedule.
-        progress: 0 to 1. best: highest average precision for faces of at least 8 px of the resumed run; -1.
+        step: the step with the network that it trains. progress: 0 to 1, the share of the steps.
+        best: highest average precision for faces of at least 8 px of the resumed run; -1.
         origin: facts on the origin of the weights, for their metadata.
 
     Args:
-        inputs: its folder and time limit, and whether to go on from the checkpoint in the folder.
+        inputs: its folder, and whether to go on from the checkpoint in the folder.
         origin: initial weights and teachers; a resumed run needs the same fold left out and teachers.
         command: the command line, for the metadata of the weights.
-        started: `time.monotonic()` when the clock of the run began.
+        started: `time.monotonic()` when the program began, for the seconds in reports.
 
     Raises:
         InputError: the checkpoint is missing, damaged, or of another detector.
@@ -66,7 +65,7 @@ class TrainingRun:
         command: str,
         started: float,
     ) -> None:
-        self.config, self.inputs, self.command = config, inputs, command
+        self.config, self.inputs, self.command, self.started = config, inputs, command, started
         self.progress, self.best, self.origin = 0.0, -1.0, origin.facts
         torch.manual_seed(config.seed)
         detector = FaceDetector(DetectorConfig.named(config.model))
@@ -78,8 +77,6 @@ class TrainingRun:
             logger.info("resuming at step %d, %.1f%% of the run", self.step.step, 100 * self.progress)
         if self.progress < 1:
             compile_and_capture(self.step, self.progress)
-        seconds = time.monotonic() - started
-        self.clock = Clock(config.steps, inputs.time_limit, started, seconds, self.progress)
 
     def train(
         self, validation: Sequence[LabelledImage] = (), accounts: Mapping[str, Any] | None = None
@@ -91,25 +88,20 @@ class TrainingRun:
             accounts: of the labels, for `figures.json`.
 
         Raises:
-            TrainingError: loss or weights are not finite, or the time limit is over before the first step.
+            TrainingError: loss or weights are not finite.
         """
-        config, inputs, clock = self.config, self.inputs, self.clock
-        if clock.time_limit is not None and clock.start_seconds >= clock.time_limit and self.progress < 1:
-            raise TrainingError(
-                "time limit must leave time to train: the first step could start after "
-                f"{clock.start_seconds:.1f} s, got {clock.time_limit:g} s"
-            )
+        config, inputs = self.config, self.inputs
         for earlier in (inputs.output / CHECKPOINT_FILE, inputs.output / FIGURES_FILE):
             if not inputs.resume and earlier.is_file():  # of another run, with which --resume must not go on
                 logger.warning("%s of an earlier run is now earlier_%s", earlier, earlier.name)
                 earlier.replace(earlier.with_name(f"earlier_{earlier.name}"))
         atomic_write(inputs.output / CONFIG_FILE, (config.to_json(indent=2) + "\n").encode())
         start = "step: %s; %d views a step; training starts at %.1f s"
-        logger.info(start, self.step.mode, config.batch_size, clock.start_seconds)
+        logger.info(start, self.step.mode, config.batch_size, time.monotonic() - self.started)
         photographs = str(len(self.step.store.images))
         about = {"command": self.command, "photographs": photographs, "python": platform.python_version()}
-        facts = {**about, **self.origin}
-        reports = Reports(inputs.output, inputs.resume, self.step, clock, facts, self.best, accounts)
+        reports = Reports(inputs, self.step, self.started, self.progress, {**about, **self.origin}, accounts)
+        reports.best = self.best
         self._do_steps(reports, validation)
         reports.report(1.0)
         self._save(reports.best)
@@ -123,7 +115,7 @@ class TrainingRun:
         saved = time.monotonic()
         while True:
             due = time.monotonic() - saved >= self.config.checkpoint_seconds
-            self.progress = max(self.progress, self.clock.progress(self.step.step))
+            self.progress = max(self.progress, min(self.step.step / self.config.steps, 1.0))
             if self.progress >= 1:
                 return
             # Before saving: a resumed run takes the progress of its checkpoint for evaluated.
@@ -148,7 +140,7 @@ class TrainingRun:
             reports.evaluated(figures, self.progress)
         except (RuntimeError, InputError) as error:  # a run is worth more than its interim figures
             logger.warning("evaluation failed, training goes on: %s", error)
-        reports.leave_out(time.monotonic() - start)
+        reports.exclude_time(time.monotonic() - start)
 
     def _deliver(self, reports: Reports, validation: Sequence[LabelledImage]) -> Figures | None:
         self.step.recalibrate()
@@ -198,7 +190,7 @@ def evaluate_average(step: TrainStep, photographs: Sequence[LabelledImage]) -> F
 
 
 def _throttle(in_flight: deque[Any], device: torch.device) -> None:
-    """Let the device fall a few steps behind at most, so that time limits and Ctrl-C act at once."""
+    """Let the device fall a few steps behind at most, so that Ctrl-C acts at once."""
     if device.type != "cuda":
         return
     event = torch.cuda.Event()

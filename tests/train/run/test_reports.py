@@ -1,21 +1,25 @@
 """The log, the best weights and the metadata that runs write."""
 
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from short_runs import SIX_STEPS as CONFIG
-from short_runs import interrupt, run_options, train
+from short_runs import interrupt, make_step, run_options, train
 
 from lensbox.common.errors import InputError
 from lensbox.evaluation.figures import Figures
 from lensbox.model import load_detector
 from lensbox.train.data.image_store import StoreTensors
 from lensbox.train.run import training as trainer
+from lensbox.train.run.reports import Reports
 from lensbox.train.run.step import TrainStep
 from lensbox.train.run.training import load_checkpoint
+from lensbox.train.settings import TrainInputs
 
 ANY_DATA: Any = object()  # for runs whose scoring is replaced
 
@@ -74,3 +78,15 @@ def test_failed_interim_evaluations_do_not_end_the_run(
     Scores(monkeypatch, InputError("boxes must be"), 0.5)
     assert train(store, CONFIG.replace(evaluations=1, steps=2), run_options(tmp_path), ANY_DATA) is not None
     assert "training goes on: boxes must be" in caplog.text
+
+
+def test_slow_rates_have_a_decimal(
+    store: StoreTensors, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lensbox")
+    step = make_step(store)
+    reports = Reports(TrainInputs(data=(), output=tmp_path), step, time.monotonic(), 0.0, {})
+    reports.exclude_time(-5)  # four views in more than five seconds
+    step.run(0.1)
+    reports.report(0.1)
+    assert re.search(r" 0\.[1-9] img/s", caplog.text)
