@@ -166,8 +166,7 @@ class TrainConfig:
     def replace(self, **values: Any) -> TrainConfig:
         """Return this configuration with `values` laid over it.
 
-        Raises:
-            ConfigError: a name is unknown, or a value has the wrong type or is out of range.
+        Raise ConfigError if a name is unknown, or a value has the wrong type or is out of range.
         """
         known = [member.name for member in dataclasses.fields(self)]
         for name in values:
@@ -183,11 +182,7 @@ class TrainConfig:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file; JSON is YAML too.
-
-    Raises:
-        ConfigError: the file cannot be read, or holds anything else.
-    """
+    """Return the mapping in a YAML file; JSON is YAML too. Raise ConfigError for anything else."""
     import yaml
 
     try:

@@ -14,7 +14,7 @@ from lensbox.evaluation.data.labels import DataError, LabelledImage
 from lensbox.runtime.device import choose_device
 from lensbox.train.data.image_store import load_images, source_names
 from lensbox.train.data.labels import read_training_labels
-from lensbox.train.run.origin import Origin, fold_count, load_origin, without_fold
+from lensbox.train.run.origin import Origin, fold_count, fold_text, load_origin, without_fold
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
 from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun, load_checkpoint
 from lensbox.train.settings import CONFIG_FILE, ConfigError, TrainConfig, TrainInputs, read_config
@@ -104,5 +104,7 @@ def _chosen(
     if origin.left_out is not None:
         images = without_fold(images, origin.left_out)
         if not images:
-            raise DataError(f"--leave-out {origin.left_out} must leave photographs to train on, got none")
+            raise DataError(
+                f"--leave-out {fold_text(origin.left_out)} must leave photographs to train on, got none"
+            )
     return images

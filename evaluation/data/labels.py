@@ -130,9 +130,8 @@ def read_labels(
     The files decide between COCO (one JSON file), YOLO (`data.yaml`) and the WIDER FACE layout. split: of a
     YOLO data set, "train" or "val". orientation: of the labels. account: to which what was read is added.
 
-    Raises:
-        DataError: a path does not exist or holds no labels, no photograph has readable labels, or labels are
-            made for a photograph of another shape or differ from those before. With `strict`: any problem.
+    Raise DataError if a path does not exist or holds no labels, no photograph has readable labels, or labels
+    are made for a photograph of another shape or differ from those before; with `strict`, for any problem.
     """
     from lensbox.evaluation.data.coco import read_coco
     from lensbox.evaluation.data.wider_face import read_wider_face

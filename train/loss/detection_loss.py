@@ -23,7 +23,7 @@ BOX_WEIGHT = 2.0
 Predict = Callable[[Tensor], tuple[Tensor, Tensor]]  # of images; returns boxes and logits
 
 
-class Taught(NamedTuple):
+class TeacherPredictions(NamedTuple):
     """Predictions of teachers for a batch: boxes float32 [B, A, 4], xyxy in canvas pixels; scores float32
     [B, A], 0 to 1."""
 
@@ -53,7 +53,7 @@ def detection_loss(
     targets: Tensor,
     ignored: Tensor,
     config: TrainConfig,
-    taught: Taught | None = None,
+    taught: TeacherPredictions | None = None,
 ) -> Losses:
     """Return the loss of predictions against targets, and against what teachers predict, if there are any.
 
@@ -88,7 +88,7 @@ def detection_loss(
     return Losses(loss, *parts, positive.sum() / batch)
 
 
-def distillation_loss(boxes: Tensor, logits: Tensor, taught: Taught) -> Tensor:
+def distillation_loss(boxes: Tensor, logits: Tensor, taught: TeacherPredictions) -> Tensor:
     """Return the loss of a student's predictions against its teachers', a scalar.
 
     At every anchor, the teachers' score is the soft target of classification. Boxes learn the teachers' by
@@ -143,7 +143,7 @@ def giou_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def teach(teachers: Sequence[Sequence[Predict]], images: Tensor) -> Taught:
+def teach(teachers: Sequence[Sequence[Predict]], images: Tensor) -> TeacherPredictions:
     """Return the mean of the teachers' predictions for images float32 [B, 1, 256, 256], 0 to 255.
 
     Of a set of K teachers, teacher b mod K predicts for image b, whose photographs belong to this fold. Boxes
@@ -157,4 +157,4 @@ def teach(teachers: Sequence[Sequence[Predict]], images: Tensor) -> Taught:
     boxes = torch.stack([boxes.float() for boxes, _ in predictions])
     scores = torch.stack([logits.float().sigmoid() for _, logits in predictions])
     weight = scores / scores.sum(0).clamp(min=1e-6)
-    return Taught((weight[..., None] * boxes).sum(0), scores.mean(0))
+    return TeacherPredictions((weight[..., None] * boxes).sum(0), scores.mean(0))

@@ -27,8 +27,7 @@ logger = logging.getLogger(__name__)
 def compile_and_capture(step: TrainStep, progress: float = 0.0) -> None:
     """Make the step as fast as its configuration asks. Capturing does a few real steps.
 
-    Raises:
-        TrainingError: a part cannot be compiled or captured; the message names the option that does without.
+    Raise TrainingError if a part cannot be compiled or captured; it names the option that does without.
     """
     modes = []
     if step.config.compile:

@@ -24,24 +24,14 @@ from lensbox.train.settings import ConfigError, TrainConfig, TrainInputs
 # Sets of detectors: one that was trained on all photographs, or K that left a fold out each, in their order.
 Teachers = Sequence[tuple[FaceDetector, ...]]
 LEFT_OUT = "left_out"  # key of a detector's metadata: the fold that it was not trained on
-
-
-@dataclass(frozen=True, order=True)
-class Fold:
-    """One of `count` folds of about equal size; `index` starts at 0. Text form: `1/4` for index 0 of 4."""
-
-    index: int
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.index + 1}/{self.count}"
+Fold = tuple[int, int]  # K and N of fold K/N: the K-th of N folds of about equal size, K from 1
 
 
 def parse_fold(text: str, source: str = "--leave-out") -> Fold:
     """Parse `K/N`, such as `1/4`. Raise ConfigError that names `source` unless 1 <= K <= N and N >= 2."""
-    index, slash, count = text.partition("/")
-    if slash and index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count) >= 2:
-        return Fold(int(index) - 1, int(count))
+    number, slash, count = text.partition("/")
+    if slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count) >= 2:
+        return int(number), int(count)
     raise ConfigError(
         f"{source} must be a share such as 1/4, from 1/N to N/N with N at least 2, got {text!r}"
     )
@@ -49,7 +39,13 @@ def parse_fold(text: str, source: str = "--leave-out") -> Fold:
 
 def without_fold(images: Sequence[LabelledImage], fold: Fold) -> list[LabelledImage]:
     """Return the photographs of all other folds."""
-    return [image for image in images if fold_index(image.name, fold.count) != fold.index]
+    number, count = fold
+    return [image for image in images if fold_index(image.name, count) != number - 1]
+
+
+def fold_text(fold: Fold) -> str:
+    """Return `K/N`."""
+    return "{}/{}".format(*fold)
 
 
 def fold_count(teachers: Teachers) -> int:
@@ -60,11 +56,8 @@ def fold_count(teachers: Teachers) -> int:
 def load_teachers(paths: Sequence[Path]) -> tuple[Teachers, dict[str, str]]:
     """Load weights that `save_detector` wrote, of any size of detector.
 
-    Return the teachers, and their names and hashes for the metadata of the student's weights.
-
-    Raises:
-        ConfigError: the teachers that left a fold out are no complete sets.
-        InputError: as `load_detector`.
+    Return the teachers, and their names and hashes for the metadata of the student's weights. Raise
+    ConfigError if the teachers that left a fold out are no complete sets, and InputError as `load_detector`.
     """
     whole: list[FaceDetector] = []
     by_fold: defaultdict[Fold, list[FaceDetector]] = defaultdict(list)
@@ -75,10 +68,12 @@ def load_teachers(paths: Sequence[Path]) -> tuple[Teachers, dict[str, str]]:
         source = f"{path}: {LEFT_OUT!r} in its metadata"
         (by_fold[parse_fold(left_out, source)] if left_out else whole).append(detector)
         digests.append(weights_sha256(detector))
-    count = next(iter(by_fold)).count if by_fold else 0
-    groups = [by_fold.get(Fold(index, count), []) for index in range(count)]
+    count = next(iter(by_fold))[1] if by_fold else 0
+    groups = [by_fold.get((number, count), []) for number in range(1, count + 1)]
     if len(by_fold) != count or len(set(map(len, groups))) > 1:
-        given = ", ".join(f"{len(group)} without {fold}" for fold, group in sorted(by_fold.items()))
+        given = ", ".join(
+            f"{len(group)} without {fold_text(fold)}" for fold, group in sorted(by_fold.items())
+        )
         raise ConfigError(
             f"--teacher must name as many teachers without each fold from 1/{count} to {count}/{count}, "
             f"got {given}"
@@ -108,14 +103,12 @@ class Origin:
 def load_origin(inputs: TrainInputs, config: TrainConfig) -> Origin:
     """Load the initial weights and the teachers of a run.
 
-    Raises:
-        ConfigError: the fold is no fold, the initial weights were trained on it or have another layout than
-            `config.model`, or the teachers are no complete sets.
-        InputError: as `load_detector`.
+    Raise InputError as `load_detector`, and ConfigError if the fold is no fold, the initial weights were
+    trained on it or have another layout than `config.model`, or the teachers are no complete sets.
     """
     left_out = parse_fold(inputs.leave_out) if inputs.leave_out is not None else None
     teachers, facts = load_teachers(inputs.teacher)
-    facts |= {} if left_out is None else {LEFT_OUT: str(left_out)}
+    facts |= {} if left_out is None else {LEFT_OUT: fold_text(left_out)}
     if inputs.weights is None:
         return Origin(None, left_out, teachers, facts)
     detector = load_detector(inputs.weights)
@@ -124,9 +117,9 @@ def load_origin(inputs: TrainInputs, config: TrainConfig) -> Origin:
             f"model must have the layout of the initial weights, {detector.config}, got {config.model!r}"
         )
     known = read_metadata(inputs.weights).get(LEFT_OUT)
-    if left_out is not None and known != str(left_out):
+    if left_out is not None and known != fold_text(left_out):
         raise ConfigError(
-            f"--weights must have been trained without fold {left_out}, as --leave-out says, "
+            f"--weights must have been trained without fold {fold_text(left_out)}, as --leave-out says, "
             f"got weights that left out {known or 'nothing'}"
         )
     facts |= {"initial_weights": inputs.weights.name, "initial_weights_sha256": weights_sha256(detector)}
@@ -135,11 +128,11 @@ def load_origin(inputs: TrainInputs, config: TrainConfig) -> Origin:
 
 def check_same_origin(now: Mapping[str, str], before: Mapping[str, str]) -> None:
     """Raise ConfigError unless a resumed run has the teachers and the photographs that it began with."""
-    for option, fact, shown in (
+    for option, fact, name in (
         ("--teacher", "teachers_sha256", "teachers"),
         ("--leave-out", LEFT_OUT, LEFT_OUT),
     ):
         if now.get(fact) != before.get(fact):
-            wanted, given = (facts.get(shown, "nothing") for facts in (before, now))
+            wanted, given = (facts.get(name, "nothing") for facts in (before, now))
             given = f"different weights named {given}" if given == wanted else given
             raise ConfigError(f"{option} must be the same as when the run began ({wanted}), got {given}")

@@ -18,7 +18,7 @@ from torch.optim.swa_utils import update_bn
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.model import FaceDetector
 from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.loss.detection_loss import Losses, Taught, detection_loss, teach
+from lensbox.train.loss.detection_loss import Losses, TeacherPredictions, detection_loss, teach
 from lensbox.train.run.optimizer import (
     ema_weight,
     floating_point_state,
@@ -51,8 +51,7 @@ class TrainStep:
         mode: the compiled and captured parts, in words.
         memory_format: of the nets and their images.
 
-    Raises:
-        ConfigError: the batch cannot be divided among the teachers' folds.
+    Raise ConfigError if the batch cannot be divided among the teachers' folds.
     """
 
     def __init__(
@@ -121,14 +120,14 @@ class TrainStep:
         """Draw the views of one batch."""
         return make_views(self.store, draws, self.config)
 
-    def ask_teachers(self, images: Tensor) -> Taught:
+    def ask_teachers(self, images: Tensor) -> TeacherPredictions:
         """Return the teachers' predictions for images [B, 1, 256, 256]."""
         images = images.contiguous(memory_format=self.memory_format)
         with self._autocast():
             return teach(self.teachers, images)
 
     def losses(
-        self, images: Tensor, targets: Tensor, ignored: Tensor, taught: Taught | None = None
+        self, images: Tensor, targets: Tensor, ignored: Tensor, taught: TeacherPredictions | None = None
     ) -> Losses:
         """Return the losses of views, and of what the teachers say of them."""
         with self._autocast():

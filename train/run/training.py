@@ -51,9 +51,8 @@ class TrainingRun:
         command: the command line, for the metadata of the weights.
         started: `time.monotonic()` when the program began, for the seconds in reports.
 
-    Raises:
-        InputError: the checkpoint is missing, damaged, or of another detector.
-        ConfigError: a resumed run has other teachers or another fold left out.
+    Raise InputError if the checkpoint is missing, damaged, or of another detector, and ConfigError if a
+    resumed run has other teachers or another fold left out.
     """
 
     def __init__(
@@ -83,12 +82,8 @@ class TrainingRun:
     ) -> Figures | None:
         """Do the steps and write the files of the run. Return the figures of its end, if there is validation.
 
-        Args:
-            validation: photographs to score the weight average on.
-            accounts: of the labels, for `figures.json`.
-
-        Raises:
-            TrainingError: loss or weights are not finite.
+        validation: photographs to score the weight average on. accounts: of the labels, for `figures.json`.
+        Raise TrainingError if the loss or a weight is not finite.
         """
         config, inputs = self.config, self.inputs
         for earlier in (inputs.output / CHECKPOINT_FILE, inputs.output / FIGURES_FILE):
@@ -208,11 +203,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Load what `save_checkpoint` wrote, on the CPU.
-
-    Raises:
-        InputError: it is missing, damaged, or no checkpoint of this format.
-    """
+    """Load what `save_checkpoint` wrote, on the CPU. Raise InputError for a missing or any other file."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged archive or pickle may fail in any way

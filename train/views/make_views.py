@@ -77,17 +77,17 @@ def draw(config: TrainConfig, mosaic_on: Tensor, generator: torch.Generator | No
 def make_views(store: StoreTensors, draws: Draws, config: TrainConfig) -> Views:
     """Return a batch of augmented views with their targets."""
     tiles = place_tiles(store, draws.tile, draws.mosaic_on, config)
-    canvas, content = compose(render_tiles(store.images, store.sizes, tiles), view_counts(config).mosaic)
+    canvas, mask = compose(render_tiles(store.images, store.sizes, tiles), view_counts(config).mosaic)
     tones, turning, lighting, covering = draws.view.split_with_sizes(PIXEL_DRAWS, dim=1)
     # A change that is switched off costs nothing, not even compiled.
     turn = None
     if config.rotate_chance > 0:
         turn = draw_turn(turning, config.rotate_chance)
-        canvas, content = turn_pixels(canvas, content, turn)
+        canvas, mask = turn_pixels(canvas, mask, turn)
     targets, ignored = view_boxes(map_boxes(store, tiles), turn, config)
     if config.cover_chance > 0:
-        canvas = paint_covers(canvas, content, targets, covering, config.cover_chance)
+        canvas = paint_covers(canvas, mask, targets, covering, config.cover_chance)
     if config.light_chance > 0:
         canvas = light_from_a_side(canvas, lighting, config.light_chance)
-    images = photometric(canvas, content, tones, draws.noise, config.photometric)
+    images = photometric(canvas, mask, tones, draws.noise, config.photometric)
     return Views(images[:, None], targets, ignored)

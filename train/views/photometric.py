@@ -17,14 +17,14 @@ LIGHT_DRAWS = 3
 COVER_DRAWS = 1 + 7 * COVERS
 
 
-def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, chance: float) -> Tensor:
+def paint_covers(canvas: Tensor, mask: Tensor, targets: Tensor, u: Tensor, chance: float) -> Tensor:
     """Hide parts of faces behind up to COVERS gray rectangles, as hands, masks and other heads do.
 
     A covered face stays a target: no cover hides more than 49 % of a box. Each rectangle lies on a random
     target: its sides are 0.3 to 0.7 of the target's sides, and its centre lies anywhere in the target.
 
     Args:
-        canvas: float32 [B, H, W], 0 to 255. content: the same shape, 1 inside, 0 on the padding.
+        canvas: float32 [B, H, W], 0 to 255. mask: the same shape, 1 inside, 0 on the padding.
         targets: float32 [B, M, 4], xyxy pixels, used slots (y2 > 0) first.
         u: [B, COVER_DRAWS] uniform draws.
         chance: probability that a view has covers.
@@ -44,7 +44,7 @@ def paint_covers(canvas: Tensor, content: Tensor, targets: Tensor, u: Tensor, ch
     inside_x = (_pixel_centers(canvas, 2) - center[..., :1]).abs() < half[..., :1]
     inside_y = (_pixel_centers(canvas, 1) - center[..., 1:]).abs() < half[..., 1:]
     for index in range(COVERS):
-        hidden = inside_y[:, index, :, None] & inside_x[:, index, None] & (content > 0)
+        hidden = inside_y[:, index, :, None] & inside_x[:, index, None] & (mask > 0)
         canvas = torch.where(hidden, 255 * gray[:, index, None, None], canvas)
     return canvas
 
@@ -73,11 +73,11 @@ def _pixel_centers(canvas: Tensor, axis: int) -> Tensor:
     return torch.arange(canvas.shape[axis], device=canvas.device, dtype=torch.float32) + 0.5
 
 
-def photometric(canvas: Tensor, content: Tensor, u: Tensor, noise: Tensor, chance: float) -> Tensor:
-    """Change focus, gamma, contrast, brightness and noise, each with `chance`, inside the content only.
+def photometric(canvas: Tensor, mask: Tensor, u: Tensor, noise: Tensor, chance: float) -> Tensor:
+    """Change focus, gamma, contrast, brightness and noise, each with `chance`, inside the mask only.
 
     Args:
-        canvas: float32 [B, H, W], 0 to 255. content: the same shape, 1 inside, 0 on the padding.
+        canvas: float32 [B, H, W], 0 to 255. mask: the same shape, 1 inside, 0 on the padding.
         u: [B, PHOTOMETRIC_DRAWS] uniform draws. noise: standard normal, shape of canvas.
     """
 
@@ -90,13 +90,13 @@ def photometric(canvas: Tensor, content: Tensor, u: Tensor, noise: Tensor, chanc
     x = (x + focus * (x - _binomial_blur(x))).clamp(0, 1)
     gamma = switched(2, torch.exp((u[:, 3] - 0.5) * 1.2), 1.0)
     x = x.clamp(min=1e-4) ** gamma
-    area = content.sum((1, 2), keepdim=True).clamp(min=1)
-    mean = (x * content).sum((1, 2), keepdim=True) / area
+    area = mask.sum((1, 2), keepdim=True).clamp(min=1)
+    mean = (x * mask).sum((1, 2), keepdim=True) / area
     contrast = switched(4, 0.5 + u[:, 5], 1.0)
     brightness = switched(6, 0.4 * u[:, 7] - 0.2, 0.0)
     x = (x - mean) * contrast + mean + brightness
     amount = switched(8, 0.06 * u[:, 9] ** 2, 0.0)
-    x = (x + amount * noise.float()) * content
+    x = (x + amount * noise.float()) * mask
     return (x * 255).clamp(0, 255)
 
 

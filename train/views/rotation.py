@@ -34,14 +34,14 @@ def draw_turn(u: Tensor, chance: float) -> Turn:
     return Turn(u[:, 0] < chance, angle.cos(), angle.sin())
 
 
-def turn_pixels(pixels: Tensor, content: Tensor, turn: Turn) -> tuple[Tensor, Tensor]:
+def turn_pixels(pixels: Tensor, mask: Tensor, turn: Turn) -> tuple[Tensor, Tensor]:
     """Turn views, bilinear. What comes in from beyond the canvas is padding.
 
     Args:
-        pixels: float32 [B, S, S], 0 on the padding. content: the same shape, 1 inside, 0 on the padding.
+        pixels: float32 [B, S, S], 0 on the padding. mask: the same shape, 1 inside, 0 on the padding.
 
     Returns:
-        Both turned: pixels again 0 on the padding, content again 0 or 1.
+        Both turned: pixels again 0 on the padding, mask again 0 or 1.
     """
     side = pixels.shape[-1]
     axis = (torch.arange(side, device=pixels.device, dtype=torch.float32) + 0.5) * (2 / side) - 1
@@ -49,13 +49,13 @@ def turn_pixels(pixels: Tensor, content: Tensor, turn: Turn) -> tuple[Tensor, Te
     cosine, sine = turn.cosine[:, None, None], turn.sine[:, None, None]
     # Each pixel asks where it came from: a turn back. Not as a matrix product, which TF32 would round.
     grid = torch.stack([cosine * x + sine * y, cosine * y - sine * x], dim=3)
-    both = F.grid_sample(torch.stack([pixels, content], dim=1), grid, align_corners=False)
+    both = F.grid_sample(torch.stack([pixels, mask], dim=1), grid, align_corners=False)
     turned, weight = both.unbind(1)
     inside = (weight >= 0.5).float()
     # Divided by the weight, the edge is as bright as the photograph and has no dark seam.
     turned = turned / weight.clamp(min=0.5) * inside
     on = turn.on[:, None, None]
-    return torch.where(on, turned, pixels), torch.where(on, inside, content)
+    return torch.where(on, turned, pixels), torch.where(on, inside, mask)
 
 
 def turn_boxes(whole: Tensor, clipped: Tensor, visible: Tensor, turn: Turn) -> tuple[Tensor, Tensor]:

@@ -191,7 +191,7 @@ def filter_matrices(size: Tensor, tiles: Tiles, source: int) -> tuple[Tensor, Te
 
 
 def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """Paint tiles. Return pixels float [T, 256, 256] (0 to 255) and content bool of that shape."""
+    """Paint tiles. Return pixels float [T, 256, 256] (0 to 255) and mask bool of that shape."""
     # Half precision keeps 11 bits: sums of weighted bytes are exact to a tenth of a gray level.
     kind = torch.float16 if images.is_cuda else torch.float32
     weights, painted = filter_matrices(sizes[tiles.image], tiles, images.shape[2])
@@ -201,12 +201,12 @@ def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, T
 
 
 def compose(rendered: tuple[Tensor, Tensor], mosaics: int) -> tuple[Tensor, Tensor]:
-    """Join every four mosaic tiles. Return canvas float32 [B, 256, 256] and content likewise."""
-    pixels, content = rendered[0].float(), rendered[1].float()
+    """Join every four mosaic tiles. Return canvas float32 [B, 256, 256] and mask likewise."""
+    pixels, mask = rendered[0].float(), rendered[1].float()
     if not mosaics:
-        return pixels, content
+        return pixels, mask
     cut, shape = 4 * mosaics, (mosaics, 4, CANVAS_SIZE, CANVAS_SIZE)
     return (
         torch.cat([pixels[:cut].reshape(shape).sum(1), pixels[cut:]]),
-        torch.cat([content[:cut].reshape(shape).amax(1), content[cut:]]),
+        torch.cat([mask[:cut].reshape(shape).amax(1), mask[cut:]]),
     )

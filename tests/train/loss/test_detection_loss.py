@@ -9,7 +9,7 @@ from lensbox.ops import masked_giou_loss
 from lensbox.train.loss.assignment import assign
 from lensbox.train.loss.detection_loss import (
     Predict,
-    Taught,
+    TeacherPredictions,
     detection_loss,
     distillation_loss,
     giou_loss,
@@ -115,7 +115,9 @@ def test_each_fold_s_images_are_shown_to_the_teacher_that_left_it_out() -> None:
 
 def test_loss_of_hand_worked_anchors() -> None:
     boxes = torch.tensor([[[0.0, 0, 10, 10], [50.0, 50, 60, 60]]])
-    taught = Taught(torch.tensor([[[2.0, 0, 12, 10], [0.0, 0, 5, 5]]]), torch.tensor([[0.8, 0.5]]))
+    taught = TeacherPredictions(
+        torch.tensor([[[2.0, 0, 12, 10], [0.0, 0, 5, 5]]]), torch.tensor([[0.8, 0.5]])
+    )
     logits = torch.zeros(1, 2)  # a score of 0.5: cross entropy is ln 2 whatever the target
     ln2 = 0.6931471805599453
     classification = ((0.8 + 0.2 * 0.75 * 0.25) + (0.5 + 0.5 * 0.75 * 0.25)) * ln2 / 1.3

@@ -10,16 +10,16 @@ BARE = 300.0  # a gray level that no cover has
 
 def test_photometric_changes_content_only() -> None:
     generator = torch.Generator().manual_seed(0)
-    content = torch.zeros(5, CANVAS, CANVAS)
-    content[:, 40:200, 30:220] = 1
-    canvas = content * 255 * torch.rand(content.shape, generator=generator)
+    mask = torch.zeros(5, CANVAS, CANVAS)
+    mask[:, 40:200, 30:220] = 1
+    canvas = mask * 255 * torch.rand(mask.shape, generator=generator)
     u = torch.rand(5, 16, generator=generator)
-    noise = torch.randn(content.shape, generator=generator)
-    changed = photometric(canvas, content, u, noise, 1.0)
+    noise = torch.randn(mask.shape, generator=generator)
+    changed = photometric(canvas, mask, u, noise, 1.0)
     assert 0 <= changed.min() < changed.max() <= 255
-    assert not changed[content == 0].any()
-    assert (changed - canvas).abs()[content > 0].mean() > 5
-    torch.testing.assert_close(photometric(canvas, content, u, noise, 0.0), canvas, atol=0.05, rtol=0)
+    assert not changed[mask == 0].any()
+    assert (changed - canvas).abs()[mask > 0].mean() > 5
+    torch.testing.assert_close(photometric(canvas, mask, u, noise, 0.0), canvas, atol=0.05, rtol=0)
 
 
 def covers(views: int) -> Tensor:

@@ -20,14 +20,14 @@ def test_whole_views_equal_preprocess(size: tuple[int, int]) -> None:
     scale, offset, rectangle = letterbox_map(sizes)
     canvases, geometry = letterbox([image], CANVAS_SIZE, CANVAS_SIZE)
     torch.testing.assert_close(torch.cat([scale[0], offset[0]]), geometry[0, :4])
-    pixels, content = render_tiles(stored, sizes, Tiles(torch.tensor([0]), scale, offset, rectangle))
+    pixels, mask = render_tiles(stored, sizes, Tiles(torch.tensor([0]), scale, offset, rectangle))
     difference = (pixels[0].round() - canvases[0, 0].float()).abs()
     assert difference.max() <= 1
     # The op combines rows first for tall photographs, so different values are rounded between its passes.
     tall = height - geometry[0, 1] * height > 2 * (width - geometry[0, 0] * width)
     assert difference.mean() < (0.2 if tall else 0.02)
     white, _ = letterbox([torch.full_like(image, 255)], CANVAS_SIZE, CANVAS_SIZE)
-    assert torch.equal(content[0], white[0, 0] != 0)
+    assert torch.equal(mask[0], white[0, 0] != 0)
 
 
 def test_soft_tiles_have_weaker_edges_and_the_same_mean() -> None:
