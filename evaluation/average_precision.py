@@ -80,11 +80,6 @@ class Curve:
         steps = np.diff(self.recall, prepend=0.0) * self.envelope
         return float(steps.sum()) if self.total else float("nan")
 
-    def at_recalls(self) -> Array:
-        """Return the envelope at COCO's recalls, 0 beyond the last one; NaN without labelled boxes."""
-        found = np.append(self.envelope, 0.0)[np.searchsorted(self.recall, RECALLS)]
-        return found if self.total else np.full(len(RECALLS), np.nan)
-
     def best_threshold(self) -> tuple[float, float]:
         """Return the largest float32 threshold with the best F1, and that F1: higher scores count.
 
@@ -131,7 +126,9 @@ class Matches:
         """Add a photograph. scale: of heights, from the photograph to the canvas."""
         order = np.argsort(-found.scores, kind="stable")
         found = Predictions(found.boxes[order], found.scores[order], found.classes[order])
-        rank = np.tril(found.classes[:, None] == found.classes, -1).sum(1)
+        rank = np.zeros(len(order), np.int64)
+        for label in set(found.classes.tolist()):
+            rank[found.classes == label] = np.arange((found.classes == label).sum())
         iou = box_iou(torch.from_numpy(found.boxes), torch.from_numpy(labels.boxes)).numpy()
         is_same, crowds = found.classes[:, None] == labels.classes, labels.ignore[None]
         area, counted = np.prod(found.boxes[:, 2:] - found.boxes[:, :2], 1), rank < MOST[-1]
@@ -186,11 +183,14 @@ class Matches:
     def coco(self) -> tuple[Array, Array]:
         """Return pycocotools' arrays: precision [T, R, K, A, M], recall [T, K, A, M]; NaN without boxes."""
         shape = len(IOUS), self.classes, len(AREAS), len(MOST)
-        precision, recall = np.zeros([shape[0], len(RECALLS), *shape[1:]]), np.zeros(shape)
+        precision = np.full([shape[0], len(RECALLS), *shape[1:]], np.nan)
+        recall = np.full(shape, np.nan)
         for t, k, a, m in np.ndindex(*shape):
             curve = self.curve(len(BANDS) + a * len(IOUS) + t, k, MOST[m])
-            precision[t, :, k, a, m] = curve.at_recalls()
-            recall[t, k, a, m] = curve.recall.max(initial=0.0) if curve.total else np.nan
+            if curve.total:
+                place = np.searchsorted(curve.recall, RECALLS)
+                precision[t, :, k, a, m] = np.append(curve.envelope, 0.0)[place]
+                recall[t, k, a, m] = curve.recall.max(initial=0.0)
         return precision, recall
 
     def confusion(self, threshold: float) -> Indices:

@@ -229,7 +229,6 @@ def test_the_figures_are_those_of_pycocotools_for_the_lines_of_detect(
     assert own == pytest.approx(expected, abs=1e-9, nan_ok=True)
     assert figures["coco"]["AP50"] > 0 or kind == "faces"
     assert figures["score_threshold"] == float(least)
-    assert figures["score_threshold"] == float(least)
     assert "photographs used" in said
     assert printed.splitlines()[-12].endswith(f"= {expected[0]:.3f}")
 
