@@ -56,6 +56,6 @@ class DeadlineError(ApiError):
         super().__init__(504, "deadline_exceeded", message)
 
 
-def shown(value: object) -> str:
+def shortened(value: object) -> str:
     """Return the `repr` of a client's value, shortened to about 60 characters."""
     return _shorten.repr(value)

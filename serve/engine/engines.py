@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class DescribedModel:
+class RemoteModelInfo:
     """A model in another process. device: its device there. largest_batch, decodes_jpeg: see `Artifact`."""
 
     metadata: ArtifactMetadata
@@ -25,7 +25,7 @@ class DescribedModel:
     decodes_jpeg: bool
 
 
-Model = Artifact | DescribedModel
+Model = Artifact | RemoteModelInfo
 
 
 class Engine:

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Scope
 
-from lensbox.serve.errors import ApiError, NotReadyError, shown
+from lensbox.serve.errors import ApiError, NotReadyError, shortened
 from lensbox.serve.http.connection import STATE
 from lensbox.serve.requests.body import JSON
 
@@ -124,7 +124,7 @@ def answer_to(error: BaseException, scope: Scope) -> Response:
     if is_cancelled:
         error = NotReadyError("the service is shutting down")
     if not isinstance(error, ApiError):
-        _log.error("a request failed: %s %s", scope["method"], shown(scope["path"]), exc_info=error)
+        _log.error("a request failed: %s %s", scope["method"], shortened(scope["path"]), exc_info=error)
         message = "the service failed on this request; its log has the cause"
         error = ApiError(500, "internal_error", message, {"Connection": "close"})
     return error_response(scope["path"], error)
@@ -133,7 +133,7 @@ def answer_to(error: BaseException, scope: Scope) -> Response:
 async def no_endpoint(request: Request, error: HTTPException) -> Response:
     """Answer a request for a path or a method that no endpoint has."""
     path = request.scope["path"]
-    where = f"{request.method} {shown(path)}"
+    where = f"{request.method} {shortened(path)}"
     if error.status_code != 405:
         return error_response(path, ApiError(404, "not_found", f"there is no endpoint {where}"))
     allowed = ", ".join(sorted((error.headers or {}).get("Allow", "").split(", ")))

@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from swagger_ui_bundle import swagger_ui_path  # type: ignore[import-untyped]
 
-from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, shortened
 from lensbox.serve.http.answers import Health, ModelMetadata
 from lensbox.serve.http.service import model_of, service_of
 from lensbox.serve.http.v2 import model_tensors
-from lensbox.serve.models.served import Served
+from lensbox.serve.models.served import ModelVersion
 
 _PAGE = {path.name: path for path in (Path(__file__).parents[1] / "page").iterdir()}
 # The browser asks each time, so that a new version of the service shows at once.
@@ -136,7 +136,7 @@ async def model_statistics(request: Request) -> Any:
     return await asyncio.to_thread(lambda: {"model_stats": [_statistics(one, exposed()) for one in chosen]})
 
 
-def _statistics(served: Served, registry: CollectorRegistry) -> dict[str, Any]:
+def _statistics(served: ModelVersion, registry: CollectorRegistry) -> dict[str, Any]:
     sums: defaultdict[tuple[str, str], float] = defaultdict(float)
     for sample in (sample for family in registry.collect() for sample in family.samples):
         labels = sample.labels
@@ -183,7 +183,7 @@ async def docs_file(request: Request) -> Response:
     """The script or the style of Swagger UI."""
     name = request.path_params["name"]
     if name not in ("swagger-ui-bundle.js", "swagger-ui.css"):
-        raise ApiError(404, "not_found", f"Swagger UI has no file {shown(name)}")
+        raise ApiError(404, "not_found", f"Swagger UI has no file {shortened(name)}")
     return FileResponse(swagger_ui_path / name, headers=_CACHING)
 
 
@@ -196,5 +196,5 @@ async def page_file(request: Request) -> Response:
     """A script, style or icon of the page."""
     name = request.path_params["name"]
     if name not in _PAGE:
-        raise ApiError(404, "not_found", f"the page has no file {shown(name)}")
+        raise ApiError(404, "not_found", f"the page has no file {shortened(name)}")
     return FileResponse(_PAGE[name], headers=_CACHING)

@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 from torch import Tensor
 
 from lensbox.serve.engine.jobs import LossJob
-from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, shortened
 from lensbox.serve.http.answers import LossAnswer
 from lensbox.serve.http.call import Call
 from lensbox.serve.requests.body import Body, NoParameters, query_parameters, read_json
@@ -101,7 +101,7 @@ def read_loss_request(body: Body, max_boxes: int) -> tuple[LossJob, Sizes]:
     for name, images in (("predictions", predictions), ("targets", targets)):
         wrong = next((box for box in chain.from_iterable(images) if len(box) != 4), None)
         if wrong is not None:
-            raise _invalid(f"a box of {name} has 4 numbers, got {len(wrong)}: {shown(wrong)}")
+            raise _invalid(f"a box of {name} has 4 numbers, got {len(wrong)}: {shortened(wrong)}")
     if len(predictions) != len(targets):
         rule = "predictions and targets must have the same number of images"
         raise _invalid(f"{rule}, got {len(predictions)} and {len(targets)}")

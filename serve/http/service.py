@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.http.answers import answer_to, json_response
 from lensbox.serve.http.api_keys import Keys
-from lensbox.serve.models.served import Models, Served
+from lensbox.serve.models.served import Models, ModelVersion
 from lensbox.serve.observability.metrics import Metrics, State
 from lensbox.serve.requests.decoding import Decoders
 from lensbox.serve.requests.limits import LIMIT, TimeLimit, time_limit
@@ -41,7 +41,7 @@ class Service:
         # Not the decoders' threads: a loss does not wait for images. One thread, as parsing holds the GIL.
         self.json_parser = ThreadPoolExecutor(1, thread_name_prefix="lensbox-json")
 
-    def admit(self, request: Request) -> Served:
+    def admit(self, request: Request) -> ModelVersion:
         """Shed load: admit or refuse a request, before its body is read. Return the version of its model.
 
         The request holds this version until `release`. Store it in the scope, for `model_of`, for the headers
@@ -57,7 +57,7 @@ class Service:
         self.lone = self.lone + 1 if self.in_progress == 1 else 0
         return served
 
-    def release(self, served: Served) -> None:
+    def release(self, served: ModelVersion) -> None:
         """Count the end of an admitted request, whose answer is ready."""
         served.in_progress -= 1
         self.in_progress -= 1
@@ -103,12 +103,12 @@ def service_of(request: Request) -> Service:
     return service
 
 
-def model_of(request: Request) -> Served:
+def model_of(request: Request) -> ModelVersion:
     """Return the model of an admitted request; else the one that the path names, or the default model.
 
     Raises what `Models.find` raises.
     """
-    admitted: Served | None = request.scope.get("lensbox.model")
+    admitted: ModelVersion | None = request.scope.get("lensbox.model")
     if admitted is not None:
         return admitted
     models, names = service_of(request).models, request.path_params

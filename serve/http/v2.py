@@ -21,10 +21,10 @@ from torch import Tensor
 from lensbox.common.detect_options import check_thresholds
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.engine.jobs import CanvasJob, Outputs
-from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, shortened
 from lensbox.serve.http.answers import InferAnswer, InferTensor, TensorSpec, json_response
 from lensbox.serve.http.call import Call
-from lensbox.serve.models.served import Served
+from lensbox.serve.models.served import ModelVersion
 from lensbox.serve.requests.body import Body, read_json
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -152,7 +152,7 @@ def header_length(value: str | None, body_length: int, most: int) -> int:
     length = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
     if not 0 <= length <= body_length:
         rule = f"must be a number of bytes of the body, from 0 to {body_length}"
-        raise _invalid(f"{HEADER_LENGTH} {rule}, got {shown(value)}")
+        raise _invalid(f"{HEADER_LENGTH} {rule}, got {shortened(value)}")
     if length > most:
         message = f"JSON must have at most {most} bytes, got {length}; send large tensors as binary"
         raise ApiError(413, "body_too_large", message)
@@ -176,7 +176,7 @@ def read_infer_request(body: Body, json_length: int, tensors: tuple[Specs, Specs
     if binary:
         raise _invalid(f"the inputs must have no more bytes after the JSON, got {len(binary)}")
     if "images" not in given:
-        raise _invalid(f"the input 'images' must be given, got {shown(sorted(given))}")
+        raise _invalid(f"the input 'images' must be given, got {shortened(sorted(given))}")
     thresholds = {name: float(given[name]) for name in THRESHOLDS if name in given}
     try:
         check_thresholds(**thresholds)
@@ -191,7 +191,7 @@ def read_infer_request(body: Body, json_length: int, tensors: tuple[Specs, Specs
 
 def _named(kind: str, name: str, specs: Specs) -> TensorSpec:
     if name not in specs:
-        raise _invalid(f"an {kind} must be named one of {', '.join(specs)}, got {shown(name)}")
+        raise _invalid(f"an {kind} must be named one of {', '.join(specs)}, got {shortened(name)}")
     return specs[name]
 
 
@@ -199,9 +199,9 @@ def _tensor(given: _Input, spec: TensorSpec, binary: memoryview) -> tuple[Tensor
     """Return the tensor of an input, and the rest of the bytes after the JSON."""
     name, shape, text = spec.name, given.shape, bytes(given.data)
     if given.datatype != spec.datatype:
-        raise _invalid(f"the datatype of {name!r} must be {spec.datatype}, got {shown(given.datatype)}")
+        raise _invalid(f"the datatype of {name!r} must be {spec.datatype}, got {shortened(given.datatype)}")
     if len(shape) != len(spec.shape) or any(b not in (-1, a) for a, b in zip(shape, spec.shape, strict=True)):
-        raise _invalid(f"the shape of {name!r} must be {list(spec.shape)}, got {shown(shape)}")
+        raise _invalid(f"the shape of {name!r} must be {list(spec.shape)}, got {shortened(shape)}")
     declared = None if given.parameters is None else given.parameters.binary_data_size
     if (declared is None) == (not text):
         got = "neither" if declared is None else "both"
@@ -211,7 +211,9 @@ def _tensor(given: _Input, spec: TensorSpec, binary: memoryview) -> tuple[Tensor
     dtype = _DTYPES[given.datatype]
     size = math.prod(shape) * dtype.itemsize
     if declared != size:
-        raise _invalid(f"binary_data_size of {name!r} must be {shown(size)} for its shape, got {declared}")
+        raise _invalid(
+            f"binary_data_size of {name!r} must be {shortened(size)} for its shape, got {declared}"
+        )
     if size > len(binary):
         raise _invalid(f"the input {name!r} must have {size} bytes after the JSON, got {len(binary)}")
     return torch.frombuffer(binary[:size], dtype=dtype).view(shape), binary[size:]
@@ -261,7 +263,7 @@ def check_answer_size(images: int, wanted: dict[str, bool], specs: Specs) -> Non
         raise ApiError(413, "answer_too_large", f"{rule}: {got}")
 
 
-def infer_answer(request: InferRequest, served: Served, found: Sequence[Outputs]) -> Response:
+def infer_answer(request: InferRequest, served: ModelVersion, found: Sequence[Outputs]) -> Response:
     """Return the answer to a request: JSON, followed by the binary outputs, if any.
 
     found: of all canvases, in one or several parts.

@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 Stamp = tuple[int, ...]
 
-ONE = ""
+UNNAMED = ""
 """The key of the only model of a service with --artifact. The artifact's metadata have its name."""
 
 
@@ -67,7 +67,7 @@ class Catalogue:
     def names(self) -> list[str]:
         """Return the names of all models that have a version, in order. Raises ArtifactError."""
         if self._models is None:
-            return [ONE]
+            return [UNNAMED]
         with reading(f"the folder of models {self._models}", ArtifactError):
             folders = sorted(path.name for path in self._models.iterdir() if path.is_dir())
         return [name for name in folders if _NAME.fullmatch(name) and self.versions(name)]
@@ -78,7 +78,7 @@ class Catalogue:
         The file of a service with --artifact has no version of its own, and the number 0 here.
         """
         if self._models is None:
-            return {0: [self.source]} if name == ONE else {}
+            return {0: [self.source]} if name == UNNAMED else {}
         if not _NAME.fullmatch(name):
             return {}
         found: dict[int, list[Path]] = {}

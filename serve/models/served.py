@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import cached_property
 
 from lensbox.serve.engine.engines import Engine, Model
-from lensbox.serve.errors import ApiError, NotReadyError, shown
+from lensbox.serve.errors import ApiError, NotReadyError, shortened
 from lensbox.serve.models.control import Result
 
 
-class Served:
+class ModelVersion:
     """One version of a model. A request holds its version from admission to the end of the answer.
 
     name: "" for the name in the artifact's metadata. is_wanted: False for a model that was unloaded.
@@ -50,12 +50,12 @@ class Models:
     check_process: raises NotReadyError if only a restart of this process can help.
     """
 
-    def __init__(self, *models: Served) -> None:
+    def __init__(self, *models: ModelVersion) -> None:
         self.all = models
         self.check_process: Callable[[], None] = lambda: None
 
     @property
-    def default(self) -> Served:
+    def default(self) -> ModelVersion:
         """The model that answers /v1/detect and /v1/loss."""
         return self.all[0]
 
@@ -76,16 +76,16 @@ class Models:
         row = {"name": served.name, "version": served.version, "state": "READY", "reason": ""}
         return Result(0, "", [row])
 
-    def find(self, name: str, version: str | None = None) -> Served:
+    def find(self, name: str, version: str | None = None) -> ModelVersion:
         """Return a model by its name. Raises NotReadyError while loading, ApiError (404) for another one."""
         found = next((served for served in self.all if served.name == name), None)
         if found is None:
             self.check_loaded()
             names = ", ".join(repr(served.name) for served in self.all)
-            raise ApiError(404, "unknown_model", f"the model must be one of {names}; got {shown(name)}")
+            raise ApiError(404, "unknown_model", f"the model must be one of {names}; got {shortened(name)}")
         if version not in (None, found.version):
             rule = f"the version of {name!r} must be {found.version!r}, which serves"
-            raise ApiError(404, "unknown_model", f"{rule}; got {shown(version)}")
+            raise ApiError(404, "unknown_model", f"{rule}; got {shortened(version)}")
         return found
 
     def check_loaded(self) -> None:
@@ -96,7 +96,7 @@ class Models:
             raise NotReadyError("all models are unloaded")
 
     @property
-    def wanted(self) -> list[Served]:
+    def wanted(self) -> list[ModelVersion]:
         """The models that are not unloaded."""
         return [served for served in self.all if served.is_wanted]
 

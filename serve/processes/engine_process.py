@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from lensbox.common.machine import exempt_objects
-from lensbox.serve.engine.engines import DescribedModel
+from lensbox.serve.engine.engines import RemoteModelInfo
 from lensbox.serve.engine.instance import Instance
 from lensbox.serve.engine.job_queue import Entry
 from lensbox.serve.loading import load_model
@@ -151,7 +151,7 @@ class FrontEnd:
         os.close(files[0])
         self._decoder = request_decoder(memory)
         loaded = engine.ready_artifact()
-        model = DescribedModel(loaded.metadata, loaded.device, loaded.largest_batch, loaded.decodes_jpeg)
+        model = RemoteModelInfo(loaded.metadata, loaded.device, loaded.largest_batch, loaded.decodes_jpeg)
         self._unsent += framed(pickle.dumps(model))
         return True
 

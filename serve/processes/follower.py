@@ -16,7 +16,7 @@ from typing import Any
 from lensbox.serve.engine.engines import Engine, one_of
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import BEAT, Order, Report, Result, Table
-from lensbox.serve.models.served import Models, Served
+from lensbox.serve.models.served import Models, ModelVersion
 from lensbox.serve.processes.arena import Arena
 from lensbox.serve.processes.remote_engine import RemoteEngine
 
@@ -34,12 +34,12 @@ class Follower(Models):
     def __init__(
         self, control: "Connection[Any, Any]", table: Table, arena_size: int, busy_poll: float
     ) -> None:
-        super().__init__(Served(Engine("the model is still loading")))
+        super().__init__(ModelVersion(Engine("the model is still loading")))
         self._control = control
         self._arena = Arena(arena_size)
         self._busy_poll = busy_poll
         self._table = table
-        self._groups: dict[int, Served] = {}  # connecting, serving, or leaving
+        self._groups: dict[int, ModelVersion] = {}  # connecting, serving, or leaving
         self._serving: frozenset[int] = frozenset()  # the groups of the table that have been connected
         self._report: Report | None = None
         self._next_beat = 0.0  # of `time.monotonic`
@@ -136,16 +136,16 @@ class Follower(Models):
     def _adopt(self, table: Table) -> None:
         """Let each group that is connected serve. A model without one keeps what it had before."""
         before = {served.name: served for served in self.all}
-        now, serving = list[Served](), set[int]()
+        now, serving = list[ModelVersion](), set[int]()
         for row in table.rows:
             if row.group is None:
-                now.append(Served(Engine(row.reason), row.name, row.version, row.is_wanted))
+                now.append(ModelVersion(Engine(row.reason), row.name, row.version, row.is_wanted))
                 continue
             served = self._groups.get(row.group)
             if served is None:
                 engine = one_of([RemoteEngine(one, self._arena, self._busy_poll) for one in row.addresses])
                 engine.start()
-                served = self._groups[row.group] = Served(engine, row.name, row.version)
+                served = self._groups[row.group] = ModelVersion(engine, row.name, row.version)
             if row.group in self._serving or not served.engine.missing:
                 serving.add(row.group)
                 now.append(served)

@@ -9,7 +9,7 @@ import socket
 import time
 from typing import Any, TypeVar, cast
 
-from lensbox.serve.engine.engines import DescribedModel, Engine
+from lensbox.serve.engine.engines import Engine, RemoteModelInfo
 from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.models.control import EngineAddress
@@ -40,7 +40,7 @@ class RemoteEngine(Engine, asyncio.Protocol):
         self._pending: dict[int, tuple[asyncio.Future[Any], list[int]]] = {}
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()
-        self._model: DescribedModel | None = None
+        self._model: RemoteModelInfo | None = None
         self._why_not = "the model is still loading"
         self._connecting: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -54,7 +54,7 @@ class RemoteEngine(Engine, asyncio.Protocol):
         """Number of jobs in flight."""
         return len(self._pending)
 
-    def ready_artifact(self) -> DescribedModel:
+    def ready_artifact(self) -> RemoteModelInfo:
         """Return the engine's model. Raise NotReadyError with the reason if there is none."""
         if self._model is None:
             raise NotReadyError(self._why_not)

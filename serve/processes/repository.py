@@ -20,7 +20,7 @@ from lensbox.serve.models.control import Order, Report, Result
 from lensbox.serve.models.files import Catalogue, Content, NoModelError, read_content
 from lensbox.serve.processes.group import Group, Plan
 from lensbox.serve.processes.lifecycle import Child
-from lensbox.serve.processes.state import FAILED, LOADING, UNLOADED, Followers, ServedModel, Steps
+from lensbox.serve.processes.state import FAILED, LOADING, UNLOADED, Followers, ModelState, Steps
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Repository:
         self._plan = plan
         self._groups: list[Group] = []  # all that have processes
         self._numbers = itertools.count(1)  # of groups
-        self._models = {name: ServedModel(name, name, LOADING) for name in catalogue.names()}
+        self._models = {name: ModelState(name, name, LOADING) for name in catalogue.names()}
         self._looks: list[Steps] = []  # at the folder
 
     def start(self) -> None:
@@ -81,7 +81,7 @@ class Repository:
             self._looks.append(self._index(done))
         elif message.action == "load":
             if model is None:  # known once it is loaded
-                model = ServedModel(message.name, message.name, "")
+                model = ModelState(message.name, message.name, "")
                 model = self._models.setdefault(message.name, model)
             model.swaps.append(self._swap(model, message.version, done))
         elif model is None or not model.reason:
@@ -123,7 +123,7 @@ class Repository:
             _log.error("nothing is loaded: %s", error)
             return
         for key in names:
-            model = self._models.setdefault(key, ServedModel(key, key, ""))
+            model = self._models.setdefault(key, ModelState(key, key, ""))
             if model.reason != UNLOADED:
                 model.swaps.append(self._swap(model, None, is_asked=False))
 
@@ -140,7 +140,7 @@ class Repository:
 
     def _swap(
         self,
-        model: ServedModel,
+        model: ModelState,
         version: int | None,
         done: Done = lambda failure, content: None,  # the log has the end of a load that nobody waits for
         is_first: bool = False,
@@ -201,7 +201,7 @@ class Repository:
             yield from self._until_unused(old)
             self._forget(old)
 
-    def _fail(self, model: ServedModel, number: int, label: str, reason: str, is_first: bool) -> None:
+    def _fail(self, model: ModelState, number: int, label: str, reason: str, is_first: bool) -> None:
         """Note the end of a load. Raises StartupError if it was the last hope of a service that starts."""
         self._plan.counters.load_ended(model.name, "failed")
         model.failed[str(number)] = reason
@@ -214,7 +214,7 @@ class Repository:
             model.reason = FAILED
             self._publish()
 
-    def _end(self, model: ServedModel, done: Done) -> Steps:
+    def _end(self, model: ModelState, done: Done) -> Steps:
         """Unload a model."""
         old = model.group
         if old is None:

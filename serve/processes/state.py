@@ -15,8 +15,9 @@ Steps = Generator[None, None, None]
 
 
 @dataclass
-class ServedModel:
-    """A model. key: its name in the catalogue. name: the same, but for `files.ONE`: known once it is loaded.
+class ModelState:
+    """A model. key: its name in the catalogue. name: the same, or the artifact's for
+    `files.UNNAMED`, known once it is loaded.
 
     reason: why it does not serve while `group` is None; "" before the first load that was asked for. swaps:
     the current one and later ones, oldest first. failed: reasons by version. loads: successful ones. noted:

@@ -19,7 +19,7 @@ from lensbox.serve.http.api_keys import read_keys
 from lensbox.serve.http.app import create_app
 from lensbox.serve.http.service import Service
 from lensbox.serve.loading import load_file
-from lensbox.serve.models.served import Models, Served
+from lensbox.serve.models.served import Models, ModelVersion
 from lensbox.serve.observability.logs import start_log
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.ray.settings import read_settings
@@ -78,7 +78,7 @@ def _app_maker(settings: Settings) -> Callable[[], FastAPI]:
         start_log("info", "json")
         metrics = Metrics()
         engine = Instance(partial(load_file, settings), settings, metrics)
-        made = create_app(Service(settings, Models(Served(engine)), read_keys(settings), metrics))
+        made = create_app(Service(settings, Models(ModelVersion(engine)), read_keys(settings), metrics))
         made.state.started = engine.started
         return made
 

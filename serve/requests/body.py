@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import Message
 
-from lensbox.serve.errors import ApiError, shown
+from lensbox.serve.errors import ApiError, shortened
 from lensbox.serve.requests.limits import LIMIT, TimeLimit
 from lensbox.serve.settings import Settings
 
@@ -32,7 +32,7 @@ async def receive(request: Request, limit: int, settings: Settings) -> Body:
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         rule = "Content-Encoding must be identity"
-        raise ApiError(415, "unsupported_encoding", f"{rule}, got {shown(encoding)}")
+        raise ApiError(415, "unsupported_encoding", f"{rule}, got {shortened(encoding)}")
     declared = request.headers.get("content-length")
     if declared is not None and int(declared) > limit:  # the parser has checked that the value is a number
         raise _too_large(limit, f"a Content-Length of {declared}")
@@ -103,11 +103,11 @@ def query_parameters(request: Request, kind: Any) -> Any:
 def _read_query(query: bytes, kind: Any) -> Any:
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     if len(given := dict(pairs)) < len(pairs):
-        raise ApiError(422, "invalid_parameter", f"each parameter must be given once, got {shown(pairs)}")
+        raise ApiError(422, "invalid_parameter", f"each parameter must be given once, got {shortened(pairs)}")
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        message = f"the query {shown(given)}: {_fault(error, kind)}"
+        message = f"the query {shortened(given)}: {_fault(error, kind)}"
         raise ApiError(422, "invalid_parameter", message) from None
 
 
@@ -130,7 +130,7 @@ async def form_image(request: Request, body: Body) -> bytes:
         async with Request(request.scope, replay).form(**limits) as form:
             fields = form.multi_items()
             if len(fields) != 1 or fields[0][0] not in _IMAGE_FIELDS:
-                raise _invalid(shown([name for name, _ in fields]) if fields else "none")
+                raise _invalid(shortened([name for name, _ in fields]) if fields else "none")
             field = fields[0][1]
             if isinstance(field, str):  # without a file name, and read as text
                 return field.encode("utf-8" if max(field, default="") > "\xff" else "latin-1")

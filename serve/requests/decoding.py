@@ -24,7 +24,7 @@ from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
 from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.photo import Photo
-from lensbox.serve.errors import ApiError, DeadlineError, NotReadyError, shown
+from lensbox.serve.errors import ApiError, DeadlineError, NotReadyError, shortened
 from lensbox.serve.settings import Settings
 
 # Enough for a screenshot of 1920 x 1080, the typical use of run-length coding.
@@ -162,7 +162,7 @@ def _reader(file: bytes) -> type[ImageFile]:
                 rule = f"the image must be one of {_SUPPORTED}"
                 raise ApiError(415, "unsupported_format", f"{rule}, got {name}")
             return reader
-    got = f"{len(file)} bytes that begin with {shown(file[:8])}"
+    got = f"{len(file)} bytes that begin with {shortened(file[:8])}"
     if len(file) <= _LONGEST_NAME and file.isascii() and (text := file.decode("ascii").strip()).isprintable():
-        got = f"the text {shown(text)}; curl sends a file with --data-binary @photo.jpg"
+        got = f"the text {shortened(text)}; curl sends a file with --data-binary @photo.jpg"
     raise ApiError(400, "undecodable_image", f"the image must be one of {_SUPPORTED}, got {got}")

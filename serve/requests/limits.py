@@ -7,7 +7,7 @@ from types import TracebackType
 
 from starlette.datastructures import Headers
 
-from lensbox.serve.errors import ApiError, DeadlineError, shown
+from lensbox.serve.errors import ApiError, DeadlineError, shortened
 
 LIMIT = "lensbox.limit"  # key of the ASGI scope
 _HEADER = "X-Request-Timeout-Ms"
@@ -80,5 +80,5 @@ def time_limit(headers: Headers) -> TimeLimit:
     milliseconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
     if not 1 <= milliseconds <= _MOST_MILLISECONDS:
         rule = f"must be a whole number of milliseconds from 1 to {_MOST_MILLISECONDS}"
-        raise ApiError(422, "invalid_parameter", f"{_HEADER} {rule}, got {shown(text)}")
+        raise ApiError(422, "invalid_parameter", f"{_HEADER} {rule}, got {shortened(text)}")
     return TimeLimit(milliseconds / 1000)

@@ -29,7 +29,7 @@ from lensbox.serve.http.app import create_app
 from lensbox.serve.http.server import Server
 from lensbox.serve.http.service import Service
 from lensbox.serve.loading import load_file
-from lensbox.serve.models.served import Models, Served
+from lensbox.serve.models.served import Models, ModelVersion
 from lensbox.serve.observability.metrics import Metrics
 from lensbox.serve.settings import Settings
 
@@ -135,7 +135,7 @@ def client_of(artifact: Path) -> Iterator[httpx.Client]:
 def running(load: Callable[[], Any], settings: Settings) -> Iterator[Running]:
     """Run a service in a thread of this process."""
     metrics = Metrics()
-    models = Models(Served(Instance(load, settings, metrics)))
+    models = Models(ModelVersion(Instance(load, settings, metrics)))
     service = Service(settings, models, read_keys(settings), metrics)
     listener = listen("127.0.0.1", 0)
     url = settings.url_of(listener)

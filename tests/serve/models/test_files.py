@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lensbox.common.errors import ArtifactError
-from lensbox.serve.models.files import ONE, Catalogue, read_content
+from lensbox.serve.models.files import UNNAMED, Catalogue, read_content
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_rejects_versions_that_are_not_there(
 
 def test_one_file_is_one_model_without_versions(folder: Path) -> None:
     catalogue = Catalogue(folder / "1.pt", None)
-    assert catalogue.names() == [ONE]
-    assert catalogue.choose(ONE, None)[:2] == (0, folder / "1.pt")
+    assert catalogue.names() == [UNNAMED]
+    assert catalogue.choose(UNNAMED, None)[:2] == (0, folder / "1.pt")
     for missing in (Catalogue(folder / "2.pt", None), Catalogue(None, folder / "empty")):
         with pytest.raises(ArtifactError, match=r"no file 2.pt|must hold"):
             missing.check()

@@ -10,7 +10,7 @@ from waiting import PATIENCE, wait_until
 
 from lensbox.serve.errors import NotReadyError
 from lensbox.serve.models.control import Table
-from lensbox.serve.models.served import Served
+from lensbox.serve.models.served import ModelVersion
 from lensbox.serve.processes import follower as module
 from lensbox.serve.processes.follower import Follower
 
@@ -32,7 +32,7 @@ def test_waits_for_other_front_ends_and_beats_unless_it_is_stuck(monkeypatch: py
     async def follow() -> None:
         follower = Follower(control, Table(1, ()), 1 << 16, 0.0)
         await follower.start()
-        follower.all = (Served(ready, "faces"),)
+        follower.all = (ModelVersion(ready, "faces"),)
         with pytest.raises(NotReadyError, match="another front end is still connecting"):
             follower.check_loaded()
         supervisor.send(Table(2, (), is_ready=True))
