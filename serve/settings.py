@@ -71,7 +71,6 @@ class Settings:
     log_format: Literal["text", "json"] = described("text", "json: one object per line")
 
     # No options: no operator would miss them.
-    busy_poll: float = 0.0  # seconds for which an idle process busy-polls before it sleeps
     decode_threads: Count = 2  # images decoded at a time
     max_requests: Count = 64  # in progress at a time, in each front end: bounds memory and queues
     max_json_bytes: Bytes = 4 * MEBIBYTE

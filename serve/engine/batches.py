@@ -90,7 +90,7 @@ class Batches:
                 self._take(artifact, min(LEAST_PREPARED, artifact.largest_batch))
                 if batch.prepared is not None and not batch.prepared.done():
                     with self._call():
-                        self._source.receive(_LOOK, busy=False)  # or else compete for the GIL
+                        self._source.receive(_LOOK)
             else:
                 self._taken.popleft()
                 launched = self._launch(artifact, batch)

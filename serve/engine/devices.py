@@ -1,4 +1,4 @@
-"""Defaults that depend on the machine: devices, batch sizes, number of front ends, busy-polling."""
+"""Defaults that depend on the machine: devices, batch sizes, number of front ends."""
 
 import math
 import os
@@ -9,7 +9,6 @@ from lensbox.common.errors import DeviceError
 from lensbox.serve.settings import Settings
 
 _MOST_FRONTENDS = 12
-_BUSY_POLL = 0.004  # seconds
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 
@@ -18,19 +17,11 @@ def for_this_machine(settings: Settings) -> tuple[Settings, list[str]]:
     """Return the settings with what depends on the machine, and one device per engine.
 
     Beside a GPU there is a front end for every two CPUs; on a CPU one, because the model takes the CPUs.
-    Processes busy-poll if all devices are GPUs and there are more CPUs than processes: busy-polling would
-    take CPU time from a model on the CPU. Raise DeviceError for "all" without a GPU.
+    Raise DeviceError for "all" without a GPU.
     """
-    devices, cpus = _device_names(settings.device), usable_cpus()
-    has_gpu = _uses_gpu(devices[0])
-    frontends = settings.frontends or (max(1, min(_MOST_FRONTENDS, cpus // 2)) if has_gpu else 1)
-    is_roomy = frontends + len(devices) < cpus and all(map(_uses_gpu, devices))
-    settings = replace(
-        settings,
-        frontends=frontends,
-        busy_poll=_BUSY_POLL if is_roomy else 0.0,
-    )
-    return settings, devices
+    devices = _device_names(settings.device)
+    most = min(_MOST_FRONTENDS, usable_cpus() // 2) if _uses_gpu(devices[0]) else 1
+    return replace(settings, frontends=settings.frontends or max(1, most)), devices
 
 
 def _device_names(device: str) -> list[str]:

@@ -31,8 +31,8 @@ class Entry:
 class Source(Protocol):
     """Ends the wait of the thread that takes jobs, and may bring jobs of other processes."""
 
-    def receive(self, timeout: float, busy: bool = True) -> None:
-        """Wait up to `timeout` seconds. Put in the jobs of other processes. busy: may busy-poll."""
+    def receive(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds. Put in the jobs of other processes."""
 
     def wake(self) -> None:
         """End the wait of `receive`, or the next one. Any thread may call it."""
@@ -44,7 +44,7 @@ class Wakes:
     def __init__(self) -> None:
         self._woken = threading.Event()
 
-    def receive(self, timeout: float, busy: bool = True) -> None:
+    def receive(self, timeout: float) -> None:
         if self._woken.is_set() or (timeout and self._woken.wait(timeout)):
             self._woken.clear()
 

@@ -76,8 +76,7 @@ class DetectCall(Call):
     async def read(self, body: Body) -> list[DetectorJob[Any]]:
         """Return the job of a photograph, or the jobs of its tiles.
 
-        The engine decodes JPEG files that its GPU takes, unless the file is alone: a single file is decoded
-        faster here.
+        The engine decodes JPEG files that its GPU takes.
         """
         is_form = media_type(self.request.headers.get("content-type", "")) == FORM
         self._file = await form_image(self.request, body) if is_form else body
@@ -88,7 +87,7 @@ class DetectCall(Call):
             most = self.model.largest_batch
             batches = [self._windows[n : n + most] for n in range(0, len(self._windows), most)]
             return [TiledJob(asked.thresholds, part_of(self._photo, batch), batch) for batch in batches]
-        if self.model.decodes_jpeg and not self.service.is_calm:
+        if self.model.decodes_jpeg:
             coded = coded_photo(self._file, canvas, self.model.metadata.reading.asked(asked.orientation))
             if coded is not None and coded.width * coded.height <= self.settings.max_pixels:
                 return [CodedJob.of(asked.thresholds, coded)]
@@ -116,7 +115,6 @@ class DetectCall(Call):
             metadata.reading.asked(self._asked.orientation, full_size),
             self.limit.at,
             self.served.name,
-            self.service.is_calm and not full_size,
         )
 
 

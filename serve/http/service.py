@@ -24,8 +24,7 @@ from lensbox.serve.settings import Settings
 class Service:
     """Settings, models, keys, metrics, threads and state of one app.
 
-    in_progress: number of admitted requests. lone: number of admitted requests since two overlapped.
-    draining: True once the service is shutting down.
+    in_progress: number of admitted requests. draining: True once the service is shutting down.
     """
 
     settings: Settings
@@ -33,7 +32,6 @@ class Service:
     keys: Keys
     metrics: Metrics
     in_progress: int = 0
-    lone: int = 1
     draining: bool = False
 
     def __post_init__(self) -> None:
@@ -54,22 +52,12 @@ class Service:
             raise OverloadError(f"{self.in_progress} requests are already in progress; try again later")
         served.in_progress += 1
         self.in_progress += 1
-        self.lone = self.lone + 1 if self.in_progress == 1 else 0
         return served
 
     def release(self, served: ModelVersion) -> None:
         """Count the end of an admitted request, whose answer is ready."""
         served.in_progress -= 1
         self.in_progress -= 1
-
-    @property
-    def is_calm(self) -> bool:
-        """True if the latest request and the one before it began with no other request in progress.
-
-        One request is not enough: an engine answers a batch at once, and the first of the next requests then
-        finds no other in progress.
-        """
-        return self.lone > 1
 
     def check_ready(self) -> None:
         """Raise NotReadyError unless the service can take images for all its models."""

@@ -53,7 +53,7 @@ def frontend_main(
     from lensbox.serve.http.server import run
     from lensbox.serve.processes.follower import Follower
 
-    models = Follower(control, table, arena_size(settings), settings.busy_poll)
+    models = Follower(control, table, arena_size(settings))
     run(settings, listener, keys, models)
     end_process(0)
 

@@ -59,7 +59,7 @@ def main(
     settings = replace(settings, device=address.device)
     begun = time.monotonic()
 
-    front_ends = FrontEnds(address, settings.busy_poll)
+    front_ends = FrontEnds(address)
     metrics = Metrics()
     metrics.model = model
     engine = Instance(partial(load_model, settings, content), settings, metrics, front_ends)
@@ -181,17 +181,11 @@ class FrontEnd:
 
 
 class FrontEnds:
-    """The source of an engine's jobs: all connected front ends. Any thread may call `listen` and `wake`.
+    """The source of an engine's jobs: all connected front ends. Any thread may call `listen` and `wake`."""
 
-    busy_poll: seconds for which an idle engine busy-polls after an event: waking a sleeping thread costs 40
-    to 170 us on virtual machines.
-    """
-
-    def __init__(self, address: EngineAddress, busy_poll: float = 0.0) -> None:
+    def __init__(self, address: EngineAddress) -> None:
         self.engine: Instance
         self._address = address
-        self._busy_poll = busy_poll
-        self._last_event = 0.0  # of `time.monotonic`
         self._by_file: dict[int, FrontEnd] = {}
         self._epoll = select.epoll()
         self._wakes = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -212,10 +206,10 @@ class FrontEnds:
     def wake(self) -> None:
         os.eventfd_write(self._wakes, 1)
 
-    def receive(self, timeout: float, busy: bool = True) -> None:
+    def receive(self, timeout: float) -> None:
         """Send the answers of done jobs, wait up to `timeout` seconds for a message, handle all messages."""
         self._send()
-        for file, _ in self._poll(timeout, busy):
+        for file, _ in self._epoll.poll(timeout):
             if file == self._wakes:
                 os.eventfd_read(self._wakes)
             elif file == self._listener.fileno():
@@ -231,16 +225,6 @@ class FrontEnds:
         for front_end in self.connected:
             with contextlib.suppress(OSError):
                 front_end.connection.shutdown(socket.SHUT_RDWR)
-
-    def _poll(self, timeout: float, busy: bool) -> list[tuple[int, int]]:
-        events = self._epoll.poll(0)
-        while busy and timeout and not events and time.monotonic() - self._last_event < self._busy_poll:
-            events = self._epoll.poll(0)
-        if not events and timeout:
-            events = self._epoll.poll(timeout)
-        if events:
-            self._last_event = time.monotonic()
-        return events
 
     def _accept(self) -> None:
         try:

@@ -27,17 +27,13 @@ _FIRST = 5.0  # seconds in which the first connections should be there; they tak
 class Follower(Models):
     """The models of a front end.
 
-    control: the pipe to the supervisor. table: the latest one. arena_size: bytes of shared memory. busy_poll:
-    see `RemoteEngine`.
+    control: the pipe to the supervisor. table: the latest one. arena_size: bytes of shared memory.
     """
 
-    def __init__(
-        self, control: "Connection[Any, Any]", table: Table, arena_size: int, busy_poll: float
-    ) -> None:
+    def __init__(self, control: "Connection[Any, Any]", table: Table, arena_size: int) -> None:
         super().__init__(ModelVersion(Engine("the model is still loading")))
         self._control = control
         self._arena = Arena(arena_size)
-        self._busy_poll = busy_poll
         self._table = table
         self._groups: dict[int, ModelVersion] = {}  # connecting, serving, or leaving
         self._serving: frozenset[int] = frozenset()  # the groups of the table that have been connected
@@ -143,7 +139,7 @@ class Follower(Models):
                 continue
             served = self._groups.get(row.group)
             if served is None:
-                engine = one_of([RemoteEngine(one, self._arena, self._busy_poll) for one in row.addresses])
+                engine = one_of([RemoteEngine(one, self._arena) for one in row.addresses])
                 engine.start()
                 served = self._groups[row.group] = ModelVersion(engine, row.name, row.version)
             if row.group in self._serving or not served.engine.missing:

@@ -27,14 +27,12 @@ Result = TypeVar("Result")
 class RemoteEngine(Engine, asyncio.Protocol):
     """Send jobs to an engine process, in the event loop. Connect again when the process was replaced.
 
-    arena: shared memory for the tensors of jobs. busy_poll: seconds for which the event loop busy-polls while
-    a single job is in flight: waking a sleeping thread costs 40 to 170 us on virtual machines.
+    arena: shared memory for the tensors of jobs.
     """
 
-    def __init__(self, address: EngineAddress, arena: Arena, busy_poll: float = 0.0) -> None:
+    def __init__(self, address: EngineAddress, arena: Arena) -> None:
         self._address = address
         self._arena = arena
-        self._busy_poll = busy_poll
         self._numbers = itertools.count()
         # By number: the future of a job, and the offsets of its blocks in the arena.
         self._pending: dict[int, tuple[asyncio.Future[Any], list[int]]] = {}
@@ -93,8 +91,6 @@ class RemoteEngine(Engine, asyncio.Protocol):
         transport = self._transport
         self._pending[number] = future, blocks
         transport.write(message)
-        if self._busy_poll and len(self._pending) == 1:
-            self._stay_awake(time.monotonic() + self._busy_poll)
         try:
             return await future
         except asyncio.CancelledError:
@@ -166,8 +162,3 @@ class RemoteEngine(Engine, asyncio.Protocol):
             future.set_result(result)
         else:
             future.set_exception(error)
-
-    def _stay_awake(self, until: float) -> None:
-        """Keep the event loop awake by a callback in its next iteration."""
-        if len(self._pending) == 1 and time.monotonic() < until:
-            asyncio.get_running_loop().call_soon(self._stay_awake, until)

@@ -21,7 +21,6 @@ from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
-from lensbox.runtime.images.fast_jpeg import is_quick_jpeg
 from lensbox.runtime.images.limits import ImageLimits
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.errors import ApiError, DeadlineError, NotReadyError, shortened
@@ -54,10 +53,6 @@ _SUPPORTED = ", ".join(name for _, _, name, reader in _SIGNATURES if reader)
 
 Returned = TypeVar("Returned")
 
-# A JPEG of this size decodes in half a millisecond to two.
-_FEW_BYTES = 1 << 18
-_FEW_PIXELS = 1 << 19
-
 
 class Decoders:
     """A pool of `decode_threads` threads that decode image files, each for at most `answer_timeout` seconds.
@@ -74,31 +69,23 @@ class Decoders:
         self._limits: dict[int, float] = {}  # by thread: when its image counts as stuck
 
     async def decode(
-        self,
-        file: bytes,
-        canvas: Canvas | None,
-        reading: Reading,
-        deadline: float,
-        model: str = "",
-        is_alone: bool = False,
+        self, file: bytes, canvas: Canvas | None, reading: Reading, deadline: float, model: str = ""
     ) -> Photo:
         """Decode a file in a thread, as `photo_from_file` does. Cancel the call to drop a file that waits.
 
-        deadline: of the request, on the clock of `time.monotonic`. is_alone: True if no other request is in
-        progress; a small JPEG is then decoded in the event loop, which is faster than waking a thread.
+        deadline: of the request, on the clock of `time.monotonic`.
         """
-        if is_alone and not self._limits and len(file) <= _FEW_BYTES and is_quick_jpeg(file, _FEW_PIXELS):
-            return self._decode(file, canvas, reading, deadline, model)
         limit = time.monotonic() + self._settings.answer_timeout
 
         def decode() -> Photo:
-            thread = threading.get_ident()
+            thread, start = threading.get_ident(), time.monotonic()
             # Not the client's deadline, because short deadlines would make all threads look stuck.
             self._limits[thread] = limit
             try:
-                return self._decode(file, canvas, reading, min(deadline, limit), model)
+                return photo_from_file(file, canvas, reading, self._settings.max_pixels, min(deadline, limit))
             finally:
                 del self._limits[thread]
+                self._on_decoded(time.monotonic() - start, model)
 
         return await in_thread(self._pool, decode)
 
@@ -111,15 +98,6 @@ class Decoders:
     def stop(self) -> None:
         """Drop waiting images. Do not wait for images that are being decoded."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _decode(
-        self, file: bytes, canvas: Canvas | None, reading: Reading, until: float, model: str
-    ) -> Photo:
-        start = time.monotonic()
-        try:
-            return photo_from_file(file, canvas, reading, self._settings.max_pixels, until)
-        finally:
-            self._on_decoded(time.monotonic() - start, model)
 
 
 async def in_thread(pool: ThreadPoolExecutor, function: Callable[..., Returned], *arguments: Any) -> Returned:

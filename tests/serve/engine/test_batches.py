@@ -103,9 +103,9 @@ def test_talks_with_front_ends_while_a_batch_is_decoded(fake: Any, decoder: _Dec
     received: list[bool] = []
 
     class Noted(Wakes):
-        def receive(self, timeout: float, busy: bool = True) -> None:
+        def receive(self, timeout: float) -> None:
             received.append(decoder.gate.is_set())
-            super().receive(timeout, busy)
+            super().receive(timeout)
 
     source = Noted()
     instance = Instance(lambda: fake, Settings(Path("unused")), Metrics(), source)

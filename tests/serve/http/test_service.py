@@ -49,21 +49,6 @@ def test_too_many_requests_in_progress_answer_503(start: Start, fake: Any, png: 
     wait_until(lambda: running.service.in_progress == 0)
 
 
-def test_is_calm_once_two_requests_came_one_after_the_other(start: Start, fake: Any, png: bytes) -> None:
-    running = _occupied(start(), fake, png)
-    assert running.service.is_calm
-    running.send("/v1/detect", content=png)
-    wait_until(lambda: running.service.in_progress == 2)
-    fake.gate.set()
-    assert running.statuses() == [200, 200]
-    calm = []
-    for _ in range(3):
-        wait_until(lambda: running.service.in_progress == 0)
-        assert running.client.post("/v1/loss", json=_LOSS).status_code == 200
-        calm.append(running.service.is_calm)
-    assert calm == [False, True, True]
-
-
 def test_drops_the_job_of_a_client_that_hangs_up(start: Start, fake: Any, png: bytes) -> None:
     running = _occupied(start(), fake, png)
     with connect(running.client.base_url) as connection:

@@ -30,7 +30,7 @@ def test_waits_for_other_front_ends_and_beats_unless_it_is_stuck(monkeypatch: py
         return supervisor.poll(0.1)
 
     async def follow() -> None:
-        follower = Follower(control, Table(1, ()), 1 << 16, 0.0)
+        follower = Follower(control, Table(1, ()), 1 << 16)
         await follower.start()
         follower.all = (ModelVersion(ready, "faces"),)
         with pytest.raises(NotReadyError, match="another front end is still connecting"):

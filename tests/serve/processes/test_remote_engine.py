@@ -58,7 +58,7 @@ class Pair:
         self._closed = False
         self._receiver = threading.Thread(target=self._receive)
         self._receiver.start()
-        self.remote = RemoteEngine(self.address, self.arena, busy_poll=0.01)
+        self.remote = RemoteEngine(self.address, self.arena)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()

@@ -1,13 +1,11 @@
 """Decoding of image files, and its threads: limits, stuck images, deadlines."""
 
-import asyncio
 import contextlib
 import math
 import random
 import struct
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +20,7 @@ from lensbox.runtime.images.files import DEFAULT_READING, read_image
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.errors import ApiError, DeadlineError
 from lensbox.serve.requests import decoding
-from lensbox.serve.requests.decoding import Decoders, photo_from_file
-from lensbox.serve.settings import Settings
+from lensbox.serve.requests.decoding import photo_from_file
 
 _PLENTY = 1_000_000
 
@@ -154,31 +151,3 @@ def test_not_ready_while_all_decoders_are_stuck(start: Start, stuck: StuckDecode
     wait_until(lambda: client.post("/v1/detect", content=b"third").status_code == 200)
     assert (stuck.bodies[0], set(stuck.bodies[1:])) == (b"first", {b"third"})
     assert all(map(math.isfinite, stuck.deadlines))  # each decoder gives up at a deadline
-
-
-def test_decodes_quick_files_in_the_event_loop(encode: Encode, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: list[int] = []
-
-    def noted(*arguments: Any) -> Photo:
-        threads.append(threading.get_ident())
-        return photo_from_file(*arguments)
-
-    monkeypatch.setattr(decoding, "photo_from_file", noted)
-    decoders = Decoders(Settings(Path("a"), decode_threads=1))
-    small = encode("JPEG")
-    slow = encode("PNG"), encode("JPEG", progressive=True), encode("JPEG", size=(1024, 1024))
-
-    def decode(file: bytes, is_alone: bool) -> Photo:
-        return asyncio.run(decoders.decode(file, None, DEFAULT_READING, math.inf, "faces", is_alone))
-
-    for file, is_alone, is_here in (
-        (small, True, True),
-        (small, False, False),
-        *((file, True, False) for file in (*slow, small + bytes(1 << 18))),
-    ):
-        decode(file, is_alone)
-        assert (threads.pop() == threading.get_ident()) is is_here
-    for is_alone in (True, False):
-        with pytest.raises(ApiError):
-            decode(small[: len(small) // 2], is_alone)
-    decoders.stop()
