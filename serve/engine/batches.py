@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from lensbox.runtime import Artifact
 from lensbox.serve.engine.job_queue import LEAST_PREPARED, Entry, JobQueue, Source
@@ -20,21 +21,19 @@ _PREPARED = 2  # batches that are prepared at a time
 _LOOK = 1.0  # seconds between checks for a closed queue
 
 
-class _Batch(NamedTuple):
-    """A batch taken from the queue. taken: time of `time.monotonic`. prepared: of jobs with a preparation."""
+@dataclass
+class _Batch:
+    """A batch taken from the queue. taken: time of `time.monotonic`. prepared: of jobs with a preparation.
+
+    Once the batch is computed, results has a result or an exception for each job. seconds: it took.
+    """
 
     entries: list[Entry]
     images: int
     taken: float
     prepared: "Future[Any] | None"
-
-
-class _Computed(NamedTuple):
-    """A batch that is computed and not answered. results: or exceptions. seconds: it took."""
-
-    batch: _Batch
-    results: list[Any]
-    seconds: float
+    results: list[Any] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 class Batches:
@@ -72,7 +71,7 @@ class Batches:
     def compute(self, artifact: Artifact) -> None:
         """Compute batches until the queue is closed and empty."""
         overlaps = artifact.device.type == "cuda"  # a CPU has computed when a launch returns
-        computed: _Computed | None = None
+        computed: _Batch | None = None
         while True:
             if not self._taken and (computed is None or overlaps):
                 self._source.receive(0.0)
@@ -99,7 +98,8 @@ class Batches:
                 if batch.prepared is not None:
                     self._source.receive(0.0)
                     self._take(artifact)
-                computed = self._fetch(artifact, batch, launched)
+                self._fetch(artifact, batch, launched)
+                computed = batch
                 del batch, launched  # release the images
 
     def _take(self, artifact: Artifact, least_images: int = 1) -> None:
@@ -128,16 +128,15 @@ class Batches:
         except Exception as error:
             return error
 
-    def _fetch(self, artifact: Artifact, batch: _Batch, launched: Any) -> _Computed:
-        """Wait for a batch."""
-        results = self._results(artifact, batch.entries, launched)
-        now = time.monotonic()
-        seconds = now - max(batch.taken, self._finished)
+    def _fetch(self, artifact: Artifact, batch: _Batch, launched: Any) -> None:
+        """Wait for the results of a batch."""
+        batch.results = self._results(artifact, batch.entries, launched)
+        batch.prepared, now = None, time.monotonic()
+        batch.seconds = now - max(batch.taken, self._finished)
         self._finished = now
         self.running -= batch.images
         weight = _PACE_WEIGHT if self.seconds_per_image else 1.0
-        self.seconds_per_image += weight * (seconds / batch.images - self.seconds_per_image)
-        return _Computed(batch, results, seconds)
+        self.seconds_per_image += weight * (batch.seconds / batch.images - self.seconds_per_image)
 
     def _results(self, artifact: Artifact, entries: list[Entry], launched: Any) -> list[Any]:
         """Return the result of each job, or its exception."""
@@ -157,12 +156,11 @@ class Batches:
         alone = [_Batch([entry], 1, 0.0, None) for entry in entries]
         return [self._results(artifact, one.entries, self._launch(artifact, one))[0] for one in alone]
 
-    def _answer(self, computed: _Computed) -> None:
+    def _answer(self, batch: _Batch) -> None:
         """Answer a batch, and report it."""
-        batch, results, seconds = computed
-        for entry, result in zip(batch.entries, results, strict=True):
+        for entry, result in zip(batch.entries, batch.results, strict=True):
             entry.answer(result)
         del self._unanswered[: len(batch.entries)]
         self._source.receive(0.0)  # sends the answers, before metrics and a wait
         waited = [batch.taken - entry.queued for entry in batch.entries]
-        self._metrics.batch_computed(batch.images, seconds, waited)
+        self._metrics.batch_computed(batch.images, batch.seconds, waited)

@@ -1,5 +1,6 @@
 """Defaults that depend on the machine: devices, batch sizes, number of front ends."""
 
+import contextlib
 import math
 import os
 from dataclasses import replace
@@ -9,8 +10,8 @@ from lensbox.common.errors import DeviceError
 from lensbox.serve.settings import Settings
 
 _MOST_FRONTENDS = 12
-CGROUPS = Path("/sys/fs/cgroup")
-OWN_CGROUP = Path("/proc/self/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def for_this_machine(settings: Settings) -> tuple[Settings, list[str]]:
@@ -44,27 +45,19 @@ def batch_sizes(largest: int) -> list[int]:
     return sorted(size for size in {*powers, *between, largest} if size <= largest)
 
 
-def usable_cpus(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> int:
+def usable_cpus(cgroups: Path = _CGROUPS, own_cgroup: Path = _OWN_CGROUP) -> int:
     """Return the number of CPUs in this process's affinity mask, or its container's CPU limit if lower.
 
-    The limit is the lowest `cpu.max` of `container_groups`, whose arguments these are.
+    The limit is the lowest `cpu.max` of the process's cgroup (version 2) and its parents. cgroups: mount
+    point; own_cgroup: the file that names the cgroup.
     """
-    limits = [_cpu_limit(group / "cpu.max") for group in container_groups(cgroups, own_cgroup)]
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, math.ceil(min([own, *limits])))
-
-
-def container_groups(cgroups: Path = CGROUPS, own_cgroup: Path = OWN_CGROUP) -> list[Path]:
-    """Return the cgroup (version 2) of this process and its parents; an empty list without one.
-
-    cgroups: mount point; own_cgroup: the file that names the cgroup of this process.
-    """
-    try:
-        name = next(line[3:] for line in own_cgroup.read_text().splitlines() if line.startswith("0::"))
-    except (OSError, StopIteration):
-        return []
-    folder = cgroups / name.lstrip("/")
-    return [group for group in (folder, *folder.parents) if group.is_relative_to(cgroups)]
+    own: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, StopIteration):  # no cgroup
+        name = next(line[4:] for line in own_cgroup.read_text().splitlines() if line.startswith("0::/"))
+        for group in (cgroups / name, *(cgroups / name).parents):
+            if group.is_relative_to(cgroups):
+                own = min(own, _cpu_limit(group / "cpu.max"))
+    return max(1, math.ceil(own))
 
 
 def _cpu_limit(file: Path) -> float:

@@ -16,7 +16,7 @@ from lensbox.runtime.detect.tiles import Window, merge_tiles, part_of, tile_wind
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, DetectorJob, Thresholds, TiledJob
 from lensbox.serve.errors import ApiError
-from lensbox.serve.http.call import Call
+from lensbox.serve.http.service import Call
 from lensbox.serve.requests.body import FORM, Body, form_image, media_type, query_parameters
 
 _FRACTION = {"minimum": 0, "maximum": 1}

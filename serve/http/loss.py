@@ -14,7 +14,7 @@ from torch import Tensor
 from lensbox.serve.engine.jobs import LossJob
 from lensbox.serve.errors import ApiError, shortened
 from lensbox.serve.http.answers import LossAnswer
-from lensbox.serve.http.call import Call
+from lensbox.serve.http.service import Call
 from lensbox.serve.requests.body import Body, NoParameters, query_parameters, read_json
 
 # read_loss_request checks the lengths: msgspec's message would leave out the length received.

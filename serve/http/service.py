@@ -1,23 +1,31 @@
-"""The state that all requests of one app share, and the endpoints, which admit requests."""
+"""The state that all requests of one app share, the endpoints, which admit requests, and their calls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
+from lensbox.serve.engine.jobs import Job
 from lensbox.serve.errors import NotReadyError, OverloadError
 from lensbox.serve.http.answers import answer_to, json_response
 from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.models.served import Models, ModelVersion
 from lensbox.serve.observability.metrics import Metrics, State
-from lensbox.serve.requests.decoding import Decoders
+from lensbox.serve.requests.body import Body, receive
+from lensbox.serve.requests.decoding import Decoders, in_thread
 from lensbox.serve.requests.limits import LIMIT, TimeLimit, time_limit
 from lensbox.serve.settings import Settings
+
+Result = TypeVar("Result")
+Returned = TypeVar("Returned")
+
+_IN_FLIGHT = 2  # jobs of a request: those of others come in between, and the engine need not wait
+_PAUSE = 0.02  # seconds before the engine is asked again
 
 
 @dataclass
@@ -147,3 +155,64 @@ class Endpoint:
             if served is not None:
                 service.release(served)  # before a client that does not read
         await response(scope, receive, send)
+
+
+class Call:
+    """A request that computes, of v1 or v2: read jobs from its body, compute them, write the answer.
+
+    The model stays the same until the answer. `read` and `write` differ by endpoint. The constructor may
+    refuse a request before its body is read.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request, self.service, self.served = request, service_of(request), model_of(request)
+        self.settings, self.engine = self.service.settings, self.served.engine
+        self.model = self.engine.ready_artifact()
+        self.limit: TimeLimit = request.scope[LIMIT]
+        self.largest_body = self.settings.max_body_bytes
+
+    async def read(self, body: Body) -> Sequence[Job[Any]]:
+        """Return the jobs of a request."""
+        raise NotImplementedError
+
+    async def write(self, results: list[Any]) -> Any:
+        """Return the answer: a response, or what becomes JSON. results: of the jobs, in order."""
+        raise NotImplementedError
+
+    async def answer(self) -> Any:
+        """Return the answer to the request."""
+        jobs = await self.read(await receive(self.request, self.largest_body, self.settings))
+        return await self.write(await self.compute(jobs))
+
+    async def compute(self, jobs: Sequence[Job[Any]]) -> list[Any]:
+        """Return the results of jobs. After an error, submit no further job."""
+        if len(jobs) == 1:
+            return [await self.engine.submit(jobs[0], self.limit.at)]
+        results: list[Any] = [None] * len(jobs)
+        numbers = iter(range(len(jobs)))
+
+        async def work() -> None:
+            for number in numbers:
+                results[number] = await self._submit(jobs[number], is_first=number == 0)
+
+        workers = [asyncio.create_task(work()) for _ in range(_IN_FLIGHT)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+        return results
+
+    async def in_parser(self, function: Callable[..., Returned], *arguments: Any) -> Returned:
+        """Call a function in the thread that reads and writes what takes long."""
+        return await in_thread(self.service.json_parser, function, *arguments)
+
+    async def _submit(self, job: Job[Result], is_first: bool) -> Result:
+        """Submit a job; wait for memory if there is none, as the work so far would be lost."""
+        while True:
+            try:
+                return await self.engine.submit(job, self.limit.at)
+            except OverloadError:
+                if is_first:
+                    raise
+            await asyncio.sleep(_PAUSE)

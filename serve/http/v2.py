@@ -23,7 +23,7 @@ from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.engine.jobs import CanvasJob, Outputs
 from lensbox.serve.errors import ApiError, shortened
 from lensbox.serve.http.answers import InferAnswer, InferTensor, TensorSpec, json_response
-from lensbox.serve.http.call import Call
+from lensbox.serve.http.service import Call
 from lensbox.serve.models.served import ModelVersion
 from lensbox.serve.requests.body import Body, read_json
 

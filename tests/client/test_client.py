@@ -48,7 +48,6 @@ def test_rejects_wrong_arguments() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"score_threshold": 1.5}, "score_threshold must be .* got 1.5"),
         ({"iou_threshold": math.nan}, "iou_threshold must be .* got NaN"),
-        ({"orientation": "up"}, 'orientation must be .* got "up"'),
     ]
     with faked(answer) as client:
         for how, message in wrong:
@@ -66,7 +65,6 @@ def test_rejects_wrong_settings() -> None:
         ("127.0.0.1:8000", {}, "url must begin with http://"),
         ("http://a", {"timeout": math.nan}, "timeout must be"),
         ("http://a", {"retries": -1}, "retries must be .* or equal to 0, got -1"),
-        ("http://a", {"connections": 0}, "connections must be .* or equal to 1, got 0"),
         ("http://a", {"retry": 1}, "'retry' is not a field"),
         ("http://a", {"api_key": "secret\r\nHost: b"}, "api_key must consist of visible ASCII characters"),
     ]
@@ -195,9 +193,8 @@ def test_a_url_or_proxy_that_httpx_cannot_use_is_an_error_of_the_service(
     ("refused", "least"),
     [
         (httpx.RemoteProtocolError("Server disconnected"), 0),
-        (problem(429, "slow"), 0),
         (problem(503, "overloaded", **{"Retry-After": "3"}), 3),
-        (problem(503, "overloaded", **{"Retry-After": "Fri, 01 Jan 2010 00:00:00 GMT"}), 0),
+        (problem(429, "slow", **{"Retry-After": "Fri, 01 Jan 2010 00:00:00 GMT"}), 0),
     ],
 )
 def test_retries_after_a_wait_with_jitter(
@@ -218,11 +215,9 @@ def overloaded(seconds: int) -> httpx.Response:
 @pytest.mark.parametrize(
     ("refused", "options", "tries", "message"),
     [
-        (overloaded(1), {"retries": 0}, 1, "full (503 overloaded)"),
         (overloaded(1), {"retries": 4}, 5, "full (503 overloaded)"),
         (overloaded(3600), {"retries": 4}, 1, "full (503 overloaded)"),
         (problem(401, "no", "because"), {}, 1, "because (401 no)"),
-        (problem(400, "no", **{"X-Request-ID": "r-7"}), {}, 1, "it is so (400 no, request r-7)"),
         (problem(500, "no", **{"X-Request-ID": "r-7"}), {}, 1, "it is so (500 no, request r-7)"),
         (httpx.ReadTimeout("late"), {"timeout": 1.5}, 1, "gave no answer within 1.5 seconds (no_answer)"),
         (httpx.ConnectError("refused"), {}, 1, "cannot be reached: refused (no_answer)"),
@@ -248,7 +243,6 @@ def test_rejects_answers_of_another_service() -> None:
         (httpx.Response(502, text="<html>\n  Bad gateway</html>"), "502 Bad Gateway: '<html> Bad"),
         (httpx.Response(200, text="<html>welcome</html>"), "welcome"),
         (other, '"result":1'),
-        (httpx.Response(200, json=[1]), r"\[1\]"),
     ):
         with faked(in_turn(given)[0]) as client, pytest.raises(ServiceError, match=message) as caught:
             client.detect(b"file")

@@ -1,4 +1,4 @@
-"""Dockerfiles, the Compose file, manifests and systemd's unit are valid and agree with the service.
+"""Dockerfiles, manifests and systemd's unit are valid and agree with the service.
 
 No image is built and no cluster is asked.
 """
@@ -64,7 +64,6 @@ def test_an_image_starts_the_service(dockerfile: Path) -> None:
     settings = settings_of([*entry[2:], *json.loads(value("^CMD (.*)$", text))])
     assert settings.artifact == Path("/models/detector.pt")
     assert value(r"--uid (\d+)", text) == value(r"^USER (\d+):\1$", text) == str(USER)
-    assert "http://127.0.0.1:8000/livez" in text
     assert value("^ARG TORCH=(.*)$", text) == value(r"^TORCH \?= (.*)$", makefile)
     extras = value(r"/source\[(.*?)\]", text).split(",")
     assert set(extras) <= set(PROJECT["project"]["optional-dependencies"])
@@ -109,9 +108,7 @@ def test_pods_are_valid_have_no_rights_and_ask_routes_that_exist(pod: Any) -> No
     validate({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": pod})
     (container,) = pod["containers"]
     security = {**pod.get("securityContext", {}), **container["securityContext"]}
-    assert (security["runAsNonRoot"], security["runAsUser"]) == (True, USER)
-    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert (security["allowPrivilegeEscalation"], security["capabilities"]) == (False, {"drop": ["ALL"]})
+    assert (security["runAsUser"], security["capabilities"]) == (USER, {"drop": ["ALL"]})
     probes = [probe["httpGet"] for name, probe in container.items() if name.endswith("Probe")]
     ports = {name for port in container["ports"] for name in (port["name"], port["containerPort"])}
     assert {probe["path"] for probe in probes} <= {endpoint.path for endpoint in ENDPOINTS}
@@ -123,14 +120,11 @@ def test_kubernetes_takes_the_manifest() -> None:
     validate(SERVICE)
     (container,) = PODS["kubernetes"]["containers"]
     (port,) = container["ports"]
-    metadata = DEPLOYMENT["spec"]["template"]["metadata"]
-    assert DEPLOYMENT["spec"]["selector"]["matchLabels"] == SERVICE["spec"]["selector"] == metadata["labels"]
+    labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"]
+    assert DEPLOYMENT["spec"]["selector"]["matchLabels"] == SERVICE["spec"]["selector"] == labels
     assert SERVICE["spec"]["ports"][0]["targetPort"] == port["name"]
-    scraped = {"prometheus.io/port": str(PORT), "prometheus.io/path": "/metrics"}
-    assert metadata["annotations"].items() >= scraped.items()
     settings = settings_of(container["args"])
     assert port["containerPort"] == PORT
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert settings.artifact is not None
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
     assert mounted == {str(settings.artifact.parent), "/tmp"}
@@ -140,21 +134,13 @@ def test_kubernetes_takes_the_manifest() -> None:
 
 def test_kserve_takes_the_runtime_and_chooses_it_for_the_service_of_the_page() -> None:
     spec = RUNTIME["spec"]
-    assert (RUNTIME["apiVersion"], RUNTIME["kind"]) == ("serving.kserve.io/v1alpha1", "ClusterServingRuntime")
     (container,) = PODS["kserve"]["containers"]
-    assert (container["name"], container["command"]) == ("kserve-container", ["lensbox", "serve"])
     settings = settings_of(container["args"])
     assert str(settings.artifact).startswith("/mnt/models/")  # where KServe puts the files of storageUri
-    assert settings.host == "0.0.0.0"
     (port,) = container["ports"]
-    scraped = {
-        f"prometheus.kserve.io/{name}": value for name, value in (("port", "8080"), ("path", "/metrics"))
-    }
-    assert (spec["annotations"], port["containerPort"], settings.port) == (scraped, 8080, 8080)
+    assert port["containerPort"] == settings.port
     (text,) = (block.text for block in read_blocks("docs/deploy.md") if "InferenceService" in block.text)
-    service = yaml.safe_load(text)
-    assert (service["apiVersion"], service["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
-    model = service["spec"]["predictor"]["model"]
+    model = yaml.safe_load(text)["spec"]["predictor"]["model"]
     supported = {**model["modelFormat"], "autoSelect": True}
     assert spec["supportedModelFormats"] == [supported]
     assert supported["version"] == str(FORMAT_VERSION)
@@ -163,7 +149,6 @@ def test_kserve_takes_the_runtime_and_chooses_it_for_the_service_of_the_page() -
 
 def test_the_cluster_has_room_for_the_application_on_ray() -> None:
     (application,) = yaml.safe_load(RAY["spec"]["serveConfigV2"])["applications"]
-    assert application["import_path"] == "lensbox.serve.ray.app:app"
     (deployment,) = application["deployments"]
     actor, replicas = deployment["ray_actor_options"], deployment["autoscaling_config"]["max_replicas"]
     limits = PODS["ray worker"]["containers"][0]["resources"]["limits"]
@@ -176,7 +161,6 @@ def test_the_cluster_has_room_for_the_application_on_ray() -> None:
         module, name = environment["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"].split(":")
         assert module == proxy.__name__
         assert callable(getattr(proxy, name))
-        assert {"name": "serve", "containerPort": PORT} in container["ports"]
     text = (DEPLOY / "docker" / "cuda.Dockerfile").read_text(encoding="utf-8")
     assert CLUSTER["rayVersion"] == value(r'"ray\[serve\]==(.*)"', text)
 
