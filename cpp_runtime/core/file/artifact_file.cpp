@@ -1,15 +1,12 @@
 #include "file/artifact_file.h"
 
-#include <caffe2/serialize/inline_container.h>
-#include <caffe2/serialize/read_adapter_interface.h>
 #include <lensbox/detector.h>
 
-#include <algorithm>
-#include <cstring>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "file/archive.h"
 #include "file/errors.h"
 #include "file/files.h"
 #include "file/metadata.h"
@@ -19,7 +16,6 @@ namespace lensbox {
 namespace {
 
 namespace fs = std::filesystem;
-using Archive = caffe2::serialize::PyTorchStreamReader;
 
 constexpr const char* kMetadata = "extra/lensbox.json";
 constexpr const char* kNoMetadata =
@@ -27,23 +23,6 @@ constexpr const char* kNoMetadata =
 constexpr const char* kPackageMark = "archive_format";  // in all archives of torch.export
 constexpr char kOnnxFirstField = '\x08';  // ModelProto.ir_version, which every writer puts first
 constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
-
-class BytesReader : public caffe2::serialize::ReadAdapterInterface {
- public:
-  explicit BytesReader(std::string_view bytes) : bytes_(bytes) {}
-
-  size_t size() const override { return bytes_.size(); }
-
-  size_t read(uint64_t position, void* buffer, size_t count, const char* /*what*/) const override {
-    if (position >= bytes_.size()) return 0;
-    const size_t available = std::min<size_t>(count, bytes_.size() - position);
-    std::memcpy(buffer, bytes_.data() + position, available);
-    return available;
-  }
-
- private:
-  std::string_view bytes_;
-};
 
 // Say what a file is that is neither an archive nor an ONNX model, for files that people confuse with
 // artifacts.
@@ -55,12 +34,12 @@ std::string what_else(std::string_view bytes) {
   return ", which begins as a zip archive or an ONNX model";
 }
 
-// Return the names in the archive without their folder. torch finds an entry without regard to case, so one
-// whose name differs from another's only by case may be read in its place. torch refuses a second folder.
-std::set<std::string> names_in(const fs::path& path, Archive& archive) {
+// Return the names in the archive. torch finds an entry without regard to case, so one whose name differs
+// from another's only by case may be read in its place.
+std::set<std::string> names_in(const fs::path& path, const Archive& archive) {
   std::set<std::string> names;
   std::set<std::string> lower_case;
-  for (const std::string& name : archive.getAllRecords()) {
+  for (const std::string& name : archive.names()) {
     std::string lower = name;
     for (char& c : lower) {
       if (c >= 'A' && c <= 'Z') c += 'a' - 'A';
@@ -88,21 +67,20 @@ FileKind kind_of(const fs::path& path, const std::set<std::string>& names) {
 
 void read_archive(const fs::path& path, ArtifactFile& file) {
   try {
-    Archive archive(reader_of(*file.bytes));
+    const Archive archive(*file.bytes);
     const std::set<std::string> names = names_in(path, archive);
     const FileKind kind = kind_of(path, names);
     if (!names.contains(kMetadata)) fail_artifact(path, kNoMetadata);
-    check_metadata_size(path, archive.getRecordSize(kMetadata));
-    const auto [text, size] = archive.getRecord(kMetadata);
-    file.metadata = parse_metadata({static_cast<const char*>(text.get()), size}, path);
+    check_metadata_size(path, archive.size(kMetadata));
+    file.metadata = parse_metadata(archive.inflated(kMetadata), path);
     file.metadata.file_kind = kind;
     if (kind == FileKind::kPackage && !file.metadata.compiled) {
       fail_artifact(
           path,
           "has an unusable lensbox.json: it lacks the entry compiled, which names the machine of the code");
     }
-  } catch (const c10::Error& error) {
-    fail_artifact(path, "cannot be read as an archive of torch:\n" + torch_message(error));
+  } catch (const ArchiveError& error) {
+    fail_artifact(path, std::string("cannot be read as an archive of torch:\n  ") + error.what());
   }
 }
 
@@ -120,10 +98,6 @@ void read_onnx(const fs::path& path, ArtifactFile& file) {
 }
 
 }  // namespace
-
-std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::string_view bytes) {
-  return std::make_shared<BytesReader>(bytes);
-}
 
 ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::path>& public_key) {
   ArtifactFile file{.bytes = std::make_shared<const std::string>(read_needed("artifact", path, kMostBytes)),

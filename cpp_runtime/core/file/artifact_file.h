@@ -8,11 +8,6 @@
 #include <string>
 #include <string_view>
 
-namespace caffe2::serialize {
-class PyTorchStreamReader;
-class ReadAdapterInterface;
-}  // namespace caffe2::serialize
-
 namespace lensbox {
 
 // An artifact in memory, with seal and signature checked. torch loads these bytes, because the file may
@@ -26,9 +21,6 @@ struct ArtifactFile {
 // Throws ArtifactError.
 ArtifactFile read_artifact_file(const std::filesystem::path& path,
                                 const std::optional<std::filesystem::path>& public_key);
-
-// Return torch's reader of bytes, which must outlive it.
-std::shared_ptr<caffe2::serialize::ReadAdapterInterface> reader_of(std::string_view bytes);
 
 // --- seal.cpp ---
 
@@ -47,18 +39,5 @@ std::string seal_fault(std::string_view bytes);
 // Throws ArtifactError if it is absent, malformed or of another key, or if the key file holds no Ed25519 key.
 void require_signature(std::string_view bytes, const std::filesystem::path& artifact,
                        const std::filesystem::path& public_key);
-
-// --- records.cpp ---
-
-// The records of torch's archives, zip files, where they lie in memory. archive: torch's reader of `bytes`.
-// Both functions throw std::runtime_error.
-
-// Return the bytes of a record, which must be stored without compression, as torch does.
-std::string_view stored_record(caffe2::serialize::PyTorchStreamReader& archive, std::string_view bytes,
-                               const std::string& name);
-
-// Compare all records with their CRC-32 in the zip directory, at which torch's reader does not look. An
-// archive that was written without (torch.serialization.set_crc32_options) has zeros there, which pass.
-void check_sums(caffe2::serialize::PyTorchStreamReader& archive, std::string_view bytes);
 
 }  // namespace lensbox

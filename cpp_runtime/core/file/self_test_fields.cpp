@@ -1,5 +1,3 @@
-#include <c10/util/accumulate.h>
-
 #include <algorithm>
 
 #include "file/metadata.h"
@@ -64,7 +62,7 @@ std::vector<Detection> read_detections(const JsonField& field, size_t classes) {
 std::vector<double> read_extra(const JsonField& field, const Extra& extra, size_t count) {
   const std::vector<JsonField> rows = field.list();
   expect_count(field, rows.size(), count);
-  const auto size = static_cast<size_t>(c10::multiply_integers(extra.shape));
+  const auto size = static_cast<size_t>(extra.size());
   std::vector<double> values;
   for (const JsonField& row : rows) {
     const std::vector<double> numbers = row.numbers(-kMaxFloat32, kMaxFloat32);

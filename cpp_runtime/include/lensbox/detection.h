@@ -17,17 +17,17 @@ using Box = std::array<float, 4>;
 using ExtraValues = std::variant<std::vector<float>, std::vector<int64_t>>;
 
 struct Detection {
-  Box box;
-  float score;                           // 0..1
+  Box box = {};
+  float score = 0;                       // 0..1
   int64_t label = 0;                     // index into Metadata::classes, 0 if there are no classes
   std::vector<ExtraValues> extras = {};  // in the order of Metadata::extras
 };
 
 // The detections of an image file, best first, in pixels of the photograph of width x height.
 struct FileDetections {
-  int64_t width;
-  int64_t height;
-  std::vector<Detection> detections;
+  int64_t width = 0;
+  int64_t height = 0;
+  std::vector<Detection> detections = {};
 };
 
 enum class ExtraKind {
@@ -37,9 +37,18 @@ enum class ExtraKind {
 
 // An output of the detector beside box, score and label.
 struct Extra {
-  std::string name;
-  std::vector<int64_t> shape;  // empty: one number; of points, the last size is 2
-  ExtraKind kind;
+  std::string name = {};
+  std::vector<int64_t> shape = {};  // empty: one number; of points, the last size is 2
+  ExtraKind kind = ExtraKind::kValues;
+
+  // Return the count of numbers of one detection.
+  int64_t size() const {
+    int64_t product = 1;
+    for (const int64_t side : shape) {
+      product *= side;
+    }
+    return product;
+  }
 };
 
 }  // namespace lensbox

@@ -39,8 +39,8 @@ struct Thresholds {
 };
 
 struct Loss {
-  double value;
-  int64_t slots;  // number of target slots that are not padding (y2 != 0)
+  double value = 0;
+  int64_t slots = 0;  // number of target slots that are not padding (y2 != 0)
 };
 
 // Differences between computed results and the results stored in the artifact; docs/artifact.md, "The

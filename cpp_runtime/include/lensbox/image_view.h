@@ -34,12 +34,12 @@ class GivenFormat {
 // A frame in the caller's memory, such as a camera's. The memory must stay unchanged while a function of this
 // library runs.
 struct ImageView {
-  const uint8_t* data;  // the first byte of the uppermost row
-  int64_t width;        // pixels
-  int64_t height;
+  const uint8_t* data = nullptr;  // the first byte of the uppermost row
+  int64_t width = 0;              // pixels
+  int64_t height = 0;
   // Bytes from the start of a row to the start of the next row. Rows may be padded. Negative strides (rows
   // from bottom to top) are refused.
-  int64_t stride;
+  int64_t stride = 0;
   GivenFormat format;
 
   // For kNv12 only: (width + 1) / 2 pairs in (height + 1) / 2 rows.

@@ -15,10 +15,10 @@ inline constexpr int kFormatVersion = 2;
 
 // The images that the detector computes with: all of one size.
 struct Canvas {
-  int64_t height;
-  int64_t width;
-  int64_t channels;  // 1 gray, 3 colours
-  int64_t fill;      // 0..255, around the photograph
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;  // 1 gray, 3 colours
+  int64_t fill = 0;      // 0..255, around the photograph
   std::string fit = "letterbox";
   std::string filter = "bilinear";
   std::string order = "rgb";  // of three channels
@@ -31,7 +31,7 @@ enum class Orientation { kExif, kStored };
 
 // The rule for reading image files, the same in all runtimes: docs/artifact.md, "Reading images".
 struct Reading {
-  Canvas canvas;
+  Canvas canvas = {};
   Orientation orientation = Orientation::kExif;
   // A JPEG file is decoded at the smallest scale of 1/8, 1/4, 1/2 and 1 at which each side has at least this
   // many times the pixels that the canvas needs. 0: always at full size.
@@ -40,24 +40,24 @@ struct Reading {
 
 // The largest differences that pass a self-test: boxes and points in pixels, the rest absolute.
 struct Tolerance {
-  double boxes;
-  double scores;
-  double loss;
-  std::vector<double> extras;  // in the order of Metadata::extras
+  double boxes = 0;
+  double scores = 0;
+  double loss = 0;
+  std::vector<double> extras = {};  // in the order of Metadata::extras
 };
 
 // A small input stored in the artifact, and the detector's results for it when it was exported.
 struct SelfTest {
-  std::array<int64_t, 3> image_shape;  // C, H, W
-  std::vector<uint8_t> pixels;         // C * H * W
-  double score_threshold;
-  double iou_threshold;
+  std::array<int64_t, 3> image_shape = {};  // C, H, W
+  std::vector<uint8_t> pixels;              // C * H * W
+  double score_threshold = 0;
+  double iou_threshold = 0;
   std::vector<Detection> detections;  // at least one, best first; without their extras
   // In the order of Metadata::extras, the numbers of all detections, row by row.
   std::vector<std::vector<double>> extras;
   std::vector<Box> loss_predictions;  // at least one
   std::vector<Box> loss_targets;      // as many as predictions
-  double loss;
+  double loss = 0;
   Tolerance cpu;
   Tolerance cuda;
 };
@@ -86,15 +86,15 @@ enum class FileKind {
 struct Metadata {
   FileKind file_kind = FileKind::kTorchScript;
   std::string json;  // the whole document, as UTF-8, on one line
-  int64_t format_version;
+  int64_t format_version = 0;
   std::string name;
   std::string lensbox_version;   // of the Lensbox that wrote the artifact
   std::string torch_version;     // of its torch
   std::vector<std::string> ops;  // schemas of the custom ops that the code calls
   std::vector<std::string> methods;
-  Reading reading;         // how photographs are read for it
-  double score_threshold;  // the defaults of detect
-  double iou_threshold;
+  Reading reading;             // how photographs are read for it
+  double score_threshold = 0;  // the defaults of detect
+  double iou_threshold = 0;
   SelfTest self_test;
   std::vector<std::string> classes;  // names by label; empty if there is one kind and no labels
   std::vector<Extra> extras;         // the outputs in Detection::extras, in this order

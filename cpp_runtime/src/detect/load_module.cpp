@@ -2,25 +2,46 @@
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
+#include <cstring>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "detect/steps.h"
 #include "file/artifact_file.h"
-#include "file/errors.h"
 #include "model/call.h"
 #include "model/detector_module.h"
 #include "model/machine.h"
 #include "model/op_library.h"
+#include "model/torch_errors.h"
 
 namespace lensbox {
 namespace {
 
+class BytesReader : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit BytesReader(std::string_view bytes) : bytes_(bytes) {}
+
+  size_t size() const override { return bytes_.size(); }
+
+  size_t read(uint64_t position, void* buffer, size_t count, const char* /*what*/) const override {
+    if (position >= bytes_.size()) return 0;
+    const size_t available = std::min<size_t>(count, bytes_.size() - position);
+    std::memcpy(buffer, bytes_.data() + position, available);
+    return available;
+  }
+
+ private:
+  std::string_view bytes_;
+};
+
 torch::jit::Module load_script(const std::filesystem::path& path, const ArtifactFile& file,
                                c10::Device device) {
   try {
-    torch::jit::Module module = torch::jit::load(reader_of(*file.bytes), device);
+    torch::jit::Module module = torch::jit::load(std::make_shared<BytesReader>(*file.bytes), device);
     module.eval();
     return module;
   } catch (const std::exception& error) {

@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "file/errors.h"
 #include "model/detector_module.h"
+#include "model/torch_errors.h"
 
 namespace lensbox {
 namespace {

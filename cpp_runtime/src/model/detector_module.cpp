@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "file/errors.h"
 #include "model/call.h"
+#include "model/torch_errors.h"
 
 namespace lensbox {
 namespace {

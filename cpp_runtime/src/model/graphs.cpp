@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "model/detector_module.h"
+#include "model/torch_errors.h"
 #if LENSBOX_CUDA_GRAPHS
 #include <ATen/cuda/CUDAGraph.h>
 #endif
@@ -20,8 +21,6 @@
 #include <mutex>
 #include <optional>
 #include <utility>
-
-#include "file/errors.h"
 
 namespace lensbox {
 

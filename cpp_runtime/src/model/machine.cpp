@@ -17,7 +17,7 @@
 #include <set>
 #include <sstream>
 
-#include "file/errors.h"
+#include "model/torch_errors.h"
 
 namespace lensbox {
 namespace {

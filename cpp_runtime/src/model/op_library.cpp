@@ -19,9 +19,9 @@
 #include <sstream>
 #include <system_error>
 
-#include "file/errors.h"
 #include "file/files.h"
 #include "model/call.h"
+#include "model/torch_errors.h"
 
 namespace lensbox {
 namespace {

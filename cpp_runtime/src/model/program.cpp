@@ -12,11 +12,11 @@
 #include <system_error>
 #include <utility>
 
-#include "file/errors.h"
 #include "model/call.h"
 #include "model/detector_module.h"
 #include "model/machine.h"
 #include "model/op_library.h"
+#include "model/torch_errors.h"
 
 namespace lensbox {
 namespace {

@@ -4,8 +4,6 @@
 #include <ATen/EmptyTensor.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/StringUtil.h>
-#include <caffe2/serialize/inline_container.h>
-#include <caffe2/serialize/read_adapter_interface.h>
 
 #include <algorithm>
 #include <map>
@@ -13,12 +11,12 @@
 #include <unordered_map>
 #include <utility>
 
-#include "file/artifact_file.h"
-#include "file/errors.h"
+#include "file/archive.h"
 #include "model/program.h"
 #include "model/program_json.h"
 #include "model/program_operators.h"
 #include "model/program_sizes.h"
+#include "model/torch_errors.h"
 
 namespace lensbox {
 namespace {
@@ -37,17 +35,17 @@ std::string_view view_of(const at::Tensor& bytes) {
 class GraphReader {
  public:
   GraphReader(const at::Tensor& bytes, std::string graph, c10::Device device)
-      : bytes_(bytes), archive_(reader_of(view_of(bytes))), name_(std::move(graph)) {
+      : bytes_(bytes), archive_(view_of(bytes)), name_(std::move(graph)) {
     graph_->device = device;
   }
 
   std::shared_ptr<const Program::Graph> read(bool has_seal) {
-    if (!has_seal) check_sums(archive_, view_of(bytes_));
+    if (!has_seal) archive_.check_sums();
     choose_graph();
     const GraphJson program = json("models/" + name_ + ".json");
     const GraphJson& version = program.at("schema_version").at("major");
     require(as_integer(version) == kSchemaMajor, "the version of torch.export's schema must be 8", version);
-    const bool is_little = !archive_.hasRecord("byteorder") || record("byteorder") == "little";
+    const bool is_little = !archive_.has("byteorder") || record("byteorder") == "little";
     if (!is_little) throw GraphError("its numbers must be little-endian");
     read_weights("data/weights/", "weights");
     read_weights("data/constants/", "constants");
@@ -82,13 +80,13 @@ class GraphReader {
  private:
   // --- the archive ---
 
-  std::string_view record(const std::string& name) { return stored_record(archive_, view_of(bytes_), name); }
+  std::string_view record(const std::string& name) { return archive_.record(name); }
 
   GraphJson json(const std::string& name) { return parse_json(record(name)); }
 
   void choose_graph() {
     std::vector<std::string> names;
-    for (const std::string& name : archive_.getAllRecords()) {
+    for (const std::string& name : archive_.names()) {
       if (name.starts_with("models/") && name.ends_with(".json"))
         names.push_back(name.substr(7, name.size() - 12));
     }
@@ -101,7 +99,7 @@ class GraphReader {
 
   void read_weights(const std::string& folder, const std::string& kind) {
     const std::string config = folder + name_ + "_" + kind + "_config.json";
-    if (!archive_.hasRecord(config)) return;
+    if (!archive_.has(config)) return;
     const GraphJson document = json(config);
     for (const auto& [name, payload] : document.at("config").items()) {
       require(!payload.at("use_pickle").get<bool>(), "a weight must be plain numbers, no pickle", name);
@@ -465,7 +463,7 @@ class GraphReader {
   }
 
   at::Tensor bytes_;
-  caffe2::serialize::PyTorchStreamReader archive_;
+  Archive archive_;
   std::string name_;
   const GraphJson* metas_ = nullptr;          // of the tensors of the graph, by their names
   std::vector<bool> is_channels_last_;        // of each value
