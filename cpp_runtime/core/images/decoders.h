@@ -1,29 +1,47 @@
 #pragma once
 
-#include <lensbox/torch/tensors.h>
+#include <lensbox/error.h>
+#include <lensbox/image_view.h>
+#include <lensbox/metadata.h>
 
 #include <csetjmp>
 #include <cstdint>
-#include <optional>
 #include <span>
-#include <string>
+
+#include "images/pixels.h"
 
 namespace lensbox {
 
 // An image as its file stores it.
 struct StoredImage {
-  at::Tensor pixels;  // uint8 [h, w, C], contiguous on the CPU; 1 / reduction of the full size, rounded up
-  int64_t width;      // at full size
+  Pixels pixels;  // 1 / reduction of the full size, rounded up
+  int64_t width;  // at full size
   int64_t height;
   int reduction;    // 1, 2, 4 or 8
   int orientation;  // EXIF's, 1..8
 };
 
+// The functions below throw InputError with the reason alone, which names no file.
+
+// Read a JPEG or PNG file for a canvas. Throws InputError if the file is empty, of another format, damaged,
+// truncated or too large; a reduced size lifts no limit.
+DecodedPhoto decode_photo(std::span<const uint8_t> file, const Reading& reading);
+
+// Copy a frame. kBgr8 and kNv12 become RGB, or kNv12 gray if the canvas is gray. Throws InputError for a view
+// that breaks the rules of ImageView or has more than kMaxImagePixels pixels.
+DecodedPhoto read_frame(const ImageView& view, const Reading& reading);
+
+// Throw InputError if a side is longer than `fit` takes.
+void check_sides(int64_t width, int64_t height);
+
 // Throw InputError if an image of that size is too large to be read.
 void check_size(int64_t width, int64_t height);
 
-// Return uint8 [height, width, channels], not initialised. Throws InputError as check_size does.
-at::Tensor new_pixels(int64_t width, int64_t height, int64_t channels);
+// Return pixels that are not initialised. Throws InputError as check_size does.
+Pixels new_pixels(int64_t width, int64_t height, int64_t channels);
+
+// Return a photograph that is whole, at full size.
+DecodedPhoto whole_photo(Pixels pixels);
 
 // Decode a JPEG file with libjpeg-turbo, at the scale that the reading asks for, and for a gray canvas the
 // luma alone. Throws InputError with the reason alone if it is damaged, truncated, too large, or of a kind
@@ -41,17 +59,21 @@ int jpeg_reduction(int64_t width, int64_t height, int exif_orientation, const Re
 StoredImage decode_png(std::span<const uint8_t> file);
 
 // Rotate or mirror an image as its EXIF orientation says, or leave it as stored.
-Photo turn_upright(StoredImage stored, Orientation orientation);
+DecodedPhoto turn_upright(StoredImage stored, Orientation orientation);
 
 // Return the orientation, 1..8, in EXIF data, a TIFF structure; 1 (as stored) if there is none, or if the
 // data are damaged or truncated before it.
 int exif_orientation(std::span<const uint8_t> tiff);
 
-// Return whether a photograph with an EXIF orientation, 1..8, is turned upright by swapping rows and columns.
-bool swaps_sides(int exif_orientation, Orientation orientation);
+// How a stored picture becomes upright: it is mirrored, then its rows may become columns.
+struct Turn {
+  bool mirror_x;  // left and right
+  bool mirror_y;  // top and bottom
+  bool swap;      // along the main diagonal
+};
 
-// Copy a frame as to_photo does; error messages begin with `name`.
-Photo read_frame(const ImageView& view, const Reading& reading, const std::string& name);
+// Return the turn for an EXIF orientation, 1..8.
+Turn turn_of(int exif_orientation, Orientation orientation);
 
 // Calls of a C library whose error callback must not return: the callback leaves by stop(), and run() then
 // returns false. Code inside run(), callbacks included, must own no object with a destructor, because longjmp

@@ -1,11 +1,9 @@
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
-
 #include <algorithm>
 #include <array>
+#include <cstring>
+#include <string>
 #include <vector>
 
-#include "file/errors.h"
 #include "images/decoders.h"
 
 namespace lensbox {
@@ -68,17 +66,19 @@ void check_plane(const std::string& argument, const uint8_t* data, int64_t strid
                    std::to_string(stride));
 }
 
-at::Tensor copied(const ImageView& view, int64_t channels) {
-  auto* const data = const_cast<uint8_t*>(view.data);  // the view of a tensor is only read
-  return at::from_blob(data, {view.height, view.width, channels}, {view.stride, channels, 1}, at::kByte)
-      .clone(at::MemoryFormat::Contiguous);
+Pixels copied(const ImageView& view, int64_t channels) {
+  Pixels image = new_pixels(view.width, view.height, channels);
+  for (int64_t y = 0; y < view.height; ++y) {
+    std::memcpy(image.row(y), row_of(view, y), static_cast<size_t>(image.stride));
+  }
+  return image;
 }
 
-at::Tensor bgr8_to_rgb(const ImageView& view) {
-  at::Tensor image = new_pixels(view.width, view.height, 3);
-  uint8_t* to = image.mutable_data_ptr<uint8_t>();
+Pixels bgr8_to_rgb(const ImageView& view) {
+  Pixels image = new_pixels(view.width, view.height, 3);
   for (int64_t y = 0; y < view.height; ++y) {
     const uint8_t* from = row_of(view, y);
+    uint8_t* to = image.row(y);
     for (int64_t x = 0; x < view.width; ++x, from += 3, to += 3) {
       to[0] = from[2];
       to[1] = from[1];
@@ -89,14 +89,14 @@ at::Tensor bgr8_to_rgb(const ImageView& view) {
 }
 
 // Convert one row and one color at a time, in loops without branches that the compiler can vectorize.
-at::Tensor nv12_to_rgb(const ImageView& view) {
-  at::Tensor image = new_pixels(view.width, view.height, 3);
-  uint8_t* row = image.mutable_data_ptr<uint8_t>();
+Pixels nv12_to_rgb(const ImageView& view) {
+  Pixels image = new_pixels(view.width, view.height, 3);
   const auto width = static_cast<size_t>(view.width);
   std::vector<int32_t> base(width);
   std::array<std::vector<int32_t>, 3> shifts;
   shifts.fill(std::vector<int32_t>(width + 1));
-  for (int64_t y = 0; y < view.height; ++y, row += 3 * width) {
+  for (int64_t y = 0; y < view.height; ++y) {
+    uint8_t* const row = image.row(y);
     if (y % 2 == 0) shifts_of_chroma(view.chroma + y / 2 * view.chroma_stride, shifts);
     std::transform(row_of(view, y), row_of(view, y) + width, base.begin(), scaled_luma);
     for (size_t c = 0; c < 3; ++c) {
@@ -108,18 +108,17 @@ at::Tensor nv12_to_rgb(const ImageView& view) {
 }
 
 // The gray value of the colors that nv12_to_rgb returns is y, unless a color was clamped.
-at::Tensor nv12_to_gray(const ImageView& view) {
-  at::Tensor image = new_pixels(view.width, view.height, 1);
-  uint8_t* row = image.mutable_data_ptr<uint8_t>();
-  for (int64_t y = 0; y < view.height; ++y, row += view.width) {
-    std::transform(row_of(view, y), row_of(view, y) + view.width, row,
+Pixels nv12_to_gray(const ImageView& view) {
+  Pixels image = new_pixels(view.width, view.height, 1);
+  for (int64_t y = 0; y < view.height; ++y) {
+    std::transform(row_of(view, y), row_of(view, y) + view.width, image.row(y),
                    [](uint8_t luma) { return to_byte(scaled_luma(luma)); });
   }
   return image;
 }
 
 // Throw InputError unless the view can be read.
-at::Tensor pixels_of(const ImageView& view, const Reading& reading) {
+Pixels pixels_of(const ImageView& view, const Reading& reading) {
   if (view.width < 1 || view.height < 1) {
     throw InputError("width and height must be at least 1, got " + std::to_string(view.width) + " x " +
                      std::to_string(view.height));
@@ -144,8 +143,8 @@ at::Tensor pixels_of(const ImageView& view, const Reading& reading) {
 
 }  // namespace
 
-Photo read_frame(const ImageView& view, const Reading& reading, const std::string& name) {
-  return named(name, [&] { return Photo::of(pixels_of(view, reading).permute({2, 0, 1})); });
+DecodedPhoto read_frame(const ImageView& view, const Reading& reading) {
+  return whole_photo(pixels_of(view, reading));
 }
 
 }  // namespace lensbox

@@ -1,5 +1,3 @@
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -9,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 // clang-format off: each needs what comes before it, and does not include it.
 #include <jpeglib.h>
@@ -94,9 +93,7 @@ class JpegDecoder {
     choose_output(reading);
     const bool is_cmyk = info_.out_color_space == JCS_CMYK;
     const int64_t channels = is_cmyk ? 3 : info_.out_color_components;
-    at::Tensor image = new_pixels(info_.output_width, info_.output_height, channels);
-    uint8_t* const data = image.mutable_data_ptr<uint8_t>();
-    const size_t row_size = static_cast<size_t>(channels) * info_.output_width;
+    Pixels image = new_pixels(info_.output_width, info_.output_height, channels);
     const int64_t blocks = ((info_.image_width + 7) / 8) * ((info_.image_height + 7) / 8);
     allowed_scans_ = std::max(kScansAlwaysAllowed, kMaxScannedBlocks / blocks);
     std::vector<uint8_t> cmyk(is_cmyk ? size_t{4} * info_.output_width : 0);
@@ -107,7 +104,7 @@ class JpegDecoder {
       lacks_scans_ = lacks_scans();
       if (lacks_scans_) guard_.stop();
       while (info_.output_scanline < info_.output_height) {
-        uint8_t* const pixels = data + info_.output_scanline * row_size;
+        uint8_t* const pixels = image.row(info_.output_scanline);
         JSAMPROW samples = is_cmyk ? cmyk.data() : pixels;
         jpeg_read_scanlines(&info_, &samples, 1);
         if (is_cmyk) cmyk_to_rgb(cmyk, pixels);
@@ -204,7 +201,7 @@ class JpegDecoder {
 int jpeg_reduction(int64_t width, int64_t height, int exif_orientation, const Reading& reading) {
   const int64_t oversampling = reading.jpeg_oversampling;
   if (oversampling == 0) return 1;
-  if (swaps_sides(exif_orientation, reading.orientation)) std::swap(width, height);
+  if (turn_of(exif_orientation, reading.orientation).swap) std::swap(width, height);
   const Canvas& canvas = reading.canvas;
   static const std::map<std::string_view, FitMode> kModes{
       {"letterbox", FitMode::kLetterbox},

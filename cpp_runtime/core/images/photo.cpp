@@ -1,23 +1,14 @@
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-
 #include <array>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "file/errors.h"
-#include "file/files.h"
 #include "fit.h"  // of the op library
 #include "images/decoders.h"
 
 namespace lensbox {
-namespace {
 
-constexpr uint64_t kMaxFileSize = std::numeric_limits<int>::max();
-// Throws InputError with the reason alone.
-Photo decode(std::span<const uint8_t> file, const Reading& reading) {
+DecodedPhoto decode_photo(std::span<const uint8_t> file, const Reading& reading) {
   if (file.empty()) throw InputError("the file is empty");
   const std::string_view bytes(reinterpret_cast<const char*>(file.data()), file.size());
   if (bytes.starts_with("\xFF\xD8\xFF")) {
@@ -27,14 +18,11 @@ Photo decode(std::span<const uint8_t> file, const Reading& reading) {
   throw InputError("neither a JPEG nor a PNG file");
 }
 
-// Throws InputError if `fit` would refuse the sides.
 void check_sides(int64_t width, int64_t height) {
   if (width <= kLongestSide && height <= kLongestSide) return;
   throw InputError("an image must have sides of at most " + std::to_string(kLongestSide) + " pixels, got " +
                    std::to_string(width) + " x " + std::to_string(height));
 }
-
-}  // namespace
 
 void check_size(int64_t width, int64_t height) {
   check_sides(width, height);
@@ -44,35 +32,20 @@ void check_size(int64_t width, int64_t height) {
                    std::to_string(width) + " x " + std::to_string(height));
 }
 
-at::Tensor new_pixels(int64_t width, int64_t height, int64_t channels) {
+Pixels new_pixels(int64_t width, int64_t height, int64_t channels) {
   check_size(width, height);
-  return at::empty({height, width, channels}, at::kByte);
+  const int64_t stride = width * channels;
+  // Not make_shared, which would write zeros.
+  std::shared_ptr<uint8_t[]> memory(new uint8_t[static_cast<size_t>(height * stride)]);
+  uint8_t* const data = memory.get();
+  return {std::move(memory), data, width, height, channels, stride};
 }
 
-Photo Photo::of(at::Tensor pixels) {
-  if (pixels.dim() != 3) {
-    throw InputError("an image must have the shape [C, H, W], got " + c10::str(pixels.sizes()));
-  }
-  const int64_t width = pixels.size(2);
-  const int64_t height = pixels.size(1);
-  check_sides(width, height);
-  const std::array whole{0.0F, 0.0F, static_cast<float>(width), static_cast<float>(height)};
-  return {std::move(pixels), width, height, whole};
-}
-
-Photo read_photo(const std::filesystem::path& path, const Reading& reading) {
-  return named("image " + path.string(), [&] {
-    const std::string bytes = read_file(path, kMaxFileSize);
-    return decode({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, reading);
-  });
-}
-
-Photo read_photo(std::span<const uint8_t> file, const Reading& reading) {
-  return named("the image data", [&] { return decode(file, reading); });
-}
-
-Photo to_photo(const ImageView& view, const Reading& reading) {
-  return read_frame(view, reading, "image");
+DecodedPhoto whole_photo(Pixels pixels) {
+  const int64_t width = pixels.width;
+  const int64_t height = pixels.height;
+  return {
+      std::move(pixels), width, height, {0.0F, 0.0F, static_cast<float>(width), static_cast<float>(height)}};
 }
 
 }  // namespace lensbox

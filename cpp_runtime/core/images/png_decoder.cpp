@@ -1,4 +1,3 @@
-#include <ATen/core/Tensor.h>
 #include <png.h>
 
 #include <algorithm>
@@ -34,7 +33,7 @@ class PngDecoder {
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
-  at::Tensor decode() {
+  Pixels decode() {
     const bool good = guard_.run([&] { read_header(); });
     const int64_t width = png_get_image_width(png_, info_);
     const int64_t height = png_get_image_height(png_, info_);
@@ -44,8 +43,6 @@ class PngDecoder {
 
     if (!guard_.run([&] { choose_output(); })) fail("damaged or truncated");
     image_ = new_pixels(width, height, png_get_channels(png_, info_));
-    row_size_ = static_cast<size_t>(width) * png_get_channels(png_, info_);
-    pixels_ = image_.mutable_data_ptr<uint8_t>();
     if (!guard_.run([&] { process(); }) || !is_complete_) fail("damaged or truncated");
     return std::move(image_);
   }
@@ -99,7 +96,7 @@ class PngDecoder {
   static void on_row(png_structp png, png_bytep pixels, png_uint_32 row, int) {
     const PngDecoder& decoder = of(png);
     if (pixels == nullptr) return;
-    png_progressive_combine_row(png, decoder.pixels_ + row * decoder.row_size_, pixels);
+    png_progressive_combine_row(png, decoder.image_.row(row), pixels);
   }
 
   // libpng accepts a complete stream with too few rows.
@@ -122,9 +119,7 @@ class PngDecoder {
   std::span<const uint8_t> unread_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  at::Tensor image_;
-  uint8_t* pixels_ = nullptr;
-  size_t row_size_ = 0;
+  Pixels image_;
   bool at_pixels_ = false;
   bool is_complete_ = false;
   std::array<char, 128> reason_{"it ends too early"};
@@ -153,9 +148,9 @@ StoredImage decode_png(std::span<const uint8_t> file) {
   if (file.size() < 16 || !std::ranges::equal(file.subspan(12, 4), kHeader)) {
     throw InputError("its header is damaged");
   }
-  at::Tensor image = PngDecoder(file).decode();
-  const int64_t width = image.size(1);
-  const int64_t height = image.size(0);
+  Pixels image = PngDecoder(file).decode();
+  const int64_t width = image.width;
+  const int64_t height = image.height;
   return {std::move(image), width, height, 1, exif_orientation(exif_chunk(file))};
 }
 

@@ -1,10 +1,7 @@
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "images/decoders.h"
 
@@ -18,13 +15,6 @@ constexpr uint32_t kShort = 3;
 constexpr std::array<uint8_t, 4> kLittleEndian{'I', 'I', 42, 0};
 constexpr std::array<uint8_t, 4> kBigEndian{'M', 'M', 0, 42};
 
-// One of the eight orientations: the stored picture is mirrored, then its rows may become columns.
-struct Turn {
-  bool mirror_x;  // left and right
-  bool mirror_y;  // top and bottom
-  bool swap;      // along the main diagonal
-};
-
 // By EXIF orientation, 1..8.
 constexpr std::array<Turn, 9> kTurns{{{},
                                       {false, false, false},
@@ -36,25 +26,19 @@ constexpr std::array<Turn, 9> kTurns{{{},
                                       {true, true, true},
                                       {true, false, true}}};
 
-Turn turn_of(int exif_orientation, Orientation orientation) {
-  return kTurns.at(orientation == Orientation::kExif ? exif_orientation : kUpright);
-}
-
 // Copy square by square: the rows of one image are columns of the other, and a column touches as many cache
 // lines as it has pixels.
 template <int channels>
-void copy_turned(const at::Tensor& stored, Turn turn, at::Tensor& upright) {
+void copy_turned(const Pixels& stored, Turn turn, const Pixels& upright) {
   constexpr int64_t kSquare = 32;
-  const int64_t stored_height = stored.size(0);
-  const int64_t height = upright.size(0);
-  const int64_t width = upright.size(1);
-  const int64_t row = channels * stored.size(1);
+  const int64_t height = upright.height;
+  const int64_t width = upright.width;
+  const int64_t row = stored.stride;
   // The distance in memory between stored pixels that are neighbours in the upright image.
   int64_t right = turn.mirror_x ? -channels : channels;
   int64_t down = turn.mirror_y ? -row : row;
-  const uint8_t* const corner = stored.const_data_ptr<uint8_t>() + (turn.mirror_x ? row - channels : 0) +
-                                (turn.mirror_y ? row * (stored_height - 1) : 0);
-  uint8_t* const pixels = upright.mutable_data_ptr<uint8_t>();
+  const uint8_t* const corner =
+      stored.row(turn.mirror_y ? stored.height - 1 : 0) + (turn.mirror_x ? channels * (stored.width - 1) : 0);
   if (turn.swap) std::swap(right, down);
 
   for (int64_t top = 0; top < height; top += kSquare) {
@@ -62,7 +46,7 @@ void copy_turned(const at::Tensor& stored, Turn turn, at::Tensor& upright) {
     for (int64_t left = 0; left < width; left += kSquare) {
       const int64_t end = std::min(left + kSquare, width);
       for (int64_t y = top; y < bottom; ++y) {
-        uint8_t* to = pixels + (y * width + left) * channels;
+        uint8_t* to = upright.row(y) + left * channels;
         const uint8_t* from = corner + y * down + left * right;
         for (int64_t x = left; x < end; ++x, to += channels, from += right) {
           std::memcpy(to, from, channels);
@@ -72,21 +56,13 @@ void copy_turned(const at::Tensor& stored, Turn turn, at::Tensor& upright) {
   }
 }
 
-at::Tensor turned(const at::Tensor& stored, Turn turn) {
+Pixels turned(const Pixels& stored, Turn turn) {
   if (!turn.mirror_x && !turn.mirror_y && !turn.swap) return stored;
-  if (!stored.is_cpu()) {
-    std::vector<int64_t> mirrored;
-    if (turn.mirror_y) mirrored.push_back(0);
-    if (turn.mirror_x) mirrored.push_back(1);
-    const at::Tensor image = stored.flip(mirrored);
-    return (turn.swap ? image.transpose(0, 1) : image).contiguous();
-  }
-  const int64_t channels = stored.size(2);
-  at::Tensor upright = turn.swap ? new_pixels(stored.size(0), stored.size(1), channels)
-                                 : new_pixels(stored.size(1), stored.size(0), channels);
-  if (channels == 1) copy_turned<1>(stored, turn, upright);
-  if (channels == 3) copy_turned<3>(stored, turn, upright);
-  if (channels == 4) copy_turned<4>(stored, turn, upright);
+  Pixels upright = turn.swap ? new_pixels(stored.height, stored.width, stored.channels)
+                             : new_pixels(stored.width, stored.height, stored.channels);
+  if (stored.channels == 1) copy_turned<1>(stored, turn, upright);
+  if (stored.channels == 3) copy_turned<3>(stored, turn, upright);
+  if (stored.channels == 4) copy_turned<4>(stored, turn, upright);
   return upright;
 }
 
@@ -126,19 +102,19 @@ int exif_orientation(std::span<const uint8_t> tiff) {
   return kUpright;
 }
 
-bool swaps_sides(int exif_orientation, Orientation orientation) {
-  return turn_of(exif_orientation, orientation).swap;
+Turn turn_of(int exif_orientation, Orientation orientation) {
+  return kTurns.at(orientation == Orientation::kExif ? exif_orientation : kUpright);
 }
 
-Photo turn_upright(StoredImage stored, Orientation orientation) {
+DecodedPhoto turn_upright(StoredImage stored, Orientation orientation) {
   const Turn turn = turn_of(stored.orientation, orientation);
-  auto x = span_on_side(stored.pixels.size(1) * stored.reduction, stored.width, turn.mirror_x);
-  auto y = span_on_side(stored.pixels.size(0) * stored.reduction, stored.height, turn.mirror_y);
+  auto x = span_on_side(stored.pixels.width * stored.reduction, stored.width, turn.mirror_x);
+  auto y = span_on_side(stored.pixels.height * stored.reduction, stored.height, turn.mirror_y);
   if (turn.swap) {
     std::swap(x, y);
     std::swap(stored.width, stored.height);
   }
-  return {.pixels = turned(stored.pixels, turn).permute({2, 0, 1}),
+  return {.pixels = turned(stored.pixels, turn),
           .width = stored.width,
           .height = stored.height,
           .window = {x.first, y.first, x.second, y.second}};

@@ -8,7 +8,6 @@
 
 #include "detect/steps.h"
 #include "file/errors.h"
-#include "images/decoders.h"
 #include "model/call.h"
 
 namespace lensbox {
@@ -155,7 +154,7 @@ std::vector<std::vector<Detection>> Detector::detect(std::span<const ImageView> 
     std::vector<Photo> photos;
     for (const ImageView& image : images) {
       const std::string name = "images[" + std::to_string(photos.size()) + "]";
-      photos.push_back(read_frame(image, metadata().reading, name));
+      photos.push_back(to_photo(image, metadata().reading, name));
     }
     return detect_photos(*this, photos, thresholds);
   });

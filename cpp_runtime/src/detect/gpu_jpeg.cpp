@@ -27,6 +27,16 @@ std::string reason_against(c10::Device device) {
   return call_op(kDecoderFault, device).toStringRef();
 }
 
+// Turn pixels [C, h, w] upright. The memory stays interleaved.
+at::Tensor turned(const at::Tensor& stored, Turn turn) {
+  if (!turn.mirror_x && !turn.mirror_y && !turn.swap) return stored;
+  std::vector<int64_t> mirrored;
+  if (turn.mirror_y) mirrored.push_back(0);
+  if (turn.mirror_x) mirrored.push_back(1);
+  const at::Tensor image = stored.permute({1, 2, 0}).flip(mirrored);
+  return (turn.swap ? image.transpose(0, 1) : image).contiguous().permute({2, 0, 1});
+}
+
 // Read a few files, with pixels that are ready for the stream.
 std::vector<std::optional<Photo>> read(std::span<const fs::path> paths, const Reading& reading,
                                        const c10::Stream& stream) {
@@ -58,9 +68,7 @@ std::vector<std::optional<Photo>> read(std::span<const fs::path> paths, const Re
   for (size_t i = 0; i < accepted.size(); ++i) {
     if (found.at(i).numel() == 0) continue;
     const auto [place, orientation] = places[i];
-    const at::Tensor pixels = found[i].permute({1, 2, 0});
-    photos[place] =
-        turn_upright({pixels, pixels.size(1), pixels.size(0), 1, orientation}, reading.orientation);
+    photos[place] = Photo::of(turned(found[i], turn_of(orientation, reading.orientation)));
   }
   return photos;
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -71,6 +72,11 @@ using GpuJpegReader =
 // runtime/images/gpu_jpeg.py. Pixels are ready for the current stream. Throws DeviceError if the GPU must
 // decode but cannot.
 GpuJpegReader gpu_jpeg_reader(c10::Device device, const Reading& reading, Decode decode, size_t batch_size);
+
+// --- photo.cpp ---
+
+// Copy a frame as to_photo does; error messages begin with `name`.
+Photo to_photo(const ImageView& view, const Reading& reading, const std::string& name);
 
 // --- tiles.cpp ---
 
