@@ -31,7 +31,7 @@ Outcome run_selftest(const ModelOptions& model) {
       {"max_box_error", report.max_box_error},
       {"max_score_error", report.max_score_error},
       {"loss_error", report.loss_error},
-      {"exchanged", report.exchanged},
+      {"unmatched_by_rounding", report.unmatched_by_rounding},
   });
   return report.passed() ? Outcome() : lensbox::ErrorCode::kArtifact;
 }

@@ -40,7 +40,7 @@ TEST(DetectorModuleCalls, RefuseWrongResults) {
   const DetectorModule detector = scripted(
       "def preprocess(self, images: List[Tensor], windows: Optional[Tensor]):\n"
       "  return images[0], images[0]\n"
-      "def detect_named(self, canvases, score: float, iou: float):\n"
+      "def detect(self, canvases, score: float, iou: float):\n"
       "  return {'boxes': canvases, 'scores': canvases, 'counts': canvases, 'eyes': canvases}\n"
       "def restore(self, boxes, geometry):\n"
       "  return boxes[..., :2]\n"
@@ -60,7 +60,7 @@ TEST(DetectorModuleCalls, RefuseWrongResults) {
   expect_error<lensbox::ArtifactError>([&] { detector.loss(boxes, boxes); }, {"has no method loss"});
 }
 
-TEST(DetectNamed, RefusesWrongResults) {
+TEST(DetectResults, RefusesWrongResults) {
   const lensbox::Outputs outputs{
       2, {{"eyes", {2, 2}, lensbox::ExtraKind::kPoints}, {"age", {}, lensbox::ExtraKind::kValues}}};
   // From two canvases of 30 numbers each, results with three slots.
@@ -85,14 +85,10 @@ TEST(DetectNamed, RefusesWrongResults) {
   };
   for (const auto& [code, reason] : cases) {
     const DetectorModule detector =
-        scripted("def detect_named(self, x, score: float, iou: float):\n  " + code + "\n", outputs);
+        scripted("def detect(self, x, score: float, iou: float):\n  " + code + "\n", outputs);
     expect_error<lensbox::ArtifactError>([&] { detector.detect(at::zeros({2, 30}), 0.5, 0.5); },
-                                         {"model.pt", "method detect_named", reason});
+                                         {"model.pt", "method detect", reason});
   }
-  const DetectorModule unnamed =
-      scripted("def detect(self, x, score: float, iou: float):\n  return x, x, x\n", outputs);
-  expect_error<lensbox::ArtifactError>([&] { unnamed.detect(at::zeros({2, 30}), 0.5, 0.5); },
-                                       {"has no method detect_named"});
 }
 
 TEST(LossValue, MustBeOneNumber) {

@@ -34,7 +34,7 @@ std::unique_ptr<DetectorModule> weight_detector(const at::Tensor& weight) {
       "def detect(self, canvases, score: float, iou: float):\n"
       "  boxes = (self.weight.reshape([1, -1, 4]) + score).expand([canvases.size(0), -1, -1])\n"
       "  scores = torch._cast_Float(canvases.flatten(1))\n"
-      "  return boxes, scores, torch._cast_Int(scores[:, 0])\n");
+      "  return {'boxes': boxes, 'scores': scores, 'counts': torch._cast_Int(scores[:, 0])}\n");
   return std::make_unique<DetectorModule>("model.pt", lensbox::Outputs{},
                                           lensbox::script_methods(module, {}));
 }

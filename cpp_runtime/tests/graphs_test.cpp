@@ -20,7 +20,7 @@ using lensbox::Found;
 // A detector whose result depends on every pixel of a canvas and on nothing else.
 lensbox::DetectorModule pixel_detector() {
   return scripted(
-      "def detect_named(self, canvases, score: float, iou: float):\n"
+      "def detect(self, canvases, score: float, iou: float):\n"
       "  pixels = torch._cast_Float(canvases.flatten(1))\n"
       "  sums = torch.cumsum(pixels, 1)\n"
       "  return {'boxes': sums[:, :8].reshape([-1, 2, 4]) + score, 'scores': sums[:, -2:] * iou,\n"

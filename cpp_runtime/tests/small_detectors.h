@@ -40,7 +40,8 @@ def detect(self, canvases, score_threshold: float, iou_threshold: float):
   mean = torch.mean(torch._cast_Float(canvases), [2, 3])
   boxes = torch.stack([mean[:, 0] * 0, mean[:, 0] * 0, mean[:, 0], mean[:, 1]], 1)
   scores = mean[:, 2:] / 255
-  return boxes.unsqueeze(1), scores, torch._cast_Int(scores[:, 0] > score_threshold)
+  counts = torch._cast_Int(scores[:, 0] > score_threshold)
+  return {"boxes": boxes.unsqueeze(1), "scores": scores, "counts": counts}
 
 def restore(self, boxes, geometry):
   return boxes / 255 * geometry[:, 4:].repeat([1, 2]).unsqueeze(1)
@@ -51,7 +52,7 @@ def loss(self, predictions, targets):
 )";
 
 inline constexpr const char* kMetadata = R"JSON({
-  "format_version": 2, "name": "mean color", "lensbox_version": "0.1.0", "torch_version": ")JSON" TORCH_VERSION
+  "format_version": 3, "name": "mean color", "lensbox_version": "0.1.0", "torch_version": ")JSON" TORCH_VERSION
                                          R"JSON(",
   "weights_sha256": "00", "input": {}, "output": {},
   "canvas": {"height": 8, "width": 8, "channels": 3, "fill": 0},

@@ -54,7 +54,7 @@ class SetDifference {
   std::vector<double> boxes;  // the largest difference of a coordinate, for each pair of partners
   double scores = 0;          // the largest difference of all pairs
   // The number of detections without a partner, of both sides, that rounding explains and does not explain.
-  size_t exchanged = 0, unexplained_count = 0;
+  size_t by_rounding = 0, unexplained_count = 0;
   std::vector<std::string> unexplained;  // a sentence for each side with unexplained detections
   // The largest differences between an expected detection without a partner and the detection of its label
   // that overlaps it most, by an IoU above 0.5.
@@ -160,7 +160,7 @@ class SetDifference {
     for (size_t i = 0; i < set.count(); ++i) {
       if (set.paired[i]) continue;
       if (is_explained(set, i, other)) {
-        ++exchanged;
+        ++by_rounding;
         continue;
       }
       ++unexplained_count;

@@ -50,7 +50,7 @@ struct SelfTestReport {
   double max_box_error = 0;                // pixels
   double max_score_error = 0;
   double loss_error = 0;
-  size_t exchanged = 0;  // unmatched detections that rounding explains
+  size_t unmatched_by_rounding = 0;  // detections
 
   bool passed() const { return failures.empty(); }
 };

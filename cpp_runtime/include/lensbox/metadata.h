@@ -11,7 +11,7 @@
 namespace lensbox {
 
 // The version of the artifact format that this library reads.
-inline constexpr int kFormatVersion = 2;
+inline constexpr int kFormatVersion = 3;
 
 // The images that the detector computes with: all of one size.
 struct Canvas {

@@ -67,7 +67,7 @@ int64_t largest_count(const DetectorModule& module, const at::Tensor& counts, in
 int64_t checked_label(const DetectorModule& module, int64_t label) {
   const int64_t classes = module.outputs().classes;
   if (label < 0 || label >= classes) {
-    module.fail("method detect_named must return labels from 0 to " + std::to_string(classes - 1) +
+    module.fail("method detect must return labels from 0 to " + std::to_string(classes - 1) +
                 ", as there are " + std::to_string(classes) + " classes, got " + std::to_string(label));
   }
   return label;

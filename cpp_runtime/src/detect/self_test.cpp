@@ -17,7 +17,7 @@ namespace {
 // As in runtime/file/self_test.py.
 constexpr double kIouLimitOnCpu = 0.01;
 constexpr double kIouLimitElsewhere = 0.02;
-constexpr size_t kExchangedPart = 20;  // rounding may add or remove one detection for each 20 expected ones
+constexpr size_t kUnmatchedPart = 20;  // one of 20 expected detections may be unmatched by rounding
 
 // extras: the number of further outputs.
 DetectionSet set_of(const std::vector<Detection>& detections, size_t extras) {
@@ -55,7 +55,7 @@ SelfTestReport run_self_test(const Detector& detector) {
                                   on_cpu ? kIouLimitOnCpu : kIouLimitElsewhere, limits.extras});
   SelfTestReport report{.max_box_error = difference.boxes.empty() ? 0 : std::ranges::max(difference.boxes),
                         .max_score_error = difference.scores,
-                        .exchanged = difference.exchanged};
+                        .unmatched_by_rounding = difference.by_rounding};
   const auto fail = [&](auto... parts) {
     std::ostringstream message;
     (message << ... << parts);
@@ -69,9 +69,9 @@ SelfTestReport run_self_test(const Detector& detector) {
   for (const std::string& sentence : difference.unexplained) {
     fail("the picture of the self-test: ", sentence);
   }
-  if (report.exchanged > count / kExchangedPart) {
-    fail(report.exchanged, " detections came or went by rounding, at most ", count / kExchangedPart, " of ",
-         count, " may");
+  if (report.unmatched_by_rounding > count / kUnmatchedPart) {
+    fail(report.unmatched_by_rounding, " detections are unmatched by rounding, at most ",
+         count / kUnmatchedPart, " of ", count, " may be");
   }
   if (!report.passed()) {
     report.max_box_error = std::max(report.max_box_error, difference.moved);

@@ -52,9 +52,8 @@ Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
 }
 
 Found DetectorModule::detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {
-  const size_t count = outputs_.names().size();
-  const std::string method = count > 3 ? "detect_named" : "detect";
-  const Tensors outputs = results(method, {canvases, score_threshold, iou_threshold}, count);
+  const Tensors outputs =
+      results("detect", {canvases, score_threshold, iou_threshold}, outputs_.names().size());
   Found found{outputs[0], outputs[1], outputs[2]};
   if (outputs_.classes > 0) found.labels = outputs[3];
   found.extras.assign(outputs.end() - std::ssize(outputs_.extras), outputs.end());
@@ -63,8 +62,7 @@ Found DetectorModule::detect(const at::Tensor& canvases, double score_threshold,
   if (found.boxes.sizes() != at::IntArrayRef{batch, slots, 4} ||
       found.scores.sizes() != at::IntArrayRef{batch, slots} ||
       found.counts.sizes() != at::IntArrayRef{batch}) {
-    fail("method " + method +
-         " must return boxes [B, K, 4], scores [B, K] and counts [B] for B canvases, got " +
+    fail("method detect must return boxes [B, K, 4], scores [B, K] and counts [B] for B canvases, got " +
          shape(found.boxes) + ", " + shape(found.scores) + " and " + shape(found.counts) + " for " +
          std::to_string(batch));
   }
@@ -141,7 +139,7 @@ Tensors DetectorModule::results(const std::string& method, std::vector<c10::IVal
 void DetectorModule::check_further_outputs(const Found& found) const {
   const std::vector<int64_t> slots = found.scores.sizes().vec();
   if (found.labels.defined() && (found.labels.sizes() != slots || found.labels.scalar_type() != at::kLong)) {
-    fail("method detect_named must return labels as Long " + c10::str(at::IntArrayRef(slots)) + ", got " +
+    fail("method detect must return labels as Long " + c10::str(at::IntArrayRef(slots)) + ", got " +
          described(found.labels));
   }
   for (size_t i = 0; i < found.extras.size(); ++i) {
@@ -151,7 +149,7 @@ void DetectorModule::check_further_outputs(const Found& found) const {
     wanted.insert(wanted.end(), extra.shape.begin(), extra.shape.end());
     const bool is_integer = extra.kind == ExtraKind::kValues && values.scalar_type() == at::kLong;
     if (values.sizes() == wanted && (is_integer || values.scalar_type() == at::kFloat)) continue;
-    fail("method detect_named must return " + extra.name + " as Float " +
+    fail("method detect must return " + extra.name + " as Float " +
          (extra.kind == ExtraKind::kValues ? "or Long " : "") + c10::str(at::IntArrayRef(wanted)) + ", got " +
          described(values));
   }

@@ -35,7 +35,7 @@ struct Outputs {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Calls a method by its name, and returns its tensors: of detect_named in the order of Outputs::names, of
+// Calls a method by its name, and returns its tensors: of detect in the order of Outputs::names, of
 // loss also the gradient, if the file computes it. Returns nothing if there is no such method. Exceptions of
 // the method pass through. Called from several threads at once.
 using Methods =
@@ -56,7 +56,6 @@ class DetectorModule {
   // windows: float32 [B, 6]; none if all images are whole photographs.
   Prepared preprocess(const Tensors& images, const std::optional<at::Tensor>& windows) const;
 
-  // The method detect, or detect_named of a detector with labels or extras.
   Found detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const;
 
   // Convert boxes and points in canvases to pixels of the photographs, by restore and restore_points.

@@ -94,7 +94,7 @@ Methods script_methods(torch::jit::Module module, const Outputs& outputs) {
     const c10::IValue result = (*method)(std::move(arguments));
     std::vector<c10::IValue> values{result};
     if (result.isTuple()) values = result.toTupleRef().elements().vec();
-    if (name == "detect_named") {
+    if (name == "detect") {
       TORCH_CHECK(result.isGenericDict(), "it must return tensors by name, got ", result.tagKind());
       const auto named = result.toGenericDict();
       values.clear();

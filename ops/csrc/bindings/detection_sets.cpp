@@ -40,7 +40,7 @@ DetectionSet detection_set(const char* name, at::TensorList tensors, size_t extr
 }
 
 // limits: of boxes in pixels, relative, of scores, of IoU. is_full: whether all slots of the detector are
-// used, for each side. Return box differences of the pairs; scores, exchanged, unexplained_count, moved and
+// used, for each side. Return box differences of the pairs; scores, by_rounding, unexplained_count, moved and
 // score_moved; the unexplained.
 std::tuple<std::vector<double>, std::vector<double>, std::vector<std::string>> compare(
     at::TensorList expected, at::TensorList actual, double score_threshold, double iou_threshold,
@@ -56,7 +56,7 @@ std::tuple<std::vector<double>, std::vector<double>, std::vector<std::string>> c
       one, other,
       {score_threshold, iou_threshold, limits[0], limits[1], limits[2], limits[3], extra_limits.vec()});
   return {found.boxes,
-          {found.scores, static_cast<double>(found.exchanged), static_cast<double>(found.unexplained_count),
+          {found.scores, static_cast<double>(found.by_rounding), static_cast<double>(found.unexplained_count),
            found.moved, found.score_moved},
           found.unexplained};
 }
