@@ -4,13 +4,13 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
+from lensbox.ops.gradient import with_gradient
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.archive import LOSS, MODEL, ArtifactFile
@@ -105,23 +105,11 @@ def _weight(numbers: memoryview, meta: Json, device: torch.device) -> Tensor:
 def _loss(run: Callable[..., tuple[Tensor, ...]]) -> Loss:
     """Return the loss, whose gradient the graph computes beside the value."""
 
-    class GraphLoss(torch.autograd.Function):
-        """The loss of the graph."""
-
-        @staticmethod
-        def forward(ctx: Any, predictions: Tensor, targets: Tensor) -> Tensor:
-            batch = [boxes.double().reshape(-1, *boxes.shape[-2:]) for boxes in (predictions, targets)]
-            value, *gradients = (result.to(predictions.dtype) for result in run(*batch))
-            if gradients:
-                ctx.save_for_backward(gradients[0].reshape(predictions.shape))
-            else:
-                ctx.mark_non_differentiable(value)
+    def loss(predictions: Tensor, targets: Tensor) -> Tensor:
+        batch = [boxes.detach().double().reshape(-1, *boxes.shape[-2:]) for boxes in (predictions, targets)]
+        value, *gradients = (result.to(predictions.dtype) for result in run(*batch))
+        if not gradients:
             return value
+        return with_gradient(predictions, value, gradients[0].reshape(predictions.shape))
 
-        @staticmethod
-        def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None]:
-            (gradient,) = ctx.saved_tensors
-            return outer[0] * gradient, None
-
-    apply: Loss = GraphLoss.apply
-    return apply
+    return loss

@@ -7,13 +7,14 @@ anchor (distillation: Hinton et al. 2015, arXiv:1503.02531).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from lensbox.ops import masked_giou_loss_and_grad
+from lensbox.ops.gradient import with_gradient
 from lensbox.train.loss.assignment import assign, ignored_cells
 from lensbox.train.settings import TrainConfig
 
@@ -115,21 +116,6 @@ def varifocal_loss(logits: Tensor, quality: Tensor, background: Tensor) -> Tenso
     return (focus * cross_entropy).sum() / quality.sum().clamp(min=1)
 
 
-class _GiouLoss(torch.autograd.Function):
-    """`masked_giou_loss` whose forward computes the gradient, too."""
-
-    @staticmethod
-    def forward(context: Any, pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        loss, grad = masked_giou_loss_and_grad(pred, target, weight)
-        context.save_for_backward(grad)
-        return loss
-
-    @staticmethod
-    def backward(context: Any, grad_loss: Tensor) -> tuple[Tensor, None, None]:
-        (grad,) = context.saved_tensors
-        return grad * grad_loss, None, None
-
-
 def giou_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """Return the weighted mean of 1 - GIoU, differentiable in `pred` only.
 
@@ -138,8 +124,9 @@ def giou_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     Args:
         pred, target: float32 [..., 4], xyxy. weight: float32 [...]; where it is 0, `pred` may hold anything.
     """
-    loss: Tensor = _GiouLoss.apply(pred, target, weight)  # type: ignore[no-untyped-call]
-    return loss
+    with torch.no_grad():
+        loss, gradient = masked_giou_loss_and_grad(pred, target, weight)
+    return with_gradient(pred, loss, gradient)
 
 
 @torch.no_grad()
