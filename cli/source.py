@@ -42,17 +42,12 @@ def ask_artifact(
 
     question: keyword arguments of `Artifact.detect_files`. batch: None for the device's.
     """
-    from lensbox.runtime.detect.detection import detections_to_json
     from lensbox.runtime.device import largest_batch
 
     if artifact.device.type == "cpu":
         keep_freed_memory()
     for found in artifact.detect_files(files, batch or largest_batch(artifact.device), **question):
-        if isinstance(found, LensboxError):
-            yield found
-        else:
-            rows = detections_to_json(found, artifact.classes)
-            yield {"width": found.width, "height": found.height, "detections": rows}
+        yield found if isinstance(found, LensboxError) else found.to_json(artifact.classes)
 
 
 def open_artifact(

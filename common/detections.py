@@ -49,4 +49,4 @@ class ImageDetections:
 
 
 READ_DETECTIONS = TypeAdapter(ImageDetections)
-"""Reads an answer of /v1/detect. Raises ValueError if it is malformed."""
+"""Reads an answer of /v1/detect. Raise ValueError if it is malformed."""

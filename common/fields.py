@@ -16,14 +16,14 @@ OUTPUTS: Final = ("boxes", "scores", "counts", "labels")  # of every detector
 _Class = TypeVar("_Class", bound=type)
 _MAX_EXTRA_SIZE = 1 << 16
 _MOST_EXTRAS = 100
-_SHOWN = 60  # characters of a wrong value, in a message
+_MOST_CHARACTERS = 60  # characters of a wrong value, in a message
 
 Orientation = Literal["exif", "stored"]
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
-CountOrNone = Annotated[int, Field(ge=0)]
+NonNegative = Annotated[int, Field(ge=0)]
 Side = Annotated[int, Field(ge=1, le=1 << 14)]  # of a canvas, in pixels
 GrayLevel = Annotated[int, Field(ge=0, le=255)]
 Oversampling = Annotated[int, Field(ge=0, le=1000)]
@@ -84,7 +84,9 @@ def first_reason(error: ValidationError) -> str:
         return first["msg"].removeprefix("Value error, ")
     rule = re.sub(r"^(\w+ should|Value error, must)", "must", first["msg"])
     value = json.dumps(first["input"], default=str)
-    return f"{path} {rule}, got {value if len(value) <= _SHOWN else value[:_SHOWN] + '...'}"
+    return (
+        f"{path} {rule}, got {value if len(value) <= _MOST_CHARACTERS else value[:_MOST_CHARACTERS] + '...'}"
+    )
 
 
 def plain_errors(cls: _Class) -> _Class:

@@ -59,7 +59,6 @@ def main(runner: Path, artifact: Path, output: Path) -> None:
     with _service(artifact) as service:  # starts while the runner and Python work
         from lensbox.ops import library_path  # late, because this loads torch
         from lensbox.runtime import load_artifact
-        from lensbox.runtime.detect.detection import detections_to_json
 
         files = ("--artifact", artifact, "--ops", library_path())
         images = [word for path in photos for word in ("--image", path)]
@@ -77,7 +76,7 @@ def main(runner: Path, artifact: Path, output: Path) -> None:
         print(f"\nC++:    the boxes above; GIoU loss of the best against boxes drawn by hand {loss:.4f}")
 
         loaded = load_artifact(artifact, "cpu")
-        in_python = [detections_to_json(loaded.detect_image(path), loaded.classes) for path in photos]
+        in_python = [loaded.detect_image(path).to_json(loaded.classes)["detections"] for path in photos]
         with Client(_address(service)) as client:
             over_http = [client.detect(path).to_json()["detections"] for path in photos]
             asked = client.loss(best, drawn, gradient=True)

@@ -18,7 +18,7 @@ from torch import nn
 from lensbox.common.errors import ArtifactError, InputError, LensboxError
 from lensbox.export.weights import load_weights, pickled_objects
 from lensbox.model import Detector
-from lensbox.model.protocol_check import described, is_users, kind_of
+from lensbox.model.user_errors import is_users, kind_of, type_and_line
 
 _logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def load_model(
 
     Modules are searched in the working directory first. A function with a parameter `weights` gets the path.
     Otherwise `load_weights` loads the file into the returned module. weights_key: the place of the weights in
-    the file. Raises click.UsageError for a bad name or bad options, ArtifactError if the function fails or
+    the file. Raise click.UsageError for a bad name or bad options, ArtifactError if the function fails or
     returns no module, and InputError for weights that cannot be read or do not fit.
     """
     function = _find(name)
@@ -61,7 +61,7 @@ def load_model(
     except Exception as error:  # whatever the user's code raises
         if takes_weights and weights is not None and (said := pickled_objects(error, weights)):
             raise InputError(said) from error
-        raise ArtifactError(f"{name} raised {described(error)}") from error
+        raise ArtifactError(f"{name} raised {type_and_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise ArtifactError(f"{name} must return a torch.nn.Module, got {kind_of(module)}")
     if weights is not None and not takes_weights:
@@ -75,7 +75,7 @@ def load_model(
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
     """Return the values of texts `key=value`: JSON values, else text.
 
-    Raises click.UsageError for other forms and for duplicate keys.
+    Raise click.UsageError for other forms and for duplicate keys.
     """
     options: dict[str, Any] = {}
     for text in texts:
@@ -105,7 +105,7 @@ def naming_its_errors(detector: Detector) -> Iterator[None]:
         frames = traceback.extract_tb(error.__traceback__)
         if not any(frame.filename in files and is_users(frame.filename) for frame in frames):
             raise
-        raise ArtifactError(f"the detector raised {described(error)}") from error
+        raise ArtifactError(f"the detector raised {type_and_line(error)}") from error
 
 
 def _find(name: str) -> Callable[..., Any]:
@@ -126,7 +126,7 @@ def _find(name: str) -> Callable[..., Any]:
                 f"--model must name a module that can be imported, got {name!r}: {error} (looked in {here} "
                 f"and where Python looks){hint}"
             ) from error
-        raise ArtifactError(f"importing {module_name} raised {described(error)}") from error
+        raise ArtifactError(f"importing {module_name} raised {type_and_line(error)}") from error
     function = getattr(module, function_name, None)
     if callable(function) and not isinstance(function, nn.Module):
         return function  # type: ignore[no-any-return]

@@ -73,7 +73,7 @@ class ExportOptions:
     pictures: tuple[Path, ...] = described(
         (), "Photographs for comparing the files, in addition to drawn pictures."
     )
-    carry_picture: bool = described(
+    self_test_from_pictures: bool = described(
         False,
         "Use the photograph of --pictures with the most detected classes for the self-test, not a drawn "
         "picture.",
@@ -101,8 +101,8 @@ class ExportOptions:
             if len(self.batches) > 1 and not kind.has_traces:
                 sizes = ",".join(map(str, self.batches))
                 raise ValueError(f"--batch must be one size for --format {name}, got {sizes}")
-        if self.carry_picture and not self.pictures:
-            raise ValueError("--carry-picture must come with --pictures")
+        if self.self_test_from_pictures and not self.pictures:
+            raise ValueError("--self-test-from-pictures must come with --pictures")
 
 
 def output_paths(output: Path | None, names: Sequence[str]) -> dict[str, Path]:

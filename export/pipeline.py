@@ -24,16 +24,16 @@ from lensbox.export.verify.self_test import reduced_self_test
 from lensbox.export.verify.stability import instability
 from lensbox.export.verify.verifier import running, verify
 from lensbox.model import Detector, weights_sha256
-from lensbox.model.protocol_check import Answer, answer_of
+from lensbox.model.protocol_check import Answer
 from lensbox.runtime.file.metadata import (
     FORMAT_VERSION,
+    METHODS,
     ArtifactMetadata,
+    Defaults,
     Extra,
     Precision,
     Reading,
-    Thresholds,
 )
-from lensbox.runtime.formats.torchscript import methods_for
 from lensbox.runtime.loading import load_artifact_bytes
 
 _logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def save_artifact(
     """Write a detector as an artifact, a file with metadata and a self-test; return the metadata.
 
     kind: the format: a name in `options.FORMATS`. options: fields of `ExportOptions`. The file is written
-    only after it was loaded, passed its self-test and found the same as the detector. Raises ArtifactError if
+    only after it was loaded, passed its self-test and found the same as the detector. Raise ArtifactError if
     the detector breaks the protocol, the format cannot express the detector, or the file finds other things;
     InputError for weights that are not finite, OSError if the file cannot be written, and ValueError for
     wrong options.
@@ -126,7 +126,7 @@ def _finished(plan: ExportPlan, built: Built, name: str) -> tuple[bytes, Artifac
 
 
 def make_files(detector: Detector, paths: Mapping[str, Path], options: ExportOptions) -> dict[Path, bytes]:
-    """Return the content of each file. paths: by format. Raises the errors of `save_artifact`."""
+    """Return the content of each file. paths: by format. Raise the errors of `save_artifact`."""
     for name in paths:  # before anything is computed
         if lacking := [package for package in FORMATS[name].packages if find_spec(package) is None]:
             raise ArtifactError(
@@ -147,7 +147,7 @@ def _measured(plan: ExportPlan, built: Built, metadata: ArtifactMetadata, name: 
 
     def detect(canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
         with imitated:
-            found = artifact.detect_named(canvases, score_threshold, iou_threshold)
+            found = artifact.detect(canvases, score_threshold, iou_threshold)
         return {name: value.cpu() for name, value in found.items()}
 
     with running(name, device):
@@ -173,12 +173,12 @@ def _metadata(plan: ExportPlan, built: Built) -> ArtifactMetadata:
             "canvas": {"dtype": "uint8", "shape": ["B", *specification.canvas_shape]},
             "image": {"dtype": "uint8", "shape": ["C", "H", "W"], "channels": [1, 3, 4]},
         },
-        output=describe_outputs(detector),
+        output=_described_outputs(plan),
         canvas=Canvas.of(specification),
         reading=Reading(specification.orientation, specification.jpeg_oversampling),
-        defaults=Thresholds(*plan.thresholds),
+        defaults=Defaults(*plan.thresholds),
         ops=built.ops,
-        methods=tuple(name for name in methods_for(specification) if name not in built.left_behind),
+        methods=tuple(name for name in METHODS if name not in built.omitted),
         self_test=plan.self_test,
         classes=tuple(specification.classes),
         extras=extras,
@@ -187,17 +187,17 @@ def _metadata(plan: ExportPlan, built: Built) -> ArtifactMetadata:
     )
 
 
-def describe_outputs(detector: Detector) -> dict[str, Any]:
+def _described_outputs(plan: ExportPlan) -> dict[str, Any]:
     """Return dtype, shape and unit of each output of `detect`; K where the number of slots varies."""
-    specification = detector.specification
-    canvases = torch.zeros(2, *specification.canvas_shape, dtype=torch.uint8)
-    single, double = (answer_of(detector, canvases[:batch], 0.0, 0.5) for batch in (1, 2))
-    slots = single["boxes"].shape[1]
-    shape = ["B", slots if double["boxes"].shape[1] == slots else "K"]
-    outputs: dict[str, Any] = {}
-    for name, value in single.items():
-        dtype = str(value.dtype).removeprefix("torch.")
-        outputs[name] = {"dtype": dtype, "shape": [*shape, *value.shape[2:]] if name != "counts" else ["B"]}
-    for name in ("boxes", *specification.points):
+    reference, slots = plan.reference, plan.reference.slots
+    batch = ["B", "K" if slots is None else slots]
+    outputs: dict[str, Any] = {
+        name: {
+            "dtype": str(dtype).removeprefix("torch."),
+            "shape": [*batch, *shape] if name != "counts" else ["B"],
+        }
+        for name, (dtype, shape) in reference.outputs.items()
+    }
+    for name in ("boxes", *plan.detector.specification.points):
         outputs[name]["unit"] = "canvas pixels, xyxy" if name == "boxes" else "canvas pixels, xy"
     return outputs

@@ -13,9 +13,10 @@ from lensbox.common.errors import ArtifactError, InputError
 from lensbox.export.detector.plain_copy import plain_copy
 from lensbox.export.detector.wrapper import FixedBatches
 from lensbox.export.options import ExportOptions
+from lensbox.export.verify.pictures import Fitted, drawn
 from lensbox.export.verify.reference import Reference
 from lensbox.export.verify.self_test import build_self_test
-from lensbox.model import Detector, missing
+from lensbox.model import Detector, faults_of
 from lensbox.model.weights_file import non_finite_weights
 from lensbox.runtime.device import choose_device, set_gpu_float32
 from lensbox.runtime.file.metadata import ArtifactMetadata, Compiled
@@ -29,14 +30,14 @@ _logger = logging.getLogger(__name__)
 class Built:
     """The result of a format's `build`.
 
-    pack: returns the sealed content of the file for its metadata. left_behind: methods of the detector that
+    pack: returns the sealed content of the file for its metadata. omitted: methods of the detector that
     the file lacks. ops: schemas of needed operators. devices: types of usable devices. compiled: the target
     machine, None for any. batch: the fixed batch size of the file, None for any. otherwise: builds the file
     in another way, if this file does not run or does not find what the detector finds.
     """
 
     pack: Callable[[ArtifactMetadata], bytes]
-    left_behind: Collection[str] = ()
+    omitted: Collection[str] = ()
     ops: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu",)
     compiled: Compiled | None = None
@@ -56,7 +57,7 @@ class ExportPlan:
     def __init__(self, detector: Detector, options: ExportOptions) -> None:
         """Check and copy the detector.
 
-        Raises ArtifactError for a detector that breaks the protocol, InputError for weights that are not
+        Raise ArtifactError for a detector that breaks the protocol, InputError for weights that are not
         finite and pictures that cannot be read, and DeviceError for a device that cannot be used.
         """
         if isinstance(detector, nn.Module) and (reason := non_finite_weights(detector)) is not None:
@@ -68,7 +69,7 @@ class ExportPlan:
         module: Any = FixedBatches(detector, options.batches) if options.batches else detector
         if isinstance(module, nn.Module):
             module = plain_copy(module).cpu()
-        if faults := missing(module):
+        if faults := faults_of(module):
             raise ArtifactError("\n  ".join(["the detector cannot be exported:", *faults]))
         self.detector: Detector = module
         self.network: Detector = module.detector if options.batches else module
@@ -82,20 +83,25 @@ class ExportPlan:
         self.outputs = specification.outputs
 
     @cached_property
+    def drawn(self) -> Fitted:
+        """Return the drawn pictures and their canvases."""
+        return drawn(self.detector)
+
+    @cached_property
     def reference(self) -> Reference:
         """Return the detections of the detector in PyTorch."""
         _logger.info("computing reference detections with PyTorch")
         score, iou = self.thresholds
         # A lower threshold compares more detections, but reduced precision moves low scores too far.
         least = score / 10 if self.options.dtype == "float32" else score
-        return Reference(self.detector, (least, iou), self.pictures)
+        return Reference(self.detector, (least, iou), self.pictures, self.drawn)
 
     @cached_property
     def self_test(self) -> SelfTest:
         """Return the self-test with the answers in float32."""
         _logger.info("choosing a self-test")
-        carried = self.pictures if self.options.carry_picture else ()
-        return build_self_test(self.detector, self.options.dtype, carried)
+        pictures = self.pictures if self.options.self_test_from_pictures else ()
+        return build_self_test(self.detector, self.options.dtype, self.drawn, pictures)
 
 
 def _picture(path: Path) -> Tensor:

@@ -24,7 +24,7 @@ from lensbox.runtime.file.seal import check_seal, seal_of, signature_path
 def make_keys(path: Path) -> Path:
     """Write a new private key (mode 0600) and its public key, PATH.pub; return the path of the public key.
 
-    Raises InputError if one of the files exists: keys are never overwritten.
+    Raise InputError if one of the files exists: keys are never overwritten.
     """
     key = Ed25519PrivateKey.generate()
     public_path = path.with_name(f"{path.name}.pub")
@@ -50,7 +50,7 @@ def make_keys(path: Path) -> Path:
 def sign_file(path: Path, key: Path) -> Path:
     """Sign the seal of an artifact file and write the signature; return the path of the signature.
 
-    Raises InputError for a bad private key or a file without a seal, OSError if a file cannot be read or
+    Raise InputError for a bad private key or a file without a seal, OSError if a file cannot be read or
     written.
     """
     private_key = _read_private_key(key)

@@ -30,7 +30,7 @@ def load_weights(module: nn.Module, path: Path, key: str | None = None, maker: s
 
     The weights may lie at any depth, behind prefixes of the names. They may also fit one member of the
     module, if it holds all parameters. key: the place of the weights, as this function's messages give it.
-    maker: the function that made the module, with its parameters, for messages. Raises InputError if the file
+    maker: the function that made the module, with its parameters, for messages. Raise InputError if the file
     cannot be read, if no weights fit, or if several do and differ.
     """
     if not path.is_file():
@@ -81,7 +81,7 @@ def _at(found: Sequence[Weights], path: Path, key: str | None) -> Sequence[Weigh
 
 
 def _chosen(found: Sequence[Weights], path: Path, key: str | None) -> Weights | None:
-    """Return the weights to load, None if none fit. Raises InputError for several that differ."""
+    """Return the weights to load, None if none fit. Raise InputError for several that differ."""
     pool = _at(found, path, key)
     fitting = [one for one in pool if one.fits and (one.named or key is not None)]
     if not fitting and key is not None:

@@ -3,8 +3,8 @@
 from lensbox.model.article_net import ArticleNet
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
-from lensbox.model.protocol import Detector, MoreOfADetector
-from lensbox.model.protocol_check import missing
+from lensbox.model.protocol import Detector, OptionalMethods
+from lensbox.model.protocol_check import faults_of
 from lensbox.model.specification import DetectorSpec
 from lensbox.model.weights_file import (
     load_detector,
@@ -20,9 +20,9 @@ __all__ = [
     "DetectorConfig",
     "DetectorSpec",
     "FaceDetector",
-    "MoreOfADetector",
+    "OptionalMethods",
+    "faults_of",
     "load_detector",
-    "missing",
     "read_metadata",
     "recommended_threshold",
     "save_detector",

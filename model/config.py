@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from lensbox.common.fields import STRICT, Count, CountOrNone, first_reason, plain_errors
+from lensbox.common.fields import STRICT, Count, NonNegative, first_reason, plain_errors
 
 CANVAS_SIZE = 256
 STRIDES = (4, 8, 16, 32)
@@ -23,7 +23,7 @@ def _odd(side: int) -> int:
 
 _Kernel = Annotated[Count, AfterValidator(_odd)]
 _Counts = tuple[Count, Count, Count, Count]
-_Depths = tuple[CountOrNone, CountOrNone, CountOrNone, CountOrNone]
+_Depths = tuple[NonNegative, NonNegative, NonNegative, NonNegative]
 _Flags = tuple[bool, bool, bool, bool]
 
 

@@ -14,8 +14,8 @@ from lensbox.model.network import (
     make_anchors,
     mirror_predictions,
 )
-from lensbox.model.protocol import check_threshold, dtype_name
 from lensbox.model.specification import DetectorSpec
+from lensbox.ops.canvas import check_canvases
 
 
 class FaceDetector(nn.Module):
@@ -78,9 +78,7 @@ class FaceDetector(nn.Module):
         return torch.cat([self.head4(p4), self.head8(p8), self.head16(p16), self.head32(p32)], dim=1)
 
     @torch.jit.export
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         """Return the faces of each canvas, best first, without gradients. Raise ValueError for bad input.
 
         A face is kept if its score is above `score_threshold` and its IoU with every better face is at most
@@ -93,10 +91,7 @@ class FaceDetector(nn.Module):
             boxes, float32 [B, 256, 4] in canvas pixels, clipped to the canvas; scores, float32 [B, 256];
             counts, int32 [B]. Slots from counts[b] on are zero.
         """
-        if images.dtype != torch.uint8:
-            raise ValueError(f"images must be uint8, got {dtype_name(images)}")
-        check_threshold("score_threshold", score_threshold)
-        check_threshold("iou_threshold", iou_threshold)
+        check_canvases(images, [1, self.canvas_size, self.canvas_size], score_threshold, iou_threshold)
         with torch.no_grad():
             all_boxes, logits = self.forward(images)
             boxes, scores, _, counts = torch.ops.lensbox.padded_nms(
@@ -107,4 +102,5 @@ class FaceDetector(nn.Module):
                 self.max_candidates,
                 self.max_detections,
             )
-            return boxes.clamp(0.0, float(self.canvas_size)), scores, counts
+            boxes = boxes.clamp(0.0, float(self.canvas_size))
+            return {"boxes": boxes, "scores": scores, "counts": counts}

@@ -1,13 +1,9 @@
-"""The members that a module needs for an export, what they get, and checks of it; see docs/your_detector.md.
-
-The checks have the same messages in eager mode and in TorchScript.
-"""
+"""The members that a module needs for an export, and what they get; see docs/your_detector.md."""
 
 from typing import Final, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.jit import is_scripting  # type: ignore[attr-defined]  # (not in its __all__)
 
 from lensbox.common.canvas import Canvas
 from lensbox.model.specification import DetectorSpec
@@ -18,31 +14,29 @@ class Detector(Protocol):
 
     Lensbox adds the other steps: it fits images of any sizes to the canvas (`lensbox::fit`), converts
     boxes and points to pixels of the photographs, and has a GIoU loss. A detector may replace each step by a
-    method of `MoreOfADetector`.
+    method of `OptionalMethods`.
     """
 
     @property
     def specification(self) -> DetectorSpec:
         """Set this in `__init__`: `self.specification = DetectorSpec(height=192, width=320)`."""
 
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor] | dict[str, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         """Return the detections of each canvas, best first. Lensbox calls it without gradients.
 
         images: uint8 [B, channels, height, width], or float32 if the specification has mean and std;
-        thresholds: 0 to 1. Return, for up to K detections,
+        thresholds: 0 to 1. Return by name, for up to K detections,
             boxes    float32 [B, K, 4]   x1, y1, x2, y2 in canvas pixels
             scores   float32 [B, K]      0 to 1, descending
             counts   int32 or int64 [B]  number of detections; later slots are ignored
-        as a tuple of these three; or as a dict with these names and, if the specification has `classes`,
+        and, if the specification has `classes`,
             labels   int64 [B, K]        an index into them
         and for each name in its `points` and `values`
             NAME     [B, K, *shape]      float32; values may be int64, too
         """
 
 
-class MoreOfADetector(Detector, Protocol):
+class OptionalMethods(Detector, Protocol):
     """Optional methods of a detector. Each replaces Lensbox's own method."""
 
     def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -62,7 +56,7 @@ class MoreOfADetector(Detector, Protocol):
         """Return a scalar for boxes [..., 4] and their targets. A target whose y2 is 0 is padding."""
 
 
-class Numbers(nn.Module):
+class Normalise(nn.Module):
     """Convert canvases, uint8 [B, C, H, W], to what `Detector.detect` gets.
 
     (level / 255 - mean) / std in float32 if the canvas has a mean; else the canvases themselves.
@@ -85,29 +79,3 @@ class Numbers(nn.Module):
         if self.is_normalised:
             canvases = (canvases.float() / self.white - self.mean) / self.std
         return canvases
-
-
-def dtype_name(tensor: Tensor) -> str:
-    """Return 'float32' for torch.float32 and so on: TorchScript prints a dtype as a number."""
-    for dtype, name in (
-        (torch.float32, "float32"),
-        (torch.float64, "float64"),
-        (torch.float16, "float16"),
-        (torch.bfloat16, "bfloat16"),
-        (torch.int64, "int64"),
-        (torch.int32, "int32"),
-        (torch.bool, "bool"),
-    ):
-        if tensor.dtype == dtype:
-            return name
-    return "another dtype"
-
-
-def check_threshold(name: str, value: float) -> None:
-    """Raise ValueError unless 0 <= value <= 1; NaN fails. Skip during torch.export: values are unknown."""
-    # Two `if`s: TorchScript skips compiling a block only if `is_scripting()` is its whole condition.
-    if not is_scripting():  # noqa: SIM102
-        if torch.compiler.is_exporting():
-            return
-    if not (value >= 0.0 and value <= 1.0):
-        raise ValueError(f"{name} must be between 0 and 1, got {value}")

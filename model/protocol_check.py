@@ -1,17 +1,16 @@
 """Check that a module follows the protocol of detectors; report each fault with the line to add."""
 
 import inspect
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lensbox.common.canvas import Canvas
-from lensbox.model.protocol import Numbers
+from lensbox.model.protocol import Normalise
 from lensbox.model.specification import DetectorSpec
+from lensbox.model.user_errors import kind_of, location
 from lensbox.ops.canvas import fit_to_canvases
 
 Answer = Mapping[str, Tensor]
@@ -21,13 +20,12 @@ _Output = tuple[Sequence[int] | None, tuple[torch.dtype, ...]]
 _BATCH = 2
 _LINE_FOR_SPECIFICATION = "self.specification = DetectorSpec(height=..., width=...)"
 _LINE_FOR_DETECT = (
-    "def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) "
-    "-> tuple[Tensor, Tensor, Tensor]:"
+    "def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:"
 )
 _CONVERSIONS = {torch.float32: "float()", torch.int64: "long()", torch.int32: "int()"}
 
 
-def missing(detector: object) -> list[str]:
+def faults_of(detector: object) -> list[str]:
     """Return the faults of a detector against the protocol, one sentence each.
 
     Call the detector's methods without gradients, with random canvases on the device of its first parameter
@@ -42,31 +40,20 @@ def missing(detector: object) -> list[str]:
         return _faults_of_detect(detector) + _faults_of_other_methods(detector)
 
 
-def named(found: Any) -> Answer:
-    """Return the result of `detect` by name. A tuple has boxes, scores, counts."""
-    return dict(zip(("boxes", "scores", "counts"), found, strict=True)) if isinstance(found, tuple) else found
-
-
 def answer_of(detector: Any, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Answer:
-    """Return the outputs of `detect` by name, without gradients. canvases: uint8 [B, C, H, W]."""
-    numbers = Numbers(detector.specification).to(canvases.device)
+    """Return the outputs of `detect`, without gradients. canvases: uint8 [B, C, H, W]."""
+    normalise = Normalise(detector.specification).to(canvases.device)
     with torch.no_grad():
-        return named(detector.detect(numbers(canvases), score_threshold, iou_threshold))
+        answer: Answer = detector.detect(normalise(canvases), score_threshold, iou_threshold)
+        return answer
 
 
 def answer_faults(found: object, specification: DetectorSpec, batch: int) -> list[str]:
     """Return the faults of the result of `detect` for a batch of canvases, one sentence each."""
     wanted = _outputs(specification)
-    if isinstance(found, tuple):
-        if len(wanted) > 3:
-            items = ", ".join(f'"{name}": {name}' for name in wanted)
-            kinds = [kind for kind in ("classes", "points", "values") if getattr(specification, kind)]
-            return [f"detect must return a dict, as there are {' and '.join(kinds)}: return {{{items}}}"]
-        if len(found) != 3:
-            return [f"detect must return boxes, scores and counts, got a tuple of {len(found)}"]
-        found = named(found)
     if not isinstance(found, dict):
-        return [f"detect must return a tuple or a dict of tensors, got {kind_of(found)}"]
+        items = ", ".join(f'"{name}": {name}' for name in wanted)
+        return [f"detect must return a dict of tensors, got {kind_of(found)}: return {{{items}}}"]
     faults = [
         f'detect must return {name}: add "{name}": {name} to the dict that it returns'
         for name in sorted(wanted.keys() - found.keys())
@@ -76,33 +63,6 @@ def answer_faults(found: object, specification: DetectorSpec, batch: int) -> lis
     if "boxes" in known:
         faults += _faults_of_tensors(known, wanted, batch)
     return faults or _faults_of_numbers(found, specification)
-
-
-def location(error: BaseException) -> str:
-    """Return ' (file:line)' of the innermost frame outside torch and Lensbox, or ''."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
-    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-
-
-def described(error: BaseException) -> str:
-    """Return 'Type: message (file:line)'."""
-    return f"{type(error).__name__}: {error}{location(error)}"
-
-
-def kind_of(value: object) -> str:
-    """Describe a wrong value by its type, for messages."""
-    return f"a {value.__name__} (call it)" if isinstance(value, type) else type(value).__name__
-
-
-def is_users(file: str) -> bool:
-    """Return whether a source file belongs to neither torch nor Lensbox."""
-    lensbox = Path(__file__).resolve().parents[1]
-    own = [
-        Path(torch.__file__).parent,
-        *(lensbox / folder for folder in ("common", "export", "model", "ops", "runtime")),
-    ]
-    path = Path(file).resolve()
-    return path.is_file() and not any(path.is_relative_to(folder) for folder in own)
 
 
 def _faults_of_members(detector: nn.Module) -> list[str]:
@@ -132,7 +92,7 @@ def _faults_of_members(detector: nn.Module) -> list[str]:
 def _faults_of_detect(detector: Any) -> list[str]:
     specification = detector.specification
     levels = _random_images(detector, *specification.canvas_shape)
-    canvases, iou = Numbers(specification).to(levels.device)(levels), specification.iou_threshold
+    canvases, iou = Normalise(specification).to(levels.device)(levels), specification.iou_threshold
     call = f"detect(canvases, 0.0, {iou}) with canvases {_dtype(canvases.dtype)} {list(canvases.shape)}"
     found, fault = _call(call, detector.detect, canvases, 0.0, iou)
     if fault:

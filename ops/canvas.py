@@ -6,8 +6,50 @@ canvas point = photograph point * scale + offset. The photograph has width x hei
 
 import torch
 from torch import Tensor
+from torch.jit import is_scripting  # type: ignore[attr-defined]  # (not in its __all__)
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
+
+
+def check_canvases(images: Tensor, canvas: list[int], score_threshold: float, iou_threshold: float) -> None:
+    """Check the arguments of a detector's `detect`, with the same messages in eager mode and in TorchScript.
+
+    images: uint8 [B, *canvas]. Raise ValueError for another dtype or shape, and for thresholds outside of
+    0..1.
+    """
+    if images.dtype != torch.uint8:
+        raise ValueError(f"images must be uint8, got {dtype_name(images)}")
+    if images.dim() != 4 or list(images.shape[1:]) != canvas:
+        got = list(images.shape)
+        raise ValueError(f"images must have the shape [B, C, H, W] with C, H, W = {canvas}, got {got}")
+    check_threshold("score_threshold", score_threshold)
+    check_threshold("iou_threshold", iou_threshold)
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return 'float32' for torch.float32 and so on: TorchScript prints a dtype as a number."""
+    for dtype, name in (
+        (torch.float32, "float32"),
+        (torch.float64, "float64"),
+        (torch.float16, "float16"),
+        (torch.bfloat16, "bfloat16"),
+        (torch.int64, "int64"),
+        (torch.int32, "int32"),
+        (torch.bool, "bool"),
+    ):
+        if tensor.dtype == dtype:
+            return name
+    return "another dtype"
+
+
+def check_threshold(name: str, value: float) -> None:
+    """Raise ValueError unless 0 <= value <= 1; NaN fails. Skip during torch.export: values are unknown."""
+    # Two `if`s: TorchScript skips compiling a block only if `is_scripting()` is its whole condition.
+    if not is_scripting():  # noqa: SIM102
+        if torch.compiler.is_exporting():
+            return
+    if not (value >= 0.0 and value <= 1.0):
+        raise ValueError(f"{name} must be between 0 and 1, got {value}")
 
 
 def fit_to_canvases(
@@ -27,7 +69,7 @@ def fit_to_canvases(
     from 1, of any strides. windows: float32 [B, 6], the part of a photograph that each image shows (see
     `geometry_of_windows`); None if each image is a whole photograph.
     Returns canvases, uint8 [B, channels, height, width], and their geometry, float32 [B, 6], in pixels of the
-    photographs. fit, filter, order: see `lensbox.ops.fit`; order: of three channels. Raises ValueError,
+    photographs. fit, filter, order: see `lensbox.ops.fit`; order: of three channels. Raise ValueError,
     TypeError or RuntimeError for another dtype or shape.
     """
     order = "gray" if channels == 1 else order
@@ -43,7 +85,7 @@ def geometry_of_windows(geometry: Tensor, windows: Tensor) -> Tensor:
     geometry: float32 [B, 6], of the images. windows: float32 [B, 6]: image b shows the rectangle
     (x1, y1, x2, y2) of a photograph of (width, height) pixels, and may reach beyond the photograph: the
     last pixels of a JPEG file decoded at a quarter of its sides lie partly outside. Returns float32 [B, 6].
-    Raises ValueError for windows of another shape.
+    Raise ValueError for windows of another shape.
     """
     shifted: Tensor = torch.ops.lensbox.geometry_of_windows(geometry, windows)
     return shifted
@@ -77,7 +119,7 @@ def restore_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
     """Return boxes of canvases in pixels of the photographs, clipped to the photographs.
 
     boxes: float32 [..., 4], xyxy in canvas pixels, with a geometry of [6]; or [B, ..., 4] with [B, 6].
-    Returns the shape of `boxes`. Raises ValueError for other shapes.
+    Returns the shape of `boxes`. Raise ValueError for other shapes.
     """
     restored: Tensor = torch.ops.lensbox.restore_boxes(boxes, geometry)
     return restored
@@ -87,7 +129,7 @@ def place_boxes(boxes: Tensor, geometry: Tensor) -> Tensor:
     """Return boxes of photographs in pixels of their canvases, not clipped: the inverse of `restore_boxes`.
 
     boxes: float32 [..., 4], xyxy in pixels of the photograph, with a geometry of [6]; or [B, ..., 4] with
-    [B, 6]. Returns the shape of `boxes`. Raises ValueError for other shapes.
+    [B, 6]. Returns the shape of `boxes`. Raise ValueError for other shapes.
     """
     if boxes.dim() == 0 or boxes.shape[-1] != 4:
         raise ValueError(f"boxes must have the shape [..., 4], got {boxes.shape}")
@@ -98,7 +140,7 @@ def restore_points(points: Tensor, geometry: Tensor) -> Tensor:
     """Return points of canvases in pixels of the photographs, outside of which half-hidden things may lie.
 
     points: float32 [..., 2], xy in canvas pixels, with a geometry of [6]; or [B, ..., 2] with [B, 6]. Returns
-    the shape of `points`. Raises ValueError for other shapes.
+    the shape of `points`. Raise ValueError for other shapes.
     """
     restored: Tensor = torch.ops.lensbox.restore_points(points, geometry)
     return restored
@@ -108,7 +150,7 @@ def place_points(points: Tensor, geometry: Tensor) -> Tensor:
     """Return points of photographs in pixels of their canvases: the inverse of `restore_points`.
 
     points: float32 [..., 2], xy in pixels of the photograph, with a geometry of [6]; or [B, ..., 2] with
-    [B, 6]. Returns the shape of `points`. Raises ValueError for other shapes.
+    [B, 6]. Returns the shape of `points`. Raise ValueError for other shapes.
     """
     if points.dim() == 0 or points.shape[-1] != 2:
         raise ValueError(f"points must have the shape [..., 2], got {points.shape}")

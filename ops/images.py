@@ -95,7 +95,7 @@ def resize(
 
     `filter="opencv_linear"`: as `cv2.resize(image, (width, height))` does.
 
-    images, height, width, filter, order: as for `fit`. Returns uint8 `[B, C, height, width]`. Raises what
+    images, height, width, filter, order: as for `fit`. Returns uint8 `[B, C, height, width]`. Raise what
     `fit` raises.
     """
     return fit(images, height, width, "stretch", filter, order).canvases

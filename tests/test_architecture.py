@@ -27,9 +27,9 @@ ARROWS: dict[str, set[str]] = {
     "bench": {"cli", "client", "common", "ops", "runtime"},
 }
 
-# The floors of a package, from the ground: each folder or module may import the floors below it. "." are the
+# The layers of a package, from below: each folder or module may import the layers below it. "." are the
 # other modules beside the folders.
-FLOORS = {
+LAYERS = {
     "runtime": ["file", "images", ".", "detect", "formats", "loading.py", "__init__.py"],
     "evaluation": ["data", "average_precision.py", "figures.py", "evaluate.py", "plots.py", "."],
     "train": ["settings.py", "data", "views", "loss", "run", "."],
@@ -63,21 +63,21 @@ def own_imports(files: Iterable[Path]) -> Iterator[tuple[str, str]]:
                 yield f"{path.relative_to(REPOSITORY)}:{line}", name.removeprefix("lensbox.")
 
 
-def floor_of(name: str) -> str:
-    """Return the floor of an imported name such as "runtime.images.photo.Photo"."""
+def layer_of(name: str) -> str:
+    """Return the layer of an imported name such as "runtime.images.photo.Photo"."""
     parts = name.split(".")
     while parts:
         for path in ("/".join(parts) + ".py", "/".join([*parts, "__init__.py"])):
             if (REPOSITORY / path).is_file():
-                return floor_of_file(path)
+                return layer_of_file(path)
         parts.pop()
     raise AssertionError(f"there is no module {name}")
 
 
-def floor_of_file(path: str) -> str:
-    """Return the floor of a module such as "runtime/images/photo.py"."""
+def layer_of_file(path: str) -> str:
+    """Return the layer of a module such as "runtime/images/photo.py"."""
     package, _, rest = path.partition("/")
-    return rest if rest in FLOORS[package] else rest.rpartition("/")[0] or "."
+    return rest if rest in LAYERS[package] else rest.rpartition("/")[0] or "."
 
 
 @pytest.mark.parametrize("folder", ARROWS)
@@ -88,15 +88,15 @@ def test_imports_follow_the_arrows(folder: str) -> None:
     assert not [pair for pair in imported if pair[1].split(".")[0] not in ARROWS[folder] | {folder}]
 
 
-@pytest.mark.parametrize("package", FLOORS)
+@pytest.mark.parametrize("package", LAYERS)
 def test_imports_follow_the_floors(package: str) -> None:
-    floors = FLOORS[package]
+    layers = LAYERS[package]
     files = sorted((REPOSITORY / package).rglob("*.py"))
-    assert {floor_of_file(str(path.relative_to(REPOSITORY))) for path in files} == set(floors)
+    assert {layer_of_file(str(path.relative_to(REPOSITORY))) for path in files} == set(layers)
     for place, name in own_imports(files):
         if name.split(".")[0] == package:
-            own = floors.index(floor_of_file(place.partition(":")[0]))
-            assert floors.index(floor_of(name)) <= own, f"{place} imports {name}"
+            own = layers.index(layer_of_file(place.partition(":")[0]))
+            assert layers.index(layer_of(name)) <= own, f"{place} imports {name}"
 
 
 def test_every_code_folder_has_arrows() -> None:
@@ -118,6 +118,7 @@ def test_runtime_needs_only_torch_numpy_pillow_and_pydantic() -> None:
             names = {name.split(".")[0] for _, name in imported_names(statement)}
             (at_once if is_plain else later).update(names)
     needed = {"torch", "numpy", "PIL", "pydantic", "pydantic_core", "lensbox"} | sys.stdlib_module_names
+    needed.add("typing_extensions")  # of pydantic and torch
     assert at_once <= needed
     # In functions that need them, or where their absence is caught.
     assert later - needed == {"cryptography", "onnxruntime", "simplejpeg"}

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationError, Validat
 from pydantic.dataclasses import dataclass
 
 from lensbox.common.errors import ExitCode, LensboxError, system_reason
-from lensbox.common.fields import Count, CountOrNone, Fraction, described, first_reason
+from lensbox.common.fields import Count, Fraction, NonNegative, described, first_reason
 from lensbox.evaluation.cli import DataInputs
 
 CONFIG_FILE = "config.json"  # in the folder of a run
@@ -77,7 +77,7 @@ class TrainConfig:
         "The decay at step n is min(ema_decay, (1 + n) / (ema_warmup + n)): the average covers about the "
         "last n / (ema_warmup - 1) steps and forgets the start even in a short run.",
     )
-    recalibration_views: CountOrNone = described(
+    recalibration_views: NonNegative = described(
         2048,
         "Whole photographs on which the average's batch-norm statistics are measured before it is scored or "
         "saved. 0 averages the statistics of training, which do not fit the averaged weights.",
@@ -150,7 +150,7 @@ class TrainConfig:
     checkpoint_seconds: Positive = described(
         120.0, "Seconds between checkpoints, the maximum loss after an interruption."
     )
-    evaluations: CountOrNone = described(1, "Evaluations before the final one, evenly spaced.")
+    evaluations: NonNegative = described(1, "Evaluations before the final one, evenly spaced.")
 
     @field_validator("ignore_visible")
     @classmethod

@@ -39,14 +39,15 @@ from lensbox.cli.timing import summarize
 from lensbox.common.errors import LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, load_artifact
-from lensbox.runtime.detect.detection import detections_to_json
-from lensbox.runtime.detect.detection_sets import Difference, Limits, found_of_json
+from lensbox.runtime.detect.detection import detections_of_json
+from lensbox.runtime.detect.detection_sets import Difference
 from lensbox.runtime.device import choose_device
+from lensbox.runtime.file.self_test import Tolerance
 
 HEADER = ("service", "images/s", "x", "p50, ms", "p99, ms", "CPU ms an image", "failed")
 SETTINGS = tuple((workers, batch) for workers in (1, 8) for batch in (1, 8, 32))  # of LitServe
 # A service may decode a JPEG file in another way than the artifact in process.
-_LIMITS = Limits(boxes=2.0, scores=0.1, iou=0.1, extras={})
+_TOLERANCE = Tolerance(boxes=2.0, scores=0.1, loss=0.0, iou=0.1)
 _TURNS = 3
 _WARM_SECONDS = 1
 _SCRIPT = Path(__file__).with_name("post.lua")
@@ -89,7 +90,7 @@ def run_load_test(artifact: Path, device: str, connections: Sequence[int], secon
     """Run the loads and print a table for each number of connections.
 
     artifact: the file to serve. seconds: of each load. quick: without LitServe.
-    Raises WrongAnswerError, UnavailableError if the service or wrk cannot be started, ArtifactError.
+    Raise WrongAnswerError, UnavailableError if the service or wrk cannot be started, ArtifactError.
     """
     keep_freed_memory()
     torch.set_num_threads(1)
@@ -129,11 +130,9 @@ def photo_of(artifact: Artifact) -> bytes:
 
 def require_same(artifact: Artifact, photo: bytes, answer: Any) -> None:
     """Raise WrongAnswerError if an answer, as of /v1/detect, differs from the artifact in process."""
-    expected = detections_to_json(artifact.detect_image(artifact.read_photo(photo)), artifact.classes)
-    wanted, found = (found_of_json(rows, artifact.classes) for rows in (expected, answer["detections"]))
-    thresholds = artifact.metadata.thresholds
+    wanted, found = artifact.detect_image(photo), detections_of_json(answer, artifact.classes)
     difference = Difference()
-    difference.add(wanted, found, thresholds, _LIMITS, "the answer")
+    difference.add(wanted, found, artifact.metadata.thresholds, _TOLERANCE, "the answer")
     if difference.unexplained:
         raise WrongAnswerError("; ".join(difference.unexplained))
 
@@ -198,7 +197,7 @@ def _lines(loads: Mapping[str, Callable[[int], Load]], seconds: int) -> list[lis
 def running(program: ServerProgram, check: Check) -> Iterator[Callable[[int, int], Load]]:
     """Start a program on a free port, and end it after the block.
 
-    The value takes connections and seconds, and sends the file again and again, with wrk. Raises
+    The value takes connections and seconds, and sends the file again and again, with wrk. Raise
     UnavailableError, and what the check of the first answer raises.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -14,7 +14,6 @@ import torch
 
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import load_artifact
-from lensbox.runtime.detect.detection import detections_to_json
 
 
 class DetectApi(litserve.LitAPI):  # type: ignore[misc]
@@ -41,7 +40,8 @@ class DetectApi(litserve.LitAPI):  # type: ignore[misc]
         return self.artifact.detect_images(photos) if in_batches else self.artifact.detect_image(photos)
 
     def encode_response(self, output: Any, **_: Any) -> dict[str, Any]:
-        return {"detections": detections_to_json(output, self.artifact.classes)}
+        answer: dict[str, Any] = output.to_json(self.artifact.classes)
+        return answer
 
 
 if __name__ == "__main__":

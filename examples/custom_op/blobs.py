@@ -15,11 +15,9 @@ class Blobs(nn.Module):
         self.side = side
         self.blur = nn.AvgPool2d(side, stride=1, padding=side // 2)
 
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         peaks = torch.ops.example.peaks(self.blur(images.float() / 255)[:, 0])
         scores, index = peaks.flatten(1).topk(32)
         center = torch.stack([index % 128, index // 128], dim=-1) + 0.5
         boxes = torch.cat([center - self.side / 2, center + self.side / 2], dim=-1)
-        return boxes, scores, (scores > score_threshold).sum(dim=1)
+        return {"boxes": boxes, "scores": scores, "counts": (scores > score_threshold).sum(dim=1)}

@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
 from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
-from lensbox.model.protocol import Numbers
-from lensbox.model.protocol_check import location, named
+from lensbox.model.protocol import Normalise
+from lensbox.model.user_errors import location
 
 BATCH = "batch"
 # Some GPU operators of torch put the batch into a grid dimension, which limits the batch.
@@ -67,30 +67,31 @@ def _with_tensor_thresholds(
     return found
 
 
-class _DetectGraph(nn.Module):
-    """`detect` with a tuple of outputs, in the order of the specification.
+class TensorDetect(nn.Module):
+    """`detect` with tensors as thresholds, which stay inputs of a graph or a trace."""
 
-    thresholds: of score and IoU, if they are not inputs.
-    """
-
-    def __init__(self, detector: Detector, thresholds: tuple[float, float]) -> None:
+    def __init__(self, detector: Detector) -> None:
         super().__init__()
         self.detector = cast(Any, detector)
-        self.numbers = Numbers(detector.specification)
-        self.thresholds = thresholds
+
+    def forward(self, images: Tensor, score_threshold: Tensor, iou_threshold: Tensor) -> dict[str, Tensor]:
+        """Return the outputs. images: as `Detector.detect` takes them. thresholds: float32 []."""
+        with torch.no_grad(), TensorThresholds():
+            return dict(self.detector.detect(images, score_threshold, iou_threshold))
+
+
+class _DetectGraph(nn.Module):
+    """`detect` with a tuple of outputs, in the order of the specification."""
+
+    def __init__(self, detector: Detector) -> None:
+        super().__init__()
+        self.detect = TensorDetect(detector)
+        self.normalise = Normalise(detector.specification)
         self.outputs = detector.specification.outputs
 
-    def forward(
-        self, images: Tensor, score_threshold: Tensor | None = None, iou_threshold: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        """Return the outputs. images: uint8 [B, c, h, w]; thresholds: [], both or none."""
-        images = self.numbers(images)
-        if score_threshold is None or iou_threshold is None:
-            with torch.no_grad():
-                found = named(self.detector.detect(images, *self.thresholds))
-        else:
-            with torch.no_grad(), TensorThresholds():
-                found = named(self.detector.detect(images, score_threshold.float(), iou_threshold.float()))
+    def forward(self, images: Tensor, score_threshold: Tensor, iou_threshold: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs. images: uint8 [B, c, h, w]; thresholds: []."""
+        found = self.detect(self.normalise(images), score_threshold.float(), iou_threshold.float())
         return tuple(found[name] for name in self.outputs)
 
 
@@ -99,18 +100,16 @@ def trace_detect(
     thresholds: tuple[float, float],
     device: torch.device,
     batch: int | None = None,
-    dtype: torch.dtype | None = torch.float32,
+    dtype: torch.dtype = torch.float32,
 ) -> ExportedProgram:
-    """Return the graph of `detect`. Raises ArtifactError with the line.
+    """Return the graph of `detect`. Raise ArtifactError with the line.
 
     Inputs of the graph: canvases, uint8 [B, c, h, w] on the device, and score and IoU thresholds, `dtype` []
-    on the CPU, which avoids a synchronisation. If `dtype` is None, the thresholds are constants of the graph.
-    detector: on the device, in eval mode. batch: fixed batch size, None for any.
+    on the CPU, which avoids a synchronisation. thresholds: of the example. detector: on the device, in eval
+    mode. batch: fixed batch size, None for any.
     """
     canvases = example_canvases(detector, batch).to(device)
-    return trace(
-        _DetectGraph(detector, thresholds).eval().to(device), canvases, thresholds, batch is None, dtype
-    )
+    return trace(_DetectGraph(detector).eval().to(device), canvases, thresholds, batch is None, dtype)
 
 
 def example_canvases(detector: Detector, batch: int | None = None) -> Tensor:
@@ -125,21 +124,21 @@ def trace(
     canvases: Tensor,
     thresholds: tuple[float, float],
     any_batch: bool = True,
-    dtype: torch.dtype | None = torch.float32,
+    dtype: torch.dtype = torch.float32,
 ) -> ExportedProgram:
-    """Return the graph of a module with the inputs of `trace_detect`. Raises ArtifactError.
+    """Return the graph of a module with the inputs of `trace_detect`. Raise ArtifactError.
 
     canvases: an example, with a batch of at least 2 if any_batch.
     """
-    numbers = tuple(torch.tensor(value, dtype=dtype) for value in thresholds) if dtype else ()
+    numbers = (torch.tensor(value, dtype=dtype) for value in thresholds)
     sizes = {0: torch.export.Dim(BATCH, max=_MOST)} if any_batch else None
-    shapes = (sizes, *(None for _ in numbers))
     # On failure torch prints the graph, which hides the reason. (All threads share stderr.)
     printed = io.StringIO()
     search = without_records("torch.fx.experimental.symbolic_shapes", "Unable to find user code")
     try:
         with torch.no_grad(), contextlib.redirect_stderr(printed), search:
-            program = torch.export.export(module, (canvases, *numbers), dynamic_shapes=shapes, strict=False)
+            inputs, shapes = (canvases, *numbers), (sizes, None, None)
+            program = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:  # whatever the user's code and the tracer raise
         reason = innermost_reason(error)
         if "data-dependent" in reason:
@@ -183,13 +182,18 @@ def without_records(logger_name: str, beginning: str) -> Iterator[None]:
         logger.removeFilter(keeps)
 
 
+def is_custom(namespace: str) -> bool:
+    """Return whether operators of a namespace are not torch's own, so that a library must register them."""
+    return namespace not in _BUILTIN_NAMESPACES
+
+
 def custom_ops(graph_module: fx.GraphModule) -> list[str]:
     """Return the schemas of the operators in the graph that are not torch's own, sorted."""
     schemas = set()
     for module in graph_module.modules():
         for node in getattr(module, "graph", fx.Graph()).nodes:
             target = node.target
-            if isinstance(target, torch._ops.OpOverload) and target.namespace not in _BUILTIN_NAMESPACES:
+            if isinstance(target, torch._ops.OpOverload) and is_custom(target.namespace):
                 schemas.add(str(target._schema))
     return sorted(schemas)
 

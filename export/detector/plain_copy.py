@@ -14,7 +14,7 @@ def plain_copy(detector: nn.Module) -> nn.Module:
     """Return a copy in eval mode without `torch.compile`, and with parameters in place of computed weights.
 
     The values stay: no format holds the hooks of `weight_norm`, `spectral_norm`, pruning and
-    parametrizations. Raises ArtifactError for modules that cannot be copied.
+    parametrizations. Raise ArtifactError for modules that cannot be copied.
     """
     computed = {  # with a gradient, such as the weight of the old `weight_norm`: torch copies no such tensors
         id(value): value.detach().clone()

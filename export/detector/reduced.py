@@ -12,7 +12,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
-from lensbox.model.protocol_check import answer_faults, answer_of, location
+from lensbox.model.protocol_check import answer_faults, answer_of
+from lensbox.model.user_errors import location
 
 _logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def in_precision(detector: Detector, dtype: str, batch: int | None = None) -> De
 
     Convolutions and linear layers compute in `dtype`, normalisations in float32. The results stay in `dtype`
     until the detector's code converts them, as in `boxes.float()`. Parameters that are not in such layers
-    stay in float32. Raises ArtifactError if `detect` fails in this precision, or if its results are not
+    stay in float32. Raise ArtifactError if `detect` fails in this precision, or if its results are not
     float32. detector: on the CPU, in eval mode. batch: the batch size that it takes; None for any.
     """
     folded = copy.deepcopy(cast(nn.Module, detector))

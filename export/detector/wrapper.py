@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.model import Detector
-from lensbox.model.protocol import Numbers, check_threshold, dtype_name
-from lensbox.model.protocol_check import Answer, named
-from lensbox.ops.canvas import fit_to_canvases, restore_boxes, restore_points
-from lensbox.runtime.formats.detect_only import in_batches
+from lensbox.model.protocol import Normalise
+from lensbox.ops.canvas import check_canvases, fit_to_canvases, restore_boxes, restore_points
+from lensbox.runtime.formats.detect_only import any_batch
 
 # Files that hold only `detect` use Lensbox's own versions of these methods.
 _FIT_METHODS = ("preprocess", "restore", "restore_points")
@@ -20,8 +19,7 @@ _FIT_METHODS = ("preprocess", "restore", "restore_points")
 class DetectorWrapper(nn.Module):
     """A detector with Lensbox's preprocess, restore and loss, unless the detector has its own.
 
-    TorchScript compiles only the branch that applies: it knows while compiling what a module has, and of
-    which type a result is.
+    TorchScript compiles only the branch that applies: it knows while compiling what a module has.
     """
 
     canvas: Final[tuple[int, int, int, int, str, str, str]]
@@ -31,7 +29,7 @@ class DetectorWrapper(nn.Module):
         super().__init__()
         specification = detector.specification
         self.canvas, self.shape = specification.as_tuple, specification.canvas_shape
-        self.numbers = Numbers(specification)
+        self.normalise = Normalise(specification)
         self.detector = cast(Any, detector)
 
     @torch.jit.export
@@ -44,24 +42,14 @@ class DetectorWrapper(nn.Module):
         return canvases, geometry
 
     @torch.jit.export
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return boxes, scores and counts of `Detector.detect`. Raises ValueError for bad input."""
-        found = self.detect_named(images, score_threshold, iou_threshold)
-        return found["boxes"], found["scores"], found["counts"]
-
-    @torch.jit.export
-    def detect_named(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
-        """Return all outputs of `Detector.detect` by name. Raises ValueError for bad input."""
-        self.check(images, score_threshold, iou_threshold)
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+        """Return the outputs of `Detector.detect`. Raise ValueError for bad input."""
+        canvas = [self.shape[0], self.shape[1], self.shape[2]]
+        check_canvases(images, canvas, score_threshold, iou_threshold)
         with torch.no_grad():
-            found = self.detector.detect(self.numbers(images), score_threshold, iou_threshold)
-            if isinstance(found, tuple):
-                boxes, scores, counts = found
-                outputs: dict[str, Tensor] = {"boxes": boxes, "scores": scores, "counts": counts}
-            else:
-                outputs = found
+            outputs: dict[str, Tensor] = self.detector.detect(
+                self.normalise(images), score_threshold, iou_threshold
+            )
             return outputs
 
     @torch.jit.export
@@ -91,28 +79,16 @@ class DetectorWrapper(nn.Module):
             loss = torch.ops.lensbox.masked_giou_loss(predictions, targets)
         return loss
 
-    def check(self, images: Tensor, score_threshold: float, iou_threshold: float) -> None:
-        """Check canvases and thresholds, so that detectors need not. Raises ValueError."""
-        if images.dtype != torch.uint8:
-            raise ValueError(f"images must be uint8, got {dtype_name(images)}")
-        canvas = [self.shape[0], self.shape[1], self.shape[2]]
-        if images.dim() != 4 or list(images.shape[1:]) != canvas:
-            raise ValueError(
-                f"images must have the shape [B, C, H, W] with C, H, W = {canvas}, got {images.shape}"
-            )
-        check_threshold("score_threshold", score_threshold)
-        check_threshold("iou_threshold", iou_threshold)
-
 
 def own_methods(detector: Detector) -> list[str]:
-    """Return the names of the optional methods that a detector has: see `MoreOfADetector`."""
+    """Return the names of the optional methods that a detector has: see `OptionalMethods`."""
     return [name for name in (*_FIT_METHODS, "loss") if hasattr(detector, name)]
 
 
-def methods_left_behind(detector: Detector, kind: str) -> list[str]:
+def omitted_methods(detector: Detector, kind: str) -> list[str]:
     """Return the own methods that a file with only `detect` can omit: at most `loss`.
 
-    kind: the kind of file, such as "an ONNX file". Raises ArtifactError for own methods that detections need.
+    kind: the kind of file, such as "an ONNX file". Raise ArtifactError for own methods that detections need.
     """
     own = own_methods(detector)
     if fitting := [method for method in own if method in _FIT_METHODS]:
@@ -123,10 +99,10 @@ def methods_left_behind(detector: Detector, kind: str) -> list[str]:
     return own
 
 
-def needed_ops(called: Collection[str], left_behind: Collection[str]) -> tuple[str, ...]:
+def needed_ops(called: Collection[str], omitted: Collection[str]) -> tuple[str, ...]:
     """Return the schemas of the operators that a file with only `detect` and its runtimes call."""
     beside = [torch.ops.lensbox.fit.default]
-    if "loss" not in left_behind:
+    if "loss" not in omitted:
         beside.append(torch.ops.lensbox.masked_giou_loss.default)
     return tuple(sorted({*called, *(str(op._schema) for op in beside)}))
 
@@ -142,7 +118,4 @@ class FixedBatches(nn.Module):
 
     def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
         """See `Detector.detect`."""
-        return dict(in_batches(self._detect, self.sizes)(images, score_threshold, iou_threshold))
-
-    def _detect(self, *arguments: Any) -> Answer:
-        return named(self.detector.detect(*arguments))
+        return dict(any_batch(self.detector.detect, self.sizes)(images, score_threshold, iou_threshold))

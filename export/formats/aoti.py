@@ -3,7 +3,8 @@
 import io
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,12 +15,12 @@ from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace_detect
 from lensbox.export.detector.reduced import in_precision
-from lensbox.export.detector.wrapper import methods_left_behind, needed_ops
+from lensbox.export.detector.wrapper import needed_ops, omitted_methods
 from lensbox.export.formats.graph_passes import expand_depthwise, lay_out
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
 from lensbox.runtime.file.archive import MODEL
-from lensbox.runtime.file.metadata import METADATA_FILE
+from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
 from lensbox.runtime.machine import this_machine
 
@@ -31,34 +32,31 @@ _THREADS = 8  # loops are divided for this many threads
 def build(plan: ExportPlan) -> Built:
     """Compile the detector's graph for the plan's device.
 
-    Raises ArtifactError if there is no C++ compiler, if torch.export or AOTInductor fails, or if the
+    Raise ArtifactError if there is no C++ compiler, if torch.export or AOTInductor fails, or if the
     detector's `preprocess` or `restore` differs from Lensbox's.
     """
     options = plan.options
     if options.dtype == "tf32" and plan.device.type != "cuda":
         raise ArtifactError(f"tf32 must be compiled for a GPU, got the device {plan.device}")
     require_compiler()
-    left_behind = methods_left_behind(plan.network, "a package")
-    files, ops = compile_detect(plan, torch.float64)
+    omitted = omitted_methods(plan.network, "a package")
+    files, ops = _compile_detect(plan)
     return Built(
-        pack=lambda metadata: package(MODEL, files, {METADATA_FILE: metadata.to_json()}),
-        left_behind=left_behind,
-        ops=needed_ops(ops, left_behind),
+        pack=partial(_pack, files),
+        omitted=omitted,
+        ops=needed_ops(ops, omitted),
         devices=(plan.device.type,),
         compiled=this_machine(plan.device),
         batch=plan.batch,
     )
 
 
-def compile_detect(plan: ExportPlan, thresholds: torch.dtype | None) -> tuple[list[str], list[str]]:
-    """Compile `detect` for the plan's device; return the files, and the schemas of the operators to register.
-
-    thresholds: the dtype of thresholds as inputs, on the CPU; None for the plan's thresholds as constants.
-    """
+def _compile_detect(plan: ExportPlan) -> tuple[list[str], list[str]]:
+    """Compile `detect` for the plan's device; return the files, and the schemas of operators to register."""
     device = plan.device
     _logger.info("compiling the detector for %s, which takes minutes", device)
     network = cast(nn.Module, in_precision(plan.network, plan.options.dtype, plan.batch)).to(device)
-    program = trace_detect(cast(Detector, network), plan.thresholds, device, plan.batch, thresholds)
+    program = trace_detect(cast(Detector, network), plan.thresholds, device, plan.batch, torch.float64)
     module = program.module(check_guards=False)  # a copy for the passes
     assert isinstance(module, fx.GraphModule)
     on_gpu = device.type == "cuda"
@@ -84,7 +82,7 @@ def require_compiler() -> None:
 def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor]) -> list[str]:
     """Compile a graph for the device of its parameters and this machine's processor; return the files.
 
-    inputs: examples. Whether a GPU uses TF32 is compiled in: `set_gpu_float32`. Raises ArtifactError.
+    inputs: examples. Whether a GPU uses TF32 is compiled in: `set_gpu_float32`. Raise ArtifactError.
     """
     on_gpu = inputs[0].device.type == "cuda"
     options = {
@@ -106,17 +104,14 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor]) -> lis
     return [file for file in files if isinstance(file, str)]
 
 
-def package(name: str, files: Sequence[str], texts: Mapping[str, str]) -> bytes:
-    """Return the sealed archive of a compiled model and of texts, stored as `extra/NAME`.
-
-    name: of the model. Its sources are left out, as they hold paths of this machine.
-    """
+def _pack(files: Sequence[str], metadata: ArtifactMetadata) -> bytes:
+    """Return the sealed archive of a compiled model, without sources, which hold paths of this machine."""
     from torch.export.pt2_archive._package import package_pt2
 
     archive = io.BytesIO()
     with temporary_folder() as folder:
         kept: list[Any] = [_without_source(Path(file), folder) for file in files]
-        package_pt2(archive, aoti_files={name: kept}, extra_files=dict(texts))
+        package_pt2(archive, aoti_files={MODEL: kept}, extra_files={METADATA_FILE: metadata.to_json()})
     return sealed_zip(archive.getvalue())
 
 

@@ -16,7 +16,7 @@ from lensbox.export.detector.graph import (
     trace_detect,
     without_records,
 )
-from lensbox.export.detector.wrapper import methods_left_behind
+from lensbox.export.detector.wrapper import omitted_methods
 from lensbox.export.formats.onnx_nms import nms_in_onnx
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.runtime.file.archive import INPUTS, MAX_FILE_SIZE
@@ -32,13 +32,13 @@ def build(plan: ExportPlan) -> Built:
     """Translate the detector's graph to ONNX.
 
     Inputs: `images`, uint8 [batch, c, h, w], `score_threshold` and `iou_threshold`, float32 []. Outputs: the
-    outputs of `detect` by name. Raises ArtifactError if ONNX cannot express the detector, or if the
+    outputs of `detect` by name. Raise ArtifactError if ONNX cannot express the detector, or if the
     detector's `preprocess` or `restore` differs from Lensbox's.
     """
-    left_behind = methods_left_behind(plan.network, "an ONNX file")
+    omitted = omitted_methods(plan.network, "an ONNX file")
     program = trace_detect(plan.network, plan.thresholds, torch.device("cpu"), plan.batch)
     model = translated(program, INPUTS, plan.outputs)
-    return Built(partial(_pack, model), left_behind, batch=plan.batch)
+    return Built(partial(_pack, model), omitted, batch=plan.batch)
 
 
 def _pack(model: onnx.ModelProto, metadata: ArtifactMetadata) -> bytes:

@@ -29,7 +29,7 @@ def nms_in_onnx(
     """Return boxes, scores, indices and counts for a call of `lensbox.export.detector.graph.NMS`.
 
     Arguments and results are values of an ONNX graph. For torch.onnx.export's custom_translation_table.
-    Raises ValueError for float64 and for a number of boxes that varies.
+    Raise ValueError for float64 and for a number of boxes that varies.
     """
     count, dtypes = boxes.shape[1], (boxes.dtype, scores.dtype)
     if not isinstance(count, int):

@@ -16,11 +16,11 @@ from torch.overrides import TorchFunctionMode
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace, trace_detect
 from lensbox.export.detector.reduced import in_precision
-from lensbox.export.detector.wrapper import methods_left_behind, needed_ops
+from lensbox.export.detector.wrapper import needed_ops, omitted_methods
 from lensbox.export.formats.graph_passes import fold_batch_norms
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
-from lensbox.model.protocol_check import is_users, location
+from lensbox.model.user_errors import is_users, location
 from lensbox.runtime.file.archive import LOSS, MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
@@ -40,13 +40,13 @@ _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from
 def build(plan: ExportPlan) -> Built:
     """Make the graphs of `detect` and of the loss with its gradient.
 
-    Raises ArtifactError if torch.export cannot make the graph of `detect`, if the graph calls an operator
+    Raise ArtifactError if torch.export cannot make the graph of `detect`, if the graph calls an operator
     that a program must not call, or if the detector's `preprocess` or `restore` differs from Lensbox's. A
     loss of the detector's own without such a graph is left out.
     """
-    own = methods_left_behind(plan.network, "a program")
+    own = omitted_methods(plan.network, "a program")
     graphs = {MODEL: _detect_graph(plan)}
-    left_behind: list[str] = []
+    omitted: list[str] = []
     try:
         graphs[LOSS] = _loss_graph(plan.network)
     except Exception as error:  # whatever the user's code and the tracer raise
@@ -55,14 +55,14 @@ def build(plan: ExportPlan) -> Built:
         _logger.warning(
             "the file holds no loss, as torch.export cannot make its graph: %s", innermost_reason(error)
         )
-        left_behind = own
+        omitted = own
     for program in graphs.values():
         _strip(program)
     called = [schema for graph in graphs.values() for schema in custom_ops(graph.graph_module)]
     return Built(
         pack=lambda metadata: _pack(graphs, metadata),
-        left_behind=left_behind,
-        ops=needed_ops(called, left_behind or own),
+        omitted=omitted,
+        ops=needed_ops(called, omitted or own),
         devices=("cpu", "cuda"),
         batch=plan.batch,
     )

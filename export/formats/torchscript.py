@@ -6,7 +6,7 @@ import linecache
 import logging
 import platform
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,21 +17,18 @@ from torch import nn
 from lensbox.common.errors import ArtifactError
 from lensbox.common.machine import has_torchscript
 from lensbox.export.detector import reduced
+from lensbox.export.detector.graph import is_custom
 from lensbox.export.detector.reduced import REDUCED, in_precision
 from lensbox.export.detector.wrapper import DetectorWrapper
-from lensbox.export.formats.traced import TracedDetector, mend_trace
+from lensbox.export.formats.traced import TracedDetector, replace_trace_constants
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
-from lensbox.model.protocol_check import is_users
-from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
+from lensbox.model.user_errors import is_users
+from lensbox.runtime.file.metadata import METADATA_FILE, METHODS, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
-from lensbox.runtime.formats.torchscript import methods_for
 from lensbox.runtime.torchscript import quiet_torchscript
 
 _logger = logging.getLogger(__name__)
-
-# Namespaces of torch's own operators; all other operators come from a library.
-_BUILTIN_NAMESPACES = ("aten", "prim")
 
 # A line of user code in a message of the TorchScript compiler.
 _PLACE = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>[0-9]+)', re.MULTILINE)
@@ -42,7 +39,7 @@ _MOST_CHARACTERS = 500
 def build(plan: ExportPlan) -> Built:
     """Compile the detector, in float16 or bfloat16 if the plan requires reduced precision.
 
-    Raises ArtifactError on Python 3.14 and later, where torch does not support TorchScript, if TorchScript
+    Raise ArtifactError on Python 3.14 and later, where torch does not support TorchScript, if TorchScript
     cannot compile the detector, if `detect` fails in this precision, or if its results are not float32.
     """
     if not has_torchscript():
@@ -57,7 +54,7 @@ def build(plan: ExportPlan) -> Built:
     if options.trace or options.batches:
         return traced()
     try:
-        module = script_and_freeze(DetectorWrapper(network), methods_for(network.specification))
+        module = script_and_freeze(DetectorWrapper(network))
     except Exception as error:  # many kinds of errors without a common base
         reason = _scripting_reason(error)
         if options.trace is None:
@@ -71,11 +68,11 @@ def build(plan: ExportPlan) -> Built:
         raise ArtifactError(
             f"the detector cannot be exported, as TorchScript cannot compile it: {reason}"
         ) from error
-    return replace(_built(module, plan), otherwise=traced if options.trace is None else None)
+    return replace(_built(module), otherwise=traced if options.trace is None else None)
 
 
-def _built(module: torch.jit.ScriptModule, plan: ExportPlan) -> Built:
-    graphs = [getattr(module, name).inlined_graph for name in methods_for(plan.detector.specification)]
+def _built(module: torch.jit.ScriptModule) -> Built:
+    graphs = [getattr(module, name).inlined_graph for name in METHODS]
     return Built(
         pack=partial(_pack, module),
         ops=tuple(sorted({schema for graph in graphs for schema in _custom_ops_of(graph)})),
@@ -112,27 +109,26 @@ def _scripting_reason(error: Exception) -> str:
 
 
 def _traced(detector: Detector, plan: ExportPlan) -> Built:
-    """Trace `detect` and compile Lensbox's other methods. Raises ArtifactError."""
+    """Trace `detect` and compile Lensbox's other methods. Raise ArtifactError."""
     _logger.info("tracing the detector")
     traced: Any = TracedDetector(detector, plan.thresholds, plan.options.batches)
-    methods = methods_for(detector.specification)
-    module = script_and_freeze(DetectorWrapper(traced), methods)
-    mend_trace(module, [name for name in methods if name.startswith("detect")])
-    return _built(module, plan)
+    module = script_and_freeze(DetectorWrapper(traced))
+    replace_trace_constants(module.detect.graph)
+    return _built(module)
 
 
-def script_and_freeze(module: nn.Module, methods: Sequence[str]) -> torch.jit.ScriptModule:
-    """Compile a copy of the module in eval mode, with batch norm folded into the convolutions.
+def script_and_freeze(wrapper: DetectorWrapper) -> torch.jit.ScriptModule:
+    """Compile a copy of the wrapper in eval mode, with batch norm folded into the convolutions.
 
-    methods: the methods to keep besides `forward`; all others are dropped. The result can be moved to CUDA:
-    unlike the result of `torch.jit.optimize_for_inference`, it holds no CPU-only packed weights.
+    The result has the methods of an artifact alone, and can be moved to CUDA: unlike the result of
+    `torch.jit.optimize_for_inference`, it holds no CPU-only packed weights.
     """
     # oneDNN and cuDNN compute in channels-last layout and would otherwise reorder every input (2.8 instead of
     # 4.9 ms an image on a 2-core AVX-512 machine with one thread).
-    module = copy.deepcopy(module).eval()
+    module = copy.deepcopy(wrapper).eval()
     module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # (torch's stub lacks this form)
     with quiet_torchscript():
-        frozen = torch.jit.freeze(_script(module), preserved_attrs=list(methods))
+        frozen = torch.jit.freeze(_script(module), preserved_attrs=list(METHODS))
     assert isinstance(frozen, torch.jit.ScriptModule)
     return frozen
 
@@ -153,7 +149,7 @@ def _script(module: nn.Module) -> torch.jit.ScriptModule:
 def _custom_ops_of(block: "torch._C.Graph | torch._C.Block") -> Iterator[str]:
     """Yield the schemas of the operators that are not torch's own."""
     for node in block.nodes():
-        if node.kind().split("::")[0] not in _BUILTIN_NAMESPACES:
+        if is_custom(node.kind().split("::")[0]):
             yield node.schema()
         for inner in node.blocks():
             yield from _custom_ops_of(inner)

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.detector.graph import TensorThresholds, example_canvases
+from lensbox.export.detector.graph import TensorDetect, example_canvases
 from lensbox.export.detector.wrapper import own_methods
 from lensbox.model import Detector
-from lensbox.model.protocol import Numbers
-from lensbox.model.protocol_check import described, is_users, named
+from lensbox.model.protocol import Normalise
+from lensbox.model.user_errors import is_users, type_and_line
 from lensbox.ops.canvas import cut_into_batches
 from lensbox.runtime.torchscript import torchscript_call
 
@@ -38,7 +38,7 @@ class TracedDetector(nn.Module):
     sizes: list[int]
 
     def __init__(self, detector: Detector, thresholds: tuple[float, float], sizes: Sequence[int]) -> None:
-        """Trace for batches of these sizes, none for any. Raises ArtifactError if tracing fails."""
+        """Trace for batches of these sizes, none for any. Raise ArtifactError if tracing fails."""
         super().__init__()
         if own := own_methods(detector):
             raise ArtifactError(
@@ -67,20 +67,8 @@ class TracedDetector(nn.Module):
         return found
 
 
-class _Detect(nn.Module):
-    """`detect` with tensors as thresholds."""
-
-    def __init__(self, detector: Detector) -> None:
-        super().__init__()
-        self.detector = cast(Any, detector)
-
-    def forward(self, images: Tensor, score_threshold: Tensor, iou_threshold: Tensor) -> dict[str, Tensor]:
-        with torch.no_grad(), TensorThresholds():
-            return dict(named(self.detector.detect(images, score_threshold, iou_threshold)))
-
-
 def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> torch.jit.ScriptModule:
-    canvases = Numbers(detector.specification)(example_canvases(detector, size))
+    canvases = Normalise(detector.specification)(example_canvases(detector, size))
     limits = (torch.tensor(value, dtype=torch.float32) for value in thresholds)
     places: list[str] = []
 
@@ -95,11 +83,10 @@ def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> to
             warnings.simplefilter("always")
             warnings.simplefilter("ignore", DeprecationWarning)  # raised by torch.jit
             warnings.showwarning = note
-            traced = torch.jit.trace(
-                _Detect(detector).eval(), (canvases, *limits), check_trace=False, strict=False
-            )
+            module, inputs = TensorDetect(detector).eval(), (canvases, *limits)
+            traced = torch.jit.trace(module, inputs, check_trace=False, strict=False)
     except Exception as error:  # whatever the user's code and the tracer raise
-        raise ArtifactError(f"the detector cannot be traced: {described(error)}") from error
+        raise ArtifactError(f"the detector cannot be traced: {type_and_line(error)}") from error
     if places:
         lines = "\n  ".join(list(dict.fromkeys(places))[:_MOST_PLACES])
         _logger.warning("the trace may keep the values of these lines as constants:\n  %s", lines)
@@ -108,11 +95,11 @@ def _trace(detector: Detector, thresholds: tuple[float, float], size: int) -> to
 
 
 def _check_any_batch(network: torch.jit.ScriptModule, detector: Detector) -> None:
-    """Run the trace for one image. Raises ArtifactError if the trace takes only the batch of its example."""
+    """Run the trace for one image. Raise ArtifactError if the trace takes only the batch of its example."""
     canvas = torch.zeros(1, *detector.specification.canvas_shape, dtype=torch.uint8)
     try:
         with torchscript_call():
-            network(Numbers(detector.specification)(canvas), torch.tensor(1.0), torch.tensor(0.5))
+            network(Normalise(detector.specification)(canvas), torch.tensor(1.0), torch.tensor(0.5))
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[-1].removeprefix("RuntimeError: ")
         raise ArtifactError(
@@ -122,28 +109,26 @@ def _check_any_batch(network: torch.jit.ScriptModule, detector: Detector) -> Non
         ) from error
 
 
-def mend_trace(module: torch.jit.ScriptModule, methods: Sequence[str]) -> None:
+def replace_trace_constants(graph: Any) -> None:
     """Replace constants of a trace in place: the CPU by the device of the images, tensors by numbers.
 
     A trace records numbers as float64 tensors, which would make fused operators compute in float64.
 
-    module: frozen. methods: names of methods whose first argument is the images.
+    graph: of a frozen module's method, whose first argument is the images.
     """
-    for method in methods:
-        graph = getattr(module, method).graph
-        images = list(graph.inputs())[1]
-        graph.setInsertPoint(next(graph.nodes()))
-        device = graph.insertNode(graph.create("prim::device", [images], 1)).output()
-        device.setType(torch._C.DeviceObjType.get())
-        for constant in graph.findAllNodes("prim::Constant"):
-            output = constant.output()
-            if isinstance(output.type(), torch._C.DeviceObjType):
-                output.replaceAllUsesWith(device)
-        for kind in _TAKING_NUMBERS:
-            for node in graph.findAllNodes(kind):
-                number = list(node.inputs())[1]
-                if isinstance(number.toIValue(), float) and isinstance(number.type(), torch.TensorType):
-                    graph.setInsertPoint(node)
-                    node.replaceInput(1, graph.insertConstant(number.toIValue()))
-        torch._C._jit_pass_dce(graph)
-        torch._C._jit_pass_lint(graph)
+    images = list(graph.inputs())[1]
+    graph.setInsertPoint(next(graph.nodes()))
+    device = graph.insertNode(graph.create("prim::device", [images], 1)).output()
+    device.setType(torch._C.DeviceObjType.get())
+    for constant in graph.findAllNodes("prim::Constant"):
+        output = constant.output()
+        if isinstance(output.type(), torch._C.DeviceObjType):
+            output.replaceAllUsesWith(device)
+    for kind in _TAKING_NUMBERS:
+        for node in graph.findAllNodes(kind):
+            number = list(node.inputs())[1]
+            if isinstance(number.toIValue(), float) and isinstance(number.type(), torch.TensorType):
+                graph.setInsertPoint(node)
+                node.replaceInput(1, graph.insertConstant(number.toIValue()))
+    torch._C._jit_pass_dce(graph)
+    torch._C._jit_pass_lint(graph)

@@ -1,9 +1,15 @@
 """Drawn pictures for self-tests and comparisons: cartoon faces and coloured things on a noisy background."""
 
-import torch
-from torch import Tensor
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from lensbox.model import DetectorSpec
+import torch
+from torch import Tensor, nn
+
+from lensbox.export.detector.wrapper import DetectorWrapper
+from lensbox.model import Detector, DetectorSpec
+from lensbox.runtime.file.self_test import MAX_PIXELS
 
 _OF_EACH_KIND = 6
 # The first size is wider than high, so the letterbox pads the picture. The second size is a square: untrained
@@ -11,12 +17,39 @@ _OF_EACH_KIND = 6
 SIZES = ((48, 64), (64, 64))
 
 
-def drawn_pictures(specification: DetectorSpec) -> list[Tensor]:
-    """Return the drawn pictures of every comparison, uint8 [3, H, W]: faces, and scenes for the canvas."""
-    size = specification.height, specification.width
-    return [
-        picture for seed in range(_OF_EACH_KIND) for picture in (draw_faces(seed), draw_scene(seed, *size))
-    ]
+class Fitted(NamedTuple):
+    """Pictures, uint8 [C, H, W], and their canvases, uint8 [N, c, h, w]."""
+
+    pictures: Sequence[Tensor]
+    canvases: Tensor
+
+
+def fitted(detector: Detector, pictures: Sequence[Tensor]) -> Fitted:
+    """Fit pictures to a detector's canvas, with the detector's own `preprocess` if there is one."""
+    wrapper: Any = DetectorWrapper(detector)
+    with torch.no_grad():
+        return Fitted(pictures, wrapper.preprocess(list(pictures))[0])
+
+
+def drawn(detector: Detector) -> Fitted:
+    """Draw the pictures of every comparison, uint8 [3, H, W]: faces, and scenes for the canvas."""
+    size = detector.specification.height, detector.specification.width
+    kinds = [(draw_faces(seed), draw_scene(seed, *size)) for seed in range(_OF_EACH_KIND)]
+    return fitted(detector, [picture for both in kinds for picture in both])
+
+
+def shrunk(picture: Tensor, specification: DetectorSpec) -> Tensor:
+    """Return a picture, shrunk to the size of the canvas and to the limit of the metadata."""
+    channels, height, width = picture.shape
+    scale = min(
+        1.0,
+        max(specification.height / height, specification.width / width),
+        math.sqrt(MAX_PIXELS / (channels * height * width)),
+    )
+    if scale == 1:
+        return picture
+    size = max(1, int(height * scale)), max(1, int(width * scale))
+    return nn.functional.interpolate(picture[None].float(), size, mode="area")[0].round().byte()
 
 
 def draw_faces(seed: int) -> Tensor:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.verify.reference import CallMode, Reference, one_thread, tolerance_of
-from lensbox.export.verify.verifier import Comparer
-from lensbox.runtime.detect.detection_sets import found_in
+from lensbox.export.verify.comparer import Comparer
+from lensbox.export.verify.reference import CallMode, Reference, one_thread
+from lensbox.runtime.detect.detection import detections_in
 from lensbox.runtime.file.metadata import Precision
 from lensbox.runtime.formats.detect_only import Run
 
@@ -55,14 +55,13 @@ def round_mantissa(x: Tensor, bits: int = TF32_MANTISSA_BITS) -> Tensor:
 def measure_precision(detect: Run, reference: Reference, dtype: str, device: str, boxes: float) -> Precision:
     """Return the changes of detections in the reference's pictures by a reduced precision.
 
-    detect: takes canvases on the CPU. boxes: largest allowed change of a box, in canvas pixels. Raises
+    detect: takes canvases on the CPU. boxes: largest allowed change of a box, in canvas pixels. Raise
     ArtifactError beyond the tolerance.
     """
     count, thresholds = reference.pictures, reference.thresholds
-    comparer = Comparer(reference, tolerance_of(dtype, device, boxes), dtype)
+    comparer = Comparer(reference, dtype, device, boxes)
     with one_thread():
-        answers = [detect(canvas[None], *thresholds) for canvas in reference.canvases[:count]]
-        found = [found_in(answer, reference.slots) for answer in answers]
+        found = [detections_in(detect(canvas[None], *thresholds)) for canvas in reference.canvases[:count]]
         change = comparer.difference(reference.found(thresholds)[:count], found, thresholds)
     precision = Precision(
         dtype=dtype,  # type: ignore[arg-type]  # (not float32)

@@ -2,10 +2,10 @@
 
 import copy
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from dataclasses import replace
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +13,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from lensbox.common.canvas import Canvas
 from lensbox.export.detector.graph import example_canvases
 from lensbox.export.detector.wrapper import DetectorWrapper
-from lensbox.export.verify.pictures import drawn_pictures
+from lensbox.export.verify.pictures import Fitted, drawn, fitted
 from lensbox.model import Detector
 from lensbox.model.protocol_check import answer_of
-from lensbox.ops.canvas import fit_to_canvases
-from lensbox.runtime.detect.detection_sets import Difference, Found, Limits, found_in
+from lensbox.runtime.detect.detection import Detections, detections_in
+from lensbox.runtime.detect.detection_sets import Difference
 from lensbox.runtime.detect.self_test import outputs_in_picture
-from lensbox.runtime.file.self_test import IOU_TOLERANCES
 from lensbox.runtime.file.self_test import TOLERANCES as SELF_TEST
+from lensbox.runtime.file.self_test import Tolerance
 
 _logger = logging.getLogger(__name__)
 
@@ -37,54 +36,36 @@ _MOST_OPERATIONS = 2e10
 _FEW = 7
 
 
-class Allowance(NamedTuple):
-    """Differences explained by rounding, against the detector in PyTorch on the CPU in float32.
-
-    boxes: canvas pixels. relative: additional part of a coordinate, as sides are exponentials up to 4,700 px.
-    scores, iou: absolute. values: part of the largest value of an output; infinite: not compared. loss: part
-    of the loss. exchanged: share of detections that may appear or vanish, because scores or overlaps are
-    within the tolerance of a threshold or of each other.
-    """
-
-    boxes: float
-    relative: float
-    scores: float
-    iou: float
-    values: float
-    loss: float
-    exchanged: float
-
-    def limits(self, found: Found) -> Limits:
-        """Return the limits for one picture. found: the detector's detections in the picture."""
-        extras = {
-            name: self.values * float(value.double().nan_to_num(0, 0, 0).abs().max())
-            if value.numel()
-            else 0.0
-            for name, value in found.extras.items()
-        }
-        return Limits(self.boxes, self.scores, self.iou, extras, self.relative)
-
-
-# For float32, by device.
-TOLERANCES = {
-    "cpu": Allowance(0.01, 1e-4, SELF_TEST.cpu.scores, IOU_TOLERANCES["cpu"], 1e-3, 1e-5, 0.01),
-    "cuda": Allowance(0.05, 1e-4, SELF_TEST.cuda.scores, IOU_TOLERANCES["cuda"], 2e-2, 1e-5, 0.01),
+# The tolerances of a file in float32, against the detector in PyTorch on the CPU. Sides are exponentials up
+# to 4,700 px, so a part of each coordinate is added. A detection is unmatched by rounding if its score or
+# overlap is within the tolerance of a threshold or of another one.
+_FLOAT32 = {
+    "cpu": replace(SELF_TEST.cpu, relative=1e-4, unmatched=0.01),
+    "cuda": replace(SELF_TEST.cuda, boxes=0.05, relative=1e-4, unmatched=0.01),
 }
+VALUES = {"cpu": 1e-3, "cuda": 2e-2}  # part of the largest value of an output, in float32
 
 
-def tolerance_of(dtype: str, device: str, boxes: float) -> Allowance:
+def tolerance_of(dtype: str, device: str, boxes: float) -> Tolerance:
     """Return the tolerance for a file. boxes: the value of `--tolerance`, for reduced precision."""
     if dtype == "float32":
-        return TOLERANCES[device]
-    return Allowance(boxes, 0, SELF_TEST.cuda.scores, 0.1, math.inf, 1e-5, 0.05)
+        return _FLOAT32[device]
+    return replace(SELF_TEST.cuda, boxes=boxes, iou=0.1)
+
+
+def with_extras(tolerance: Tolerance, part: float, found: Detections) -> Tolerance:
+    """Return a tolerance for one picture, with a part of the largest value of each further output."""
+    most = {name: values.double().nan_to_num(0, 0, 0).abs() for name, values in found.extras.items()}
+    extras = {name: part * float(values.max()) if values.numel() else 0.0 for name, values in most.items()}
+    return replace(tolerance, extras=extras)
 
 
 class Reference:
     """The answers of a detector on the CPU, in float32, in eval mode, one canvas at a time.
 
     canvases: uint8 [N, c, h, w]: the user's pictures, drawn pictures and noise. pictures: number of pictures
-    at the beginning of `canvases`. slots: K, None if it varies. thresholds: the score and IoU thresholds of
-    the first comparison.
+    at the beginning of `canvases`. thresholds: the score and IoU thresholds of the first comparison. outputs:
+    dtype of each output, and its shape without batch and slots. slots: K, None if it varies.
     """
 
     def __init__(
@@ -92,26 +73,26 @@ class Reference:
         detector: Detector,
         thresholds: tuple[float, float],
         pictures: Sequence[Tensor] = (),
+        drawn_pictures: Fitted | None = None,
         batches: Sequence[int] = BATCHES,
     ) -> None:
         """Choose canvases and thresholds.
 
         pictures: uint8 [C, H, W], in addition to drawn pictures. batches: batch sizes to compare.
         """
-        self.detector = detector
-        self.batches = tuple(batches)
-        canvases, self.pictures = comparison_canvases(detector, pictures)
-        self.canvases = canvases
-        with _Operations() as counter:
-            answer_of(detector, canvases[:1], *thresholds)
-        operations = counter.count
+        self.detector, self.batches = detector, tuple(batches)
+        own = fitted(detector, pictures).canvases if pictures else None
+        canvases = (drawn_pictures or drawn(detector)).canvases
+        canvases = canvases if own is None else torch.cat([own, canvases])
+        self.pictures = len(canvases)
+        self.canvases = torch.cat([canvases, example_canvases(detector, _NOISE_CANVASES)])
+        operations = _operations(detector, self.canvases[:1], thresholds)
         if operations > _MOST_OPERATIONS:
             _logger.info("one canvas takes %.0f billion operations: comparing fewer", operations / 1e9)
-            self.canvases = canvases[: len(pictures) + _FEW]
+            self.canvases = self.canvases[: len(pictures) + _FEW]
             self.pictures = min(self.pictures, len(self.canvases))
             self.batches = tuple(size for size in self.batches if size <= _FEW)
-        self._found: dict[tuple[float, float], list[Found]] = {}
-        self.slots: int | None = None
+        self._found: dict[tuple[float, float], list[Detections]] = {}
         self.thresholds = thresholds
         if not any(len(found.scores) for found in self.found(thresholds)):
             _logger.warning(
@@ -122,29 +103,29 @@ class Reference:
             )
             self.thresholds = (0.0, thresholds[1])
         _warn_of_other_boxes(torch.cat([found.boxes for found in self.found(self.thresholds)]))
-        generator = torch.Generator().manual_seed(0)
-        corners = 400 * torch.rand(2, 64, 2, 2, generator=generator)
+        corners = 400 * torch.rand(2, 64, 2, 2, generator=torch.Generator().manual_seed(0))
         self.predictions, self.targets = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=-1)
-        own = getattr(detector, "loss", torch.ops.lensbox.masked_giou_loss)
+        loss = getattr(detector, "loss", torch.ops.lensbox.masked_giou_loss)
         with torch.no_grad():
-            self.loss = float(own(self.predictions, self.targets))
+            self.loss = float(loss(self.predictions, self.targets))
 
-    def found(self, thresholds: tuple[float, float]) -> list[Found]:
+    def found(self, thresholds: tuple[float, float]) -> list[Detections]:
         """Return the detections in each canvas at the given thresholds."""
         if thresholds not in self._found:
             with one_thread():
                 answers = [answer_of(self.detector, canvas[None], *thresholds) for canvas in self.canvases]
             slots = {answer["scores"].shape[1] for answer in answers}
             self.slots = slots.pop() if len(slots) == 1 else None
-            self._found[thresholds] = [found_in(answer, self.slots) for answer in answers]
+            self.outputs = {name: (value.dtype, value.shape[2:]) for name, value in answers[0].items()}
+            self._found[thresholds] = list(map(detections_in, answers))
         return self._found[thresholds]
 
-    def found_in_photographs(self) -> list[Found]:
+    def found_in_photographs(self) -> list[Detections]:
         """Return the detections in the canvases as photographs, with preprocess and restore."""
         module, points = DetectorWrapper(self.detector), self.detector.specification.points
         with torch.no_grad(), one_thread():
             return [
-                found_in(outputs_in_picture(module, photograph, self.thresholds, points), self.slots)
+                detections_in(outputs_in_picture(module, photograph, self.thresholds, points))
                 for photograph in self.canvases
             ]
 
@@ -163,9 +144,10 @@ class Reference:
         change = Difference()
         with one_thread(), _SaturatedScores(generator):
             for canvas, expected in zip(self.canvases, self.found(thresholds), strict=True):
-                actual = found_in(answer_of(noisy, canvas[None], *thresholds), self.slots)
-                change.add(expected, actual, thresholds, TOLERANCES["cpu"].limits(expected), "")
-        return change.others / max(change.expected, 1)
+                actual = detections_in(answer_of(noisy, canvas[None], *thresholds))
+                tolerance = with_extras(_FLOAT32["cpu"], VALUES["cpu"], expected)
+                change.add(expected, actual, thresholds, tolerance, "", self.slots)
+        return change.unmatched / max(change.expected, 1)
 
 
 class _Dispatch:
@@ -197,6 +179,14 @@ class _Operations(CallMode):
         if count := flop_registry.get(function.overloadpacket):
             self.count += count(*args, **kwargs, out_val=result)
         return result
+
+
+def _operations(detector: Detector, canvases: Tensor, thresholds: tuple[float, float]) -> int:
+    """Return the number of floating-point operations of `detect`."""
+    with _Operations() as counter:
+        answer_of(detector, canvases, *thresholds)
+    count: int = counter.count
+    return count
 
 
 class _SaturatedScores(TorchFunctionMode):
@@ -237,11 +227,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def comparison_canvases(detector: Detector, pictures: Sequence[Tensor] = ()) -> tuple[Tensor, int]:
-    """Return canvases, uint8 [N, c, h, w]: pictures, then noise; and the number of pictures."""
-    specification = detector.specification
-    shown = [*pictures, *drawn_pictures(specification)]
-    fitted, _ = fit_to_canvases(shown, None, *Canvas.of(specification).as_tuple)
-    return torch.cat([fitted, example_canvases(detector, _NOISE_CANVASES)]), len(shown)

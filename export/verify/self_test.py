@@ -2,24 +2,21 @@
 
 import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.detector.wrapper import DetectorWrapper
-from lensbox.export.verify.pictures import drawn_pictures
+from lensbox.export.verify.pictures import Fitted, drawn, fitted, shrunk
 from lensbox.export.verify.precision import BFLOAT16_MANTISSA_BITS, TF32_MANTISSA_BITS, OperandRounding
-from lensbox.export.verify.reference import TOLERANCES as PARTS
-from lensbox.export.verify.reference import one_thread
+from lensbox.export.verify.reference import VALUES, one_thread
 from lensbox.model import Detector, DetectorSpec
-from lensbox.runtime.detect.detection_sets import Found, found_in
+from lensbox.runtime.detect.detection import Detections, detections_in
 from lensbox.runtime.detect.self_test import outputs_in_picture
 from lensbox.runtime.file.self_test import (
-    MAX_PIXELS,
     TOLERANCES,
     Expected,
     ExpectedLoss,
@@ -43,16 +40,23 @@ _GAP = 4.0  # distance between the last detection and the threshold, in units of
 _TF32_SLACK = 4.0
 
 
-def build_self_test(detector: Detector, dtype: str = "float32", pictures: Sequence[Tensor] = ()) -> SelfTest:
+def build_self_test(
+    detector: Detector,
+    dtype: str = "float32",
+    drawn_pictures: Fitted | None = None,
+    pictures: Sequence[Tensor] = (),
+) -> SelfTest:
     """Return the self-test of a detector on the CPU in eval mode; eager execution gives the expectations.
 
     dtype: the precision whose rounding is to decide about no detection. pictures: uint8 [C, H, W], in place
-    of drawn pictures; the artifact holds one of them, no larger than the canvas. Raises ArtifactError for a
+    of drawn pictures; the artifact holds one of them, no larger than the canvas. Raise ArtifactError for a
     detector that finds nothing in any picture.
     """
-    module: Any = DetectorWrapper(detector)
-    specification = detector.specification
-    shown = [_shrunk(picture, specification) for picture in pictures] or drawn_pictures(specification)
+    module, specification = DetectorWrapper(detector), detector.specification
+    if pictures:
+        shown = fitted(detector, [shrunk(picture, specification) for picture in pictures])
+    else:
+        shown = drawn_pictures or drawn(detector)
     with torch.no_grad(), one_thread():
         image, canvases = _choose(module, specification, shown)
         bits = BFLOAT16_MANTISSA_BITS if dtype == "bfloat16" else TF32_MANTISSA_BITS
@@ -66,10 +70,10 @@ def reduced_self_test(detector: Detector, exact: SelfTest, detect: Run) -> SelfT
     """Return a self-test with the answers of a reduced precision.
 
     The tolerances allow twice their distance from float32. exact: with the answers in float32. detect: in
-    the reduced precision, from and to the CPU. Raises ArtifactError for other detections than in float32.
+    the reduced precision, from and to the CPU. Raise ArtifactError for other detections than in float32.
     """
     module: Any = DetectorWrapper(detector)
-    module.detect_named = detect
+    module.detect = detect
     with torch.no_grad(), one_thread():
         test = _self_test(module, detector.specification, exact.image, exact.score_threshold)
     found, wanted = test.expected, exact.expected
@@ -86,60 +90,51 @@ def reduced_self_test(detector: Detector, exact: SelfTest, detect: Run) -> SelfT
 
     def widened(limit: Tolerance) -> Tolerance:
         wider = {name: max(value, extras[name]) for name, value in limit.extras.items()}
-        return Tolerance(max(limit.boxes, boxes), max(limit.scores, scores), limit.loss, wider)
+        return dataclasses.replace(
+            limit, boxes=max(limit.boxes, boxes), scores=max(limit.scores, scores), extras=wider
+        )
 
     tolerances = Tolerances(widened(test.tolerance.cpu), widened(test.tolerance.cuda))
     return dataclasses.replace(test, tolerance=tolerances)
 
 
-def _shrunk(picture: Tensor, specification: DetectorSpec) -> Tensor:
-    """Return the picture, shrunk to the size of the canvas and to the limit of the metadata."""
-    channels, height, width = picture.shape
-    scale = min(
-        1.0,
-        max(specification.height / height, specification.width / width),
-        math.sqrt(MAX_PIXELS / (channels * height * width)),
-    )
-    if scale == 1:
-        return picture
-    size = max(1, int(height * scale)), max(1, int(width * scale))
-    return nn.functional.interpolate(picture[None].float(), size, mode="area")[0].round().byte()
-
-
-def _choose(module: Any, specification: DetectorSpec, pictures: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the first picture with detections of the most classes, and its canvas.
+def _choose(module: Any, specification: DetectorSpec, shown: Fitted) -> tuple[Tensor, Tensor]:
+    """Return the first picture with detections of the most classes, and its canvas, uint8 [1, c, h, w].
 
     If nothing is found at the detector's threshold, detections of any score count.
     """
-    fitted = [(image, module.preprocess([image])[0]) for image in pictures]
+    most = max(len(specification.classes), 1)
     for score in (specification.score_threshold, 0.0):
-        classes = []
-        for _, canvases in fitted:
-            answer = module.detect_named(canvases, score, specification.iou_threshold)
-            classes.append(len(found_in(answer, None).labels[:_MAX_DETECTIONS].unique()))
-            if classes[-1] >= max(len(specification.classes), 1):
+        classes: list[int] = []  # in each picture
+        for canvas in shown.canvases:
+            found = detections_in(module.detect(canvas[None], score, specification.iou_threshold))
+            labels = torch.zeros_like(found.scores) if found.labels is None else found.labels
+            classes.append(len(labels[:_MAX_DETECTIONS].unique()))
+            if classes[-1] >= most:
                 break
         if max(classes) > 0:
-            return fitted[classes.index(max(classes))]
+            best = classes.index(max(classes))
+            return shown.pictures[best], shown.canvases[best : best + 1]
     raise ArtifactError(
         "the detector cannot be exported: it finds nothing in any picture, even at a score threshold of 0, "
-        "so a self-test is not possible. Add photographs with objects: --pictures photo.jpg --carry-picture"
+        "so a self-test is not possible. Add photographs with objects: --pictures photo.jpg "
+        "--self-test-from-pictures"
     )
 
 
 def _threshold(module: Any, specification: DetectorSpec, canvases: Tensor, bits: int) -> float:
-    """Return a score threshold for at most 20 detections, if possible one that rounding does not affect."""
+    """Return a score threshold for at most 20 detections, if possible one that rounding does not affect.
 
-    def found() -> Found:
-        return found_in(module.detect_named(canvases, 0.0, specification.iou_threshold), None)
-
-    exact = found()
+    The threshold lies between two scores: between the last ones that differ by more than their rounding,
+    else between those that differ most.
+    """
+    thresholds = 0.0, specification.iou_threshold
+    exact = detections_in(module.detect(canvases, *thresholds))
     with OperandRounding(bits):
-        rounded = found()
+        rounded = detections_in(module.detect(canvases, *thresholds))
     alike = _alike(exact, rounded)
-    common = exact.scores[:alike], rounded.scores[:alike]
-    noise = float((common[0] - common[1]).abs().max()) if alike else 1.0
-    after = torch.cat([exact.scores[1:], torch.zeros(1)])
+    noise = _max_error(rounded.scores[:alike], exact.scores[:alike]) if alike else 1.0
+    after = torch.cat([exact.scores[1:], torch.zeros(1)])  # the next score
     gaps = (exact.scores - after)[:_MAX_DETECTIONS]
     clear = (gaps[:alike] > max(_GAP * noise, _LEAST_GAP)).nonzero()
     if len(clear) == 0:
@@ -152,55 +147,49 @@ def _threshold(module: Any, specification: DetectorSpec, canvases: Tensor, bits:
     return threshold if float(gaps[last]) > 0 else threshold * (1 - 1e-4)  # all scores tie
 
 
-def _alike(exact: Found, other: Found) -> int:
-    """Return how many leading detections are equal in both, within the limits of a GPU."""
-    count = min(len(exact.scores), len(other.scores))
-    limits = TOLERANCES.cuda
-    same = (exact.boxes[:count] - other.boxes[:count]).abs().amax(dim=1) <= limits.boxes
-    same &= (exact.scores[:count] - other.scores[:count]).abs() <= limits.scores
-    same &= exact.labels[:count] == other.labels[:count]
+def _alike(exact: Detections, other: Detections) -> int:
+    """Return how many leading detections are equal in both, within the tolerance of a GPU."""
+    count, most = min(len(exact.scores), len(other.scores)), TOLERANCES.cuda
+    same = (exact.boxes[:count] - other.boxes[:count]).abs().amax(dim=1) <= most.boxes
+    same &= (exact.scores[:count] - other.scores[:count]).abs() <= most.scores
+    if exact.labels is not None and other.labels is not None:
+        same &= exact.labels[:count] == other.labels[:count]
     return int(same.int().cumprod(dim=0).sum())
 
 
 def _self_test(module: Any, specification: DetectorSpec, image: Tensor, threshold: float) -> SelfTest:
+    """Return the self-test with the module's answers for one picture."""
     thresholds = threshold, specification.iou_threshold
-    predictions = torch.tensor(_LOSS_PREDICTIONS)
-    targets = torch.tensor(_LOSS_TARGETS, dtype=torch.float32)
-
-    def found() -> Found:
-        return found_in(outputs_in_picture(module, image, thresholds, specification.points), None)
-
-    exact = found()
-    with OperandRounding():
-        rounded = found() if specification.extras else exact
+    exact = detections_in(outputs_in_picture(module, image, thresholds, specification.points))
+    changes = {}  # of further outputs, by TF32
+    if specification.extras:
+        with OperandRounding():
+            rounded = detections_in(outputs_in_picture(module, image, thresholds, specification.points))
+        if len(rounded.scores) == len(exact.scores):
+            changes = {name: _max_error(rounded.extras[name], value) for name, value in exact.extras.items()}
 
     def tolerance(device: str) -> Tolerance:
-        base: Tolerance = getattr(TOLERANCES, device)
-        limits = {
-            name: base.boxes if name in specification.points else _limit(device, values, rounded.extras[name])
-            for name, values in exact.extras.items()
-        }
-        return dataclasses.replace(base, extras=limits)
+        base, extras = TOLERANCES.on(device), {}
+        for name, values in exact.extras.items():
+            by_tf32 = _TF32_SLACK * changes.get(name, 0.0) if device == "cuda" else 0.0
+            extras[name] = base.boxes if name in specification.points else _of_values(device, values, by_tf32)
+        return dataclasses.replace(base, extras=extras)
 
+    extras = {name: values.double() for name, values in exact.extras.items()}
+    predictions, targets = torch.tensor(_LOSS_PREDICTIONS), torch.tensor(_LOSS_TARGETS, dtype=torch.float32)
     return SelfTest(
         image,
         *thresholds,
-        Expected(
-            exact.boxes,
-            exact.scores,
-            exact.labels if specification.classes else None,
-            {name: values.double() for name, values in exact.extras.items()},
-        ),
+        Expected(exact.boxes, exact.scores, exact.labels, extras),
         ExpectedLoss(predictions, targets, float(module.loss(predictions, targets))),
         Tolerances(tolerance("cpu"), tolerance("cuda")),
     )
 
 
-def _limit(device: str, exact: Tensor, rounded: Tensor) -> float:
+def _of_values(device: str, values: Tensor, by_tf32: float) -> float:
     """Return the tolerance of an output; integers must be equal unless TF32 changes them."""
-    largest = float(exact.abs().max()) if exact.is_floating_point() and exact.numel() else 0.0
-    by_tf32 = device == "cuda" and exact.shape == rounded.shape
-    return max(PARTS[device].values * largest, _TF32_SLACK * _max_error(rounded, exact) if by_tf32 else 0.0)
+    largest = float(values.abs().max()) if values.is_floating_point() and values.numel() else 0.0
+    return max(VALUES[device] * largest, by_tf32)
 
 
 def _max_error(actual: Tensor, expected: Tensor) -> float:

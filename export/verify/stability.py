@@ -3,8 +3,8 @@
 from torch import nn
 
 from lensbox.common.errors import LensboxError
-from lensbox.export.verify.reference import Reference, one_thread, tolerance_of
-from lensbox.export.verify.verifier import Comparer, found_in_batches
+from lensbox.export.verify.comparer import Comparer, found_in_batches
+from lensbox.export.verify.reference import Reference, one_thread
 from lensbox.model.protocol_check import answer_of
 
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -18,14 +18,14 @@ def instability(reference: Reference) -> str | None:
     The detector is compared with itself, in batches of 1 and 2.
     """
     detector, thresholds = reference.detector, reference.thresholds
-    comparer = Comparer(reference, tolerance_of("float32", "cpu", 0.0), "")
+    comparer = Comparer(reference, "float32", "cpu", 0.0)
 
     def differs(batch: int) -> bool:
         with one_thread():
             found = found_in_batches(lambda *call: answer_of(detector, *call), reference, thresholds, batch)
         difference = comparer.difference(reference.found(thresholds), found, thresholds)
         if batch == 1:  # the same computation: nothing rounds in another way
-            return bool(difference.others)
+            return bool(difference.unmatched)
         return bool(comparer.faults(difference, thresholds))
 
     try:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.common.detect_options import Tiles, check_thresholds, tile_spec
@@ -13,7 +14,7 @@ from lensbox.common.fields import Orientation
 from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many, require_rgb
 from lensbox.runtime.detect.captured_detect import Thresholds
 from lensbox.runtime.detect.detect_files import detect_batches, photo_batches
-from lensbox.runtime.detect.detection import DetectionArrays, Detections
+from lensbox.runtime.detect.detection import Detections, as_tensors
 from lensbox.runtime.detect.pipeline import Launched, Pipeline
 from lensbox.runtime.detect.self_test import SelfTestReport, run_self_test
 from lensbox.runtime.file.metadata import ArtifactMetadata, Reading
@@ -85,7 +86,7 @@ class Artifact:
         thresholds = self._thresholds(score_threshold, iou_threshold)
         photo = self._photo(image, "image", color_order, full_size=tiles is not None)
         if tiles is None:
-            return self._pipeline.detect_photos([photo], thresholds)[0].copied()
+            return as_tensors(self._pipeline.detect_photos([photo], thresholds)[0])
         return self._pipeline.detect_tiles(photo, thresholds, tile_spec(tiles))
 
     def detect_images(
@@ -102,19 +103,7 @@ class Artifact:
         """
         require_many(images, "images")
         photos = [self._photo(image, f"images[{index}]", color_order) for index, image in enumerate(images)]
-        return [one.copied() for one in self.detect_arrays(photos, score_threshold, iou_threshold)]
-
-    def detect_arrays(
-        self,
-        photos: Sequence[Photo],
-        score_threshold: float | None = None,
-        iou_threshold: float | None = None,
-    ) -> list[DetectionArrays]:
-        """Return the detections of `detect_images` as numpy arrays, which share the memory of the batch.
-
-        photos: results of `read_photo` or `Photo.of`, which are not checked again.
-        """
-        return self.fetch(self.launch(photos, score_threshold, iou_threshold))
+        return list(map(as_tensors, self.fetch(self.launch(photos, score_threshold, iou_threshold))))
 
     def launch(
         self,
@@ -122,11 +111,14 @@ class Artifact:
         score_threshold: float | None = None,
         iou_threshold: float | None = None,
     ) -> Launched:
-        """Begin `detect_arrays`, without waiting for a GPU. Pass the result to `fetch` in the same thread."""
+        """Begin to detect, without waiting for a GPU. Pass the result to `fetch` in the same thread.
+
+        photos: results of `read_photo` or `Photo.of`, which are not checked again.
+        """
         return self._pipeline.launch(photos, self._thresholds(score_threshold, iou_threshold))
 
-    def fetch(self, launched: Launched) -> list[DetectionArrays]:
-        """Wait for the detections that `launch` has begun, and return them."""
+    def fetch(self, launched: Launched) -> list[Detections[NDArray[Any]]]:
+        """Wait for the detections that `launch` has begun; they share the memory of the batch."""
         return self._pipeline.fetch(launched)
 
     def detect_files(
@@ -165,22 +157,12 @@ class Artifact:
 
     def detect(
         self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the detections of a batch of canvases.
-
-        images: uint8 [B, c, h, w], as the metadata's `canvas` says, on any device. Returns, on the artifact's
-        device, boxes, float32 [B, K, 4] in canvas pixels; scores, float32 [B, K]; counts, int [B]. Raise
-        ValueError.
-        """
-        found = self.detect_named(images, score_threshold, iou_threshold)
-        return found["boxes"], found["scores"], found["counts"]
-
-    def detect_named(
-        self, images: Tensor, score_threshold: float | None = None, iou_threshold: float | None = None
     ) -> dict[str, Tensor]:
-        """Return the outputs of `detect` by name, with `labels` and further outputs if the detector has them.
+        """Return the outputs for a batch of canvases, by name, on the artifact's device.
 
-        labels: int64 [B, K]; further outputs: [B, K, ...], points in canvas pixels. Raise ValueError.
+        images: uint8 [B, c, h, w], as the metadata's `canvas` says, on any device. Returns boxes, float32
+        [B, K, 4] in canvas pixels; scores, float32 [B, K]; counts, int [B]; labels, int64 [B, K], if there
+        are classes; further outputs, [B, K, ...], points in canvas pixels. Raise ValueError.
         """
         thresholds = self._thresholds(score_threshold, iou_threshold)
         with self._pipeline.calls():

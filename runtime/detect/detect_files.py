@@ -15,7 +15,7 @@ from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import TileSpec
 from lensbox.common.errors import InputError
 from lensbox.runtime.detect.captured_detect import Thresholds
-from lensbox.runtime.detect.detection import Detections
+from lensbox.runtime.detect.detection import Detections, as_tensors
 from lensbox.runtime.detect.pipeline import Pipeline
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.files import read_photo
@@ -47,7 +47,7 @@ def detect_batches(
         for batch in batches:
             photos = [photo for photo in batch if isinstance(photo, Photo)]
             arrays = pipeline.detect_photos(photos, thresholds) if tiles is None else []
-            found = (one.copied() for one in arrays)
+            found = map(as_tensors, arrays)
             for photo in batch:
                 if isinstance(photo, InputError):
                     yield photo

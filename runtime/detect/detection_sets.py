@@ -3,47 +3,14 @@
 docs/artifact.md, "The self-test", states the rule. The op library computes it, for the C++ runtime too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lensbox.common.detections import numbers_of_json
-
-
-class Found(NamedTuple):
-    """The detections in one picture, on the CPU.
-
-    boxes: float32 [n, 4]. scores: float32 [n]. labels: int64 [n], zeros for a detector without classes.
-    full: whether all slots are used. extras: further outputs by name, [n, ...].
-    """
-
-    boxes: Tensor
-    scores: Tensor
-    labels: Tensor
-    full: bool
-    extras: Mapping[str, Tensor]
-
-    def tensors(self, extras: Iterable[str]) -> list[Tensor]:
-        """Return boxes, scores, labels and these extras, which a picture without detections may lack."""
-        further = (self.extras[name] if len(self.scores) else self.scores for name in extras)
-        return [self.boxes, self.scores, self.labels, *further]
-
-
-class Limits(NamedTuple):
-    """The largest differences between partners.
-
-    boxes: in pixels. scores, iou: absolute. extras: absolute, by name; extras without a limit are not
-    compared. relative: fraction of a coordinate, added to `boxes`.
-    """
-
-    boxes: float
-    scores: float
-    iou: float
-    extras: Mapping[str, float]
-    relative: float = 0.0
+from lensbox.runtime.detect.detection import Detections
+from lensbox.runtime.file.self_test import Tolerance
 
 
 @dataclass
@@ -51,71 +18,63 @@ class Difference:
     """The differences of two sets of detections, summed over all pictures.
 
     expected: number of expected detections. boxes: largest coordinate difference of each pair, in pixels.
-    scores: largest difference of all pairs. exchanged, unexplained_count: number of detections without a
-    partner, of both sides, that rounding explains and does not explain. unexplained: a sentence for each side
-    of a picture with unexplained detections. moved, score_moved: largest differences between an expected
-    detection without a partner and the detection of its label that overlaps it most, with an IoU above 0.5.
+    scores: largest difference of all pairs. by_rounding, unexplained_count: number of unmatched detections,
+    without a partner, of both sides, that rounding explains and does not explain. unexplained: a sentence for
+    each side of a picture with unexplained detections. moved, score_moved: largest differences between an
+    unmatched expected detection and the detection of its label that overlaps it most, with an IoU above 0.5.
     """
 
     expected: int = 0
     boxes: list[float] = field(default_factory=list)
     scores: float = 0.0
-    exchanged: int = 0
+    by_rounding: int = 0
     unexplained: list[str] = field(default_factory=list)
     unexplained_count: int = 0
     moved: float = 0.0
     score_moved: float = 0.0
 
     @property
-    def others(self) -> int:
+    def unmatched(self) -> int:
         """Return the number of detections without a partner, of both sides."""
-        return self.exchanged + self.unexplained_count
+        return self.by_rounding + self.unexplained_count
 
     def add(
-        self, expected: Found, actual: Found, thresholds: tuple[float, float], limits: Limits, name: str
+        self,
+        expected: Detections,
+        actual: Detections,
+        thresholds: tuple[float, float],
+        tolerance: Tolerance,
+        name: str,
+        slots: int | None = None,
     ) -> None:
-        """Compare the detections of two runtimes in a picture. thresholds: of score and IoU."""
+        """Compare the detections of two runtimes in a picture.
+
+        thresholds: of score and IoU. name: of the picture, for sentences. slots: K, the most detections that
+        a canvas can have; None if K varies.
+        """
         import lensbox.ops  # noqa: F401 (late: `lensbox info` must report an op library that does not load)
 
         boxes, numbers, unexplained = torch.ops.lensbox_runtime.compare(
-            expected.tensors(limits.extras),
-            actual.tensors(limits.extras),
+            _tensors(expected, tolerance.extras),
+            _tensors(actual, tolerance.extras),
             *thresholds,
-            [limits.boxes, limits.relative, limits.scores, limits.iou],
-            list(limits.extras.values()),
-            [expected.full, actual.full],
+            [tolerance.boxes, tolerance.relative, tolerance.scores, tolerance.iou],
+            list(tolerance.extras.values()),
+            [0 < len(found.scores) == slots for found in (expected, actual)],
         )
-        scores, exchanged, unexplained_count, moved, score_moved = numbers
+        scores, by_rounding, unexplained_count, moved, score_moved = numbers
         self.expected += len(expected.scores)
         self.boxes += boxes
         self.scores = max(self.scores, scores)
-        self.exchanged += int(exchanged)
+        self.by_rounding += int(by_rounding)
         self.unexplained += [f"{name}: {sentence}" for sentence in unexplained]
         self.unexplained_count += int(unexplained_count)
         self.moved = max(self.moved, moved)
         self.score_moved = max(self.score_moved, score_moved)
 
 
-def found_in(answer: Mapping[str, Tensor], slots: int | None, index: int = 0) -> Found:
-    """Return the detections of one canvas of a batch, on the CPU. slots: K; None if K varies."""
-    count = int(answer["counts"][index])
-    found = {name: value[index, :count].cpu() for name, value in answer.items() if name != "counts"}
-    boxes, scores = found.pop("boxes"), found.pop("scores")
-    labels = found.pop("labels", torch.zeros_like(scores, dtype=torch.int64))
-    return Found(boxes, scores, labels, 0 < count == slots, found)
-
-
-def found_of_json(
-    detections: Sequence[Mapping[str, Any]], classes: Sequence[str] = (), slots: int | None = None
-) -> Found:
-    """Return the detections in an answer of the C++ runner or a service. slots: K; None if K varies."""
-    boxes, scores = (
-        torch.tensor([numbers_of_json(one[key]) for one in detections]).float() for key in ("box", "score")
-    )
-    labels = torch.tensor([classes.index(one["label"]) if classes else 0 for one in detections]).long()
-    full = 0 < len(detections) == slots
-    names = detections[0].get("extras", ()) if detections else ()
-    extras = {
-        name: torch.tensor([numbers_of_json(one["extras"][name]) for one in detections]) for name in names
-    }
-    return Found(boxes.reshape(-1, 4), scores, labels, full, extras)
+def _tensors(found: Detections, extras: Iterable[str]) -> list[Tensor]:
+    """Return boxes, scores, labels and these extras, which a picture without detections may lack."""
+    labels = torch.zeros_like(found.scores, dtype=torch.int64) if found.labels is None else found.labels
+    further = (found.extras[name] if len(found.scores) else found.scores for name in extras)
+    return [found.boxes, found.scores, labels, *further]

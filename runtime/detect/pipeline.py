@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.common.detect_options import TileSpec
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
-from lensbox.runtime.detect.detection import DetectionArrays, Detections
+from lensbox.runtime.detect.detection import Detections, as_tensors
 from lensbox.runtime.detect.enqueued_work import EnqueuedWork
-from lensbox.runtime.detect.self_test import outputs_by_name
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_batch, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
 from lensbox.runtime.file.metadata import ArtifactMetadata
@@ -82,7 +82,9 @@ class Pipeline:
                 self._captured = CapturedDetect(self._uncaptured, self._of_photos, canvases.device)
             self._captured.capture(canvases[0], geometry[0], sizes, thresholds)
 
-    def detect_photos(self, photos: Sequence[Photo], thresholds: Thresholds) -> list[DetectionArrays]:
+    def detect_photos(
+        self, photos: Sequence[Photo], thresholds: Thresholds
+    ) -> list[Detections[NDArray[Any]]]:
         """Return the detections of each photograph, computed in one batch. Raise ArtifactError."""
         return self.fetch(self.launch(photos, thresholds))
 
@@ -101,7 +103,7 @@ class Pipeline:
             outputs = self._launch(images, windows, thresholds)
         return Launched(outputs, [(photo.width, photo.height) for photo in photos])
 
-    def fetch(self, launched: Launched) -> list[DetectionArrays]:
+    def fetch(self, launched: Launched) -> list[Detections[NDArray[Any]]]:
         """Wait for a batch; return the detections of each photograph. Raise ArtifactError."""
         if not launched.sizes:
             return []
@@ -116,7 +118,7 @@ class Pipeline:
         windows = tile_windows(photo.width, photo.height, self._metadata.canvas, tiles)
         require_whole(photo)
         if len(windows) == 1:
-            return self.detect_photos([photo], thresholds)[0].copied()
+            return as_tensors(self.detect_photos([photo], thresholds)[0])
         rows = torch.from_numpy(np.array([(*window, photo.width, photo.height) for window in windows]))
         together = tile_batch(self._device, self._metadata.canvas)
         with self.calls():
@@ -126,10 +128,10 @@ class Pipeline:
                 part = slice(start, start + together)
                 launched.append(self._launch(cut_windows(pixels, windows[part]), rows[part], thresholds))
             found = [one for outputs in launched for one in self._fetch(outputs, [(0, 0)] * len(outputs[0]))]
-        return merge_tiles(found, windows, photo.width, photo.height, thresholds[1]).copied()
+        return as_tensors(merge_tiles(found, windows, photo.width, photo.height, thresholds[1]))
 
     def _uncaptured(self, canvases: Tensor, score_threshold: float, iou_threshold: float) -> Outputs:
-        found = outputs_by_name(self.module, canvases, score_threshold, iou_threshold)
+        found = self.module.detect(canvases, score_threshold, iou_threshold)
         return tuple(found[name] for name in self.outputs)
 
     def _launch(self, images: list[Tensor], windows: Tensor | None, thresholds: Thresholds) -> Outputs:
@@ -147,7 +149,7 @@ class Pipeline:
         )
         return packed(self.module.restore(boxes, geometry), scores, counts), *restored
 
-    def _fetch(self, outputs: Outputs, sizes: Iterable[tuple[int, int]]) -> list[DetectionArrays]:
+    def _fetch(self, outputs: Outputs, sizes: Iterable[tuple[int, int]]) -> list[Detections[NDArray[Any]]]:
         """Wait for outputs, and return the detections of each image as views of the batch, on the CPU.
 
         sizes: width and height of each photograph. Raise ArtifactError for a label without a class.
@@ -165,5 +167,5 @@ class Pipeline:
         for image, (count, size) in enumerate(zip(counts, sizes, strict=True)):
             extras = {name: values[image, :count] for name, values in further.items()}
             labels = extras.pop("labels", None)
-            found.append(DetectionArrays(boxes[image, :count], scores[image, :count], labels, extras, *size))
+            found.append(Detections(boxes[image, :count], scores[image, :count], labels, extras, *size))
         return found

@@ -5,16 +5,18 @@ docs/tiles.md has the rule. The op library computes it, for the C++ runtime too.
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.common.canvas import Canvas
 from lensbox.common.detect_options import TileSpec
 from lensbox.common.errors import InputError
 from lensbox.common.pictures import LONGEST_SIDE
-from lensbox.runtime.detect.detection import DetectionArrays
+from lensbox.runtime.detect.detection import Detections
 from lensbox.runtime.images.photo import Photo
 
 Window = tuple[int, int, int, int]
@@ -83,14 +85,15 @@ def cut_windows(pixels: Tensor, windows: Sequence[Window]) -> list[Tensor]:
 
 
 def merge_tiles(
-    found: Sequence[DetectionArrays],
+    found: Sequence[Detections[NDArray[Any]]],
     windows: Sequence[Window],
     width: int,
     height: int,
     iou_threshold: float,
-) -> DetectionArrays:
+) -> Detections[NDArray[Any]]:
     """Return the detections of a photograph of width x height, best first. found: of each window."""
-    boxes, scores = (np.concatenate([one[column] for one in found]) for column in (0, 1))
+    boxes = np.concatenate([one.boxes for one in found])
+    scores = np.concatenate([one.scores for one in found])
     labels = [one.labels for one in found if one.labels is not None]
     joined = np.concatenate(labels) if labels else None
     kept = torch.ops.lensbox_runtime.merge_tiles(
@@ -103,7 +106,7 @@ def merge_tiles(
         height,
         iou_threshold,
     ).numpy()
-    return DetectionArrays(
+    return Detections(
         boxes[kept],
         scores[kept],
         None if joined is None else joined[kept],

@@ -56,7 +56,7 @@ class ArtifactFile:
 
 
 def read_file(path: str | Path) -> bytes:
-    """Return the content of a file. Raises ArtifactError if it is missing or larger than MAX_FILE_SIZE."""
+    """Return the content of a file. Raise ArtifactError if it is missing or larger than MAX_FILE_SIZE."""
     path = Path(path)
     if path.is_dir():
         raise ArtifactError(f"path must be an artifact file, got the folder {path}")
@@ -74,7 +74,7 @@ def read_file(path: str | Path) -> bytes:
 def open_file(data: bytes, name: str) -> ArtifactFile:
     """Check the seal of a file's content and read the metadata. name: the file's name in errors.
 
-    Raises ArtifactError if the file is damaged or no artifact, if an ONNX file has external data or
+    Raise ArtifactError if the file is damaged or no artifact, if an ONNX file has external data or
     non-standard operators, or if the metadata are missing or malformed.
     """
     try:

@@ -23,11 +23,12 @@ from lensbox.common.fields import (
     Shape,
     first_reason,
 )
-from lensbox.runtime.file.self_test import NonNegative, SelfTest, fitted
+from lensbox.runtime.file.self_test import NonNegativeNumber, SelfTest, fitted
 
 METADATA_FILE = "lensbox.json"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 MAX_METADATA_SIZE = 16 << 20  # bytes
+METHODS = ("preprocess", "detect", "restore", "restore_points", "loss")  # docs/artifact.md, "The methods"
 
 # The defaults of these fields are for programs.
 _REQUIRED = {
@@ -61,7 +62,7 @@ class Reading:
     def asked(self, orientation: Orientation | None, full_size: bool = False) -> "Reading":
         """Return it with this orientation (unless None); full_size: decode without reduced scales.
 
-        Raises ValueError for an orientation that is neither "exif" nor "stored".
+        Raise ValueError for an orientation that is neither "exif" nor "stored".
         """
         if orientation not in (None, "exif", "stored"):
             raise ValueError(f"orientation must be 'exif' or 'stored', got {orientation!r}")
@@ -71,7 +72,7 @@ class Reading:
 
 
 @dataclass(frozen=True, config=STRICT)
-class Thresholds:
+class Defaults:
     """The default thresholds of `detect`."""
 
     score_threshold: Fraction
@@ -109,9 +110,9 @@ class Precision:
     device: Identifier
     pictures: _Count
     detections: _Count
-    median_box_change: NonNegative
-    max_box_change: NonNegative
-    max_score_change: NonNegative
+    median_box_change: NonNegativeNumber
+    max_box_change: NonNegativeNumber
+    max_score_change: NonNegativeNumber
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -144,13 +145,13 @@ class ArtifactMetadata:
     input, output: dtype, shape and unit of the tensors, for people and clients.
     ops: schemas of the operators that must be registered before the artifact is loaded.
     classes: names by label; empty for a detector without labels.
-    extras: further outputs of `detect_named`, by name.
+    extras: further outputs of `detect`, by name.
     precision: None for float32.
     compiled: the target machine of a compiled package; None for other files.
     batch: the fixed batch size of `detect`, for which runtimes cut and fill batches; None for any size.
     """
 
-    format_version: Literal[2]
+    format_version: Literal[3]
     name: str
     lensbox_version: str
     torch_version: str
@@ -159,7 +160,7 @@ class ArtifactMetadata:
     output: dict[str, Any]
     canvas: Canvas
     reading: Reading
-    defaults: Thresholds
+    defaults: Defaults
     ops: Annotated[tuple[_Schema, ...], Field(max_length=1000)]
     methods: tuple[Identifier, ...]
     classes: Classes = ()
@@ -181,7 +182,7 @@ class ArtifactMetadata:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Return the names of the outputs of `detect_named`, in the order of detect-only files."""
+        """Return the names of the outputs of `detect`, in the order of detect-only files."""
         return ("boxes", "scores", "counts", *(["labels"] if self.classes else []), *self.extras)
 
     @property
@@ -203,7 +204,7 @@ class ArtifactMetadata:
     def from_json(cls, text: str | bytes) -> "ArtifactMetadata":
         """Return the metadata of a JSON text. Unknown entries are ignored.
 
-        Raises ValueError, with the path of the value, if the text is too long, not strict JSON, malformed, or
+        Raise ValueError, with the path of the value, if the text is too long, not strict JSON, malformed, or
         has another format version.
         """
         if len(text) > MAX_METADATA_SIZE:
@@ -219,11 +220,9 @@ class ArtifactMetadata:
         if type(version) is not int:
             raise ValueError("it has no format_version")
         if version != FORMAT_VERSION:
-            writer = document.get("lensbox_version", "an unknown version")
-            raise ValueError(
-                f"its format version is {version}, this Lensbox reads only {FORMAT_VERSION} "
-                f"(it was written by Lensbox {writer})"
-            )
+            writer = f"Lensbox {document.get('lensbox_version', 'of an unknown version')}"
+            rule = f"this Lensbox reads only {FORMAT_VERSION}: export the detector again"
+            raise ValueError(f"its format version is {version}, {rule} (it was written by {writer})")
         for entry, names in _REQUIRED.items():
             given = document.get(entry)
             if isinstance(given, dict) and (missing := set(names) - given.keys()):

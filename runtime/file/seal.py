@@ -36,7 +36,7 @@ _MAX_KEY_SIZE = 1 << 16
 def sealed_zip(archive: bytes) -> bytes:
     """Return a zip archive with its seal as the archive's comment.
 
-    Raises ValueError for other data and for an archive with a comment.
+    Raise ValueError for other data and for an archive with a comment.
     """
     end = archive[-_END_RECORD.size :]
     if not end.startswith(b"PK\5\6") or not end.endswith(b"\0\0"):
@@ -84,7 +84,7 @@ def signature_path(path: Path) -> Path:
 def check_signature(path: Path, data: bytes, signature: bytes | None, public_key: Path) -> None:
     """Check that the owner of a public key signed `data`, the content of the file `path`.
 
-    The file is not parsed. signature: the result of `read_signature`. Raises ArtifactError if the seal or
+    The file is not parsed. signature: the result of `read_signature`. Raise ArtifactError if the seal or
     the signature is missing or does not match, the key file holds no Ed25519 key, or the package cryptography
     is not installed.
     """
@@ -115,7 +115,7 @@ def check_signature(path: Path, data: bytes, signature: bytes | None, public_key
 
 
 def read_signature(path: Path) -> bytes | None:
-    """Return the signature of a file; None if there is none. Raises ArtifactError if it cannot be read."""
+    """Return the signature of a file; None if there is none. Raise ArtifactError if it cannot be read."""
     signature_file = signature_path(path)
     if not signature_file.is_file():
         return None

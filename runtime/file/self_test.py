@@ -10,18 +10,17 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NoReturn
 
 import torch
-from pydantic import ConfigDict, Field, GetPydanticSchema
+from pydantic import BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core import PydanticCustomError, core_schema
 from torch import Tensor
 
 from lensbox.common.fields import STRICT, Fraction
 
 MAX_PIXELS = 1 << 20
-EXCHANGED_PART = 20  # rounding may add or remove one detection for each 20 expected ones
 
 _FLOAT32_MAX = torch.finfo(torch.float32).max
 Number = Annotated[float, Field(ge=-_FLOAT32_MAX, le=_FLOAT32_MAX)]
-NonNegative = Annotated[float, Field(ge=0, le=_FLOAT32_MAX)]
+NonNegativeNumber = Annotated[float, Field(ge=0, le=_FLOAT32_MAX)]
 _Box = tuple[Number, Number, Number, Number]
 _Size = Annotated[int, Field(ge=1)]
 
@@ -92,27 +91,55 @@ class ExpectedLoss:
     expected: Number
 
 
+_Unstored = Annotated[float, Field(exclude=True)]
+
+
 @dataclass(frozen=True)
 class Tolerance:
-    """Absolute tolerances: boxes in pixels, scores, loss, and further outputs by name."""
+    """The differences between two runtimes that rounding explains.
 
-    boxes: NonNegative
-    scores: NonNegative
-    loss: NonNegative
-    extras: Mapping[str, NonNegative] = field(default_factory=dict)
+    boxes: in pixels. scores, loss: absolute; in an export, loss is a part of the loss. extras: absolute, by
+    name; others are not compared. Files hold these four. iou: by which an overlap may miss the IoU threshold.
+    relative: part of a coordinate, added to `boxes`. unmatched: share of detections without a partner.
+    """
+
+    boxes: NonNegativeNumber
+    scores: NonNegativeNumber
+    loss: NonNegativeNumber
+    extras: Mapping[str, NonNegativeNumber] = field(default_factory=dict)
+    iou: _Unstored = 0.01
+    relative: _Unstored = 0.0
+    unmatched: _Unstored = 1 / 20
+
+
+def _only_stored(iou: float) -> Any:
+    """Return a validator that reads the numbers of a file, which does not hold `iou`."""
+
+    def read(value: Any) -> Any:
+        stored = ("boxes", "scores", "loss", "extras")
+        return (
+            {**{name: value[name] for name in stored if name in value}, "iou": iou}
+            if isinstance(value, dict)
+            else value
+        )
+
+    return BeforeValidator(read)
 
 
 @dataclass(frozen=True)
 class Tolerances:
     """Tolerances by device type; cuda: for all devices but "cpu"."""
 
-    cpu: Tolerance
-    cuda: Tolerance
+    cpu: Annotated[Tolerance, _only_stored(0.01)]
+    cuda: Annotated[Tolerance, _only_stored(0.02)]
+
+    def on(self, device: str) -> Tolerance:
+        """Return the tolerance on a type of device."""
+        return self.cpu if device == "cpu" else self.cuda
 
 
 # Float32 on the CPU differs only by the order of sums; TF32 convolutions keep 11 bits of each factor.
-TOLERANCES = Tolerances(Tolerance(0.01, 0.001, 1e-5), Tolerance(0.5, 0.02, 1e-5))
-IOU_TOLERANCES = {"cpu": 0.01, "cuda": 0.02}
+TOLERANCES = Tolerances(Tolerance(0.01, 0.001, 1e-5), Tolerance(0.5, 0.02, 1e-5, iou=0.02))
 
 
 @dataclass(frozen=True)
@@ -148,7 +175,7 @@ def fitted(test: SelfTest, classes: Sequence[str], extras: Mapping[str, Any]) ->
         _require_length(f"expected.extras.{name}[0]", rows[0].flatten(), math.prod(extra.shape))
         values[name] = rows.view(count, *extra.shape)
         for device in ("cpu", "cuda"):
-            if name not in getattr(test.tolerance, device).extras:
+            if name not in test.tolerance.on(device).extras:
                 _refuse(f"tolerance.{device}.extras.{name}", "be a number", "nothing")
     return replace(test, expected=replace(expected, labels=labels if classes else None, extras=values))
 

@@ -6,7 +6,13 @@ import torch
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
-from lensbox.ops.canvas import cut_into_batches, fit_to_canvases, restore_boxes, restore_points
+from lensbox.ops.canvas import (
+    check_canvases,
+    cut_into_batches,
+    fit_to_canvases,
+    restore_boxes,
+    restore_points,
+)
 from lensbox.runtime.file.metadata import ArtifactMetadata
 
 # Compute the outputs by name. Arguments: canvases, uint8 [B, c, h, w] on the device, contiguous, with B >= 1;
@@ -31,7 +37,7 @@ class DetectOnlyMethods:
         """loss: of the file; None for Lensbox's, if the detector has no other."""
         if loss is None and "loss" in metadata.methods:
             loss = torch.ops.lensbox.masked_giou_loss
-        self._run = in_batches(run, [] if metadata.batch is None else [metadata.batch])
+        self._run = any_batch(run, [] if metadata.batch is None else [metadata.batch])
         self._canvas = metadata.canvas
         self._device = device
         self.loss = loss
@@ -40,33 +46,18 @@ class DetectOnlyMethods:
         """See `fit_to_canvases`."""
         return fit_to_canvases(images, windows, *self._canvas.as_tuple)
 
-    def detect(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return boxes, scores and counts. Raise ValueError for another shape, dtype or device."""
-        found = self.detect_named(images, score_threshold, iou_threshold)
-        return found["boxes"], found["scores"], found["counts"]
-
-    def detect_named(
-        self, images: Tensor, score_threshold: float, iou_threshold: float
-    ) -> Mapping[str, Tensor]:
-        """Return all outputs by name. Raise ValueError for another shape, dtype or device."""
-        canvas = list(self._canvas.canvas_shape)
-        if images.dtype != torch.uint8:
-            raise ValueError(f"images must be uint8, got {str(images.dtype).removeprefix('torch.')}")
-        if images.dim() != 4 or list(images.shape[1:]) != canvas:
-            raise ValueError(
-                f"images must have the shape [B, C, H, W] with C, H, W = {canvas}, got {list(images.shape)}"
-            )
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Mapping[str, Tensor]:
+        """Return the outputs by name. Raise ValueError for another shape, dtype, device or threshold."""
+        check_canvases(images, list(self._canvas.canvas_shape), score_threshold, iou_threshold)
         if images.device.type != self._device.type or self._device.index not in (None, images.device.index):
             raise ValueError(f"images must be on {self._device}, got {images.device}")
         if images.shape[0] == 0:  # not every operator of every runtime accepts an empty batch
-            found = self.detect_named(images.new_zeros(1, *images.shape[1:]), score_threshold, iou_threshold)
+            found = self.detect(images.new_zeros(1, *images.shape[1:]), score_threshold, iou_threshold)
             return {name: value[:0] for name, value in found.items()}
         return self._run(images.contiguous(), score_threshold, iou_threshold)
 
 
-def in_batches(run: Run, sizes: list[int]) -> Run:
+def any_batch(run: Run, sizes: list[int]) -> Run:
     """Return a `Run` for any batch size. sizes: those that `run` takes, largest first; none for any."""
     if not sizes:
         return run

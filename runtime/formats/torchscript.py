@@ -1,7 +1,6 @@
 """TorchScript artifacts: the code of all methods of a detector."""
 
 import io
-from typing import Any
 
 import torch
 
@@ -9,15 +8,9 @@ from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.archive import ArtifactFile
+from lensbox.runtime.file.metadata import METHODS
 from lensbox.runtime.op_library import require_ops
 from lensbox.runtime.torchscript import quiet_torchscript
-
-
-def methods_for(outputs: Any) -> tuple[str, ...]:
-    """Return the methods of a detector. outputs: has `classes`, `extras` and `points`, as metadata do."""
-    further = ["detect_named"] if outputs.classes or outputs.extras else []
-    further += ["restore_points"] if outputs.points else []
-    return ("preprocess", "detect", "restore", "loss", *further)
 
 
 def load(file: ArtifactFile, device_name: str) -> Artifact:
@@ -36,7 +29,7 @@ def load(file: ArtifactFile, device_name: str) -> Artifact:
         raise ArtifactError(
             f"{file.name} cannot be loaded on {device} by torch {torch.__version__}: {error}"
         ) from error
-    missing = [method for method in methods_for(metadata) if not hasattr(module, method)]
+    missing = [method for method in METHODS if not hasattr(module, method)]
     if missing:
         raise ArtifactError(f"{file.name} lacks the methods {', '.join(missing)}")
     return Artifact(module, metadata, device)

@@ -122,7 +122,7 @@ def decodes_on_gpu(device: torch.device, decode: Decode, batch_size: int) -> boo
     """Return whether a GPU decodes JPEG files for a detector.
 
     decode: "auto" uses the GPU where it can decode, for batches so large that the GPU is faster than the CPU.
-    Raises ValueError for another word, and DeviceError if the GPU must decode but cannot.
+    Raise ValueError for another word, and DeviceError if the GPU must decode but cannot.
     """
     if decode not in ("auto", "cpu", "gpu"):
         raise ValueError(f"decode must be 'auto', 'cpu' or 'gpu', got {decode!r}")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.runtime import Artifact, Photo
-from lensbox.runtime.detect.detection import DetectionArrays
+from lensbox.runtime.detect.detection import Detections
 from lensbox.runtime.detect.pipeline import Launched
 from lensbox.runtime.detect.tiles import Window, views_of
 from lensbox.runtime.detect.transfer import to_host
@@ -79,7 +79,7 @@ class DetectorJob(Job[Result], frozen=True):
         return type(self), self.thresholds
 
 
-class DetectJob(DetectorJob[DetectionArrays], frozen=True):
+class DetectJob(DetectorJob[Detections[NDArray[Any]]], frozen=True):
     """Detect in one photograph."""
 
     photo: Photo
@@ -93,11 +93,13 @@ class DetectJob(DetectorJob[DetectionArrays], frozen=True):
         return artifact.launch([job.photo for job in jobs], *jobs[0].thresholds)
 
     @staticmethod
-    def fetch(artifact: Artifact, jobs: "Sequence[DetectJob]", launched: Launched) -> list[DetectionArrays]:
+    def fetch(
+        artifact: Artifact, jobs: "Sequence[DetectJob]", launched: Launched
+    ) -> list[Detections[NDArray[Any]]]:
         return artifact.fetch(launched)
 
 
-class CodedJob(DetectorJob[DetectionArrays | None], frozen=True):
+class CodedJob(DetectorJob[Detections[NDArray[Any]] | None], frozen=True):
     """Detect in a JPEG file that the GPU decodes. The result is None if the CPU must decode the file."""
 
     prepares: ClassVar[bool] = True
@@ -135,12 +137,12 @@ class CodedJob(DetectorJob[DetectionArrays | None], frozen=True):
     @staticmethod
     def fetch(
         artifact: Artifact, jobs: "Sequence[CodedJob]", launched: tuple[list[bool], Launched]
-    ) -> list[DetectionArrays | None]:
+    ) -> list[Detections[NDArray[Any]] | None]:
         found = iter(artifact.fetch(launched[1]))
         return [next(found) if is_decoded else None for is_decoded in launched[0]]
 
 
-class TiledJob(DetectorJob[list[DetectionArrays]], frozen=True):
+class TiledJob(DetectorJob[list[Detections[NDArray[Any]]]], frozen=True):
     """Detect in some windows of a large photograph, as `Artifact.detect_image` does with tiles.
 
     photo: the part of the photograph that holds the windows. The result has the detections of each window,
@@ -166,13 +168,13 @@ class TiledJob(DetectorJob[list[DetectionArrays]], frozen=True):
     @staticmethod
     def fetch(
         artifact: Artifact, jobs: "Sequence[TiledJob]", launched: Launched
-    ) -> list[list[DetectionArrays]]:
+    ) -> list[list[Detections[NDArray[Any]]]]:
         found = iter(artifact.fetch(launched))
         return [list(itertools.islice(found, job.images)) for job in jobs]
 
 
 Outputs = Mapping[str, NDArray[Any]]
-"""The outputs of n canvases by name: see `Artifact.detect_named`; `counts` is int32 here."""
+"""The outputs of n canvases by name: see `Artifact.detect`; `counts` is int32 here."""
 
 
 class CanvasJob(DetectorJob[Outputs], frozen=True):
@@ -191,7 +193,7 @@ class CanvasJob(DetectorJob[Outputs], frozen=True):
     @staticmethod
     def launch(artifact: Artifact, jobs: "Sequence[CanvasJob]", prepared: Any = None) -> dict[str, Tensor]:
         canvases = _concatenated([job.canvases for job in jobs], pinned=artifact.device.type == "cuda")
-        return artifact.detect_named(canvases, *jobs[0].thresholds)
+        return artifact.detect(canvases, *jobs[0].thresholds)
 
     @staticmethod
     def fetch(artifact: Artifact, jobs: "Sequence[CanvasJob]", launched: dict[str, Tensor]) -> list[Outputs]:

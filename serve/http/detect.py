@@ -11,7 +11,6 @@ from lensbox.common.detect_options import TileSpec, check_thresholds, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.runtime import Photo
-from lensbox.runtime.detect.detection import DetectionArrays, detections_to_json
 from lensbox.runtime.detect.tiles import Window, merge_tiles, part_of, tile_windows
 from lensbox.runtime.images.gpu_jpeg import coded_photo
 from lensbox.serve.engine.jobs import CodedJob, DetectJob, DetectorJob, Thresholds, TiledJob
@@ -95,7 +94,7 @@ class DetectCall(Call):
 
     async def write(self, results: list[Any]) -> Any:
         """Return the detections. A file that the GPU has rejected is decoded here."""
-        found: DetectionArrays | None = results[0]
+        found: Any = results[0]  # Detections; None for a rejected file
         if self._photo is not None:
             asked, defaults = self._asked.iou_threshold, self.model.metadata.defaults
             iou = defaults.iou_threshold if asked is None else asked
@@ -103,8 +102,7 @@ class DetectCall(Call):
             found = await self.in_parser(merge_tiles, [*chain(*results)], self._windows, *size, iou)
         elif found is None:
             (found,) = await self.compute([DetectJob(self._asked.thresholds, await self._decoded())])
-        detections = detections_to_json(found, self.model.metadata.classes)
-        return {"width": found.width, "height": found.height, "detections": detections}
+        return found.to_json(self.model.metadata.classes)
 
     async def _decoded(self, full_size: bool = False) -> Photo:
         """Return the photograph."""

@@ -17,7 +17,7 @@ from msgspec.msgpack import Decoder, Encoder
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lensbox.runtime.detect.detection import DetectionArrays
+from lensbox.runtime.detect.detection import Detections
 from lensbox.serve.engine.jobs import CanvasJob, CodedJob, DetectJob, LossJob, TiledJob
 from lensbox.serve.errors import DeadlineError, NotReadyError, OverloadError
 
@@ -75,13 +75,13 @@ def packed_answers(answers: Sequence[Answer]) -> bytes:
 
     One by one, the small arrays would take longer. All detections of an engine have the same outputs.
     """
-    found = [(job, one) for job, one, _ in answers if type(one) is DetectionArrays]
+    found = [(job, one) for job, one, _ in answers if type(one) is Detections]
     jobs = [(job, len(one.scores), one.width, one.height) for job, one in found]
     columns = _joined([one for _, one in found]) if found else {}
     rest = [
         (job, one, error if error is None else _plain_error(error))
         for job, one, error in answers
-        if type(one) is not DetectionArrays
+        if type(one) is not Detections
     ]
     return pickle.dumps((jobs, columns, rest), 5)
 
@@ -98,7 +98,7 @@ def unpacked_answers(message: bytes) -> list[Answer]:
         end = begin + count
         parts = {name: array[begin:end] for name, array in arrays.items()}
         boxes, scores, labels = parts.pop("boxes"), parts.pop("scores"), parts.pop("labels", None)
-        answers.append((job, DetectionArrays(boxes, scores, labels, parts, width, height), None))
+        answers.append((job, Detections(boxes, scores, labels, parts, width, height), None))
         begin = end
     return answers
 
@@ -115,12 +115,12 @@ def _plain_error(error: BaseException) -> tuple[int, str]:
     return len(_ERRORS), f"{type(error).__name__}: {error}"
 
 
-def _columns(one: DetectionArrays) -> dict[str, NDArray[Any]]:
+def _columns(one: Detections[NDArray[Any]]) -> dict[str, NDArray[Any]]:
     columns = {"boxes": one.boxes, "scores": one.scores, **one.extras}
     return columns if one.labels is None else {**columns, "labels": one.labels}
 
 
-def _joined(found: Sequence[DetectionArrays]) -> dict[str, tuple[Any, ...]]:
+def _joined(found: Sequence[Detections[NDArray[Any]]]) -> dict[str, tuple[Any, ...]]:
     """Join the detections; return the arguments of `np.ndarray` for each output."""
     count = sum(len(one.scores) for one in found)
     parts = [_columns(one) for one in found]

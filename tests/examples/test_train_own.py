@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from programs import load_example
 
-from lensbox.model import missing
+from lensbox.model import faults_of
 from lensbox.runtime.torchscript import quiet_torchscript
 
 
@@ -25,6 +25,6 @@ def test_learns_two_classes_and_draws_the_curves(
         assert picture.width > 800
     detector = program["Own"]()
     detector.load_state_dict(torch.load(tmp_path / "run" / "weights.pt"))
-    assert missing(detector.eval()) == []
+    assert faults_of(detector.eval()) == []
     with quiet_torchscript():
         torch.jit.script(detector)

@@ -1,6 +1,5 @@
 """examples/triton_server/make_repository.py writes models and configurations that fit each other."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +8,13 @@ import pytest
 import torch
 from google.protobuf import text_format
 from programs import load_example
-from small_detectors import RedAndBlue
 from torch import Tensor
 from tritonclient.grpc import model_config_pb2 as triton
 
-from lensbox.export.verify.reference import comparison_canvases
+from lensbox.export.verify.pictures import drawn
 from lensbox.model import FaceDetector
-from lensbox.model.protocol_check import named
 
 PROGRAM = "triton_server/make_repository.py"
-DETECTOR = RedAndBlue().eval()
-CANVASES = comparison_canvases(DETECTOR)[0]
 
 
 def config_of(folder: Path) -> tuple[Any, dict[str, tuple[str, list[int]]]]:
@@ -32,7 +27,7 @@ def config_of(folder: Path) -> tuple[Any, dict[str, tuple[str, list[int]]]]:
 
 def assert_found(detector: Any, canvases: Tensor, thresholds: tuple[float, float], found: Any) -> None:
     with torch.no_grad():
-        wanted = named(detector.detect(canvases, *thresholds))
+        wanted = detector.detect(canvases, *thresholds)
     assert int(wanted["counts"].sum()) > 10
     for value, expected in zip(found, wanted.values(), strict=True):
         torch.testing.assert_close(torch.as_tensor(value), expected, rtol=1e-4, atol=1e-3)
@@ -54,30 +49,6 @@ def test_an_onnx_file_gets_constant_thresholds(
         "counts": ("TYPE_INT32", [1]),
     }
     session = onnxruntime.InferenceSession(folder / "1" / "model.onnx", providers=["CPUExecutionProvider"])
-    canvases = comparison_canvases(detector)[0]
+    canvases = drawn(detector).canvases
     found = session.run([output.name for output in config.output], {"images": canvases.numpy()})
     assert_found(detector, canvases, (0.25, 0.4), found)
-
-
-@pytest.mark.exhaustive
-def test_a_detector_is_compiled_with_constant_thresholds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arguments = ["--aoti", "cpu", "--model", "small_detectors:RedAndBlue"]
-    assert load_example(PROGRAM, monkeypatch, tmp_path, *arguments)["main"]() == 0
-    folder = tmp_path / "red_and_blue_aoti"
-    config, tensors = config_of(folder)
-    assert (config.backend, config.platform, config.max_batch_size) == ("pytorch", "torch_aoti", 0)
-    assert config.instance_group[0].kind == triton.ModelInstanceGroup.KIND_CPU
-    assert tensors == {
-        "INPUT__0": ("TYPE_UINT8", [-1, 3, 192, 320]),
-        "OUTPUT__0": ("TYPE_FP32", [-1, 30, 4]),
-        "OUTPUT__1": ("TYPE_FP32", [-1, 30]),
-        "OUTPUT__2": ("TYPE_INT32", [-1]),
-        "OUTPUT__3": ("TYPE_INT64", [-1, 30]),
-    }
-    model: Any = torch._inductor.aoti_load_package(str(folder / "1" / "model.pt2"))
-    # The backend numbers the tensors by the call specification.
-    inputs, outputs = (json.loads(text)[1]["children_spec"] for text in model.loader.get_call_spec())
-    assert ([len(part["children_spec"]) for part in inputs], len(outputs)) == ([1, 0], 4)
-    assert_found(DETECTOR, CANVASES, (0.4, 0.3), model(CANVASES))

@@ -20,12 +20,12 @@ def described(path: Path, lensbox: Lensbox) -> dict[str, str]:
 def test_describes_a_file(onnx_path: Path, program_path: Path, tmp_path: Path, lensbox: Lensbox) -> None:
     save_artifact(RedAndBlue(), tmp_path / "colors.pt")
     lines = described(tmp_path / "colors.pt", lensbox)
-    assert lines["format"] == "TorchScript, metadata of format 2"
+    assert lines["format"] == "TorchScript, metadata of format 3"
     assert lines["detector"] == "red_and_blue"
     assert lines["canvas"] == "320 x 192, RGB, letterbox, bilinear"
     assert lines["classes"] == "2: red, blue"
     assert lines["thresholds"] == "score 0.4, IoU 0.3"
-    assert described(onnx_path, lensbox)["format"] == "ONNX (only detect), metadata of format 2"
+    assert described(onnx_path, lensbox)["format"] == "ONNX (only detect), metadata of format 3"
     assert described(program_path, lensbox)["format"].startswith("Exported program (detect and loss)")
 
 

@@ -21,7 +21,7 @@ from lensbox.export.options import FORMATS, output_paths
         ("--option a=1", "--option must come with --model"),
         ("--runner missing", "must be the program lensbox_runner, got missing"),
         ("--format program,aoti", "--format must not have two formats of one suffix, got program, aoti"),
-        ("--carry-picture", "--carry-picture must come with --pictures"),
+        ("--self-test-from-pictures", "--self-test-from-pictures must come with --pictures"),
         ("--output detector.onnx", "got detector.onnx: give --format onnx, or a name that ends in .pt"),
         ("--output detector.pt2", "got detector.pt2: give --format program, or a name that ends in .pt"),
         ("--output detector.pt --format onnx", "give --format torchscript, or a name that ends in .onnx"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_detectors import Brightest, Detected
+from small_detectors import Brightest, Named
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError, InputError
@@ -37,12 +37,12 @@ def test_does_not_change_the_detector(detector: FaceDetector, tmp_path: Path) ->
 class Crowded(Brightest):
     """Pass more boxes to suppression than a GPU takes."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
-        boxes, scores, _ = super().detect(images, score_threshold, iou_threshold)
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
+        boxes, scores, _ = super().detect(images, score_threshold, iou_threshold).values()
         found = torch.ops.lensbox.padded_nms(
             boxes.repeat(1, 131_073, 1), scores.repeat(1, 131_073), iou_threshold, score_threshold, 200_000, 1
         )
-        return found[0], found[1], found[3]
+        return {"boxes": found[0], "scores": found[1], "counts": found[3]}
 
 
 @pytest.mark.parametrize("name", ["detector.pt", "detector.pt2", "detector.onnx"])

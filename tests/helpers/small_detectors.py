@@ -50,7 +50,6 @@ def save_random_artifact(path: Path) -> None:
 
 # --- detectors as users write them ---
 
-Detected = tuple[Tensor, Tensor, Tensor]  # boxes, scores, counts
 Named = dict[str, Tensor]
 
 
@@ -61,11 +60,12 @@ class Brightest(nn.Module):
         super().__init__()
         self.specification = DetectorSpec(height=64, width=64, channels=1)
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         cells = torch.nn.functional.avg_pool2d(images.float() / 255, 16)
         scores, index = cells.flatten(1).max(dim=1, keepdim=True)
         corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0
-        return torch.cat([corner, corner + 16], dim=-1), scores, (scores[:, 0] > score_threshold).int()
+        boxes = torch.cat([corner, corner + 16], dim=-1)
+        return {"boxes": boxes, "scores": scores, "counts": (scores[:, 0] > score_threshold).int()}
 
 
 class RedAndBlue(nn.Module):
@@ -88,7 +88,7 @@ class RedAndBlue(nn.Module):
         self.colors.weight.data = weight[:, :, None, None].expand(2, 3, side, side).clone()
         nn.init.constant_(self.colors.bias, -0.35)  # type: ignore[arg-type]
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         heat = self.colors(images.float() / 255.0)
         scores, labels = (heat * self.sharpness).sigmoid().flatten(2).max(dim=1)
         cells = torch.arange(scores.shape[1], device=scores.device)
@@ -133,7 +133,7 @@ class Landmarks(nn.Module):
         assert self.features.bias is not None
         self.features.bias.data = torch.randn(width, generator=generator)
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> dict[str, Tensor]:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         gray = images.float() / 255
         scores, cells = torch.nn.functional.avg_pool2d(gray, 8).flatten(1).topk(12)
         corner = torch.stack([cells % 16, cells // 16], dim=-1) * 8.0
@@ -155,7 +155,7 @@ class Landmarks(nn.Module):
 class Deciding(Brightest):
     """Branch on a value, which torch.export cannot trace."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         if score_threshold > 0.5:
             images = 255 - images
         return super().detect(images, score_threshold, iou_threshold)
@@ -175,20 +175,20 @@ class LosingItsOwnWay(Brightest):
 class AsManySlotsAsNeeded(Brightest):
     """Detect up to four cells, in as many slots as the largest count in the batch; some boxes lie outside."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         cells = torch.nn.functional.avg_pool2d(images.float() / 255, 16)
         scores, index = cells.flatten(1).topk(4)
         corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0 - 20.0
         boxes = torch.cat([corner, corner + 18.0], dim=-1)
         counts = (scores > score_threshold).sum(dim=1)
         most = int(counts.max())
-        return boxes[:, :most], scores[:, :most], counts
+        return {"boxes": boxes[:, :most], "scores": scores[:, :most], "counts": counts}
 
 
 class NeverAlone(Brightest):
     """Fail for a single canvas, which only the export passes."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         if images.shape[0] == 1:
             raise ValueError("images must be several")
         return super().detect(images, score_threshold, iou_threshold)

@@ -89,7 +89,7 @@ def test_detect_agrees_with_plain_suppression(detector: FaceDetector, canvases: 
     all_boxes, logits = (output.detach() for output in detector(canvases))
     ranked = logits[0].sigmoid().sort(descending=True).values
     threshold = float(ranked[149:151].mean())  # 150 anchors of the first canvas are above it
-    boxes, scores, counts = detector.detect(canvases, threshold, 0.4)
+    boxes, scores, counts = detector.detect(canvases, threshold, 0.4).values()
     suppressed = 0
     for image in range(2):
         all_scores = logits[image].sigmoid()
@@ -108,12 +108,13 @@ def test_detect_agrees_with_plain_suppression(detector: FaceDetector, canvases: 
 
 def test_boxes_are_clipped_to_the_canvas(detector: FaceDetector, canvases: Tensor) -> None:
     assert detector(canvases)[0].min() < 0
-    boxes, _, counts = detector.detect(canvases, 0.0, 1.0)
+    boxes, _, counts = detector.detect(canvases, 0.0, 1.0).values()
     assert counts.tolist() == [256, 256]
     assert boxes.min() >= 0
     assert boxes.max() <= 256
-    assert not any(output.any() for output in detector.detect(canvases, 1.0, 0.5))  # nothing is above 1
-    assert detector.detect(canvases[:0], 0.5, 0.5)[0].shape == (0, 256, 4)
+    nothing = detector.detect(canvases, 1.0, 0.5)  # no score is above 1
+    assert not any(output.any() for output in nothing.values())
+    assert detector.detect(canvases[:0], 0.5, 0.5)["boxes"].shape == (0, 256, 4)
 
 
 def test_names_wrong_input(detector: FaceDetector, canvases: Tensor) -> None:

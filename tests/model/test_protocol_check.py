@@ -1,4 +1,4 @@
-"""`missing`: faults of detectors, with the line to add."""
+"""`faults_of`: faults of detectors, with the line to add."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 from small_detectors import Brightest, Landmarks, RedAndBlue
 from torch import Tensor, nn
 
-from lensbox.model import DetectorSpec, missing
+from lensbox.model import DetectorSpec, faults_of
 
 Change = Callable[[dict[str, Tensor]], Any]
 LABELLED = DetectorSpec(8, 8, classes=("cat", "dog"), points={"tail": (2,)}, values={"weight": ()})
@@ -42,7 +42,7 @@ class Returning(nn.Module):
 @pytest.mark.parametrize("detector", [Brightest(), RedAndBlue(), Landmarks(), Returning(lambda found: found)])
 def test_good_detectors_have_no_faults(detector: nn.Module) -> None:
     detector.train()
-    assert missing(detector) == []
+    assert faults_of(detector) == []
     assert detector.training
 
 
@@ -104,7 +104,7 @@ class WithMethods(Brightest):
     ],
 )
 def test_names_missing_and_wrong_members(detector: object, messages: list[str]) -> None:
-    for fault, message in zip(missing(detector), messages, strict=True):
+    for fault, message in zip(faults_of(detector), messages, strict=True):
         assert fault.startswith(message)
 
 
@@ -119,7 +119,10 @@ def with_output(name: str, make: Callable[[Tensor], Any]) -> Change:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda found: tuple(found.values()), 'detect must return a dict, .* "weight": weight}'),
+        (
+            lambda found: tuple(found.values()),
+            'detect must return a dict .*, got tuple: .* "weight": weight}',
+        ),
         (without("labels"), 'detect must return labels: add "labels": labels to the dict'),
         (with_output("scores", lambda scores: 0.5), "detect must return scores as a tensor, got float"),
         (with_output("scores", Tensor.double), r"scores must be float32, got float64: .*scores\.float\(\)"),
@@ -133,15 +136,15 @@ def with_output(name: str, make: Callable[[Tensor], Any]) -> Change:
     ],
 )
 def test_names_the_fault_of_a_result(change: Change, message: str) -> None:
-    assert re.match(message, missing(Returning(change))[0])
+    assert re.match(message, faults_of(Returning(change))[0])
 
 
-def test_a_tuple_has_three_tensors_and_labels_need_classes() -> None:
+def test_labels_need_classes() -> None:
     plain = DetectorSpec(8, 8)
     three = ("boxes", "scores", "counts")
     good = Returning(lambda found: {name: found[name] for name in three}, plain)
-    assert missing(good) == []
+    assert faults_of(good) == []
     labelled = Returning(lambda found: {name: found[name] for name in (*three, "labels")}, plain)
-    assert missing(labelled) == [
+    assert faults_of(labelled) == [
         'detect returns labels, but there are no classes: add classes=("...", "...") to the DetectorSpec'
     ]

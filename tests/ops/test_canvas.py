@@ -1,13 +1,22 @@
 """Conversion between photographs and canvases, against worked values; test_images.py tests the pixels."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from lensbox.ops import letterbox
-from lensbox.ops.canvas import geometry_of_windows, place_boxes, place_points, restore_boxes, restore_points
+from lensbox.ops.canvas import (
+    check_canvases,
+    geometry_of_windows,
+    place_boxes,
+    place_points,
+    restore_boxes,
+    restore_points,
+)
+from lensbox.runtime.torchscript import quiet_torchscript
 
 
 def geometry_of(height: int, width: int) -> Tensor:
@@ -95,3 +104,19 @@ def test_rejects_bad_shapes(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         function(torch.ones(first), torch.ones(second))
+
+
+def test_checks_of_canvases_say_the_same_in_torchscript() -> None:
+    with quiet_torchscript():
+        scripted: Any = torch.jit.script(check_canvases)
+    canvases = torch.zeros(2, 1, 4, 6, dtype=torch.uint8)
+    for check in (check_canvases, scripted):
+        check(canvases, [1, 4, 6], 0.0, 1.0)
+        for images, iou, message in (
+            (canvases.bfloat16(), 0.5, "images must be uint8, got bfloat16"),
+            (canvases[:, :, 1:], 0.5, r"C, H, W = \[1, 4, 6\], got \[2, 1, 3, 6\]"),
+            (canvases, float("nan"), "iou_threshold must be between 0 and 1, got nan"),
+            (canvases, 1.5, "iou_threshold must be between 0 and 1, got 1.5"),
+        ):
+            with pytest.raises(Exception, match=message):
+                check(images, [1, 4, 6], 0.5, iou)

@@ -17,15 +17,16 @@ from lensbox.cli.samples import save_photos
 from lensbox.model import load_detector
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 from lensbox.runtime import load_artifact, read_image
-from lensbox.runtime.detect.detection import detections_to_json
-from lensbox.runtime.detect.detection_sets import Difference, Limits, found_in, found_of_json
+from lensbox.runtime.detect.detection import detections_in, detections_of_json
+from lensbox.runtime.detect.detection_sets import Difference
+from lensbox.runtime.file.self_test import Tolerance
 
 THRESHOLDS = {"score_threshold": 0.1, "iou_threshold": 0.5}  # more than the one clear face is compared
 # Pixels, scores and IoU by which an answer may differ from eager Python's on the CPU. A GPU sums in another
 # order, and TorchScript fuses operators there once it has warmed up, also where it resizes the photograph:
 # some pixels of the canvas then round to the next gray level. On an H200 that moved boxes by up to 0.09 px
 # and scores by up to 8e-4.
-LIMITS = {"cpu": Limits(0.01, 1e-4, 1e-3, {}), "cuda": Limits(0.2, 2e-3, 0.02, {})}
+TOLERANCES = {"cpu": Tolerance(0.01, 1e-4, 0, iou=1e-3), "cuda": Tolerance(0.2, 2e-3, 0, iou=0.02)}
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -44,15 +45,12 @@ def test_the_same_boxes_everywhere(device: str, shipped_path: Path, tmp_path: Pa
     ):
         for photo, by_cpp in zip(photos, by_runner, strict=True):
             canvases, geometry = fit_to_canvases([read_image(photo)], None, 256, 256, 1, 0)
-            eager = dict(
-                zip(("boxes", "scores", "counts"), detector.detect(canvases, **THRESHOLDS), strict=True)
-            )
-            expected = found_in({**eager, "boxes": restore_boxes(eager["boxes"], geometry)}, None)
+            eager = detector.detect(canvases, **THRESHOLDS)
+            expected = detections_in({**eager, "boxes": restore_boxes(eager["boxes"], geometry)})
             assert expected.scores[0] > 0.5
             by_http = client.post("/v1/detect", params=THRESHOLDS, content=photo.read_bytes()).json()
-            by_python = detections_to_json(artifact.detect_image(photo, 0.1, 0.5), ())
-            for rows in (by_python, by_cpp["detections"], by_http["detections"]):
-                found = found_of_json(rows)
-                difference.add(expected, found, (0.1, 0.5), LIMITS[device], photo.name)
+            by_python = artifact.detect_image(photo, 0.1, 0.5).to_json()
+            for found in map(detections_of_json, (by_python, by_cpp, by_http)):
+                difference.add(expected, found, (0.1, 0.5), TOLERANCES[device], photo.name)
     assert difference.unexplained == []
-    assert difference.exchanged == 0 or device == "cuda"
+    assert difference.by_rounding == 0 or device == "cuda"

@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "a byte added": (_content(lambda data: data + b"\0"), "seal"),
     "bytes before": (_content(lambda data: b"PK\3\4" + data), "seal"),
     "infinite tolerance": (_metadata(_BOXES, float("inf")), "Infinity", "unusable"),
-    "newer": (_metadata("format_version", 3), "format version"),
+    "newer": (_metadata("format_version", 4), "format version"),
 }
 # What the report of the self-test names; "" if the test passes.
 SELF_TESTED: dict[str, tuple[Write, str]] = {

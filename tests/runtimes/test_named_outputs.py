@@ -20,8 +20,9 @@ from torch import nn
 from lensbox.cli.samples import save_photos
 from lensbox.export import save_artifact
 from lensbox.runtime import TileSpec, load_artifact
-from lensbox.runtime.detect.detection import detections_to_json
-from lensbox.runtime.detect.detection_sets import Difference, Limits, found_of_json
+from lensbox.runtime.detect.detection import detections_of_json
+from lensbox.runtime.detect.detection_sets import Difference
+from lensbox.runtime.file.self_test import Tolerance
 
 Name = Literal["classes", "points"]
 Export = Callable[..., Path]
@@ -89,7 +90,7 @@ def test_python_and_cpp_find_the_same(
         found += artifact.detect_images(read[3:], *THRESHOLDS[name])
     else:
         found = [artifact.detect_image(photo, *THRESHOLDS[name]) for photo in read]
-    expected = [detections_to_json(image, artifact.classes) for image in found]
+    expected = [image.to_json(artifact.classes)["detections"] for image in found]
     assert [len(image) == 0 for image in expected] == [photo.stem == "dark" for photo in photos]
     assert in_float32(detect(path, photos, name, *options)) == in_float32(expected)
 
@@ -117,7 +118,7 @@ def test_python_and_cpp_find_the_same_in_tiles(
     python = artifact.detect_image(large, *THRESHOLDS["classes"], tiles)
     assert len(python.boxes) > 40
     (cpp,) = detect(path, [large], "classes", "--tiles", text)
-    assert in_float32(cpp) == in_float32(detections_to_json(python, artifact.classes))
+    assert in_float32(cpp) == in_float32(python.to_json(artifact.classes)["detections"])
 
 
 def test_the_largest_and_too_small_tiles(export: Export, large: Path) -> None:
@@ -135,14 +136,13 @@ def test_a_gpu_finds_the_same(
 ) -> None:
     path = export(name)
     artifact, difference = load_artifact(path), Difference()
-    limits = Limits(0.1, 2e-3, 0.02, dict.fromkeys(artifact.metadata.extras, 0.1))
+    tolerance = Tolerance(0.1, 2e-3, 0, dict.fromkeys(artifact.metadata.extras, 0.1), iou=0.02)
     answers = detect(path, photos, name, "--device", "cuda", *options)
     slots = LANDMARKS if name == "points" else None
     for photo, found in zip(photos, answers, strict=True):
         image = artifact.detect_image(artifact.read_photo(photo), *THRESHOLDS[name])
-        expected = detections_to_json(image, artifact.classes)
-        one, other = (found_of_json(rows, artifact.classes, slots) for rows in (expected, found))
-        difference.add(one, other, THRESHOLDS[name], limits, photo.name)
+        other = detections_of_json({"detections": found}, artifact.classes)
+        difference.add(image, other, THRESHOLDS[name], tolerance, photo.name, slots)
     assert difference.unexplained == []
 
 

@@ -22,7 +22,7 @@ from waiting import PATIENCE, wait_until
 from lensbox.common.canvas import Canvas
 from lensbox.export.pipeline import save_artifact
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.detect.detection import DetectionArrays
+from lensbox.runtime.detect.detection import Detections
 from lensbox.runtime.detect.self_test import SelfTestReport
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.photo import Photo
@@ -116,20 +116,20 @@ class FakeArtifact:
 
     def launch(
         self, photos: Sequence[Photo], score_threshold: float | None, iou_threshold: float | None
-    ) -> list[DetectionArrays]:
+    ) -> list[Detections[Any]]:
         shapes = [tuple(photo.pixels.shape) for photo in photos]
         self._call(*(("detect", (shape, score_threshold, iou_threshold)) for shape in shapes))
         if self.bad_shape in shapes:
             raise ValueError("a bad image")
         found = np.array([[1.0, 2.0, 3.0, 4.0]], np.float32), np.array([0.5], np.float32)
-        return [DetectionArrays(*found) for _ in photos]
+        return [Detections(*found) for _ in photos]
 
-    def fetch(self, launched: list[DetectionArrays]) -> list[DetectionArrays]:
+    def fetch(self, launched: list[Detections[Any]]) -> list[Detections[Any]]:
         if self.device.type == "cuda":
             assert self.gate.wait(PATIENCE)  # a GPU computes after the launch
         return launched
 
-    def detect_named(
+    def detect(
         self, canvases: torch.Tensor, score_threshold: float | None, iou_threshold: float | None
     ) -> dict[str, torch.Tensor]:
         """Return one box per canvas; x1 is the canvas's first pixel."""

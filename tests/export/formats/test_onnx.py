@@ -6,7 +6,7 @@ import onnx
 import pytest
 import torch
 from programs import Lensbox
-from small_detectors import Brightest, Detected
+from small_detectors import Brightest, Named
 from torch import Tensor
 
 from lensbox.export import pipeline, save_artifact
@@ -54,7 +54,7 @@ def _(values: Tensor) -> Tensor:
 
 
 class WithOpOfItsOwn(Brightest):
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         images = torch.ops.test_onnx_writer.nothing(images)
         return super().detect(images, score_threshold, iou_threshold)
 

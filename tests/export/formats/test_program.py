@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_detectors import Brightest, Detected, LosingItsOwnWay
+from small_detectors import Brightest, LosingItsOwnWay, Named
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
@@ -43,7 +43,7 @@ def test_holds_the_loss_and_its_gradient(detector: Brightest, tmp_path: Path) ->
 class Drawing(Brightest):
     """Draws random numbers, whose operator is not for programs."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         noise = torch.rand(1)  # the line
         return super().detect(images + noise * 0, score_threshold, iou_threshold)
 
@@ -51,7 +51,7 @@ class Drawing(Brightest):
 class Dropping(Brightest):
     """Drops values as in training, which is no more a function of the image."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         kept = torch.nn.functional.dropout(images.float(), 1e-9, training=True)
         return super().detect(kept, score_threshold, iou_threshold)
 
@@ -68,7 +68,7 @@ class DrawingInside(Brightest):
         super().__init__()
         self.layer = Normal()
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         return super().detect(self.layer(images.float()), score_threshold, iou_threshold)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_detectors import Brightest, Detected
+from small_detectors import Brightest, Named
 from torch import Tensor, nn
 
 import lensbox.ops  # noqa: F401 (registers torch.ops.lensbox)
@@ -18,7 +18,7 @@ from lensbox.runtime import load_artifact
 
 
 class UsesNumpy(Brightest):
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         brightest = self.as_numbers(images)  # calls
         print(len(brightest))
         return super().detect(images, score_threshold, iou_threshold)
@@ -76,7 +76,7 @@ def test_names_reason_and_lines(kind: type[Brightest], reason: str, tmp_path: Pa
 
 
 class FailsInTorchScript(Brightest):
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
             raise ValueError("images are not for TorchScript")
         return super().detect(images, score_threshold, iou_threshold)
@@ -89,28 +89,30 @@ def test_reports_code_that_compiles_but_fails(tmp_path: Path) -> None:
         save_artifact(FailsInTorchScript(), tmp_path / "a.pt", trace=False)
 
 
-def brightest(images: Tensor, score_threshold: float) -> Detected:
+def brightest(images: Tensor, score_threshold: float) -> Named:
     """Return what `Brightest` detects. (TorchScript knows no `super()`.)"""
     cells = torch.nn.functional.avg_pool2d(images.float() / 255, 16)
     scores, index = cells.flatten(1).max(dim=1, keepdim=True)
     corner = torch.stack([index % 4, index // 4], dim=-1) * 16.0
-    return torch.cat([corner, corner + 16], dim=-1), scores, (scores[:, 0] > score_threshold).int()
+    boxes = torch.cat([corner, corner + 16], dim=-1)
+    return {"boxes": boxes, "scores": scores, "counts": (scores[:, 0] > score_threshold).int()}
 
 
 class MixedNumbers(Brightest):
     """TorchScript compiles a list of Union[float, int], and fails when it runs; Python runs it."""
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
-        boxes, scores, counts = brightest(images, score_threshold)
-        return boxes + 0 * torch.tensor([10.0, 10, 30, 30], device=images.device), scores, counts
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
+        found = brightest(images, score_threshold)
+        found["boxes"] += 0 * torch.tensor([10.0, 10, 30, 30], device=images.device)
+        return found
 
 
 class OtherInTorchScript(Brightest):
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
-        boxes, scores, counts = brightest(images, score_threshold)
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
+        found = brightest(images, score_threshold)
         if torch.jit.is_scripting():  # type: ignore[attr-defined]
-            boxes = boxes + 9.0
-        return boxes, scores, counts
+            found["boxes"] += 9.0
+        return found
 
 
 @pytest.mark.parametrize("kind", [FailsInTorchScript, MixedNumbers, OtherInTorchScript])
@@ -124,7 +126,7 @@ def test_traces_code_that_compiles_and_is_wrong(
         load_artifact(tmp_path / "a.pt").detect(canvases, 0.2, 0.5),
         kind().detect(canvases, 0.2, 0.5),
     )
-    torch.testing.assert_close(found[:2], wanted[:2], atol=1e-4, rtol=0)
+    torch.testing.assert_close(found, wanted, atol=1e-4, rtol=0)
     with pytest.raises(ArtifactError, match=r"cannot be run on cpu|fails its self-test"):
         save_artifact(kind(), tmp_path / "b.pt", trace=False)
 

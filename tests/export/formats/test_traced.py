@@ -36,7 +36,7 @@ def test_traces_detectors_that_cannot_be_compiled(tmp_path: Path, caplog: pytest
     caplog.set_level(logging.INFO)
     save_artifact(Changed(dict), tmp_path / "traced.pt", 0.2, runner=built_runner())
     assert "traced, as TorchScript cannot compile it: " in caplog.text
-    rows = re.findall(r"with (\S+) on cpu in batches of (\d+): \d\d+ detections .* 0 come or go", caplog.text)
+    rows = re.findall(r"with (\S+) on cpu in batches of (\d+): \d\d+ detections .* 0 unmatched", caplog.text)
     assert set(rows) == {(runtime, batch) for runtime in ("Python", "C++") for batch in ("1", "2", "7", "32")}
     with pytest.raises(ArtifactError, match="as TorchScript cannot compile it"):
         save_artifact(Changed(dict), tmp_path / "a.pt", trace=False)
@@ -60,7 +60,7 @@ def test_networks_with_fixed_batches_take_any_batch(
     artifact = load_artifact(tmp_path / "a")
     canvases = torch.randint(0, 256, (11, 3, 192, 320), dtype=torch.uint8)
     for batch in (0, 1, 3, 11):
-        found = artifact.detect_named(canvases[:batch])
+        found = artifact.detect(canvases[:batch])
         assert found["boxes"].shape == (batch, 30, 4)
 
 

@@ -11,7 +11,7 @@ def test_the_shipped_detector_finds_drawn_faces() -> None:
     detector, pictures = load_detector(), [draw_faces(seed) for seed in range(6)]
     assert [picture.shape[1:] for picture in pictures[:2]] == list(SIZES)
     canvases, _ = fit_to_canvases(pictures, None, *detector.specification.as_tuple)
-    assert detector.detect(canvases, 0.3, 0.5)[2].min() >= 1
+    assert detector.detect(canvases, 0.3, 0.5)["counts"].min() >= 1
 
 
 def test_scenes_have_the_canvas_s_shape_or_are_flatter() -> None:

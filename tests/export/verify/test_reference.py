@@ -8,13 +8,11 @@ import torch
 from small_detectors import Changed, RedAndBlue
 from torch import Tensor
 
+from lensbox.export.verify.comparer import Comparer
 from lensbox.export.verify.reference import Reference, tolerance_of
-from lensbox.export.verify.verifier import Comparer
-from lensbox.model.protocol_check import named
-from lensbox.runtime.detect.detection_sets import found_in
+from lensbox.runtime.detect.detection import detections_in
 
 THRESHOLDS = (0.04, 0.3)
-CPU = tolerance_of("float32", "cpu", 0)
 
 
 # With the first one, all scores lie near 0.5, so that rounding decides among many.
@@ -27,9 +25,9 @@ def test_accepts_rounded_weights_and_rejects_others(sharpness: float) -> None:
         with torch.no_grad():
             for weight in changed.parameters():  # type: ignore[attr-defined]
                 weight += change(weight)
-            answers = [named(changed.detect(one[None], *reference.thresholds)) for one in reference.canvases]
-        actual = [found_in(answer, answer["scores"].shape[1]) for answer in answers]
-        expected, comparer = reference.found(reference.thresholds), Comparer(reference, CPU, "changed")
+            answers = [changed.detect(one[None], *reference.thresholds) for one in reference.canvases]
+        actual = list(map(detections_in, answers))
+        expected, comparer = reference.found(reference.thresholds), Comparer(reference, "float32", "cpu", 0)
         difference = comparer.difference(expected, actual, reference.thresholds)
         return comparer.faults(difference, reference.thresholds)
 
@@ -39,7 +37,7 @@ def test_accepts_rounded_weights_and_rejects_others(sharpness: float) -> None:
 
 def test_scores_of_large_logits_tie_at_one() -> None:
     reference = Reference(RedAndBlue(sharpness=1e4).eval(), (0.0, 0.3), batches=(1,))
-    assert reference.unstable_share(reference.thresholds) > CPU.exchanged
+    assert reference.unstable_share(reference.thresholds) > tolerance_of("float32", "cpu", 0).unmatched
 
 
 @pytest.mark.parametrize(

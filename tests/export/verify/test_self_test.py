@@ -36,7 +36,7 @@ def red_square(scale: int) -> Tensor:
 
 
 @pytest.mark.parametrize("scale", [1, 3])
-def test_carries_a_picture_with_detections_no_larger_than_the_canvas(scale: int) -> None:
+def test_holds_a_picture_with_detections_no_larger_than_the_canvas(scale: int) -> None:
     nothing = torch.zeros(3, 50, 80, dtype=torch.uint8)
     test = build_self_test(RedAndBlue().eval(), pictures=[nothing, red_square(scale)])
     assert torch.equal(test.image, red_square(1))

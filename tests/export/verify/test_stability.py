@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_detectors import Detected
+from small_detectors import Named
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError
@@ -21,11 +21,12 @@ class Cells(nn.Module):
         self.specification = DetectorSpec(height=64, width=64, channels=1)
         self.layer = layer
 
-    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Detected:
+    def detect(self, images: Tensor, score_threshold: float, iou_threshold: float) -> Named:
         cells = nn.functional.avg_pool2d(images.float() / 255, 16)
         scores, order = self.layer(cells).flatten(1).sigmoid().sort(dim=1, descending=True)
         corner = torch.stack([order % 4, order // 4], dim=-1) * 16.0
-        return torch.cat([corner, corner + 16], dim=-1), scores, (scores > score_threshold).sum(dim=1)
+        boxes = torch.cat([corner, corner + 16], dim=-1)
+        return {"boxes": boxes, "scores": scores, "counts": (scores > score_threshold).sum(dim=1)}
 
 
 class Fixed(nn.BatchNorm2d):
@@ -85,6 +86,6 @@ def test_the_remedy_helps(kind: str, layer: type[nn.Module], tmp_path: Path) -> 
     detector = Cells(layer()).eval()
     save_artifact(detector, tmp_path / "a.pt", kind=kind, batches=(1,))
     canvases = torch.randint(0, 256, (3, 1, 64, 64), dtype=torch.uint8)
-    found = load_artifact(tmp_path / "a.pt").detect(canvases, 0.1, 0.5)[1]
-    wanted = torch.cat([detector.detect(canvas[None], 0.1, 0.5)[1] for canvas in canvases])
+    found = load_artifact(tmp_path / "a.pt").detect(canvases, 0.1, 0.5)["scores"]
+    wanted = torch.cat([detector.detect(canvas[None], 0.1, 0.5)["scores"] for canvas in canvases])
     torch.testing.assert_close(found, wanted, atol=1e-5, rtol=0)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lensbox.runtime import Artifact, load_artifact
 
-Outputs = tuple[Tensor, Tensor, Tensor]
+Outputs = dict[str, Tensor]
 SIZES = [2, 8, 5]
 LOW, IOU = 0.05, 0.4
 
@@ -28,13 +28,13 @@ def batch(size: int, seed: int = 0) -> Tensor:
 
 def assert_same(found: Outputs, expected: Outputs) -> None:
     """Compare with a tolerance: kernels for other batch sizes sum in another order."""
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(found.values(), expected.values(), strict=True):
         assert one.is_cuda
         assert one.shape == other.shape
         assert one.dtype == other.dtype
-    assert torch.equal(found[2], expected[2])
-    torch.testing.assert_close(found[1], expected[1], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(found[0], expected[0], rtol=1e-4, atol=1e-2)
+    assert torch.equal(found["counts"], expected["counts"])
+    torch.testing.assert_close(found["scores"], expected["scores"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found["boxes"], expected["boxes"], rtol=1e-4, atol=1e-2)
 
 
 @pytest.mark.parametrize("sizes", [[0], [-1], [4, 0], [2.0], [True], ["2"]])
@@ -57,7 +57,7 @@ def test_graphs_are_used(artifact_path: Path) -> None:
     artifact._pipeline.module = SimpleNamespace(
         preprocess=plain.preprocess, restore=plain.restore, detect=refuse
     )
-    assert len(artifact.detect(batch(3))[2]) == 3
+    assert len(artifact.detect(batch(3))["counts"]) == 3
     image = torch.zeros(3, 20, 30, dtype=torch.uint8)
     assert len(artifact.detect_images([image] * 4)) == 4
     artifact.detect_image(image)
@@ -89,7 +89,7 @@ def test_other_thresholds(artifact_path: Path) -> None:
     canvases = batch(4)
     thresholds = [(None, None), (LOW, None), (LOW, 0.1), (0.0, 1.0), (1.0, 0.5)]
     expected = [artifact.detect(canvases, *pair) for pair in thresholds]
-    assert len({tuple(found[2].tolist()) for found in expected}) > 3
+    assert len({tuple(found["counts"].tolist()) for found in expected}) > 3
     artifact.capture([4])
     for pair, found in zip(thresholds, expected, strict=True):
         assert_same(artifact.detect(canvases, *pair), found)

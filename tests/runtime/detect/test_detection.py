@@ -4,18 +4,17 @@ import numpy as np
 import torch
 
 from lensbox.runtime import Detections
-from lensbox.runtime.detect.detection import DetectionArrays, detections_to_json
+from lensbox.runtime.detect.detection import as_tensors, detections_of_json
 
 BOXES, SCORES = torch.tensor([[1.0, 2, 3, 4.5], [5, 6, 7, 8]]), torch.tensor([0.5, 0.25])
 
 
 def test_box_and_score_alone_and_nothing_found() -> None:
-    assert detections_to_json(Detections(BOXES, SCORES), ()) == [
-        {"box": [1, 2, 3, 4.5], "score": 0.5},
-        {"box": [5, 6, 7, 8], "score": 0.25},
-    ]
+    rows = [{"box": [1, 2, 3, 4.5], "score": 0.5}, {"box": [5, 6, 7, 8], "score": 0.25}]
+    found = Detections(BOXES, SCORES, width=8, height=9)
+    assert found.to_json() == {"width": 8, "height": 9, "detections": rows}
     empty = Detections(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0).long(), {"age": torch.zeros(0)})
-    assert detections_to_json(empty, ("a",)) == []
+    assert empty.to_json(("a",))["detections"] == []
 
 
 def test_labels_are_names_extras_are_nested_and_only_finite_numbers_are_numbers() -> None:
@@ -25,7 +24,14 @@ def test_labels_are_names_extras_are_nested_and_only_finite_numbers_are_numbers(
         "cell": torch.tensor([2**62 + 1, 3]),
     }
     found = Detections(BOXES, SCORES, torch.tensor([1, 0]), extras)
-    assert detections_to_json(found, ("red", "blue")) == [
+    answer = found.to_json(("red", "blue"))
+    again = detections_of_json(answer, ("red", "blue"))
+    for name in ("keypoints", "cell"):
+        assert torch.equal(again.extras[name], extras[name])
+    assert again.labels is not None
+    assert again.labels.tolist() == [1, 0]
+    assert torch.equal(again.boxes, BOXES)
+    assert answer["detections"] == [
         {
             "box": [1, 2, 3, 4.5],
             "score": 0.5,
@@ -43,9 +49,8 @@ def test_labels_are_names_extras_are_nested_and_only_finite_numbers_are_numbers(
 
 def test_arrays_are_written_as_tensors_are() -> None:
     extras = {"embedding": np.array([[0.5, np.nan], [2.0, 0.0]], np.float32)}
-    arrays = DetectionArrays(BOXES.numpy(), SCORES.numpy(), np.array([1, 0]), extras, 8, 9)
-    copied = arrays.copied()
-    assert detections_to_json(arrays, ("red", "blue")) == detections_to_json(copied, ("red", "blue"))
-    assert (copied.width, copied.height) == (8, 9)
+    arrays = Detections(BOXES.numpy(), SCORES.numpy(), np.array([1, 0]), extras, 8, 9)
+    copied = as_tensors(arrays)
+    assert arrays.to_json(("red", "blue")) == copied.to_json(("red", "blue"))
     for values, array in ((copied.boxes, arrays.boxes), (copied.extras["embedding"], extras["embedding"])):
         assert not np.shares_memory(values.numpy(), array)

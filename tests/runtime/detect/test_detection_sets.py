@@ -1,4 +1,4 @@
-"""Sets of detections: which ones rounding may add, remove and exchange."""
+"""Sets of detections: which ones rounding may leave without a partner."""
 
 from types import SimpleNamespace
 
@@ -14,12 +14,12 @@ ONE = torch.ones(1, 4)
 
 def report_of(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> SelfTestReport:
     """Return the report on boxes and scores, at thresholds of 0.4 and 0.3."""
-    boxes, scores = found
+    outputs = {"boxes": found[0][None], "scores": found[1][None], "counts": torch.tensor([len(found[1])])}
     module = SimpleNamespace(
         loss=None,
         preprocess=lambda images: (images[0][None], torch.zeros(1, 6)),
         restore=lambda boxes, geometry: boxes,
-        detect=lambda *_: (boxes[None], scores[None], torch.tensor([len(scores)])),
+        detect=lambda *_: outputs,
     )
     image, loss = torch.zeros(1, 1, 1, dtype=torch.uint8), ExpectedLoss(ONE, ONE, 0)
     test = SelfTest(image, 0.4, 0.3, Expected(*expected), loss, TOLERANCES)
@@ -32,7 +32,7 @@ def far_apart(count: int) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("count", "scores", "exchanged", "passes"),
+    ("count", "scores", "by_rounding", "passes"),
     [
         (40, [0.9] * 40, 0, True),
         (40, [0.9] * 39 + [0.4005], 1, True),  # near the threshold of 0.4
@@ -43,12 +43,12 @@ def far_apart(count: int) -> Tensor:
     ],
 )
 def test_detections_near_the_threshold_may_be_missing(
-    count: int, scores: list[float], exchanged: int, passes: bool
+    count: int, scores: list[float], by_rounding: int, passes: bool
 ) -> None:
     boxes, values = far_apart(count), torch.tensor(scores)
     kept = values > 0.5
     report = report_of((boxes[kept], values[kept]), (boxes, values))
-    assert (report.passed, report.exchanged) == (passes, exchanged)
+    assert (report.passed, report.unmatched_by_rounding) == (passes, by_rounding)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_either_of_two_rivals_may_remain(shift: float, score: float, passes: boo
     other[39, [0, 2]] += shift
     report = report_of((other, torch.tensor([0.9] * 39 + [score])), (boxes, torch.full((40,), 0.9)))
     assert report.passed == passes
-    assert not passes or report.exchanged == 2
+    assert not passes or report.unmatched_by_rounding == 2
 
 
 @pytest.mark.parametrize("side", [0, 1])

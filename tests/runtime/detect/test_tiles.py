@@ -1,5 +1,7 @@
 """Tiles: the windows of photographs, and the merged detections, in cases worked out by hand."""
 
+from typing import Any
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -8,7 +10,6 @@ from picture_files import encoded
 
 from lensbox.common.errors import InputError
 from lensbox.runtime import Artifact, Canvas, Detections, Photo, TileSpec
-from lensbox.runtime.detect.detection import DetectionArrays
 from lensbox.runtime.detect.tiles import merge_tiles, part_of, tile_batch, tile_windows, views_of
 
 CANVAS = Canvas(192, 320, 3)
@@ -114,9 +115,9 @@ def test_tiles_of_a_batch_are_bounded_by_their_pixels(side: int) -> None:
     assert on_gpu == 1 or on_gpu * side**2 <= 1 << 23 < (on_gpu + 1) * side**2
 
 
-def found(*rows: tuple[float, ...], labels: list[int] | None = None) -> DetectionArrays:
+def found(*rows: tuple[float, ...], labels: list[int] | None = None) -> Detections[Any]:
     values = np.array(rows, np.float32).reshape(-1, 5)
-    return DetectionArrays(values[:, :4], values[:, 4], None if labels is None else np.array(labels))
+    return Detections(values[:, :4], values[:, 4], None if labels is None else np.array(labels))
 
 
 # Two tiles, x from 0 to 320 and from 240 to 560; boxes within 5 px of an inner edge are cut.

@@ -38,9 +38,10 @@ def test_module_has_the_methods_of_every_format(artifact: Artifact) -> None:
     module = artifact.module
     image = torch.randint(0, 256, (3, 300, 200), dtype=torch.uint8)
     canvases, geometry = module.preprocess([image])
-    boxes, scores, counts = module.detect(canvases, LOW, 0.5)
+    outputs = module.detect(canvases, LOW, 0.5)
+    boxes, counts = outputs["boxes"], outputs["counts"]
     assert counts.item() > 0
-    torch.testing.assert_close((boxes, scores, counts), artifact.detect(canvases, LOW, 0.5), rtol=0, atol=0)
+    torch.testing.assert_close(dict(outputs), artifact.detect(canvases, LOW, 0.5), rtol=0, atol=0)
     of_photo = module.restore(boxes, geometry)[0, : int(counts)]
     found = artifact.detect_image(image, LOW, 0.5)
     torch.testing.assert_close(of_photo, torch.as_tensor(found.boxes), rtol=0, atol=0)
@@ -68,4 +69,4 @@ def test_in_several_threads(artifact: Artifact) -> None:
 def test_rejects_other_canvases(artifact: Artifact, images: Tensor, message: str) -> None:
     """The compiled code itself checks nothing."""
     with pytest.raises(ValueError, match=message):
-        artifact.module.detect_named(images, 0.5, 0.5)
+        artifact.module.detect(images, 0.5, 0.5)

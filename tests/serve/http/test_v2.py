@@ -85,7 +85,7 @@ def test_results_are_those_of_the_artifact(
         result = server.infer(MODEL, inputs, request_id="request 7", **options)
     assert result.get_response()["id"] == "request 7"
     for index, canvas in enumerate(pixels):
-        boxes, scores, counts = artifact.detect(torch.from_numpy(canvas[None]), **thresholds)
+        boxes, scores, counts = artifact.detect(torch.from_numpy(canvas[None]), **thresholds).values()
         assert result.as_numpy("counts")[index] == counts[0]
         for name, values in (("boxes", boxes), ("scores", scores)):
             found = result.as_numpy(name)[index, : counts[0]]
@@ -99,7 +99,7 @@ def test_labels_and_further_outputs_by_name(own_detector: tuple[Artifact, httpx.
         further = {"corners": ("FP32", (2, 2)), "embedding": ("FP32", (4,)), "cell": ("INT64", ())}
     url, name, canvas = client.base_url, artifact.metadata.name, artifact.metadata.canvas
     pixels = torch.randint(0, 256, (3, canvas.channels, canvas.height, canvas.width), dtype=torch.uint8)
-    expected = artifact.detect_named(pixels)
+    expected = artifact.detect(pixels)
     images = triton.InferInput("images", list(pixels.shape), "UINT8").set_data_from_numpy(pixels.numpy())
     with triton.InferenceServerClient(f"{url.host}:{url.port}") as server:
         metadata, result = server.get_model_metadata(name), server.infer(name, [images])

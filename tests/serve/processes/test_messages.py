@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from lensbox.runtime.detect.detection import DetectionArrays
+from lensbox.runtime.detect.detection import Detections
 from lensbox.runtime.images.gpu_jpeg import CodedPhoto
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.engine.jobs import (
@@ -85,10 +85,10 @@ def test_refuses_a_place_outside_of_the_memory() -> None:
     assert request_decoder(memoryview(b"")).decode(request_message(Request(5), lambda _: 0)).job is None
 
 
-def _detections(count: int, named: bool) -> DetectionArrays:
+def _detections(count: int, named: bool) -> Detections[Any]:
     labels = np.arange(count) if named else None
     extras = {"points": _random(count, 5, 2).transpose(0, 2, 1)} if named else {}
-    return DetectionArrays(_random(count, 9)[:, :4], _random(count), labels, extras, 10 + count, 20)
+    return Detections(_random(count, 9)[:, :4], _random(count), labels, extras, 10 + count, 20)
 
 
 def _random(*shape: int) -> NDArray[np.float32]:

@@ -1,0 +1,120 @@
+"""Compare detections with the detector's in PyTorch, up to rounding."""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lensbox.common.errors import ArtifactError
+from lensbox.export.verify.reference import VALUES, Reference, tolerance_of, with_extras
+from lensbox.runtime.detect.detection import Detections, detections_in
+from lensbox.runtime.detect.detection_sets import Difference
+from lensbox.runtime.file.self_test import Tolerance
+from lensbox.runtime.formats.detect_only import Run
+
+_logger = logging.getLogger(__name__)
+
+# If scores tie, detections are unmatched by rounding alone; a file may have this many times as many. A file
+# with nothing in common has 2 for each detection: one is lost, and one is new.
+_UNSTABLE_FACTOR = 1.5
+_MOST_UNSTABLE = 1.8
+
+
+@dataclass(frozen=True)
+class Comparer:
+    """Compares detections with the detector's in PyTorch.
+
+    dtype: of the file. boxes: the value of `--tolerance`. where: names file, runtime and device in messages.
+    """
+
+    reference: Reference
+    dtype: str
+    device: str
+    boxes: float
+    where: str = ""
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """Return the tolerance, without those of further outputs."""
+        return tolerance_of(self.dtype, self.device, self.boxes)
+
+    def compare_detect(self, detect: Run, thresholds: tuple[float, float], batches: Sequence[int]) -> None:
+        """Compare a model in batches. detect: takes canvases on the CPU. Raise as `compare` does."""
+        for batch in batches:
+            found = found_in_batches(detect, self.reference, thresholds, batch)
+            self.compare(self.reference.found(thresholds), found, thresholds, batch)
+
+    def compare(
+        self,
+        expected: Sequence[Detections],
+        found: Sequence[Detections],
+        thresholds: tuple[float, float],
+        batch: int,
+    ) -> None:
+        """Log the differences. Raise ArtifactError for differences beyond the tolerance."""
+        difference, limits = self.difference(expected, found, thresholds), self.tolerance
+        if faults := self.faults(difference, thresholds):
+            raise ArtifactError(
+                f"{self.where} does not find what the detector finds, in batches of {batch} at thresholds of "
+                f"{thresholds[0]:g} and {thresholds[1]:g}: {'; '.join(faults)}"
+            )
+        _logger.info(
+            "%s in batches of %d: %d detections in %d pictures, boxes within %.2g px (at most %g), "
+            "scores within %.2g (at most %g), %d unmatched by rounding",
+            *(self.where, batch, difference.expected, len(found)),
+            *(max(difference.boxes, default=0.0), limits.boxes, difference.scores, limits.scores),
+            difference.unmatched,
+        )
+
+    def difference(
+        self, expected: Sequence[Detections], actual: Sequence[Detections], thresholds: tuple[float, float]
+    ) -> Difference:
+        """Compare the detections of all canvases; `expected` is repeated if it is shorter."""
+        difference, tolerance = Difference(), self.tolerance
+        for index, found in enumerate(actual):
+            wanted = expected[index % len(expected)]
+            if self.dtype == "float32":  # further outputs in a reduced precision are not compared
+                tolerance = with_extras(tolerance, VALUES[self.device], wanted)
+            difference.add(wanted, found, thresholds, tolerance, f"canvas {index}", self.reference.slots)
+        return difference
+
+    def faults(self, difference: Difference, thresholds: tuple[float, float]) -> list[str]:
+        """Return a sentence for each difference beyond rounding. thresholds: of the comparison."""
+        tolerance = self.tolerance
+        if not difference.unexplained and difference.by_rounding <= tolerance.unmatched * difference.expected:
+            return []
+        share = self.reference.unstable_share(thresholds)
+        allowed = min(_UNSTABLE_FACTOR * share, _MOST_UNSTABLE) * difference.expected
+        if share > tolerance.unmatched and difference.unmatched <= allowed:
+            _logger.info(
+                "%d of %d detections differ because scores tie and rounding decides",
+                difference.unmatched,
+                difference.expected,
+            )
+            return []
+        return [
+            f"{difference.unmatched} of {difference.expected} detections are missing, new, or moved by more "
+            f"than {tolerance.boxes:g} px of the canvas (by up to {difference.moved:.3g}) or "
+            f"{tolerance.scores:g} of the score (by up to {difference.score_moved:.3g})",
+            *difference.unexplained[:3],
+        ]
+
+    def require_loss(self, loss: float) -> None:
+        """Raise ArtifactError if the relative change of the loss is beyond the tolerance."""
+        expected, most = self.reference.loss, self.tolerance.loss
+        change = 0.0 if loss == expected else abs(loss - expected) / abs(expected) if expected else math.inf
+        if not change <= most:  # written so that NaN fails
+            raise ArtifactError(
+                f"{self.where}: the relative change of the loss is {change:.3g}, at most {most:g} is allowed"
+            )
+
+
+def found_in_batches(
+    detect: Run, reference: Reference, thresholds: tuple[float, float], batch: int
+) -> list[Detections]:
+    """Return the detections in the canvases of a reference, which a large batch holds repeatedly."""
+    expected = reference.found(thresholds)
+    repeats = -(-batch // len(reference.canvases))
+    canvases = reference.canvases.repeat(repeats, 1, 1, 1)[: max(batch, len(expected))]
+    answers = [detect(part, *thresholds) for part in canvases.split(batch)]
+    return [detections_in(answer, index) for answer in answers for index in range(len(answer["counts"]))]
