@@ -46,15 +46,14 @@ def test_tables_show_multiples_of_the_first_way() -> None:
     times = {"ours": Times(2e-6, 1e-6, 3e-6, 9), "theirs": Times(5e-4, 4e-4, 6e-4, 9)}
     graph = {"ours": Times(1e-6, 1e-6, 1e-6, 9)}
     notes = {"theirs": "no CUDA graph: it waits"}
-    assert time_table("case", {"call": times, "graph": graph}, notes).splitlines() == [
-        "### case",
-        "",
-        "| way    |         call, µs |    x |        graph, µs |    x |",
-        "| ----   |             ---: | ---: |             ---: | ---: |",
-        "| ours   | 2.00 (1.00-3.00) | 1.00 | 1.00 (1.00-1.00) | 1.00 |",
-        "| theirs |    500 (400-600) |  250 |                  |      |",
-        "",
-        "- theirs: no CUDA graph: it waits",
+    rows = [
+        line.split("|")[1:-1]
+        for line in time_table("case", {"call": times, "graph": graph}, notes).splitlines()
+    ]
+    cells = [[cell.strip() for cell in row] for row in rows if row]
+    assert cells[2:] == [
+        ["ours", "2.00 (1.00-3.00)", "1.00", "1.00 (1.00-1.00)", "1.00"],
+        ["theirs", "500 (400-600)", "250", "", ""],
     ]
 
 

@@ -53,11 +53,15 @@ def test_coco_results_have_the_ids_of_the_label_file(ids: Path) -> None:
     assert json.loads(results.text()) == [{"image_id": 7, **row}, {"image_id": 8, **row}]
 
 
-def test_refuses_ids_that_do_not_fit(ids: Path) -> None:
+def test_a_detector_without_classes_needs_one_category(ids: Path) -> None:
     with pytest.raises(click.UsageError, match=r"lacks b\.jpg"):
         CocoResults(ids, [Path("b.jpg")], ["car"])
     with pytest.raises(click.UsageError, match="one category for a detector without classes, got 2"):
         CocoResults(ids, [Path("a.jpg")], [])
+    ids.write_text('{"images": [{"id": 7, "file_name": "a.jpg"}], "categories": [{"id": 9, "name": "face"}]}')
+    results = CocoResults(ids, [Path("a.jpg")], [])
+    results(Path("a.jpg"), {"detections": [{"box": [1.0, 2.0, 3.0, 4.0], "score": 0.5}]})
+    assert json.loads(results.text())[0]["category_id"] == 9
     ids.write_text("{}")
     with pytest.raises(InputError, match="must be COCO JSON with images"):
         CocoResults(ids, [], [])

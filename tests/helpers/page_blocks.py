@@ -73,20 +73,3 @@ class Shell:
         """Kill the service."""
         if self._server is not None:
             self._server.close()
-
-
-def assert_prints(printed: str, shown: str) -> None:
-    """Assert that the shown lines are printed in this order, up to numbers; … allows other lines."""
-    wanted, lines = _without_figures(shown), _without_figures(printed)
-    if "…" not in wanted:
-        assert lines == wanted
-        return
-    rest = iter(lines)
-    for line in wanted:
-        assert line == "…" or line in rest, f"{line!r} is not in its place in:\n{printed}"
-
-
-def _without_figures(text: str) -> list[str]:
-    """Return the lines with N for each number, version and hash, and with single spaces."""
-    text = re.sub(r"\b[0-9a-f]{12,}\b|\d+(?:\.\d+)*(?:e[+-]?\d+)?", "N", text)
-    return [" ".join(line.split()) for line in text.splitlines()]
