@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import numpy as np
 import torch
@@ -44,8 +44,8 @@ class Detections(Generic[Array]):
         finite become null.
         """
         columns: dict[str, list[Any]] = {"box": _to_json(self.boxes), "score": _to_json(self.scores)}
-        if self.labels is not None:
-            columns["label"] = [classes[label] for label in _to_json(self.labels)]
+        if (labels := cast(Any, self.labels)) is not None:
+            columns["label"] = [classes[label] for label in labels.tolist()]
         if self.extras:
             extras = {name: _to_json(values) for name, values in self.extras.items()}
             rows = zip(*extras.values(), strict=True)

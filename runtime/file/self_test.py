@@ -92,6 +92,7 @@ class ExpectedLoss:
 
 
 _Unstored = Annotated[float, Field(exclude=True)]
+_UNMATCHED = 1 / 20
 
 
 @dataclass(frozen=True)
@@ -109,29 +110,21 @@ class Tolerance:
     extras: Mapping[str, NonNegativeNumber] = field(default_factory=dict)
     iou: _Unstored = 0.01
     relative: _Unstored = 0.0
-    unmatched: _Unstored = 1 / 20
+    unmatched: _Unstored = _UNMATCHED
 
 
-def _only_stored(iou: float) -> Any:
-    """Return a validator that reads the numbers of a file, which does not hold `iou`."""
-
-    def read(value: Any) -> Any:
-        stored = ("boxes", "scores", "loss", "extras")
-        return (
-            {**{name: value[name] for name in stored if name in value}, "iou": iou}
-            if isinstance(value, dict)
-            else value
-        )
-
-    return BeforeValidator(read)
+def _on_device(iou: float) -> Any:
+    """Return a validator for a tolerance in a file, which holds four numbers alone."""
+    unstored = {"relative": 0.0, "unmatched": _UNMATCHED, "iou": iou}
+    return BeforeValidator(lambda value: {**value, **unstored} if isinstance(value, dict) else value)
 
 
 @dataclass(frozen=True)
 class Tolerances:
     """Tolerances by device type; cuda: for all devices but "cpu"."""
 
-    cpu: Annotated[Tolerance, _only_stored(0.01)]
-    cuda: Annotated[Tolerance, _only_stored(0.02)]
+    cpu: Annotated[Tolerance, _on_device(0.01)]
+    cuda: Annotated[Tolerance, _on_device(0.02)]
 
     def on(self, device: str) -> Tolerance:
         """Return the tolerance on a type of device."""

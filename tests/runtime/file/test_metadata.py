@@ -102,6 +102,11 @@ def test_keeps_values() -> None:
     assert _CASES["good"] | json.loads(metadata.to_json()) == _CASES["good"]
 
 
+def test_files_hold_no_tolerance_of_overlaps() -> None:
+    tolerance = read(changed("/self_test/tolerance/cpu/iou", "all")).self_test.tolerance
+    assert (tolerance.cpu.iou, tolerance.cuda.iou) == (0.01, 0.02)
+
+
 _GOOD = json.dumps(_CASES["good"])
 
 
