@@ -19,11 +19,12 @@ from torch.profiler import profile, record_function, tensorboard_trace_handler
 from lensbox.bench.measure import UnavailableError, WrongAnswerError, markdown, number
 from lensbox.bench.ops.loss import boxes_of, call_of, make_loss_batch
 from lensbox.bench.ops.loss import check as check_loss
+from lensbox.common.machine import cpu_name
 from lensbox.model import ArticleNet
 from lensbox.runtime.device import choose_device
 
 PHASES = ("copy data", "forward", "calc loss", "backward", "optimizer")
-PUBLISHED_ON = "L4, torch 2.4"
+PUBLISHED_ON = "one NVIDIA L4, torch 2.4, a batch of 1,024"
 ROUNDS, QUICK_ROUNDS = 20, 3
 
 
@@ -99,11 +100,17 @@ def run(device: str, batch: int | None, quick: bool, chart: Path | None, trace: 
         quick: few steps, and nothing by torch.compile.
         chart: PNG file to write. trace: folder to write a profiler trace of each approach to.
     """
+    if chart is not None:
+        import matplotlib  # noqa: F401  (a missing package is an error now, not after minutes)
     where = choose_device(device)
     on_gpu = where.type == "cuda"
     scale = ARTICLE if on_gpu else FOR_A_CPU
     scale = replace(scale, batch=batch or scale.batch, compiled=scale.compiled and not quick)
-    print(f"{torch.cuda.get_device_name(where) if on_gpu else 'CPU'}, torch {torch.__version__}, {scale}\n")
+    machine = (
+        torch.cuda.get_device_name(where) if on_gpu else f"{torch.get_num_threads()} threads of {cpu_name()}"
+    )
+    setting = f"{machine}, torch {torch.__version__}, a batch of {scale.batch:,}"
+    print(f"{setting}\n{scale}\n")
     experiment = Experiment(where, scale)
     ready: list[tuple[Approach, Loss, Any]] = []
     notes, wrong = [], []
@@ -120,13 +127,17 @@ def run(device: str, batch: int | None, quick: bool, chart: Path | None, trace: 
             notes.append(f"{approach.name}: WRONG: {error}")
             wrong += [approach.name] if approach.name.startswith("Lensbox") else []
     rows = measure(experiment, ready, QUICK_ROUNDS if quick else ROUNDS)
-    print(table(rows, scale.batch, notes))
+    # Figures of another size of the experiment would say nothing about this run.
+    published = on_gpu and scale.batch == ARTICLE.batch
+    if not published:
+        notes.append(f"without the article's figures, which are of {PUBLISHED_ON}")
+    print(table(rows, scale.batch, notes, published))
     if trace is not None:
         for arguments in ready:
             write_trace(trace / re.sub(r"[^a-z0-9]+", "_", arguments[0].name.lower()), experiment, *arguments)
         print(f"wrote {trace}")
     if chart is not None:
-        write_chart(chart, rows)
+        write_chart(chart, rows, setting, published)
         print(f"wrote {chart}")
     if wrong:
         raise WrongAnswerError(f"losses of Lensbox are wrong: {', '.join(wrong)}")
@@ -177,14 +188,14 @@ def phase_times(experiment: Experiment, step: Iterator[None]) -> list[float]:
     return times
 
 
-def table(rows: list[Row], batch: int, notes: list[str]) -> str:
-    """Return a line for each approach, with the article's figures on the right."""
-    published = [f"article's {phase}" for phase in PHASES[:3]]
+def table(rows: list[Row], batch: int, notes: list[str], with_published: bool) -> str:
+    """Return a line for each approach, with the article's figures on the right where they compare."""
+    published = [f"article's {phase}" for phase in PHASES[:3]] if with_published else []
     lines = []
     for approach, phases, step in rows:
         cells = [number(value) for value in phases]
         whole = ["", ""] if step is None else [number(step), number(1e3 * batch / step)]
-        theirs = [f"{value:g}" for value in approach.published]
+        theirs = [f"{value:g}" for value in approach.published[: len(published)]]
         cells += [""] * (len(PHASES) - len(cells)) + whole + theirs + [""] * (len(published) - len(theirs))
         lines.append([approach.name, *cells])
     return markdown("Medians, ms", ["row", *PHASES, "whole step", "images/s", *published], lines, notes)
@@ -197,8 +208,11 @@ def write_trace(folder: Path, experiment: Experiment, approach: Approach, loss: 
         phase_times(experiment, experiment.step(approach, loss, targets))
 
 
-def write_chart(path: Path, rows: list[Row]) -> None:
-    """Draw a panel for each phase, a bar for each row, and the article's figures as gray bars beneath."""
+def write_chart(path: Path, rows: list[Row], setting: str, with_published: bool) -> None:
+    """Draw a panel for each phase, a bar for each row, and if they compare the article's figures in gray.
+
+    setting: the machine and the size of the run, for the title.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(3.2 * len(PHASES), 1.5 + 0.5 * len(rows)), layout="constrained")
@@ -206,15 +220,16 @@ def write_chart(path: Path, rows: list[Row]) -> None:
     for phase, panel in enumerate(panels):
         for color, offset, shown in (
             ("tab:blue", -0.2, [phases for _, phases, _ in rows]),
-            ("lightgray", 0.2, [approach.published for approach, _, _ in rows]),
+            ("lightgray", 0.2, [approach.published for approach, _, _ in rows if with_published]),
         ):
             bars = [(place + offset, each[phase]) for place, each in enumerate(shown) if len(each) > phase]
             drawn = panel.barh([place for place, _ in bars], [value for _, value in bars], 0.37, color=color)
-            panel.bar_label(drawn, fmt="{:.3g}", padding=3, fontsize=8)
+            panel.bar_label(drawn, fmt=number, padding=3, fontsize=8)
         panel.set(title=PHASES[phase], xlabel="ms", xscale="log")
         panel.spines[["top", "right"]].set_visible(False)
         panel.margins(x=0.3)
     panels[0].set_yticks(range(len(rows)), [approach.name for approach, _, _ in rows])
     panels[0].invert_yaxis()
-    figure.suptitle(f"A training step by phases; gray: the article's figures ({PUBLISHED_ON})")
+    gray = f"; gray: the article's figures ({PUBLISHED_ON})" if with_published else ""
+    figure.suptitle(f"A training step by phases, {setting}{gray}")
     figure.savefig(path, dpi=110)

@@ -2,16 +2,20 @@
 
 import importlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 from PIL import Image
 from programs import Lensbox, load_example
 
 from lensbox.common.errors import ExitCode
+from lensbox.common.machine import cpu_name
 
 FOLDER = Path(__file__).parents[2] / "examples" / "article"
 COMMAND = ["bench", "article", "--batch", "2", "--quick"]
@@ -24,6 +28,10 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
 
 
+def experiment() -> Any:
+    return importlib.import_module("experiment")
+
+
 def rows_of(printed: str) -> dict[str, list[str]]:
     lines = [line.strip("| ").split(" | ") for line in printed.splitlines() if line.startswith("| ")]
     return {name.strip(): [cell.strip() for cell in cells] for name, *cells in lines[2:]}
@@ -34,7 +42,9 @@ def test_prints_a_table_and_writes_chart_and_traces(tmp_path: Path, lensbox: Len
     printed, _ = lensbox(*COMMAND, "--device", "cpu", "--chart", chart, "--trace", traces)
     rows = rows_of(printed)
     assert list(rows) == ["per-sample loop", "concatenation", "padding", *OURS]
-    assert rows["padding"][-3:] == ["5.71", "132", "1.84"]  # the article's
+    assert "5.71" not in rows["padding"]  # the article's, of a GPU and a batch of 1,024
+    assert f"- without the article's figures, which are of {experiment().PUBLISHED_ON}" in printed
+    assert f"threads of {cpu_name()}, torch {torch.__version__}, a batch of 2\n" in printed
     assert all(float(cell.replace(",", "")) > 0 for cell in rows[OURS[0]][:7])
     assert "- article's kernel: not available: a CUDA kernel" in printed
     with Image.open(chart) as picture:
@@ -45,17 +55,53 @@ def test_prints_a_table_and_writes_chart_and_traces(tmp_path: Path, lensbox: Len
     assert "lensbox::jagged_giou_loss" in named
 
 
+def test_figures_of_the_article_stand_beside_a_run_of_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    padding = next(approach for approach in experiment().APPROACHES if approach.name == "padding")
+    row = (padding, [1340.0, 34.6, 0.837, 39.7, 4.13], 77.1)
+    compared, alone = (
+        rows_of(experiment().table([row], 1024, [], shown))["padding"] for shown in (True, False)
+    )
+    assert compared == ["1,340", "34.6", "0.837", "39.7", "4.13", "77.1", "13,300", "5.71", "132", "1.84"]
+    assert alone == compared[:-3]
+
+    labels: list[str] = []
+    saved = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda *a, **k: (labels.extend(texts_of(a[0])), saved(*a, **k)))
+    for shown in (True, False):
+        labels.clear()
+        experiment().write_chart(tmp_path / "chart.png", [row], "a machine", shown)
+        assert {"1,340", "0.837"} <= set(labels)
+        assert ("5.71" in labels) == shown
+        assert any("a machine" in label and ("L4" in label) == shown for label in labels)
+
+
+def texts_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text)]
+
+
+def test_a_chart_asks_for_matplotlib_before_it_measures(
+    monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    command = [*COMMAND, "--device", "cpu", "--chart", tmp_path / "a.png"]
+    printed, complaint = lensbox(*command, code=ExitCode.UNUSABLE)
+    assert printed == ""
+    assert "'matplotlib' is not installed" in complaint
+    assert "lensbox[bench]" in complaint
+
+
 def test_a_wrong_loss_of_our_own_fails_the_run(monkeypatch: pytest.MonkeyPatch, lensbox: Lensbox) -> None:
-    experiment: Any = importlib.import_module("experiment")
     padding, ours = (
-        next(approach for approach in experiment.APPROACHES if approach.name == name)
+        next(approach for approach in experiment().APPROACHES if approach.name == name)
         for name in ("padding", OURS[0])
     )
 
     def shifted(device: torch.device) -> Any:
         return lambda pred, target: padding.load(device)(pred, target) + 1
 
-    monkeypatch.setattr(experiment, "APPROACHES", [replace(ours, load=shifted), padding])
+    monkeypatch.setattr(experiment(), "APPROACHES", [replace(ours, load=shifted), padding])
     printed, _ = lensbox(*COMMAND, "--device", "cpu", code=ExitCode.DEFECT)
     assert f"{OURS[0]}: WRONG: the loss is off by" in printed
     assert list(rows_of(printed)) == ["padding"]
