@@ -1,7 +1,7 @@
 // The page: take pictures and frames of the camera, ask for detections, ask again when a threshold changes.
 
 import { Card } from "./card.js";
-import { detect, model as askModel, useKey } from "./service.js";
+import { detect, model as askModel, models as askModels, useKey } from "./service.js";
 
 const RECONNECT = 2000; // milliseconds
 const DEBOUNCE = 200; // milliseconds after the last move of a slider
@@ -18,7 +18,13 @@ const thresholds = {}; // moved ones only: the detector's own may lie between tw
 
 async function connect() {
   try {
-    model = await askModel();
+    const names = await askModels();
+    const chosen = names.find((name) => name === element("model").value) ?? names[0];
+    element("model").replaceChildren(...names.map((name) => new Option(name, name, false, name === chosen)));
+    element("models").hidden = names.length < 2;
+    const described = await askModel(chosen);
+    if (element("model").value !== chosen) return; // another was chosen meanwhile
+    model = described;
   } catch (problem) {
     fail(problem);
     element("about").textContent = problem.message;
@@ -44,8 +50,9 @@ function fail(problem) {
 
 /** Show the detections of a file in a card. */
 async function find(card, file) {
+  if (model === null) throw new Error("The service is not connected yet.");
   const start = performance.now();
-  const answer = await detect(file, thresholds);
+  const answer = await detect(model.service.model, file, thresholds);
   const extras = model?.extras ?? {};
   const points = Object.keys(extras).filter((name) => extras[name].kind === "points");
   card.show(answer, model?.classes ?? [], points, performance.now() - start);
@@ -56,6 +63,11 @@ element("key").addEventListener("submit", (event) => {
   useKey(element("key-value").value);
   element("key").reset();
   element("key").hidden = true;
+  connect();
+});
+
+element("model").addEventListener("change", () => {
+  for (const name of Object.keys(thresholds)) delete thresholds[name]; // each model has its own
   connect();
 });
 

@@ -7,15 +7,20 @@ export function useKey(given) {
   key = given;
 }
 
-/** Return the answer of /v1/model. */
-export function model() {
-  return ask("v1/model");
+/** Return the names of the models, the default model first. */
+export async function models() {
+  return (await ask("v1/models")).models.map(({ name }) => name);
 }
 
-/** Return the answer of /v1/detect for an image file. thresholds: query parameters. */
-export function detect(file, thresholds) {
+/** Return what the service says of a model. */
+export function model(name) {
+  return ask(`v1/models/${encodeURIComponent(name)}`);
+}
+
+/** Return a model's detections in an image file. thresholds: query parameters. */
+export function detect(name, file, thresholds) {
   const parameters = new URLSearchParams({ ...thresholds, orientation: "exif" }); // as browsers show the picture
-  return ask(`v1/detect?${parameters}`, { method: "POST", body: file });
+  return ask(`v1/models/${encodeURIComponent(name)}/detect?${parameters}`, { method: "POST", body: file });
 }
 
 /** Return the JSON of an answer. Throw an Error for people, with the HTTP status, or 0 without an answer. */
@@ -25,6 +30,8 @@ async function ask(path, options = {}) {
   if (response === null) throw problem("The service cannot be reached, or the file cannot be read.", 0);
   const answer = await response.json().catch(() => ({})); // the answer of a proxy is not JSON
   if (response.ok) return answer;
+  // The answer to a missing key is about headers, for programs.
+  if (response.status === 401) throw problem(key ? "The service does not know this API key." : "An API key is needed.", 401);
   throw problem(answer.detail ?? `The service answered ${response.status} ${response.statusText}.`, response.status);
 }
 

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from programs import CHROMIUM_OPTIONS, chromium_path
+from serve_process import ServeProcess
 from services import Start, client_of, problem_of
 from waiting import PATIENCE, wait_until
 
@@ -92,6 +94,7 @@ def test_shows_boxes_over_a_picture(page: "Page", photo: Path, service: httpx.Cl
         page.locator("#files").set_input_files(photo)
     else:
         page.evaluate(GIVE, [event, base64.b64encode(photo.read_bytes()).decode()])
+    expect(page.get_by_label("Model")).to_be_hidden()  # there is one
     expect(page.locator("figure p")).to_have_text(re.compile(r"^1 found · 512 \u00d7 600 · \d+ ms$"))
     (found,) = service.post("/v1/detect", content=photo.read_bytes()).json()["detections"]
     expect(page.locator(".box")).to_have_text(f"{100 * found['score']:.0f}%")
@@ -111,12 +114,12 @@ def test_shows_names_and_points_and_leaves_out_what_is_not_finite(
 ) -> None:
     points = {"eyes": {"shape": [3, 2], "kind": "points"}, "age": {"shape": [], "kind": "values"}}
     model = service.get("/v1/model").json() | {"classes": ["dog"], "extras": points}
-    page.route("**/v1/model", lambda route: route.fulfill(json=model))
+    page.route("**/v1/models/face_detector", lambda route: route.fulfill(json=model))
     page.reload()
     dog = {"box": [1, 2, 3, 4], "score": 0.5, "label": "dog"}
     dog["extras"] = {"eyes": [[2, 3], [6, 4], [None, 1]], "age": 3.5}
     answer = {"width": 8, "height": 8, "detections": [dog, {**dog, "box": [1, 2, None, 4]}]}
-    page.route("**/v1/detect*", lambda route: route.fulfill(json=answer))
+    page.route("**/v1/models/face_detector/detect*", lambda route: route.fulfill(json=answer))
     page.locator("#files").set_input_files(photo)
     expect(page.locator(".box")).to_have_text(["dog 50%"])
     places = page.locator(".dot").evaluate_all("dots => dots.map((dot) => [dot.style.left, dot.style.top])")
@@ -151,6 +154,30 @@ def test_asks_again_with_moved_thresholds_and_shows_errors(page: "Page", photo: 
 
 
 @pytest.mark.browser
+def test_chooses_one_of_several_models(
+    browser: "Browser", shipped_path: Path, photo: Path, tmp_path: Path
+) -> None:
+    for name in ("faces", "more_faces"):
+        (tmp_path / name).mkdir()
+        shutil.copy(shipped_path, tmp_path / name / "1.pt")
+    with (
+        ServeProcess(None, "--models", str(tmp_path)) as process,
+        browser.new_context(base_url=process.ready()) as context,
+    ):
+        page = context.new_page()
+        page.goto("/")
+        expect(page.locator("#about")).to_have_text("faces version 1 · on cpu")
+        page.locator("#files").set_input_files(photo)
+        expect(page.locator("figure p")).to_contain_text("1 found")
+        page.locator("#score").fill("0.99")
+        expect(page.locator("figure p")).to_contain_text("Nothing found")
+        with page.expect_response(lambda answer: "/v1/models/more_faces/detect" in answer.url):
+            page.get_by_label("Model").select_option("more_faces")
+        expect(page.locator("#about")).to_have_text("more_faces version 1 · on cpu")
+        expect(page.locator("figure p")).to_contain_text("1 found")  # with the model's own threshold
+
+
+@pytest.mark.browser
 def test_detects_in_the_camera_until_it_is_stopped(page: "Page") -> None:
     page.get_by_role("button", name="Start the camera").click()
     status = page.locator("figure p")
@@ -172,7 +199,11 @@ def test_asks_for_an_api_key(
         page.goto("/")
         page.locator("#files").set_input_files(photo)
         field = page.get_by_label("This service requires an API key.")
-        for key, message in (("the-wrong-key", "got an unknown key"), (KEY, "face_detector")):
+        expect(page.locator("#about")).to_have_text("An API key is needed.")  # a page has no headers to name
+        for key, message in (
+            ("the-wrong-key", "The service does not know this API key."),
+            (KEY, "face_detector"),
+        ):
             field.fill(key)
             page.keyboard.press("Enter")
             expect(page.locator("#about")).to_contain_text(message)
