@@ -40,9 +40,13 @@ ARTIFACT := artifacts/detector.pt$(shell \
   $(or $(wildcard $(BIN)/python),$(PYTHON)) -c 'import sys; print("2" * (sys.version_info >= (3, 14)))' 2> /dev/null)
 PHOTOGRAPHS := build/photographs
 
-sources = $(shell find $(1) -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \))
-modules = $(shell find $(1) -type f -name '*.py')
-builds = $(shell find $(1) -type f \( -name '*.cmake' -o -name CMakeLists.txt \))
+# Files that git ignores, such as the build folder of an example, are left out; without git, all folders named build.
+# `wildcard` leaves out files that were deleted since the last commit.
+files = $(wildcard $(or $(shell git ls-files -co --exclude-standard -- $(1) 2> /dev/null),\
+  $(shell find $(1) -name build -prune -o -type f -print)))
+sources = $(filter %.cpp %.h %.cu %.cuh,$(call files,$(1)))
+modules = $(filter %.py,$(call files,$(1)))
+builds = $(filter %.cmake %CMakeLists.txt,$(call files,$(1)))
 
 # The libraries of the C++ runner and its unit tests: a header of each, and Debian's packages of them.
 SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpeglib.h png.h openssl/evp.h gtest/gtest.h)
@@ -67,7 +71,7 @@ help:
 
 # The runner is compiled beside the op library: pip and the export leave a core free.
 demo: $(BIN)/.tools
-	@$(MAKE) --no-print-directory -j2 $(RUNNER) $(ARTIFACT)
+	@$(MAKE) --no-print-directory -j2 $(RUNNER) $(ARTIFACT) $(PHOTOGRAPHS)/.installed
 	PYTHONPATH=$(PHOTOGRAPHS) $(BIN)/python examples/demo.py --runner $(RUNNER) --artifact $(ARTIFACT)
 
 # One worker per core. The tests of a file stay in one worker, since they share artifacts and services; tests/conftest.py
@@ -112,11 +116,17 @@ $(BIN)/.tools: $(BIN)/.torch
 	$(INSTALL) --quiet cmake ninja "scikit-build-core>=0.11"
 	@touch $@
 
-# Built against the installed torch, so without build isolation. The demo only reads files of two packages, so these lie
-# beside the environment, without what they depend on.
+# Built against the installed torch, so without build isolation.
+FIRST_BUILD := Installing Python packages and building the op library (about a minute; with CUDA, several)
 $(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops) | $(BIN)/.tools
-	@echo "== Installing Python packages and building the op library (about a minute; with CUDA, several)"
+	@echo "== $(if $(wildcard $@),Building the op library after a change of $(wordlist 1,5,$?),$(FIRST_BUILD))"
 	$(INSTALL) --quiet --no-build-isolation --editable '.[client,serve]'
+	@touch $@
+	@echo "== Installed $$(ls $(VENV)/lib*/python3*/site-packages/lensbox/ops/liblensbox_ops.so)"
+
+# The demo only reads files of two packages, so these lie beside the environment, without what they depend on.
+$(PHOTOGRAPHS)/.installed: | $(BIN)/.ops
+	@echo "== Fetching the photographs of the demo"
 	$(INSTALL) --quiet --no-deps --upgrade --target $(PHOTOGRAPHS) matplotlib scikit-image
 	@touch $@
 

@@ -1,6 +1,7 @@
 """The members that a module needs for an export, and what they get; see docs/your_detector.md."""
 
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ class Detector(Protocol):
 
 
 class OptionalMethods(Detector, Protocol):
-    """Optional methods of a detector. Each replaces Lensbox's own method."""
+    """Optional methods of a detector. Each replaces Lensbox's own method, but for `onnx_translations`."""
 
     def preprocess(self, images: list[Tensor], windows: Tensor | None) -> tuple[Tensor, Tensor]:
         """Fit images of any sizes, uint8 [C, H, W] with C = 1, 3 or 4, to canvases for `detect`.
@@ -54,6 +55,13 @@ class OptionalMethods(Detector, Protocol):
 
     def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
         """Return a scalar for boxes [..., 4] and their targets. A target whose y2 is 0 is padding."""
+
+    def onnx_translations(self) -> Mapping[Any, Callable[..., Any]]:
+        """Return a function of onnxscript for each operator of your own that `detect` calls.
+
+        The keys are operators such as `torch.ops.example.peaks.default`: torch.onnx.export's
+        custom_translation_table. Only the export to ONNX calls this method.
+        """
 
 
 class Normalise(nn.Module):

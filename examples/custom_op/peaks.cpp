@@ -1,16 +1,22 @@
 // example::peaks on the CPU: keep values that are the largest among their neighbours, set the rest to 0.
+// And on Meta, whose tensors have a shape and no values.
 
 #include "peaks.h"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
 
 namespace {
 
-at::Tensor peaks_cpu(const at::Tensor& heat) {
-  TORCH_CHECK_VALUE(heat.dim() == 3, "heat must have the shape [B, H, W], got ", heat.sizes());
+void check(const at::Tensor& heat) {
+  TORCH_CHECK_VALUE(heat.dim() == 3, "heat must have the shape [B, H, W], got ", heat.sym_sizes());
   TORCH_CHECK_VALUE(heat.scalar_type() == at::kFloat, "heat must be float32, got ", heat.scalar_type());
+}
+
+at::Tensor peaks_cpu(const at::Tensor& heat) {
+  check(heat);
   const at::Tensor input = heat.contiguous();
   at::Tensor output = at::empty_like(input);
   const int64_t height = input.size(1);
@@ -25,6 +31,13 @@ at::Tensor peaks_cpu(const at::Tensor& heat) {
   return output;
 }
 
+// Return the output without values. torch.export and torch.compile call this kernel to learn the shape, with
+// sizes that may be symbols.
+at::Tensor peaks_meta(const at::Tensor& heat) {
+  check(heat);
+  return at::empty_symint(heat.sym_sizes(), heat.options());
+}
+
 }  // namespace
 
 TORCH_LIBRARY(example, library) {
@@ -32,4 +45,7 @@ TORCH_LIBRARY(example, library) {
 }
 TORCH_LIBRARY_IMPL(example, CPU, library) {
   library.impl("peaks", peaks_cpu);
+}
+TORCH_LIBRARY_IMPL(example, Meta, library) {
+  library.impl("peaks", peaks_meta);
 }

@@ -1,7 +1,8 @@
 """ONNX files: `detect` in standard operators, for any ONNX runtime."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import onnx
 import torch
@@ -37,7 +38,8 @@ def build(plan: ExportPlan) -> Built:
     """
     omitted = omitted_methods(plan.network, "an ONNX file")
     program = trace_detect(plan.network, plan.thresholds, torch.device("cpu"), plan.batch)
-    model = translated(program, INPUTS, plan.outputs)
+    translations = plan.network.onnx_translations() if hasattr(plan.network, "onnx_translations") else {}
+    model = translated(program, INPUTS, plan.outputs, translations)
     return Built(partial(_pack, model), omitted, batch=plan.batch)
 
 
@@ -54,10 +56,17 @@ def _pack(model: onnx.ModelProto, metadata: ArtifactMetadata) -> bytes:
 
 
 def translated(
-    program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]
+    program: torch.export.ExportedProgram,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    translations: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> onnx.ModelProto:
-    """Return the ONNX model of a graph, without the notes on nodes, which hold paths of this machine."""
-    _refuse_unknown_operators(program)
+    """Return the ONNX model of a graph, without the notes on nodes, which hold paths of this machine.
+
+    translations: further operators, see `MoreOfADetector.onnx_translations`.
+    """
+    table = {NMS: nms_in_onnx, **(translations or {})}
+    _refuse_unknown_operators(program, {operator.name() for operator in table})
     try:
         # Every export without torchvision warns that torchvision's ops cannot be exported.
         torchvision = without_records(_REGISTRY_LOGGER, "torchvision is not installed")
@@ -69,7 +78,7 @@ def translated(
                 # The name of the batch, unless it is fixed: the program has names such as 's77'.
                 dynamic_shapes=({0: BATCH}, *[None] * (len(inputs) - 1)),
                 opset_version=OPSET,
-                custom_translation_table={NMS: nms_in_onnx},
+                custom_translation_table=table,
                 dynamo=True,
                 verbose=False,
             )
@@ -84,13 +93,13 @@ def translated(
     return model
 
 
-def _refuse_unknown_operators(program: torch.export.ExportedProgram) -> None:
-    names = {schema.partition("(")[0] for schema in custom_ops(program.graph_module)} - {NMS.name()}
+def _refuse_unknown_operators(program: torch.export.ExportedProgram, known: Collection[str]) -> None:
+    names = {schema.partition("(")[0] for schema in custom_ops(program.graph_module)}.difference(known)
     # The exporter translates the operators of torchvision, or names them.
     if unknown := sorted(name for name in names if not name.startswith("torchvision::")):
         raise ArtifactError(
             f"ONNX has no translation of the operators {', '.join(unknown)}; the only translated operator of "
-            "Lensbox is lensbox::padded_nms"
+            "Lensbox is lensbox::padded_nms. Translate your own in the detector's method onnx_translations"
         )
 
 

@@ -56,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_export_compares_in_cpp(folder: Path) -> None:
-    assert "C++ on cpu in batches of 32: " in (folder / "export.log").read_text()
+    assert "C++ on cpu in batches of 1, 2, 7 and 32: " in (folder / "export.log").read_text()
 
 
 # Run in a new process, as operators cannot be unregistered.
@@ -109,3 +109,53 @@ def test_the_runner_takes_the_library(folder: Path) -> None:
     assert [round(edge) for edge in detection["box"]] == [40, 20, 53, 33]
     message = refusal(ExitCode.UNUSABLE, "selftest", *artifact)
     assert "example::peaks, which is not registered: load its library with --ops FILE" in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("program", "blobs.pt2"),
+        ("onnx", "blobs.onnx"),
+        pytest.param("aoti", "compiled.pt2", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_the_other_formats_learn_the_shape_from_meta(folder: Path, kind: str, name: str) -> None:
+    command = ("export", "--model", "blobs:Blobs", "--ops", LIBRARY, "--format", kind, "--output", name)
+    run(sys.executable, "-m", "lensbox.cli", *command, cwd=folder)  # compares the file with the module
+    operators = () if kind == "onnx" else ("--ops", LIBRARY)  # standard operators of ONNX alone
+    command = ("detect", "--artifact", name, *operators, "--format", "jsonl", "blob.png")
+    found = json.loads(run(sys.executable, "-m", "lensbox.cli", *command, cwd=folder).stdout)
+    if kind == "program":
+        found, *_ = answer(
+            "detect", "--artifact", folder / name, "--ops", folder / LIBRARY, "--image", folder / "blob.png"
+        )["images"]
+    (detection,) = found["detections"]
+    assert [round(edge) for edge in detection["box"]] == [40, 20, 53, 33]
+
+
+# In a new process, which loads the library. Small whole numbers have many equal neighbours.
+TRANSLATED = """
+import sys
+import onnxruntime
+import torch
+from blobs import Blobs
+
+torch.ops.load_library(sys.argv[1])
+
+class Peaks(torch.nn.Module):
+    def forward(self, heat):
+        return torch.ops.example.peaks(heat)
+
+heat = torch.randint(-1, 4, (3, 9, 11), generator=torch.Generator().manual_seed(0)).float()
+table = Blobs().onnx_translations()
+model = torch.onnx.export(Peaks(), (heat,), dynamo=True, custom_translation_table=table, verbose=False)
+session = onnxruntime.InferenceSession(model.model_proto.SerializeToString())
+(found,) = session.run(None, {session.get_inputs()[0].name: heat.numpy()})
+expected = Peaks()(heat)
+assert 3 < (expected != 0).sum() < 150
+assert (torch.from_numpy(found) == expected).all()
+"""
+
+
+def test_onnx_translation_keeps_the_first_of_equal_neighbours(folder: Path) -> None:
+    run(sys.executable, "-c", TRANSLATED, LIBRARY, cwd=folder)
