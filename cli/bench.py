@@ -1,4 +1,4 @@
-"""`lensbox bench FILE`: measure the latency of artifacts of any format on this machine."""
+"""`lensbox bench FILE`: measure artifacts on this machine, or load a running service (--url)."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -37,21 +37,53 @@ _ROW = (
 @click.option("--device", metavar="NAME", help="cpu, cuda or cuda:N. Default: the device of each file.")
 @click.option("--threads", type=click.IntRange(1), default=1, metavar="N", help="CPU threads.")
 @OPS
+@click.option("--url", metavar="URL", help="Load a running service; FILE... are photographs, or folders.")
+@click.option("--api-key", envvar="LENSBOX_API_KEY", show_envvar=True, help="Key of the service.")
+@click.option(
+    "--connections",
+    default="1,8,64",
+    type=batch_sizes(1000),
+    metavar="N,N...",
+    help="Concurrent requests to the service.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=5.0,
+    metavar="S",
+    help="For each number of connections.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+@click.pass_context
 def bench(
+    context: click.Context,
+    /,
     files: tuple[Path, ...],
     more_files: tuple[Path, ...],
     batches: tuple[int, ...],
     device: str | None,
     threads: int,
     ops: tuple[Path, ...],
+    url: str | None,
+    api_key: str | None,
+    connections: tuple[int, ...],
+    seconds: float,
     as_json: bool,
 ) -> None:
     """Measure the latency of artifacts by batch size, for canvases and for images in memory.
 
     Several files take turns, so that their figures can be compared. On a GPU, measure `detect` captured as
-    CUDA graphs, too. The self-tests run first.
+    CUDA graphs, too. The self-tests run first. With --url, FILE... are photographs: measure the requests per
+    second of a running service.
     """
+    _check_options(context, url)
+    if url is not None:
+        if not files:
+            raise click.UsageError("bench --url must be given photographs: bench --url URL PHOTO...")
+        from lensbox.cli.bench_service import bench_service
+
+        bench_service(url, api_key or None, files, connections, seconds, as_json)
+        return
     if not (files := files + more_files):
         raise click.UsageError("bench must be given a FILE, such as artifacts/detector.pt")
     # Imported here: torch takes seconds to import.
@@ -90,6 +122,21 @@ def bench(
     click.echo(f"{'file':<{width}}  {columns}")
     for row in rows:
         click.echo(_ROW.format(**row, width=width))
+
+
+def _check_options(context: click.Context, url: str | None) -> None:
+    """Raise UsageError for options of a service without --url, and for options of an artifact with it."""
+    of_artifact, of_service = (
+        ("more_files", "batches", "device", "threads", "ops"),
+        ("connections", "seconds"),
+    )
+    useless, reason = (
+        (of_service, "must come with --url") if url is None else (of_artifact, "is not for --url")
+    )
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.name in useless:
+            raise click.UsageError(f"{parameter.opts[0]} {reason}")
 
 
 def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> Iterator[tuple[str, "Call"]]:
