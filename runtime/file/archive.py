@@ -163,4 +163,6 @@ def _rejection(data: bytes) -> str:
         return "is not an artifact but holds weights: `lensbox export --weights` takes it"
     if data.startswith((b"\xff\xd8\xff", b"\x89PNG")):
         return "is not an artifact but an image"
+    if data.startswith(b"\x80\x02"):
+        return "is not an artifact but a pickle, such as an old checkpoint of torch.save"
     return "is not an artifact, which begins as a zip archive or an ONNX model"

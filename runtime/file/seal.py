@@ -29,6 +29,14 @@ _COMMENT = MARKER + b"="
 # ModelProto.metadata_props (field 14), a pair of strings: key (1) and value (2), each behind its length.
 _ONNX_ENTRY = b"\x72\x52" + b"\x0a\x0e" + MARKER + b"\x12\x40"
 
+# What an archive is that holds this name and no seal; the first name that is found counts. As in seal.cpp.
+_EXPORT = "`lensbox export --model` makes an artifact of the module"
+_PLAIN_ARCHIVES = {
+    b"archive_format": f"a plain program or package of torch.export: {_EXPORT}",
+    b"/constants.pkl": f"a plain TorchScript file: {_EXPORT}",
+    b"/data.pkl": "a checkpoint of torch.save: `lensbox export --weights` takes it",
+}
+
 _SIGNATURE_SIZE = 64
 _MAX_KEY_SIZE = 1 << 16
 
@@ -64,12 +72,19 @@ def check_seal(data: bytes, name: object, kind: type[LensboxError] = ArtifactErr
     name: the file's name in errors.
     """
     if MARKER not in data[-_LONGEST_PREFIX - DIGITS : -DIGITS]:
-        raise kind(
-            f"{name} is damaged or no artifact: it does not end with a seal, {MARKER.decode()} and {DIGITS} "
-            "digits"
-        )
+        raise kind(f"{name} {_without_seal(data)}")
     if hashlib.sha256(memoryview(data)[:-DIGITS]).hexdigest().encode() != seal_of(data):
         raise kind(f"{name} is damaged or was changed: its SHA-256 does not match its seal")
+
+
+def _without_seal(data: bytes) -> str:
+    """Return what a file without a seal is. Other programs write whole archives with names that tell."""
+    if data[-_END_RECORD.size :].startswith(b"PK\5\6"):
+        for entry, what in _PLAIN_ARCHIVES.items():
+            if entry in data:
+                return f"is not an artifact but {what}"
+    what = "a plain ONNX model" if data.startswith(b"\x08") else "no artifact"
+    return f"is damaged or {what}: it does not end with a seal, {MARKER.decode()} and {DIGITS} digits"
 
 
 def _with_digits(data: bytes) -> bytes:

@@ -30,6 +30,15 @@ def _saved_tensors(data: bytes, path: Path) -> None:
     seal(path)
 
 
+class _Plain(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+def _plain_program(data: bytes, path: Path) -> None:
+    torch.export.save(torch.export.export(_Plain(), (torch.zeros(3),)), path)
+
+
 def _weights_zeroed(entries: dict[str, bytes]) -> None:
     entries.update({name: bytes(len(content)) for name, content in entries.items() if "/constants/" in name})
 
@@ -45,6 +54,23 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "weights": (_content(lambda data: b"\x10\0\0\0\0\0\0\0{}"), "holds weights"),
     "another archive": (_content(lambda data: archive_of([("a/b", b"")])), "as an archive of torch"),
     "saved tensors": (_saved_tensors, "holds no code"),
+    "plain TorchScript": (
+        lambda data, path: torch.jit.save(torch.jit.script(_Plain()), path),
+        "not an artifact but a plain TorchScript file",
+    ),
+    "a plain program": (_plain_program, "not an artifact but a plain program or package"),
+    "a checkpoint": (
+        lambda data, path: torch.save({"w": torch.zeros(3)}, path),
+        "not an artifact but a checkpoint of torch.save: .*--weights",
+    ),
+    "an old checkpoint": (
+        lambda data, path: torch.save({}, path, _use_new_zipfile_serialization=False),
+        "not an artifact but a pickle",
+    ),
+    "a plain ONNX model": (
+        _content(lambda data: b"\x08\x08" * 99),
+        "plain ONNX model: it does not end with a seal",
+    ),
     "without metadata": (
         _content(lambda data: rewritten(data, without("/extra/lensbox.json"))),
         "holds no lensbox.json",

@@ -31,6 +31,7 @@ std::string what_else(std::string_view bytes) {
   // A safetensors file begins with the length of its header, which is JSON.
   if (bytes.size() > 8 && bytes[8] == '{') return " but holds weights: `lensbox export --weights` takes it";
   if (bytes.starts_with("\xff\xd8\xff") || bytes.starts_with("\x89PNG")) return " but an image";
+  if (bytes.starts_with("\x80\x02")) return " but a pickle, such as an old checkpoint of torch.save";
   return ", which begins as a zip archive or an ONNX model";
 }
 

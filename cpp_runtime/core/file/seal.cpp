@@ -7,6 +7,7 @@
 #include <array>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include "file/artifact_file.h"
 #include "file/errors.h"
@@ -61,6 +62,25 @@ std::string read_signature(const fs::path& artifact, const fs::path& path) {
   return bytes;
 }
 
+// What an archive is that holds this name and no seal; the first name that is found counts. As in seal.py.
+constexpr std::array<std::pair<std::string_view, const char*>, 3> kPlainArchives = {{
+    {"archive_format",
+     "a plain program or package of torch.export: `lensbox export --model` makes an artifact of the module"},
+    {"/constants.pkl", "a plain TorchScript file: `lensbox export --model` makes an artifact of the module"},
+    {"/data.pkl", "a checkpoint of torch.save: `lensbox export --weights` takes it"},
+}};
+
+std::string without_seal(std::string_view bytes) {
+  constexpr size_t kEndRecord = 22;  // of a zip archive without a comment
+  if (bytes.size() >= kEndRecord && bytes.substr(bytes.size() - kEndRecord).starts_with("PK\5\6")) {
+    for (const auto& [entry, what] : kPlainArchives) {
+      if (bytes.find(entry) != std::string_view::npos) return std::string("is not an artifact but ") + what;
+    }
+  }
+  const char* what = bytes.starts_with('\b') ? "a plain ONNX model" : "no artifact";
+  return std::string("is damaged or ") + what + ": it does not end with a seal, lensbox.sha256 and 64 digits";
+}
+
 const unsigned char* data_of(std::string_view bytes) {
   return reinterpret_cast<const unsigned char*>(bytes.data());
 }
@@ -97,9 +117,7 @@ std::string sha256(std::string_view bytes) {
 std::string seal_fault(std::string_view bytes) {
   const std::string_view content = bytes.substr(0, bytes.size() - std::min(bytes.size(), kDigits));
   const std::string_view end = content.substr(content.size() - std::min(content.size(), kLongestPrefix));
-  if (end.find(kMarker) == std::string_view::npos) {
-    return "is damaged or no artifact: it does not end with a seal, lensbox.sha256 and 64 digits";
-  }
+  if (end.find(kMarker) == std::string_view::npos) return without_seal(bytes);
   if (sha256(content) != bytes.substr(content.size())) {
     return "is damaged or was changed: its SHA-256 does not match its seal";
   }
