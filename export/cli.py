@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from lensbox.cli.command import FILE, OPS, Command, batch_sizes, options_of, read_options
+from lensbox.cli.command import FILE, OPS, Command, batch_sizes, options_of, read_options, start_reporting
 from lensbox.common.files import atomic_write, require_writable_file
 from lensbox.export.options import FORMATS, ExportOptions, default_format, output_paths
 
@@ -100,6 +100,7 @@ def _formats(context: click.Context, parameter: click.Parameter, texts: tuple[st
     help="Program lensbox_runner, to compare the files in C++ too. Default: environment variable "
     "LENSBOX_RUNNER.",
 )
+@click.option("--verbose", is_flag=True, help="Print each comparison of the files with the detector.")
 def export(
     model: str | None,
     size: str | None,
@@ -107,14 +108,23 @@ def export(
     weights_key: str | None,
     settings: tuple[str, ...],
     output: Path | None,
+    verbose: bool,
     **others: Any,
 ) -> None:
     """Export a detector with a self-test: as TorchScript, compiled code or ONNX.
+
+    \b
+    The included face detector, as TorchScript and ONNX:
+      lensbox export --format torchscript,onnx --output artifacts/detector.pt
+    Your own, from a module and a checkpoint (docs/checkpoint_to_device.md):
+      lensbox export --model my_detector:make --weights best.pth --output mine.pt
 
     Prints the path of each file to stdout, progress and errors to stderr. SIGTERM ends the process with exit
     code 143. Neither SIGTERM nor SIGINT leaves a partial file.
     """
     options = read_options(ExportOptions, others)
+    if verbose:
+        start_reporting(logging.DEBUG)
     if size is not None and (model is not None or weights is not None):
         raise click.UsageError(
             "--size must come without --model and --weights, since it names shipped weights"

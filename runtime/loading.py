@@ -1,5 +1,6 @@
 """Load an artifact of any format. `lensbox.runtime.formats` has one module per format."""
 
+import functools
 import importlib
 import logging
 from collections.abc import Sequence
@@ -53,8 +54,13 @@ def load_artifact(
     load_op_libraries(ops)
     artifact = load_artifact_bytes(data, str(path), device)
     if public_key is None:
-        _logger.info("%s is unsigned: no public key was given", path)
+        _say_unsigned(str(path))
     return artifact
+
+
+@functools.cache  # once for each file of a process
+def _say_unsigned(path: str) -> None:
+    _logger.info("%s is unsigned: no public key was given", path)
 
 
 def load_artifact_bytes(data: bytes, name: str, device: str | torch.device = "cpu") -> Artifact:

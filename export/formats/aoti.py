@@ -1,9 +1,12 @@
 """AOTInductor packages: `detect` compiled for one kind of device; the fastest format on a GPU."""
 
+import contextlib
 import io
 import logging
+import threading
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +30,7 @@ from lensbox.runtime.machine import this_machine
 _logger = logging.getLogger(__name__)
 
 _THREADS = 8  # loops are divided for this many threads
+_REPORT_SECONDS = 15.0
 
 
 def build(plan: ExportPlan) -> Built:
@@ -95,13 +99,32 @@ def compile_graph(graph_module: fx.GraphModule, inputs: Sequence[Tensor]) -> lis
         "cpp.threads": _THREADS,
     }
     try:
-        with quiet_export(), torch.no_grad():
+        with quiet_export(), torch.no_grad(), _reports():
             # On a GPU the compiler advises TF32; the caller has decided already.
             warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)
             files: Any = torch._inductor.aot_compile(graph_module, tuple(inputs), options=options)
     except Exception as error:  # many kinds of errors without a common base
         raise ArtifactError(f"AOTInductor cannot compile the detector: {_first_error(error)}") from error
     return [file for file in files if isinstance(file, str)]
+
+
+@contextlib.contextmanager
+def _reports() -> Iterator[None]:
+    """Log from time to time that the compiler still works."""
+    ended = threading.Event()
+    began = time.monotonic()
+
+    def report() -> None:
+        while not ended.wait(_REPORT_SECONDS):
+            _logger.info("still compiling, after %.0f s", time.monotonic() - began)
+
+    thread = threading.Thread(target=report, name="lensbox-reports", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _pack(files: Sequence[str], metadata: ArtifactMetadata) -> bytes:

@@ -3,7 +3,8 @@
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export.verify.reference import VALUES, Reference, tolerance_of, with_extras
@@ -32,6 +33,7 @@ class Comparer:
     device: str
     boxes: float
     where: str = ""
+    compared: list[tuple[int, Difference, int]] = field(default_factory=list)  # batch, difference, pictures
 
     @property
     def tolerance(self) -> Tolerance:
@@ -51,19 +53,33 @@ class Comparer:
         thresholds: tuple[float, float],
         batch: int,
     ) -> None:
-        """Log the differences. Raise ArtifactError for differences beyond the tolerance."""
-        difference, limits = self.difference(expected, found, thresholds), self.tolerance
+        """Keep the differences for `report`. Raise ArtifactError for differences beyond the tolerance."""
+        difference = self.difference(expected, found, thresholds)
         if faults := self.faults(difference, thresholds):
             raise ArtifactError(
                 f"{self.where} does not find what the detector finds, in batches of {batch} at thresholds of "
                 f"{thresholds[0]:g} and {thresholds[1]:g}: {'; '.join(faults)}"
             )
-        _logger.info(
-            "%s in batches of %d: %d detections in %d pictures, boxes within %.2g px (at most %g), "
+        self.compared.append((batch, difference, len(found)))
+        _logger.debug(*self._described(f"{batch}", [difference], len(found)))
+
+    def report(self) -> None:
+        """Log all comparisons as one line."""
+        sizes = sorted({batch for batch, _, _ in self.compared})
+        differences = [difference for _, difference, _ in self.compared]
+        listed = " and ".join(filter(None, [", ".join(map(str, sizes[:-1])), str(sizes[-1])]))
+        _logger.info(*self._described(listed, differences, self.compared[0][2]))
+
+    def _described(self, batches: str, differences: Sequence[Difference], pictures: int) -> tuple[Any, ...]:
+        """Return the arguments of a log record: the most detections, and the largest differences."""
+        limits = self.tolerance
+        return (
+            "%s in batches of %s: %d detections in %d pictures, boxes within %.2g px (at most %g), "
             "scores within %.2g (at most %g), %d unmatched by rounding",
-            *(self.where, batch, difference.expected, len(found)),
-            *(max(difference.boxes, default=0.0), limits.boxes, difference.scores, limits.scores),
-            difference.unmatched,
+            *(self.where, batches, max(one.expected for one in differences), pictures),
+            *(max((box for one in differences for box in one.boxes), default=0.0), limits.boxes),
+            *(max(one.scores for one in differences), limits.scores),
+            max(one.unmatched for one in differences),
         )
 
     def difference(

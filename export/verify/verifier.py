@@ -55,11 +55,14 @@ def verify(
                 raise ArtifactError(f"{name} fails its self-test: {'; '.join(report.failures)}")
             _require_dtypes(artifact.detect(reference.canvases[:1]), metadata, name)
             where = f"{name} with Python on {device}"
-            _in_python(artifact, Comparer(reference, dtype, device, options.tolerance, where))
+            comparer = Comparer(reference, dtype, device, options.tolerance, where)
+            _in_python(artifact, comparer)
+            comparer.report()
             if runner is not None:
                 where = f"{name} with C++ on {device}"
                 comparer = Comparer(reference, dtype, device, options.tolerance, where)
                 _in_cpp(runner, content, options.ops, metadata, comparer)
+                comparer.report()
 
 
 @contextlib.contextmanager

@@ -1,12 +1,16 @@
 """AOTInductor packages: their content, and no file if the compiled code is wrong."""
 
+import logging
+import threading
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import torch
 from small_detectors import Brightest
 from torch import Tensor
+from waiting import wait_until
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export import save_artifact
@@ -60,6 +64,26 @@ def test_rejects_code_that_is_wrong_for_one_batch_size(
     with pytest.raises(ArtifactError, match=f"fails its self-test|does not find .* in batches of {batch}\\b"):
         save_artifact(detector, path, score_threshold=0.25, iou_threshold=0.4, kind="aoti")
     assert not list(path.parent.iterdir())
+
+
+def test_says_that_it_still_compiles(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(aoti, "_REPORT_SECONDS", 0.01)
+    ended = threading.Event()
+
+    def compiler(*_: object, **options: object) -> list[str]:
+        wait_until(lambda: caplog.text.count("still compiling, after 0 s") >= 2)
+        ended.set()
+        return ["a.so"]
+
+    monkeypatch.setattr(torch._inductor, "aot_compile", compiler)
+    graph = torch.export.export(torch.nn.ReLU(), (torch.zeros(2),)).module()
+    assert isinstance(graph, torch.fx.GraphModule)
+    assert aoti.compile_graph(graph, [torch.zeros(2)]) == ["a.so"]
+    assert ended.is_set()
+    assert not [thread for thread in threading.enumerate() if thread.name == "lensbox-reports"]
 
 
 def test_names_a_missing_compiler(tmp_path: Path) -> None:

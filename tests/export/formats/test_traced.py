@@ -33,10 +33,11 @@ class Frozen(Changed):
 
 
 def test_traces_detectors_that_cannot_be_compiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     save_artifact(Changed(dict), tmp_path / "traced.pt", 0.2, runner=built_runner())
     assert "traced, as TorchScript cannot compile it: " in caplog.text
     rows = re.findall(r"with (\S+) on cpu in batches of (\d+): \d\d+ detections .* 0 unmatched", caplog.text)
+    assert "with C++ on cpu in batches of 1, 2, 7 and 32: " in caplog.text
     assert set(rows) == {(runtime, batch) for runtime in ("Python", "C++") for batch in ("1", "2", "7", "32")}
     with pytest.raises(ArtifactError, match="as TorchScript cannot compile it"):
         save_artifact(Changed(dict), tmp_path / "a.pt", trace=False)

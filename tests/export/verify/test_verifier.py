@@ -111,10 +111,18 @@ def test_tolerance_applies_to_reduced_precision(
 )
 def test_compares_the_runner(make: Callable[[], Any], kind: str, caplog: pytest.LogCaptureFixture) -> None:
     made = made_of(make(), kind)
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.DEBUG)
     check(*made, runner=built_runner())
-    rows = re.findall(r"with C\+\+ on cpu in batches of (\d+): .* 15 pictures, .* 0 unmatched", caplog.text)
-    assert rows == ["1", "5"]
+    rows = [
+        (record.levelname, found[1])
+        for record in caplog.records
+        if (
+            found := re.search(
+                r"with C\+\+ on cpu in batches of (.*): .* 15 pictures, .* 0 unmatched", record.message
+            )
+        )
+    ]
+    assert rows == [("DEBUG", "1"), ("DEBUG", "5"), ("INFO", "1 and 5")]
 
 
 def test_reports_a_failing_runner(colors: Made, tmp_path: Path) -> None:
