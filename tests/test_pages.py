@@ -1,4 +1,4 @@
-"""The blocks of pages, run as a reader does: README, quick start, clients, deploy and your_detector."""
+"""The blocks of pages, run as a reader does: README, tutorials, clients, deploy and your_detector."""
 
 import contextlib
 import json
@@ -104,8 +104,7 @@ def test_quick_start_runs(shell: Shell) -> None:
 def test_clients_call_a_service(shell: Shell, random_path: Path) -> None:
     """Compare answers without numbers of detections: the detector has random weights."""
     blocks = read_blocks("docs/clients.md")
-    save_photos(shell.folder)
-    (shell.folder / "artifacts").mkdir()
+    save_photos(shell.folder / "artifacts" / "photos")  # as make demo does
     shutil.copy(random_path, shell.folder / "artifacts" / "detector.pt")
     with client_of(random_path) as client:
         shell.url = str(client.base_url).rstrip("/")
@@ -149,6 +148,25 @@ def test_production_takes_the_key_and_speaks_https(tmp_path: Path, random_path: 
         asking = block_with("curl --cacert").replace("https://localhost:8000", local)
         answers = run_script(asking.replace("curl ", "curl -sf "), KEY=key)
     assert answers.count('"detections":') == 2
+
+
+@pytest.mark.exhaustive
+def test_the_way_from_a_checkpoint_to_a_device(shell: Shell) -> None:
+    """Run the page's files and commands. The package takes a minute, the device's folder 400 MB."""
+    blocks = read_blocks("docs/checkpoint_to_device.md")
+    ran = 0
+    for language, text in blocks:
+        if language == "python":
+            (shell.folder / text.splitlines()[0].removeprefix("# ")).write_text(text)
+        for command, shown in commands(text) if language == "console" else ():
+            printed = shell.run(command.replace("curl ", "curl -s "))
+            # The answer of the service and of the program are to be the page's to the last digit.
+            if shown.startswith("{"):
+                assert printed.strip() == shown.strip(), command
+            elif shown:
+                assert_prints(printed, shown)
+            ran += 1
+    assert ran == 13
 
 
 PAGE = read_blocks("docs/your_detector.md")

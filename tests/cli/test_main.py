@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 from PIL import Image
-from programs import Lensbox, run, run_python, unprivileged
+from programs import Lensbox, run, run_lensbox, run_python, unprivileged
 
 from lensbox.cli.command import Command
 from lensbox.cli.main import COMMANDS, LazyCommand, main
@@ -46,6 +46,16 @@ def test_help_and_version_do_not_import_torch() -> None:
         "assert codes == [0, 0, 2] + [0] * len(codes[3:]), codes\n"
         "sys.exit('torch' in sys.modules)",
     )
+
+
+def test_tab_completes_commands_and_options() -> None:
+    for words, completed in (("lensbox exp", "plain,export"), ("lensbox export --form", "plain,--format")):
+        variables = {
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+            "_LENSBOX_COMPLETE": "bash_complete",
+        }
+        assert run_lensbox(env=variables).stdout.splitlines() == [completed]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
