@@ -63,7 +63,7 @@ def translated(
 ) -> onnx.ModelProto:
     """Return the ONNX model of a graph, without the notes on nodes, which hold paths of this machine.
 
-    translations: further operators, see `MoreOfADetector.onnx_translations`.
+    translations: further operators, see `OptionalMethods.onnx_translations`.
     """
     table = {NMS: nms_in_onnx, **(translations or {})}
     _refuse_unknown_operators(program, {operator.name() for operator in table})

@@ -55,7 +55,7 @@ class CapturedDetect:
     ) -> None:
         """Capture `detect` and `restore` for batches of canvases like `canvas`, uint8 [c, h, w], on the
         device. geometry: float32 [6]."""
-        with _capturing, self._lock, _without_collection(), torch.cuda.device(canvas.device):
+        with _capturing, self._lock, without_collection(), torch.cuda.device(canvas.device):
             graphs = dict(self._graphs.get(thresholds, {}))
             # The largest batch first: smaller batches fit into its memory.
             for size in sorted(set(batch_sizes) - graphs.keys(), reverse=True):
@@ -107,7 +107,7 @@ class CapturedDetect:
 
 
 @contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Collect garbage now, and not within the context: freeing the graphs of an artifact that nobody uses any
     more, in the thread that captures, would invalidate the capture."""
     was_enabled = gc.isenabled()

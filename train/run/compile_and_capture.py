@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from lensbox.runtime.detect.captured_detect import without_collection
 from lensbox.train.loss.detection_loss import Losses
 from lensbox.train.run.step import TrainingError, TrainStep
 
@@ -91,6 +92,6 @@ def _capture(step: TrainStep, progress: float) -> None:
     torch.cuda.current_stream(device).wait_stream(stream)
     torch.cuda.synchronize(device)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with without_collection(), torch.cuda.graph(graph):
         step.body()
     step.captured = graph
