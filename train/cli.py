@@ -3,8 +3,6 @@
 The body imports what it needs when it runs: torch takes seconds to load, and `--help` must not wait for it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shlex

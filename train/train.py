@@ -1,7 +1,5 @@
 """Run `lensbox train`: train a detector on labelled photographs."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -82,10 +82,8 @@ def _load_tables(file: Path) -> tuple[dict[Id, Object], dict[Id, Object], list[O
     """Return images and categories by id, in the order of their ids, and the annotations. Raise DataError."""
     try:
         content = json.loads(read_text(file))
-    except json.JSONDecodeError as error:
-        raise DataError(f"{file}:{error.lineno}: expected JSON, got {error.msg}") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{file} must be JSON: {error}") from error
+        raise DataError(f"{file}:{getattr(error, 'lineno', 1)}: expected JSON, got {error}") from error
     tables: list[Any] = [content.get(name) for name in _TABLES] if isinstance(content, dict) else [None]
     if not all(isinstance(table, list) and all(isinstance(row, dict) for row in table) for table in tables):
         raise DataError(f"{file} must hold lists of objects: {', '.join(_TABLES)}")

@@ -174,10 +174,8 @@ def read_labels(
 
 
 def _label_file(path: Path) -> Path | None:
-    """Return the COCO JSON file (also in `annotations/`) or the `data.yaml` that a path names or holds.
-
-    None is for the WIDER FACE layout, and for a folder without permission, which its reader reports.
-    """
+    """Return the COCO JSON file (also in `annotations/`) or the `data.yaml` that a path names or holds; None
+    for the WIDER FACE layout, and for a folder without permission, which its reader reports."""
     if path.is_file():
         return path if path.suffix.lower() in (".json", ".yaml", ".yml") else None
     try:

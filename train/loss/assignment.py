@@ -6,8 +6,6 @@ the best few. A cell that several boxes keep goes to the box that ranks it highe
 device.
 """
 
-from __future__ import annotations
-
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -44,13 +42,8 @@ LEVELS = [Level(*level[:3], *level[3]) for level in zip(_SIDES, STRIDES, _STARTS
 
 
 class Assignment(NamedTuple):
-    """Pairs of a box and a cell, K per box slot.
-
-    Attributes:
-        cells: int64 [B, M, K], index of the cell.
-        positive: bool [B, M, K], the pairs that count.
-        quality: float32 [B, M, K], soft target in 0 to 1, 0 where not positive.
-    """
+    """Pairs of a box and a cell, K per box slot: cells int64 [B, M, K], index of the cell; positive bool
+    [B, M, K], the pairs that count; quality float32 [B, M, K], soft target in 0 to 1, 0 elsewhere."""
 
     cells: Tensor
     positive: Tensor
@@ -84,12 +77,8 @@ def candidate_cells(targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.no_grad()
 def assign(boxes: Tensor, logits: Tensor, targets: Tensor) -> Assignment:
-    """Pair boxes with cells.
-
-    Args:
-        boxes: float32 [B, A, 4], the detector's predictions. logits: float32 [B, A].
-        targets: float32 [B, M, 4], slots with y2 = 0 unused.
-    """
+    """Pair boxes with cells. boxes: float32 [B, A, 4], the detector's predictions. logits: float32 [B, A].
+    targets: float32 [B, M, 4], slots with y2 = 0 unused."""
     batch = targets.shape[0]
     cells, allowed, closeness = candidate_cells(targets)
     flat = cells.reshape(batch, -1)

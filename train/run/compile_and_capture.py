@@ -4,8 +4,6 @@ On CUDA the step is compiled in pieces (views; teachers; net and loss) and captu
 small net is not bound by kernel launches.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import time

@@ -3,8 +3,6 @@
 Progress goes from 0 to 1 over a run.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -39,9 +37,8 @@ def make_optimizer(
 ) -> torch.optim.AdamW:
     """Return AdamW with weight decay on parameters of more than one dimension.
 
-    Args:
-        rate: scalar tensor with the learning rate, on the device of the parameters.
-        capturable: steps will be captured into a CUDA graph.
+    rate: scalar tensor with the learning rate, on the device of the parameters. capturable: steps will be
+    captured into a CUDA graph.
     """
     groups = [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},

@@ -9,8 +9,6 @@ of the photographs, and is then asked about that fold only (cross-fitting, Dao e
 The name of a photograph alone decides its fold; other data and another order change nothing.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,11 +85,9 @@ def load_teachers(paths: Sequence[Path]) -> tuple[Teachers, dict[str, str]]:
 class Origin:
     """The initial weights and the teachers of a run.
 
-    Attributes:
-        detector: has the initial weights; None starts from random ones, or from a checkpoint.
-        left_out: the fold that the photographs lack.
-        teachers: detectors to learn from besides the labels.
-        facts: all of them as text, for the metadata of the weights and for checkpoints.
+    detector: has the initial weights; None starts from random ones, or from a checkpoint. left_out: the fold
+    that the photographs lack. teachers: detectors to learn from besides the labels. facts: all of them as
+    text, for the metadata of the weights and for checkpoints.
     """
 
     detector: FaceDetector | None = None

@@ -1,7 +1,5 @@
 """The results of a run: log lines, `log.jsonl`, weights with their origin in the metadata, `figures.json`."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging
@@ -41,13 +39,10 @@ def _lines_up_to(step: int, path: Path) -> list[str]:
 class Reports:
     """Log a line per report, and write the results of a run into its folder.
 
-    best: highest average precision for faces of at least 8 px so far.
-
-    Args:
-        inputs: with --resume, keep the lines of `log.jsonl` up to the step.
-        started: `time.monotonic()` when the program began. progress: of the run, now.
-        facts: for the metadata of weights: command line, data, first weights, teachers.
-        accounts: of the labels, for `figures.json`.
+    inputs: with --resume, keep the lines of `log.jsonl` up to the step. started: `time.monotonic()` when the
+    program began. progress: of the run, now. facts: for the metadata of weights: command line, data, first
+    weights, teachers. accounts: of the labels, for `figures.json`. The attribute best is the highest average
+    precision for faces of at least 8 px so far.
     """
 
     def __init__(

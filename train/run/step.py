@@ -4,8 +4,6 @@ The host only fills a few scalars (learning rate, averaging weight, mosaic switc
 replays it, see `compile_and_capture`.
 """
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 from itertools import chain
@@ -42,24 +40,16 @@ class TrainingError(LensboxError, RuntimeError):
 class TrainStep:
     """Model, its weight average, optimiser and the step on them.
 
-    Attributes:
-        device: of the photographs, for everything. model: the detector being trained.
-        average: its exponential moving average, in eval mode.
-        step: optimiser steps done.
-        teachers: sets of detectors whose predictions are learned too.
-        captured: the CUDA graph of `body`; None if it is not captured.
-        mode: the compiled and captured parts, in words.
-        memory_format: of the nets and their images.
+    Attributes: device, of the photographs and all else; model, the detector being trained; average, its
+    exponential moving average, in eval mode; step, optimiser steps done; teachers, sets of detectors whose
+    predictions are learned too; captured, the CUDA graph of `body`, if any; mode, the compiled and captured
+    parts, in words; memory_format, of the nets and their images.
 
     Raise ConfigError if the batch cannot be divided among the teachers' folds.
     """
 
     def __init__(
-        self,
-        model: FaceDetector,
-        store: StoreTensors,
-        config: TrainConfig,
-        teachers: Teachers = (),
+        self, model: FaceDetector, store: StoreTensors, config: TrainConfig, teachers: Teachers = ()
     ) -> None:
         batch_size, folds = config.batch_size, fold_count(teachers)
         if batch_size % folds:

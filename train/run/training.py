@@ -4,8 +4,6 @@ A run's folder holds `config.json` from the start, `log.jsonl`, `checkpoint.pt`,
 first evaluation on, and at the end `weights.safetensors` and `figures.json`.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import platform
@@ -40,16 +38,12 @@ logger = logging.getLogger(__name__)
 class TrainingRun:
     """A run on the photographs of a store, new or resumed from its checkpoint, compiled and captured.
 
-    Attributes:
-        step: the step with the network that it trains. progress: 0 to 1, the share of the steps.
-        best: highest average precision for faces of at least 8 px of the resumed run; -1.
-        origin: facts on the origin of the weights, for their metadata.
+    inputs: its folder, and whether to go on from the checkpoint in the folder. origin: initial weights and
+    teachers; a resumed run needs the same fold left out and teachers. command: the command line, for the
+    metadata of the weights. started: `time.monotonic()` when the program began, for the seconds in reports.
 
-    Args:
-        inputs: its folder, and whether to go on from the checkpoint in the folder.
-        origin: initial weights and teachers; a resumed run needs the same fold left out and teachers.
-        command: the command line, for the metadata of the weights.
-        started: `time.monotonic()` when the program began, for the seconds in reports.
+    Attributes: step, with the network; progress, the share of the steps, 0 to 1; best, the highest average
+    precision for faces of at least 8 px of the resumed run, or -1; origin, facts for the metadata.
 
     Raise InputError if the checkpoint is missing, damaged, or of another detector, and ConfigError if a
     resumed run has other teachers or another fold left out.

@@ -1,7 +1,5 @@
 """Map the boxes of a view, choose which are targets and which are ignored, and put them into fixed slots."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

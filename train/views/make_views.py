@@ -6,8 +6,6 @@ the canvas. It maps a photograph by `canvas = scale · source + offset` per axis
 All random numbers are arguments: the functions are pure, so they can be compiled and captured.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -42,13 +40,9 @@ class Draws(NamedTuple):
 
 
 class Views(NamedTuple):
-    """A batch for training.
-
-    Attributes:
-        images: float32 [B, 1, 256, 256], 0 to 255.
-        targets: float32 [B, max_targets, 4], xyxy in canvas pixels; unused slots are zero (y2 = 0).
-        ignored: float32 [B, max_ignored, 4], boxes that are neither faces to find nor background.
-    """
+    """A batch for training: images float32 [B, 1, 256, 256], 0 to 255; targets float32 [B, max_targets, 4],
+    xyxy in canvas pixels, unused slots zero (y2 = 0); ignored float32 [B, max_ignored, 4], boxes that are
+    neither faces to find nor background."""
 
     images: Tensor
     targets: Tensor

@@ -3,8 +3,6 @@
 All random numbers are arguments and every shape is fixed, as everywhere in `views`.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

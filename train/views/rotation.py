@@ -4,8 +4,6 @@ A rotation by the angle θ takes a point p to c + R · (p - c). c is the middle 
 R = (cos θ, -sin θ; sin θ, cos θ). x points right and y down: positive angles rotate clockwise.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ filter is the same, with whole gray levels between its passes. A whole view ther
 `fit_to_canvases`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
