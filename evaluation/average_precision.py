@@ -73,7 +73,10 @@ class Curve:
         self.recall: Array = found / max(total, 1)
         self.precision: Array = found / np.arange(1, len(hits) + 1)
         self.envelope: Array = np.maximum.accumulate(self.precision[::-1])[::-1]
-        self.f1 = 2 * self.precision * self.recall / np.maximum(self.precision + self.recall, 1e-9)
+
+    @property
+    def f1(self) -> Array:
+        return 2 * self.precision * self.recall / np.maximum(self.precision + self.recall, 1e-9)
 
     def average_precision(self) -> float:
         """Return the area under the envelope; NaN without labelled boxes."""
@@ -87,7 +90,7 @@ class Curve:
         """
         if not self.total or not len(self.scores):
             return float("nan"), 0.0
-        f1 = self.f1.copy()
+        f1 = self.f1
         f1[:-1][self.scores[:-1] == self.scores[1:]] = 0.0  # no threshold parts detections of equal scores
         best = int(f1.argmax())
         nearest = np.float32(self.scores[best])
