@@ -1,7 +1,8 @@
 """HTTP/1.1 on one connection: httptools parses requests, the app answers one after the other.
 
-An own protocol instead of uvicorn's, which counts trailers as headers, drops the body of a request to upgrade
-or of a client that has shut its half down, and reads on after the answer to half a body.
+An own protocol instead of uvicorn's: on httptools, uvicorn counts trailers as headers and drops the body of a
+request to upgrade; on h11, it takes two to three times the CPU time. Both give no answer to a client that has
+shut its half down, never close a silent connection, and read on after the answer to half a body.
 """
 
 import asyncio

@@ -20,28 +20,25 @@ class Arena:
         self.file = os.memfd_create("lensbox")
         os.ftruncate(self.file, size)
         self._memory = mmap.mmap(self.file, size)
-        self._free = [(0, size)]  # begin and end of each gap, in order
         self._taken: dict[int, int] = {}  # end of each block by its begin
 
     def allocate(self, nbytes: int) -> int | None:
         """Return the offset of a new block, a multiple of 64; None if there is no room."""
         nbytes = -(-max(nbytes, 1) // _ALIGNMENT) * _ALIGNMENT
-        for index, (begin, end) in enumerate(self._free):
-            if end - begin >= nbytes:
-                self._taken[begin] = begin + nbytes
-                self._free[index : index + 1] = [(begin + nbytes, end)] if end > begin + nbytes else []
-                return begin
-        return None
+        begin = 0
+        for taken, end in sorted(self._taken.items()):  # a block for each request at most, and some for tiles
+            if taken - begin >= nbytes:
+                break
+            begin = end
+        if begin + nbytes > self.size:
+            return None
+        self._taken[begin] = begin + nbytes
+        return begin
 
     def free(self, *offsets: int) -> None:
         """Free the blocks at these offsets. Raise KeyError if no block begins there."""
-        gaps = sorted([*self._free, *((offset, self._taken.pop(offset)) for offset in offsets)])
-        self._free = gaps[:1]
-        for begin, end in gaps[1:]:
-            if begin == self._free[-1][1]:
-                self._free[-1] = (self._free[-1][0], end)
-            else:
-                self._free.append((begin, end))
+        for offset in offsets:
+            del self._taken[offset]
 
     @property
     def is_empty(self) -> bool:

@@ -14,22 +14,19 @@ from lensbox.serve.http.answers import error_response
 
 def middlewares() -> list[Middleware]:
     """Return the middleware of one of Ray's proxies."""
-    return [Middleware(RetryAfterLoss)]
+    return [Middleware(answer_503_after_loss)]
 
 
-class RetryAfterLoss:
-    """Answer 503 with Retry-After if no answer began.
+def answer_503_after_loss(app: ASGIApp) -> ASGIApp:
+    """Answer 503 with Retry-After if no answer of an app began.
 
     Hold back the head of an answer until the first part of its body arrives: a replica may die between the
     two.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self.app(scope, receive, send)
+            await app(scope, receive, send)
             return
         head: Message | None = None
         answered = False
@@ -45,7 +42,9 @@ class RetryAfterLoss:
                 head = None
             await send(message)
 
-        await self.app(scope, receive, hold)
+        await app(scope, receive, hold)
         if not answered:
             error = NotReadyError("the replica ended while it computed this request; try again later")
             await error_response(scope["path"], error)(scope, receive, send)
+
+    return answer
