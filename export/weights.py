@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from lensbox.common.errors import InputError
-from lensbox.export.checkpoint import Target, Weights, find_weights, targets
+from lensbox.export.checkpoint import Target, Weights, targets
+from lensbox.export.checkpoint_search import find_weights
 from lensbox.model.weights_file import misfit, opening
 from lensbox.runtime.file.archive import inflated_sizes
 

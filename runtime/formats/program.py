@@ -15,7 +15,8 @@ from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.archive import LOSS, MODEL, ArtifactFile
 from lensbox.runtime.formats.detect_only import DetectOnlyMethods, Loss, detect_of_graph
-from lensbox.runtime.formats.program_graph import Graph, read_graph
+from lensbox.runtime.formats.program_function import Graph
+from lensbox.runtime.formats.program_graph import read_graph
 from lensbox.runtime.formats.program_schema import Json, dtype_of, integer, require
 from lensbox.runtime.op_library import require_ops
 

@@ -88,3 +88,19 @@ _READERS: Mapping[str, Callable[[Json], Any]] = {
     "as_memory_format": lambda value: _known(_MEMORY_FORMATS, "memory format", value),
     "as_layout": lambda value: _known(_LAYOUTS, "layout", value),
 }
+
+
+# The types of constants that arguments of an operator take, by torch's kinds of arguments.
+ITEM_TYPES: dict[str, tuple[type, ...]] = {
+    "IntType": (int,),
+    "SymIntType": (int,),
+    "FloatType": (int, float),
+    "NumberType": (bool, int, float),
+    "BoolType": (bool,),
+    "SymBoolType": (bool,),
+    "StringType": (str,),
+    "DeviceObjType": (torch.device,),
+    "ScalarTypeType": (torch.dtype,),
+    "LayoutType": (torch.layout,),
+    "MemoryFormatType": (torch.memory_format,),
+}

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lensbox.common.errors import ArtifactError, InputError
 from lensbox.runtime import load_artifact
 from lensbox.runtime.formats.program import read_program, records_of
-from lensbox.runtime.formats.program_graph import Graph
+from lensbox.runtime.formats.program_function import Graph
 from lensbox.runtime.loading import load_artifact_bytes
 
 CPU = torch.device("cpu")
