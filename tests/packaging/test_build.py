@@ -190,3 +190,21 @@ def test_a_cross_build_refuses_another_machines_torch(cross: tuple[str, ...], tm
     assert f"The libtorch at {foreign} cannot be linked" in " ".join(message.split())
     assert "libtorch_cpu.so" in message
     assert "libcudart.so.13" in message
+
+
+@pytest.mark.parametrize("has_git", [True, False])
+def test_sources_of_the_makefile_leave_out_builds(has_git: bool, tmp_path: Path) -> None:
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)
+    (tmp_path / ".gitignore").write_text("/examples/*/build/\n")
+    for name in ("op.cpp", "gone.cpp", "notes.md", "build/generated.cpp"):
+        path = tmp_path / "examples" / "op" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    if has_git:
+        run("git", "init", "--quiet", tmp_path)
+        run("git", "add", ".", cwd=tmp_path)
+    (tmp_path / "examples" / "op" / "gone.cpp").unlink()  # deleted since
+    (tmp_path / "examples" / "op" / "new.h").touch()  # not added yet
+    (tmp_path / "show.mk").write_text("include Makefile\nshow:\n\t@echo $(call sources,examples)\n")
+    shown = run("make", "--silent", "-f", "show.mk", "show", cwd=tmp_path).stdout
+    assert sorted(shown.split()) == ["examples/op/new.h", "examples/op/op.cpp"]
