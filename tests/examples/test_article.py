@@ -67,8 +67,13 @@ def test_figures_of_the_article_stand_beside_a_run_of_its_size(
     assert alone == compared[:-3]
 
     labels: list[str] = []
-    saved = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda *a, **k: (labels.extend(texts_of(a[0])), saved(*a, **k)))
+    save = Figure.savefig
+
+    def saved(figure: Figure, *arguments: Any, **options: Any) -> None:
+        labels.extend(texts_of(figure))
+        save(figure, *arguments, **options)
+
+    monkeypatch.setattr(Figure, "savefig", saved)
     for shown in (True, False):
         labels.clear()
         experiment().write_chart(tmp_path / "chart.png", [row], "a machine", shown)
