@@ -33,8 +33,7 @@ def faults_of(detector: object) -> list[str]:
     """
     if not isinstance(detector, nn.Module):
         return [f"a detector must be a torch.nn.Module, got {kind_of(detector)}"]
-    faults = _faults_of_members(detector)
-    if faults:
+    if faults := _faults_of_members(detector):
         return faults
     with torch.no_grad():
         return _faults_of_detect(detector) + _faults_of_other_methods(detector)

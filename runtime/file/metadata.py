@@ -30,8 +30,7 @@ FORMAT_VERSION: Final = 3
 MAX_METADATA_SIZE = 16 << 20  # bytes
 METHODS = ("preprocess", "detect", "restore", "restore_points", "loss")  # docs/artifact.md, "The methods"
 
-# The defaults of these fields are for programs.
-_REQUIRED = {
+_REQUIRED = {  # the defaults of these fields are for programs
     "canvas": ("height", "width", "channels", "fill"),
     "reading": ("orientation", "jpeg_oversampling"),
 }
@@ -193,8 +192,7 @@ class ArtifactMetadata:
     def to_json(self) -> str:
         """Return the content of `lensbox.json`."""
         document = _adapter.dump_python(self, mode="json", exclude_none=True)
-        test = document["self_test"]
-        for part in (document, test["expected"], *test["tolerance"].values()):
+        for part in (document, (test := document["self_test"])["expected"], *test["tolerance"].values()):
             for name in ("classes", "extras"):
                 if not part.get(name, True):
                     del part[name]
@@ -204,8 +202,7 @@ class ArtifactMetadata:
     def from_json(cls, text: str | bytes) -> "ArtifactMetadata":
         """Return the metadata of a JSON text. Unknown entries are ignored.
 
-        Raise ValueError, with the path of the value, if the text is too long, not strict JSON, malformed, or
-        has another format version.
+        Raise ValueError, with the path of a malformed value, and for another format version.
         """
         if len(text) > MAX_METADATA_SIZE:
             raise ValueError(too_long(len(text)))
@@ -220,9 +217,9 @@ class ArtifactMetadata:
         if type(version) is not int:
             raise ValueError("it has no format_version")
         if version != FORMAT_VERSION:
-            writer = f"Lensbox {document.get('lensbox_version', 'of an unknown version')}"
+            writer = f"Lensbox {document.get('lensbox_version', 'of an unknown version')} wrote it"
             rule = f"this Lensbox reads only {FORMAT_VERSION}: export the detector again"
-            raise ValueError(f"its format version is {version}, {rule} (it was written by {writer})")
+            raise ValueError(f"its format version is {version}, {rule} ({writer})")
         for entry, names in _REQUIRED.items():
             given = document.get(entry)
             if isinstance(given, dict) and (missing := set(names) - given.keys()):
