@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from labelled_faces import write_labels
 
 from lensbox.evaluation.data.account import Account
 from lensbox.evaluation.data.labels import DataError, Row, read_labels, read_rows
@@ -11,17 +11,9 @@ from lensbox.evaluation.data.labels import DataError, Row, read_labels, read_row
 NAN = float("nan")
 
 
-def write(folder: Path, *rows: str, name: str = "a.png") -> Path:
-    """Write a photograph and a label file with these boxes."""
-    (folder / "images").mkdir(exist_ok=True)
-    Image.new("RGB", (200, 100)).save(folder / "images" / "a.png")
-    (folder / "x_bbx_gt.txt").write_text("\n".join([name, str(len(rows)), *rows]))
-    return folder
-
-
 def test_data_without_a_photograph_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"at least one labelled image .*image gone\.png is not in"):
-        read_labels([write(tmp_path, "1 2 3 4", name="gone.png")])
+        read_labels([write_labels(tmp_path, "1 2 3 4", name="gone.png")])
 
 
 @pytest.mark.parametrize(

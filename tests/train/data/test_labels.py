@@ -3,31 +3,24 @@
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from labelled_faces import write_labels
 
 from lensbox.evaluation.data.labels import read_labels
 from lensbox.train.data.labels import read_training_labels, shared_photographs
 from lensbox.train.settings import TrainInputs
 
 
-def write(folder: Path, *rows: str) -> Path:
-    (folder / "images").mkdir(exist_ok=True)
-    Image.new("RGB", (200, 100)).save(folder / "images" / "a.png")
-    (folder / "x_bbx_gt.txt").write_text("\n".join(["a.png", str(len(rows)), *rows]))
-    return folder
-
-
 def test_photographs_with_the_same_name_and_boxes_are_shared(tmp_path: Path) -> None:
-    images, _ = read_labels([write(tmp_path, "10 20 30 40")])
+    images, _ = read_labels([write_labels(tmp_path, "10 20 30 40")])
     assert shared_photographs(images, images) == ["a.png"]
-    assert shared_photographs(read_labels([write(tmp_path, "10 20 30 41")])[0], images) == []
+    assert shared_photographs(read_labels([write_labels(tmp_path, "10 20 30 41")])[0], images) == []
 
 
 def test_accounts_are_logged_and_data_without_a_box_cause_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "lensbox")
-    data, val, accounts = read_training_labels(TrainInputs(data=(write(tmp_path),)))
+    data, val, accounts = read_training_labels(TrainInputs(data=(write_labels(tmp_path),)))
     assert (len(data), val) == (1, [])
     assert accounts["data"]["counts"]["photographs without boxes"] == 1
     assert "the labels of --data:" in caplog.text
