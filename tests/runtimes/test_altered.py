@@ -13,6 +13,7 @@ from runner_answers import answer, refusal
 from signing_keys import BAD_PUBLIC_KEYS, BAD_SIGNATURES, signature_of, write_signed
 
 from lensbox.runtime import ArtifactError, load_artifact
+from lensbox.runtime.torchscript import quiet_torchscript
 
 Write = Callable[[bytes, Path], object]
 
@@ -35,6 +36,11 @@ class _Plain(torch.nn.Module):
         return x + 1
 
 
+def _plain_torchscript(data: bytes, path: Path) -> None:
+    with quiet_torchscript():
+        torch.jit.save(torch.jit.script(_Plain()), path)
+
+
 def _plain_program(data: bytes, path: Path) -> None:
     torch.export.save(torch.export.export(_Plain(), (torch.zeros(3),)), path)
 
@@ -55,7 +61,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "another archive": (_content(lambda data: archive_of([("a/b", b"")])), "as an archive of torch"),
     "saved tensors": (_saved_tensors, "holds no code"),
     "plain TorchScript": (
-        lambda data, path: torch.jit.save(torch.jit.script(_Plain()), path),
+        _plain_torchscript,
         "not an artifact but a plain TorchScript file",
     ),
     "a plain program": (_plain_program, "not an artifact but a plain program or package"),
