@@ -166,7 +166,7 @@ def test_the_way_from_a_checkpoint_to_a_device(shell: Shell) -> None:
                 assert printed.strip() == shown.strip(), command
             assert bool(printed) == bool(shown), command
             ran += 1
-    assert ran == 13
+    assert ran == 12
 
 
 PAGE = read_blocks("docs/your_detector.md")
