@@ -2,6 +2,8 @@
 # make test         every feature once: pytest, then ctest
 # make test-all     all tests, the exhaustive ones too: random damage, soaks, every pair of dtypes
 # make test-ray     installs Ray, and tests the service on a cluster of this machine
+# make test-arm     Lensbox for 64-bit ARM, built here and run under qemu: unit tests, self-tests, the ops' results to the bit.
+#                   Installs a compiler and qemu (apt); downloads 540 MB; takes 2 GB of disk and 10 minutes of one core
 # make browser      Chromium, for the tests of the page, if there is none
 # make dev          installs what make test, lint and docs need, at once
 # make lint         ruff, mypy, clang-format;  make format mends what it can
@@ -64,7 +66,7 @@ endif
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-all test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-fuzz sanitize-runtime clean
+.PHONY: help demo dev test test-all test-arm test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-fuzz sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -144,14 +146,19 @@ dev: $(BIN)/.ops
 
 # --- C++ runner --------------------------------------------------------------------------------------------------
 
-$(SYSTEM_HEADERS) &:
+# Install packages, of which a recipe's target is a file.
+define install
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-	  echo "== Installing $(SYSTEM_PACKAGES)"; \
-	  apt-get update -q && apt-get install -q -y $(SYSTEM_PACKAGES); \
+	  echo "== Installing $(1)"; \
+	  apt-get update -q && apt-get install -q -y --no-install-recommends $(1); \
 	else \
 	  echo "$@ is missing. Install it, then run make again:"; \
-	  echo "  sudo apt-get update && sudo apt-get install -y $(SYSTEM_PACKAGES)"; exit 1; \
+	  echo "  sudo apt-get update && sudo apt-get install -y $(1)"; exit 1; \
 	fi
+endef
+
+$(SYSTEM_HEADERS) &:
+	$(call install,$(SYSTEM_PACKAGES))
 
 # Order-only headers: one apt-get call brings them all. The runner links libtorch, not the op library. The unit tests,
 # a third of the work, are left to `make runner`.
@@ -250,6 +257,62 @@ sanitize-runtime: $(BIN)/.tools | $(SYSTEM_HEADERS)
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BUILD) build/sanitize-runtime --target lensbox_runtime_tests
 	$(BIN)/ctest --test-dir build/sanitize-runtime --output-on-failure
+
+# --- 64-bit ARM, under qemu --------------------------------------------------------------------------------------
+
+ARM := build/arm
+ARM_PROGRAMS := /usr/bin/aarch64-linux-gnu-g++ /usr/bin/qemu-aarch64
+$(ARM_PROGRAMS) &:
+	$(call install,g++-aarch64-linux-gnu qemu-user)
+
+# The root folder of an ARM system: libraries, and what describes its processor.
+$(ARM)/.sysroot: .ci/debian_packages.py tests/arm/cpu_files.py
+	rm -rf $(ARM)/sysroot
+	$(PYTHON) .ci/debian_packages.py $(ARM)/sysroot --architecture arm64 $(SYSTEM_PACKAGES) libstdc++6 libgomp1
+	$(PYTHON) tests/arm/cpu_files.py $(ARM)/sysroot
+	@touch $@
+
+# PyPI's torch for aarch64 is a CUDA build. Its CPU half needs two libraries of CUDA, without which it does not load.
+$(ARM)/.packages: $(BIN)/.torch
+	rm -rf $(ARM)/packages
+	$(INSTALL) --quiet --target $(ARM)/packages --no-deps --only-binary=:all: \
+	  $(addprefix --platform=,manylinux_2_28_aarch64 manylinux_2_25_aarch64 manylinux2014_aarch64) \
+	  $(shell cat $(BIN)/.torch 2> /dev/null || echo $(TORCH)) onnxruntime 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*'
+	rm $(ARM)/packages/torch/lib/libtorch_cuda*.so
+	@touch $@
+
+$(ARM)/artifacts/detector.onnx: $(ARTIFACT)
+	$(INSTALL) --quiet 'lensbox[onnx]'
+	$(BIN)/python export/script_model.py --format torchscript,program,onnx --output $(ARM)/artifacts/detector
+
+# The last tests compare the photographs that ARM and Python read. Death tests are left out: they start themselves anew,
+# which needs qemu in the kernel (binfmt).
+configure = $(BIN)/cmake -S $(1) -B $(ARM)/$(2) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) $(3)
+cross = -DCMAKE_TOOLCHAIN_FILE=$(abspath cpp_runtime/cmake/aarch64.cmake) -DLENSBOX_SYSROOT=$(ARM)/sysroot \
+  -DLENSBOX_TORCH_ROOT=$(abspath $(ARM)/packages/torch)
+ops_of = -DLensboxOps_DIR=$(abspath ops/cmake) -DLENSBOX_OPS_LIBRARY=$(1)
+test-arm: $(BIN)/.test $(ARM)/.sysroot $(ARM)/.packages $(ARM)/artifacts/detector.onnx | $(ARM_PROGRAMS)
+	$(BIN)/python .ci/get_onnxruntime_headers.py build/onnxruntime
+	$(call configure,.,ops,$(cross) -DLENSBOX_CUDA=OFF)
+	$(BUILD) $(ARM)/ops
+	$(call configure,cpp_runtime,runner,$(cross) -DLENSBOX_OPS_LIBRARY=$(ARM)/ops/ops/liblensbox_ops.so \
+	  -DLENSBOX_ONNX=ON -DONNXRUNTIME_ROOT=build/onnxruntime/usr)
+	$(BUILD) $(ARM)/runner
+	rm -rf $(ARM)/device
+	$(BIN)/cmake --install $(ARM)/runner --component device --strip --prefix $(ARM)/device
+	$(call configure,tests/arm,dump,$(cross) $(call ops_of,$(abspath $(ARM)/ops/ops/liblensbox_ops.so)))
+	$(BUILD) $(ARM)/dump
+	$(call configure,tests/arm,dump-here,-DPython_EXECUTABLE=$(abspath $(BIN)/python) \
+	  $(call ops_of,$$($(BIN)/python -c 'import lensbox.ops; print(lensbox.ops.library_path())')))
+	$(BUILD) $(ARM)/dump-here
+	GTEST_FILTER='-*DeathTest*' $(BIN)/ctest --test-dir $(ARM)/runner --output-on-failure --timeout 3600
+	LENSBOX_ARM=$(abspath $(ARM)) $(BIN)/pytest tests/arm
+	mkdir -p $(ARM)/programs/tests
+	for program in lensbox_runner tests/read_files; do \
+	  printf '#!/bin/sh\nexec qemu-aarch64 -cpu max -L %s %s "$$@"\n' $(abspath $(ARM)/sysroot) \
+	    $(abspath $(ARM)/runner)/$$program > $(ARM)/programs/$$program; \
+	  chmod +x $(ARM)/programs/$$program; done
+	LENSBOX_RUNNER=$(abspath $(ARM)/programs/lensbox_runner) $(BIN)/pytest tests/runtimes/test_photos.py -k 'every_kind or exif'
 
 clean:
 	rm -rf build artifacts

@@ -5,6 +5,7 @@ They come out of Debian 13's package, which Debian 12 can unpack, though not ins
 this machine has its own packages from. pip's package has no headers.
 """
 
+import platform
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,8 @@ def main(folder: Path) -> None:
     """Write FOLDER/usr/include/onnxruntime, unless it is there."""
     if (folder / "usr/include/onnxruntime").exists():
         return
+    if (system := platform.freedesktop_os_release()["ID"]) != "debian":
+        sys.exit(f"this takes Debian's packages, and the system is {system}")
     with tempfile.TemporaryDirectory() as name:
         unpack(["libonnxruntime-dev"], Path(name), suite="trixie", dependencies=False)
         (folder / "usr").mkdir(parents=True, exist_ok=True)
