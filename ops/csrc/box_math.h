@@ -13,6 +13,7 @@
 #include "host_device.h"
 
 namespace lensbox {
+namespace kernels {
 
 template <typename T>
 struct Box {
@@ -298,4 +299,5 @@ struct LossScale {
   LENSBOX_HOST_DEVICE T of(T weight) const { return per_weight * (weight * shrink); }
 };
 
+}  // namespace kernels
 }  // namespace lensbox

@@ -156,12 +156,16 @@ LENSBOX_HOST_DEVICE uint8_t filtered_byte(int32_t sum) {
   return static_cast<uint8_t>(byte < 0 ? 0 : byte > 255 ? 255 : byte);
 }
 
+namespace kernels {
+
 // uint8 [channels, height, width], strides in bytes.
 struct ImageView {
   const uint8_t* data;
   int64_t channel_stride, row_stride, column_stride;
   int32_t channels, height, width;
 };
+
+}  // namespace kernels
 
 // Walks the pixels that kNearest takes, in order: Pillow adds the scale again and again, so the roundings of
 // all earlier outputs count.
@@ -252,7 +256,7 @@ LENSBOX_HOST_DEVICE float normalised_level(int32_t level, float mean, float devi
 }
 
 // scale_x, scale_y, offset_x, offset_y, width, height: canvas = image * scale + offset.
-LENSBOX_HOST_DEVICE void write_geometry(const ImageView& image, const Fit& fit, float* geometry) {
+LENSBOX_HOST_DEVICE void write_geometry(const kernels::ImageView& image, const Fit& fit, float* geometry) {
   geometry[0] = static_cast<float>(static_cast<double>(fit.width) / image.width);
   geometry[1] = static_cast<float>(static_cast<double>(fit.height) / image.height);
   geometry[2] = static_cast<float>(fit.left);

@@ -80,6 +80,18 @@ struct SlotView {
   }
 };
 
+// View numbers that follow each other in memory: `count` slots of `width` numbers, 4 for boxes, else 1.
+inline SlotView packed_slots(const void* data, DType dtype, int64_t count, int64_t width) {
+  SlotView view;
+  view.data = const_cast<void*>(data);  // kernels write to outputs only
+  view.dtype = dtype;
+  view.ndim = 1;
+  view.sizes[0] = count;
+  view.strides[0] = width;
+  view.packed = reinterpret_cast<uintptr_t>(data) % 16 == 0;
+  return view;
+}
+
 // boxes1 [batch, rows, 4] and boxes2 [batch, columns, 4]; their GIoU is [batch, rows, columns].
 struct PairwiseProblem {
   SlotView boxes1, boxes2;

@@ -12,11 +12,10 @@
 #include "../backends.h"
 #include "../checks.h"
 #include "../dispatch.h"
+#include "../fit_words.h"
 
 namespace lensbox {
 namespace {
-
-constexpr const char* kFit = "lensbox::fit";
 
 using Numbers = std::optional<at::ArrayRef<double>>;
 
@@ -51,8 +50,7 @@ void check_canvas_arguments(at::TensorList images, int64_t height, int64_t width
 
 // Return the value that belongs to a word of `fit`.
 template <typename Value, size_t kCount>
-Value value_of(const char* name, std::string_view word,
-               const std::pair<std::string_view, Value> (&words)[kCount]) {
+Value value_of(const char* name, std::string_view word, const Word<Value> (&words)[kCount]) {
   std::string known;
   for (const auto& [candidate, value] : words) {
     if (candidate == word) return value;
@@ -79,22 +77,9 @@ FitOptions checked_options(std::string_view fit, std::string_view filter, std::s
                            const Numbers& mean, const Numbers& deviation,
                            std::optional<at::ScalarType> dtype) {
   FitOptions options = {};
-  options.canvases.mode = value_of<FitMode>("fit", fit,
-                                            {{"letterbox", FitMode::kLetterbox},
-                                             {"stretch", FitMode::kStretch},
-                                             {"crop", FitMode::kCrop},
-                                             {"ultralytics", FitMode::kUltralytics},
-                                             {"ultralytics_shrink", FitMode::kUltralyticsShrink}});
-  options.canvases.filter = value_of<Filter>("filter", filter,
-                                             {{"nearest", Filter::kNearest},
-                                              {"box", Filter::kBox},
-                                              {"bilinear", Filter::kBilinear},
-                                              {"hamming", Filter::kHamming},
-                                              {"bicubic", Filter::kBicubic},
-                                              {"lanczos", Filter::kLanczos},
-                                              {"opencv_linear", Filter::kOpencvLinear}});
-  const auto channels = options.canvases.channels =
-      value_of<int32_t>("order", order, {{"gray", 1}, {"rgb", 3}, {"bgr", 3}});
+  options.canvases.mode = value_of("fit", fit, kFitModes);
+  options.canvases.filter = value_of("filter", filter, kFilters);
+  const auto channels = options.canvases.channels = value_of("order", order, kChannelsOfOrder);
   options.canvases.is_bgr = order == "bgr";
   const bool is_scaled = mean.has_value() || deviation.has_value();
   options.dtype = dtype.value_or(is_scaled ? at::kFloat : at::kByte);
@@ -125,15 +110,6 @@ LevelTable level_table(const FitOptions& options) {
   return table;
 }
 
-// Check the images' sizes on the canvas, which only a crop makes large.
-void check_scaled_sides(const ImageView& image, const Canvases& out) {
-  const Fit fit = fit_to_canvas(image.width, image.height, out.width, out.height, out.mode);
-  TORCH_CHECK_VALUE(fit.width <= kLongestSide && fit.height <= kLongestSide, kFit, ": an image of ",
-                    image.width, " x ", image.height,
-                    " pixels, scaled to cover the canvas, must have sides of at most ", kLongestSide,
-                    " pixels, got ", fit.width, " x ", fit.height);
-}
-
 template <typename Backend>
 std::tuple<Tensor, Tensor> fit(at::TensorList images, int64_t height, int64_t width, std::string_view fit,
                                std::string_view filter, std::string_view order, int64_t fill, Numbers mean,
@@ -161,7 +137,8 @@ std::tuple<Tensor, Tensor> fit(at::TensorList images, int64_t height, int64_t wi
       views.push_back({image.const_data_ptr<uint8_t>(), image.stride(0), image.stride(1), image.stride(2),
                        static_cast<int32_t>(image.size(0)), static_cast<int32_t>(image.size(1)),
                        static_cast<int32_t>(image.size(2))});
-      if (out.mode == FitMode::kCrop) check_scaled_sides(views.back(), out);
+      const std::string fault = fit_fault(views.back(), out);
+      TORCH_CHECK_VALUE(fault.empty(), fault);
     }
     backend.run(Backend::fit, views.data(), count, out);
     if (!is_bytes) {

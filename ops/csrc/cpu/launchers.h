@@ -43,7 +43,7 @@ LENSBOX_KERNEL void lensbox_cpu_jagged_giou_loss_backward(const JaggedProblem& p
 
 LENSBOX_KERNEL void lensbox_cpu_padded_nms(const NmsProblem& problem);
 
-LENSBOX_KERNEL void lensbox_cpu_fit(const ImageView* images, int64_t count, const Canvases& out);
+LENSBOX_KERNEL void lensbox_cpu_fit(const kernels::ImageView* images, int64_t count, const Canvases& out);
 
 // Write the number of each level of `planes` planes of `plane_size` pixels.
 LENSBOX_KERNEL void lensbox_cpu_look_up(const LevelTable& table, const uint8_t* pixels, int64_t planes,

@@ -84,8 +84,8 @@ LENSBOX_KERNEL cudaError_t lensbox_cuda_padded_nms(const NmsProblem& problem, vo
 
 // Write canvas and geometry of each of `count` images, whose memory is on the current device. Use one
 // launch for every 128 images (63 before CUDA 13).
-LENSBOX_KERNEL cudaError_t lensbox_cuda_fit(const ImageView* images, int64_t count, const Canvases& out,
-                                            cudaStream_t stream);
+LENSBOX_KERNEL cudaError_t lensbox_cuda_fit(const kernels::ImageView* images, int64_t count,
+                                            const Canvases& out, cudaStream_t stream);
 
 // Write the number of each level of `planes` planes of `plane_size` pixels.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_look_up(const LevelTable& table, const uint8_t* pixels,
