@@ -4,6 +4,7 @@
 # make test-ray     installs Ray, and tests the service on a cluster of this machine
 # make test-arm     Lensbox for 64-bit ARM, built here and run under qemu: unit tests, self-tests, the ops' results to the bit.
 #                   Installs a compiler and qemu (apt); downloads 540 MB; takes 2 GB of disk and 10 minutes of one core
+# make core         the C++ runner without libtorch, for ONNX files, in build/core (needs onnxruntime's headers)
 # make browser      Chromium, for the tests of the page, if there is none
 # make dev          installs what make test, lint and docs need, at once
 # make lint         ruff, mypy, clang-format;  make format mends what it can
@@ -66,7 +67,7 @@ endif
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help demo dev test test-all test-arm test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-fuzz sanitize-runtime clean
+.PHONY: help core demo dev test test-all test-arm test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-fuzz sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -169,6 +170,12 @@ $(RUNNER): $(BIN)/.torch $(call sources,cpp_runtime) $(call builds,cpp_runtime) 
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BUILD) build/runner --target lensbox_runner
 	@touch $@
+
+# pip's onnxruntime is the library where no other is named.
+core: $(BIN)/.tools | $(SYSTEM_HEADERS)
+	$(BIN)/cmake -S cpp_runtime -B build/core -G Ninja -DCMAKE_BUILD_TYPE=Release -DLENSBOX_TORCH=OFF $(RUNNER_OPTIONS) \
+	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+	$(BUILD) build/core
 
 # --- artifact ----------------------------------------------------------------------------------------------------
 

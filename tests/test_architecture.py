@@ -135,7 +135,7 @@ def test_version_has_one_source() -> None:
 CPP_RUNTIME = REPOSITORY / "cpp_runtime"
 CPP_HEADERS = CPP_RUNTIME / "include" / "lensbox"
 # Each folder of the C++ runtime may include the folders before it.
-CPP_LAYERS = ["core/file", "core/images", "src/model", "src/detect"]
+CPP_LAYERS = ["core/file", "core/images", "core/backends", "core/detect", "src/model", "src/tensors"]
 
 
 def cpp_includes(path: Path, pattern: str) -> list[str]:
@@ -149,8 +149,17 @@ def test_a_layer_includes_lower_layers_only(layer: str) -> None:
     allowed = {name.partition("/")[2] for name in CPP_LAYERS[: CPP_LAYERS.index(layer) + 1]}
     for path in (CPP_RUNTIME / layer).iterdir():
         for name in cpp_includes(path, '"(.+)"'):
-            # Headers without a folder are the op library's.
-            assert "/" not in name or name.partition("/")[0] in allowed, f"{path.name} includes {name}"
+            # Headers without a folder, and those of its CPU kernels, are the op library's.
+            assert "/" not in name or name.partition("/")[0] in allowed | {"cpu"}, (
+                f"{path.name} includes {name}"
+            )
+
+
+def test_the_core_includes_no_torch() -> None:
+    for path in (CPP_RUNTIME / "core").rglob("*.*"):
+        for name in cpp_includes(path, "<(.+)>"):
+            assert name.partition("/")[0] not in ("ATen", "c10", "caffe2", "torch"), f"{path.name}: {name}"
+            assert not name.startswith("lensbox/torch/"), f"{path.name}: {name}"
 
 
 def test_the_simple_half_includes_no_other_library() -> None:

@@ -84,7 +84,13 @@ if(NOT LENSBOX_ONNX STREQUAL "OFF")
     HINTS ${folders}
     PATH_SUFFIXES include include/onnxruntime include/onnxruntime/core/session onnxruntime onnxruntime/core/session
     DOC "Folder that holds onnxruntime_cxx_api.h")
-  file(GLOB pip_libraries ${LENSBOX_TORCH_ROOT}/../onnxruntime/capi/libonnxruntime.so.*)
+  # Beside torch, or in the packages of this Python.
+  set(packages ${LENSBOX_TORCH_ROOT}/..)
+  if(NOT LENSBOX_TORCH AND Python_EXECUTABLE)
+    execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+      OUTPUT_VARIABLE packages OUTPUT_STRIP_TRAILING_WHITESPACE)
+  endif()
+  file(GLOB pip_libraries ${packages}/onnxruntime/capi/libonnxruntime.so.*)
   cmake_path(CONVERT "${pip_libraries}" TO_CMAKE_PATH_LIST pip_libraries NORMALIZE)
   set(names onnxruntime)
   foreach(library ${pip_libraries})
@@ -103,5 +109,9 @@ if(NOT LENSBOX_ONNX STREQUAL "OFF")
       "${LENSBOX_ONNXRUNTIME_LIBRARY}. Unpack an archive of its releases and pass -DONNXRUNTIME_ROOT=<that folder>, "
       "install it (Debian 13: apt-get install libonnxruntime-dev), or build without: -DLENSBOX_ONNX=OFF.")
   endif()
+endif()
+if(NOT LENSBOX_WITH_ONNX AND NOT LENSBOX_TORCH)
+  message(FATAL_ERROR "onnxruntime was not found, and with LENSBOX_TORCH=OFF and without it no file can be loaded: pass "
+    "-DONNXRUNTIME_ROOT=<an unpacked archive of its releases>.")
 endif()
 message(STATUS "lensbox: ONNX files: ${LENSBOX_WITH_ONNX} (LENSBOX_ONNX=${LENSBOX_ONNX})")

@@ -7,13 +7,10 @@
 #include <lensbox/error.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <iterator>
-#include <tuple>
 #include <utility>
-#include <variant>
 
+#include "detections_json.h"
 #include "file/json.h"
 
 namespace {
@@ -67,31 +64,6 @@ at::Tensor parse_detect_output(const JsonField& images) {
   return boxes.size() == 1 ? boxes[0] : at::pad_sequence(boxes, /*batch_first=*/true);
 }
 
-// Return the double with the shortest decimal form of `value`: 0.3f is printed as 0.3 and reads back as the
-// same float.
-double shortest_decimal(float value) {
-  std::array<char, 32> text;
-  const char* const end = std::to_chars(text.begin(), text.end(), value).ptr;
-  double parsed = 0;
-  std::from_chars(text.begin(), end, parsed);
-  return parsed;
-}
-
-// Nest numbers, taken row by row from `next` on, in arrays of the remaining shape.
-template <class Number>
-Json nested(const Number*& next, at::IntArrayRef shape) {
-  if (shape.empty()) {
-    const Number number = *next++;
-    if constexpr (std::is_same_v<Number, float>) return shortest_decimal(number);
-    return number;
-  }
-  Json rows = Json::array();
-  for (int64_t i = 0; i < shape[0]; ++i) {
-    rows.push_back(nested(next, shape.slice(1)));
-  }
-  return rows;
-}
-
 }  // namespace
 
 at::Tensor parse_boxes(const Json& document, const std::string& argument) {
@@ -102,30 +74,8 @@ at::Tensor parse_boxes(const Json& document, const std::string& argument) {
   root.fail("must have \"boxes\", or \"images\" as printed by detect");
 }
 
-Json to_json(const std::vector<lensbox::Detection>& detections, const lensbox::Metadata& metadata) {
-  const auto& [classes, extras] = std::tie(metadata.classes, metadata.extras);
-  Json list = Json::array();
-  for (const lensbox::Detection& detection : detections) {
-    Json entry = {{"box", Json::array()}, {"score", shortest_decimal(detection.score)}};
-    for (const float coordinate : detection.box) {
-      entry["box"].push_back(shortest_decimal(coordinate));
-    }
-    if (!classes.empty()) entry["label"] = classes.at(detection.label);
-    for (size_t i = 0; i < extras.size(); ++i) {
-      entry["extras"][extras[i].name] = std::visit(
-          [&](const auto& numbers) {
-            const auto* next = numbers.data();
-            return nested(next, extras[i].shape);
-          },
-          detection.extras.at(i));
-    }
-    list.push_back(std::move(entry));
-  }
-  return list;
-}
-
 Json to_json(const at::Tensor& numbers) {
   const at::Tensor rows = numbers.contiguous();
   const auto* next = rows.const_data_ptr<double>();
-  return nested(next, rows.sizes());
+  return nested(next, std::span<const int64_t>(rows.sizes().begin(), rows.sizes().size()));
 }

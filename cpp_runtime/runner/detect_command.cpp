@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "boxes_json.h"
 #include "commands.h"
+#include "detections_json.h"
 #include "frames.h"
 #include "streams.h"
 
@@ -128,22 +128,21 @@ Outcome detect_images(const ModelOptions& model, const DetectOptions& options) {
 // Detect in frame after frame, and print a line for each.
 void detect_stream(const lensbox::Detector& detector, RawFrames& frames, const DetectOptions& options) {
   int64_t reported = 0;
-  std::vector<lensbox::Photo> batch;
+  std::vector<std::vector<uint8_t>> batch(options.files.batch_size);
+  std::vector<lensbox::ImageView> views;
   do {
-    batch.clear();
-    while (batch.size() < options.files.batch_size) {
-      auto frame = frames.read();
-      if (!frame) break;
-      batch.push_back(std::move(*frame));
+    views.clear();
+    while (views.size() < batch.size() && frames.read(batch[views.size()])) {
+      views.push_back(frames.format().view(batch[views.size()].data()));
     }
-    const auto found = detect_photos(detector, batch, options.files.thresholds);
-    for (size_t i = 0; i < batch.size(); ++i) {
+    const auto found = detector.detect(views, options.files.thresholds);
+    for (size_t i = 0; i < views.size(); ++i) {
       print_line({{"frame", reported++},
-                  {"width", batch[i].width},
-                  {"height", batch[i].height},
+                  {"width", views[i].width},
+                  {"height", views[i].height},
                   {"detections", to_json(found[i], detector.metadata())}});
     }
-  } while (batch.size() == options.files.batch_size);
+  } while (views.size() == batch.size());
   frames.check_end();
 }
 
@@ -159,7 +158,7 @@ Outcome run_detect(const ModelOptions& model, const DetectOptions& options) {
   const int stop = request_end_on_signals();
   end_on_closed_stdout();
   const lensbox::Detector detector = load(model, options);
-  RawFrames frames(STDIN_FILENO, STDOUT_FILENO, *options.raw, detector.metadata().reading, stop);
+  RawFrames frames(STDIN_FILENO, STDOUT_FILENO, *options.raw, stop);
   detect_stream(detector, frames, options);
   return std::nullopt;
 }

@@ -1,6 +1,5 @@
 #include "frames.h"
 
-#include <ATen/core/Tensor.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -22,7 +21,8 @@ using lensbox::PixelFormat;
 const std::map<std::string, PixelFormat> kFormats{{"gray8", PixelFormat::kGray8},
                                                   {"rgb8", PixelFormat::kRgb8},
                                                   {"bgr8", PixelFormat::kBgr8},
-                                                  {"nv12", PixelFormat::kNv12}};
+                                                  {"nv12", PixelFormat::kNv12},
+                                                  {"yuyv", PixelFormat::kYuyv}};
 
 // Chroma has a pair of bytes for each two columns, in a row for each two rows.
 int64_t pairs(int64_t side) {
@@ -54,13 +54,15 @@ lensbox::ImageView RawFormat::view(const uint8_t* frame) const {
 }
 
 int64_t RawFormat::stride() const {
+  if (pixels == PixelFormat::kYuyv) return 4 * pairs(width);
   return pixels == PixelFormat::kRgb8 || pixels == PixelFormat::kBgr8 ? 3 * width : width;
 }
 
 RawFormat parse_raw_format(const std::string& size, const std::string& pixels) {
   const auto found = kFormats.find(pixels);
   if (found == kFormats.end()) {
-    throw UsageError("--raw: the format of pixels must be gray8, rgb8, bgr8 or nv12, got '" + pixels + "'");
+    throw UsageError("--raw: the format of pixels must be gray8, rgb8, bgr8, nv12 or yuyv, got '" + pixels +
+                     "'");
   }
   const std::string_view text = size;
   const size_t x = std::min(text.find('x'), text.size());
@@ -75,21 +77,21 @@ RawFormat parse_raw_format(const std::string& size, const std::string& pixels) {
   return format;
 }
 
-std::optional<lensbox::Photo> RawFrames::read() {
-  frame_.resize(format_.frame_size());
+bool RawFrames::read(std::vector<uint8_t>& frame) {
+  frame.resize(format_.frame_size());
   size_t size = 0;
-  while (size < frame_.size()) {
-    if (!wait_for_input()) return std::nullopt;
-    const ssize_t received = ::read(input_, frame_.data() + size, frame_.size() - size);
+  while (size < frame.size()) {
+    if (!wait_for_input()) return false;
+    const ssize_t received = ::read(input_, frame.data() + size, frame.size() - size);
     if (received > 0) {
       size += static_cast<size_t>(received);
     } else if (received == 0 || (errno != EINTR && errno != EAGAIN)) {
       error_ = received == 0 ? 0 : errno;
       begun_ = size;
-      return std::nullopt;
+      return false;
     }
   }
-  return lensbox::to_photo(format_.view(frame_.data()), reading_);
+  return true;
 }
 
 void RawFrames::check_end() const {

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <lensbox/torch/tensors.h>
+#include <lensbox/image_view.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,12 +30,14 @@ class RawFrames {
  public:
   // output: the descriptor of the results. If its other end closes while the reader waits for a frame, next()
   // throws ClosedOutput. stop: a descriptor that is readable once the end is requested.
-  RawFrames(int input, int output, const RawFormat& format, const lensbox::Reading& reading, int stop)
-      : input_(input), output_(output), format_(format), reading_(reading), stop_(stop) {}
+  RawFrames(int input, int output, const RawFormat& format, int stop)
+      : input_(input), output_(output), format_(format), stop_(stop) {}
 
-  // Return the next frame; nothing at the end, once the end was requested, or if the stream cannot be read.
-  // Throws std::system_error.
-  std::optional<lensbox::Photo> read();
+  const RawFormat& format() const { return format_; }
+
+  // Read the next frame into `frame`. Return false at the end, once the end was requested, or if the stream
+  // cannot be read. Throws std::system_error.
+  bool read(std::vector<uint8_t>& frame);
 
   // After the last frame: throws InputError if the stream ended within a frame, std::system_error if it
   // cannot be read.
@@ -48,9 +49,7 @@ class RawFrames {
   int input_;
   int output_;
   RawFormat format_;
-  lensbox::Reading reading_;
   int stop_;
-  std::vector<uint8_t> frame_;
   size_t begun_ = 0;  // bytes of a last frame that is not whole
   int error_ = 0;     // of the last call of read()
 };

@@ -1,9 +1,7 @@
 #include <lensbox/version.h>
-#include <torch/cuda.h>
-#include <torch/version.h>
 
+#include "backends/backend.h"
 #include "commands.h"
-#include "model/machine.h"
 #include "streams.h"
 
 using Json = nlohmann::ordered_json;
@@ -13,10 +11,11 @@ void run_info(const ModelOptions& model) {
   Json document = Json::parse(metadata.json);
   document["runner"] = {
       {"version", LENSBOX_VERSION},
-      {"libtorch", TORCH_VERSION},
-      {"device", lensbox::parse_device(model.load.device).str()},
-      {"cuda_available", torch::cuda::is_available()},
+      {"libtorch", nullptr},
+      {"device", lensbox::checked_device(model.load.device)},
+      {"cuda_available", lensbox::is_cuda_available()},
   };
+  if (const auto libtorch = lensbox::libtorch_version()) document["runner"]["libtorch"] = *libtorch;
   if (metadata.file_kind == lensbox::FileKind::kOnnx) {
     document["runner"]["onnxruntime"] = lensbox::onnxruntime_version().value_or("");
   }

@@ -1,50 +1,24 @@
 // lensbox_runner: runs a Lensbox artifact without Python. JSON on stdout, messages on stderr.
 
-#include <ATen/Parallel.h>
-#include <c10/util/Exception.h>
 #include <lensbox/error.h>
 #include <lensbox/version.h>
 #include <malloc.h>
-#include <torch/csrc/jit/runtime/print_handler.h>
-#include <torch/version.h>
 
 #include <CLI/CLI.hpp>
 #include <climits>
-#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <optional>
 #include <sstream>
 #include <string_view>
 
-#include "commands.h"
+#include "command_line.h"
+#include "file/errors.h"
 #include "streams.h"
 
 namespace {
 
 // --- the command line ---
-
-// The values of the command line.
-struct Options {
-  ModelOptions model;
-  DetectOptions detect;
-  LossOptions loss;
-  BenchOptions bench;
-  RunOptions run;
-  int threads = 1;
-};
-
-// CLI::Range accepts NaN in any range.
-CLI::Validator number_from(double least, double most) {
-  const std::string range = CLI::detail::to_string(least) + " to " + CLI::detail::to_string(most);
-  const auto fault = [=](std::string& text) {
-    double value = NAN;
-    return CLI::detail::lexical_cast(text, value) && value >= least && value <= most
-               ? std::string()
-               : "must be a number from " + range + ", got " + text;
-  };
-  return {fault, range};
-}
 
 // Read auto, SIZE or SIZE,OVERLAP.
 lensbox::TileSpec parse_tiles(const std::string& text) {
@@ -63,33 +37,6 @@ lensbox::TileSpec parse_tiles(const std::string& text) {
   return spec;
 }
 
-CLI::App* add_command(CLI::App& app, Options& options, const std::string& name,
-                      const std::string& description, const std::string& file = "--artifact") {
-  CLI::App* const command = app.add_subcommand(name, description);
-  command
-      ->add_option(
-          file, options.model.artifact,
-          file == "--artifact"
-              ? "The artifact: a TorchScript file, a program, an ONNX file, or a package of machine code"
-              : "The program: a .pt2 file of torch.export.save")
-      ->required();
-  command
-      ->add_option(
-          "--ops", options.model.load.op_libraries,
-          "A shared library with ops, opened before the artifact; give the option again for another. "
-          "Without Lensbox's own, liblensbox_ops.so, the program opens the file in the environment "
-          "variable LENSBOX_OPS_LIBRARY, else the library beside this program")
-      ->allow_extra_args(false);
-  command->add_option("--device", options.model.load.device,
-                      "cpu, cuda, cuda:N, or auto (the first GPU if there is one, else the CPU)");
-  if (file == "--artifact") {
-    command->add_option("--public-key", options.model.load.public_key,
-                        "A PEM file with an Ed25519 public key; accept only artifacts signed with this key");
-  }
-  command->add_option("--threads", options.threads, "CPU threads")->check(CLI::Range(1, 1024));
-  return command;
-}
-
 void add_detect(CLI::App& app, Options& options) {
   DetectOptions& detect = options.detect;
   CLI::App* const command = add_command(app, options, "detect", "Find objects in photographs or frames");
@@ -101,7 +48,8 @@ void add_detect(CLI::App& app, Options& options) {
   command
       ->add_option_function<std::vector<std::string>>(
           "--raw", [&detect](const auto& text) { detect.raw = parse_raw_format(text[0], text[1]); },
-          "Frames on stdin, one after another without headers: WIDTHxHEIGHT, and gray8, rgb8, bgr8 or nv12")
+          "Frames on stdin, one after another without headers: WIDTHxHEIGHT, and gray8, rgb8, bgr8, nv12 or "
+          "yuyv")
       ->expected(2);
   command->add_flag("--json-lines", detect.json_lines,
                     "Print one JSON document a line for each file, at once (always so for frames)");
@@ -151,47 +99,14 @@ void add_detect(CLI::App& app, Options& options) {
                     "On a GPU, run the detector as a CUDA graph for batches of this size");
 }
 
-void add_loss(CLI::App& app, Options& options) {
-  CLI::App* const command =
-      add_command(app, options, "loss", "Evaluate the artifact's loss of boxes against boxes");
-  const std::string forms =
-      " as JSON: [N][4], [B][N][4], {\"boxes\": ...}, or the output of detect; - is stdin";
-  command->add_option("--predictions", options.loss.predictions, "Boxes" + forms)->required();
-  command->add_option("--targets", options.loss.targets, "Boxes" + forms)->required();
-  command->add_option("--gradient", options.loss.gradient,
-                      "Also write the gradient with respect to the predictions, as nested arrays: to a file, "
-                      "or - for the key \"gradient\" on stdout");
-}
-
-void add_bench(CLI::App& app, Options& options) {
-  CLI::App* const command = add_command(app, options, "bench", "Time the detector on this machine");
-  command->add_option("--batch-sizes", options.bench.batch_sizes, "Images at a time, as 1,8,32")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 4096));
-  command->add_option("--seconds", options.bench.seconds, "Seconds to measure each figure")
-      ->check(number_from(0.001, 3600));
-  command
-      ->add_option("--callers", options.bench.callers,
-                   "Threads that call the detector at the same time, for images per second")
-      ->check(CLI::Range(1, 64));
-  command->add_flag("--capture", options.bench.capture, "On a GPU, run the detector as a CUDA graph");
-}
-
-void add_run(CLI::App& app, Options& options) {
-  CLI::App* const command = add_command(app, options, "run", "Run any program of torch.export", "--program");
-  command->add_option("--graph", options.run.graph, "Default: the only graph of the file, or model");
-  command->add_option("--input", options.run.inputs, "The inputs in their order, as .npy files");
-  command->add_option("--output", options.run.outputs, "The .npy files to write, one for each output");
-}
-
 // Add the subcommands, which write into `options` when the command line is parsed.
 void add_commands(CLI::App& app, Options& options) {
   add_command(app, options, "info", "Print the artifact's metadata");
   add_command(app, options, "selftest", "Run the self-test stored in the artifact");
   add_detect(app, options);
-  add_loss(app, options);
-  add_bench(app, options);
-  add_run(app, options);
+#if LENSBOX_WITH_TORCH
+  add_torch_commands(app, options);
+#endif
 }
 
 // --- the process ---
@@ -204,13 +119,12 @@ constexpr const char* kExitCodes =
     "With --json-lines and --raw, detect writes one document per line.";
 
 Outcome run(const CLI::App& app, const Options& options) {
-  at::set_num_threads(options.threads);
+#if LENSBOX_WITH_TORCH
+  if (run_torch_command(app, options)) return std::nullopt;
+#endif
   if (app.got_subcommand("selftest")) return run_selftest(options.model);
   if (app.got_subcommand("detect")) return run_detect(options.model, options.detect);
   if (app.got_subcommand("info")) run_info(options.model);
-  if (app.got_subcommand("loss")) run_loss(options.model, options.loss);
-  if (app.got_subcommand("bench")) run_bench(options.model, options.bench);
-  if (app.got_subcommand("run")) run_program(options.model, options.run);
   return std::nullopt;
 }
 
@@ -228,15 +142,12 @@ void keep_freed_memory() {
 #endif
 }
 
-void send_prints_to_stderr() {
-  // print() in an artifact's code would otherwise mix with the JSON.
-  torch::jit::setPrintHandler([](const std::string& text) { std::cerr << text; });
-}
-
 std::string version() {
-  const auto onnxruntime = lensbox::onnxruntime_version();
-  return "lensbox_runner " LENSBOX_VERSION " (libtorch " TORCH_VERSION +
-         (onnxruntime ? ", onnxruntime " + *onnxruntime : ", without onnxruntime") + ")";
+  const auto named = [](const char* name, const std::optional<std::string>& number) {
+    return number ? name + (" " + *number) : std::string("without ") + name;
+  };
+  return "lensbox_runner " LENSBOX_VERSION " (" + named("libtorch", lensbox::libtorch_version()) + ", " +
+         named("onnxruntime", lensbox::onnxruntime_version()) + ")";
 }
 
 int fail(lensbox::ErrorCode code, const std::string& message) {
@@ -249,7 +160,10 @@ std::optional<std::string> unknown_subcommand(const CLI::App& app) {
   if (!app.get_subcommands().empty()) return std::nullopt;
   const std::vector<std::string> unused = app.remaining();
   if (unused.empty() || unused[0].starts_with('-')) return std::nullopt;
-  return unused[0] + ": it must be info, selftest, detect, loss, bench or run (--help)";
+  const bool has_torch = lensbox::libtorch_version().has_value();
+  return unused[0] + ": it must be info, selftest" +
+         (has_torch ? ", detect, loss, bench or run (--help)"
+                    : " or detect (--help); loss, bench and run need a build with libtorch");
 }
 
 // Return the exit code, unless there is a command to run. Throws UsageError.
@@ -277,8 +191,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default();
   Options options;
+  options.model.load.threads = 1;
   add_commands(app, options);
-  send_prints_to_stderr();
   try {
     if (const auto code = parse(app, argc, argv)) return *code;
     const Outcome outcome = run(app, options);
@@ -287,9 +201,7 @@ int main(int argc, char** argv) {
     return 0;  // the reader has closed the pipe
   } catch (const lensbox::Error& error) {
     return fail(error.code(), error.what());
-  } catch (const c10::Error& error) {
-    return fail(lensbox::ErrorCode::kInternal, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return fail(lensbox::ErrorCode::kInternal, error.what());
+    return fail(lensbox::ErrorCode::kInternal, lensbox::message_of(error));
   }
 }

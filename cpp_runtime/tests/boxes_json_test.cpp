@@ -9,6 +9,7 @@
 
 #include <cmath>
 
+#include "detections_json.h"
 #include "helpers.h"
 
 namespace {

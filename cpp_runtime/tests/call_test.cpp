@@ -1,4 +1,4 @@
-#include "model/call.h"
+#include "backends/call.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <lensbox/torch/tensors.h>
 
 #include <cmath>
@@ -50,6 +51,23 @@ class DetectorOfMeans : public TemporaryFolder {
 
   std::optional<Detector> detector_;
 };
+
+TEST_F(DetectorOfMeans, LoadsFromMemory) {
+  std::ifstream stream(artifact(), std::ios::binary);
+  std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(stream), {}};
+  const Detector detector = Detector::load(bytes, {.threads = 1});
+  EXPECT_EQ(detector.device(), "cpu");
+  const Frame frame(30, 20, {40, 80, 120});
+  const int threads = at::get_num_threads();
+  expect_found(detector.detect(frame.view()), 30, 20, {40, 80, 120});
+  EXPECT_EQ(at::get_num_threads(), threads);
+  const lensbox::LoadOptions with_key{.public_key = folder_ / "key.pem"};
+  expect_error<lensbox::ArtifactError>([&] { Detector::load(bytes, with_key); },
+                                       {"artifact in memory", "options.signature is empty"});
+  bytes.pop_back();
+  expect_error<lensbox::ArtifactError>([&] { Detector::load(bytes); }, {"artifact in memory", "damaged"});
+  expect_error<lensbox::InputError>([&] { Detector::load(bytes, {.threads = 1025}); }, {"got 1025"});
+}
 
 TEST_F(DetectorOfMeans, FindsTheSameInABatch) {
   const Frame small(30, 20, {40, 80, 120}), dark(7, 9, {40, 80, 1}), large(640, 480, {255, 1, 99});

@@ -1,14 +1,10 @@
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/tensor.h>
-#include <lensbox/torch/tensors.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "commands.h"
 #include "helpers.h"
+#include "images/decoders.h"
 
 namespace {
 
@@ -21,9 +17,9 @@ lensbox::Reading for_canvas(int64_t channels) {
 
 // Return the bytes of the photograph, row by row, [h, w, C].
 std::vector<uint8_t> bytes_of(const ImageView& view, int64_t channels = 3) {
-  const at::Tensor pixels =
-      lensbox::to_photo(view, for_canvas(channels)).pixels.permute({1, 2, 0}).contiguous();
-  return {pixels.const_data_ptr<uint8_t>(), pixels.const_data_ptr<uint8_t>() + pixels.numel()};
+  const lensbox::Pixels pixels = lensbox::read_frame(view, for_canvas(channels)).pixels;
+  EXPECT_EQ(pixels.stride, pixels.width * pixels.channels);
+  return {pixels.data, pixels.row(pixels.height)};
 }
 
 // Return the exact colors for luma and chroma, by ITU-R BT.601.
@@ -83,30 +79,40 @@ TEST(PixelFormats, Nv12OfOddSizeTakesTheChromaOfTheBlock) {
   EXPECT_EQ(at(2, 2)[0], 255);
 }
 
-TEST(ToPhoto, CopiesTheFrame) {
+// 3 x 2 pixels, so that the last column has chroma of its own; rows are padded. The same colors as NV12.
+TEST(PixelFormats, YuyvHasTheColorsOfNv12) {
+  const std::vector<uint8_t> yuyv{20, 90, 130, 240, 235, 30, 99, 100, 7,
+                                  16, 90, 200, 240, 40,  30, 99, 100, 7};
+  const std::vector<uint8_t> luma{20, 130, 235, 16, 200, 40}, chroma{90, 240, 30, 100};
+  for (const int64_t channels : {1, 3}) {
+    EXPECT_EQ(bytes_of({yuyv.data(), 3, 2, 9, PixelFormat::kYuyv}, channels),
+              bytes_of({luma.data(), 3, 2, 3, PixelFormat::kNv12, chroma.data(), 4}, channels));
+  }
+}
+
+TEST(ReadFrame, CopiesTheFrame) {
   std::vector<uint8_t> bytes{1, 2, 3, 4, 5, 6, 99, 7, 8, 9, 10, 11, 12, 99};
-  const auto rgb = lensbox::to_photo({bytes.data(), 2, 2, 7, PixelFormat::kRgb8}, for_canvas(3));
-  const auto gray = lensbox::to_photo({bytes.data(), 5, 2, 7, PixelFormat::kGray8}, for_canvas(3));
+  const auto rgb = lensbox::read_frame({bytes.data(), 2, 2, 7, PixelFormat::kRgb8}, for_canvas(3));
+  std::vector<uint8_t> copy(bytes_of({bytes.data(), 5, 2, 7, PixelFormat::kGray8}));
   std::ranges::fill(bytes, 0);
   EXPECT_EQ(rgb.width, 2);
   EXPECT_EQ(rgb.height, 2);
   EXPECT_EQ(rgb.window, (std::array<float, 4>{0, 0, 2, 2}));
-  EXPECT_TRUE(
-      at::equal(rgb.pixels, at::tensor({1, 4, 7, 10, 2, 5, 8, 11, 3, 6, 9, 12}, at::kByte).view({3, 2, 2})));
-  EXPECT_TRUE(
-      at::equal(gray.pixels, at::tensor({1, 2, 3, 4, 5, 7, 8, 9, 10, 11}, at::kByte).view({1, 2, 5})));
+  EXPECT_TRUE(std::equal(rgb.pixels.data, rgb.pixels.row(2),
+                         std::vector<uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}.begin()));
+  EXPECT_EQ(copy, (std::vector<uint8_t>{1, 2, 3, 4, 5, 7, 8, 9, 10, 11}));
 }
 
-TEST(ToPhoto, RefusesViewsThatCannotBeRead) {
+TEST(ReadFrame, RefusesViewsThatCannotBeRead) {
   const std::vector<uint8_t> bytes(100);
   const uint8_t* const data = bytes.data();
   constexpr auto kRgb = PixelFormat::kRgb8, kNv12 = PixelFormat::kNv12;
   const std::pair<ImageView, const char*> cases[] = {
-      {{nullptr, 4, 3, 12, kRgb}, "image: data must not be null"},
-      {{data, 0, 3, 12, kRgb}, "image: width and height must be at least 1, got 0 x 3"},
+      {{nullptr, 4, 3, 12, kRgb}, "data must not be null"},
+      {{data, 0, 3, 12, kRgb}, "width and height must be at least 1, got 0 x 3"},
       {{data, 4, -1, 12, kRgb}, "at least 1, got 4 x -1"},
-      {{data, INT64_MAX, INT64_MAX, 12, kRgb}, "image: an image must have sides of at most 16777216 pixels"},
-      {{data, 1 << 24, 1 << 24, 12, kRgb}, "image: at most 67108864 pixels"},
+      {{data, INT64_MAX, INT64_MAX, 12, kRgb}, "an image must have sides of at most 16777216 pixels"},
+      {{data, 1 << 24, 1 << 24, 12, kRgb}, "at most 67108864 pixels"},
       {{data, 4, 3, 11, kRgb}, "stride of data must be from 12, the bytes of a row, to 2147483647, got 11"},
       {{data, 4, 3, -12, kRgb}, "got -12"},
       {{data, 4, 3, INT64_MAX, kRgb}, "got 9223372036854775807"},
@@ -115,9 +121,10 @@ TEST(ToPhoto, RefusesViewsThatCannotBeRead) {
       {{data, 4, 3, 12, kNv12, data, 3},
        "stride of chroma must be from 4, the bytes of a row, to 2147483647, got 3"},
       {{data, 5, 3, 12, kNv12, data, 4}, "stride of chroma must be from 6"},
+      {{data, 5, 3, 11, PixelFormat::kYuyv}, "stride of data must be from 12"},
   };
   for (const auto& [view, reason] : cases) {
-    expect_error<lensbox::InputError>([&, &view = view] { lensbox::to_photo(view, for_canvas(3)); },
+    expect_error<lensbox::InputError>([&, &view = view] { lensbox::read_frame(view, for_canvas(3)); },
                                       {reason});
   }
 }
@@ -130,6 +137,11 @@ TEST(RawFormat, HasChromaForIncompletePairsOfPixels) {
   EXPECT_EQ(format.frame_size(), 3U * 5 + 2 * 2 * 3);
   EXPECT_EQ(format.view(frame).chroma, frame + 15);
   EXPECT_EQ(format.view(frame).chroma_stride, 4);
+}
+
+TEST(RawFormat, YuyvHasFourBytesForTwoPixels) {
+  EXPECT_EQ(parse_raw_format("4x2", "yuyv").frame_size(), 16U);
+  EXPECT_EQ(parse_raw_format("3x2", "yuyv").frame_size(), 16U);
 }
 
 TEST(RawFormat, RefusesInvalidText) {

@@ -5,10 +5,13 @@
 #include <lensbox/error.h>
 #include <torch/cuda.h>
 
-#include <cstdlib>
-#include <iostream>
+#include <atomic>
+#include <chrono>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "helpers.h"
 
@@ -49,28 +52,43 @@ bool rounds(at::Float32Op op) {
   return at::globalContext().float32Precision(at::Float32Backend::CUDA, op) == at::Float32Precision::TF32;
 }
 
-// Set one mode, and print why the other one is refused. The switches exist without a GPU.
-[[noreturn]] void try_both_modes(bool tf32) {
-  at::globalContext().setAllowTF32CuDNN(!tf32);
-  at::globalContext().setAllowTF32CuBLAS(!tf32);
-  lensbox::set_gpu_float32("first.pt", tf32);
-  lensbox::set_gpu_float32("second.pt", tf32);
-  try {
-    lensbox::set_gpu_float32("third.pt", !tf32);
-  } catch (const lensbox::ArtifactError& error) {
-    std::cerr << error.what();
-  }
-  const bool is_set = rounds(at::Float32Op::CONV) == tf32 && rounds(at::Float32Op::MATMUL) == tf32;
-  std::_Exit(is_set ? 0 : 1);
+void expect_rounding(bool tf32) {
+  EXPECT_EQ(rounds(at::Float32Op::CONV), tf32);
+  EXPECT_EQ(rounds(at::Float32Op::MATMUL), tf32);
 }
 
-// In processes of their own, as the first artifact decides for the process.
-TEST(GpuFloat32DeathTest, SetsTheFirstModeAndRejectsTheOther) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(try_both_modes(false), testing::ExitedWithCode(0),
-              "third.pt: needs TF32 on GPUs, but first.pt set this process to full float32");
-  EXPECT_EXIT(try_both_modes(true), testing::ExitedWithCode(0),
-              "third.pt: needs full float32 on GPUs, but first.pt set this process to TF32");
+// The switches exist without a GPU.
+TEST(GpuFloat32, SetsTheSwitchBack) {
+  const c10::Device gpu("cuda:0");
+  for (const bool before : {false, true}) {
+    at::globalContext().setAllowTF32CuDNN(before);
+    at::globalContext().setAllowTF32CuBLAS(before);
+    {
+      const lensbox::GpuFloat32 cpu(c10::kCPU, !before);
+      expect_rounding(before);
+    }
+    {
+      const lensbox::GpuFloat32 first(gpu, !before);
+      { const lensbox::GpuFloat32 second(gpu, !before); }
+      expect_rounding(!before);
+    }
+    expect_rounding(before);
+  }
+}
+
+TEST(GpuFloat32, LetsTheOtherKindWait) {
+  const c10::Device gpu("cuda:0");
+  std::atomic<bool> is_over = false;
+  std::optional<lensbox::GpuFloat32> held(std::in_place, gpu, true);
+  std::thread other([&] {
+    const lensbox::GpuFloat32 full(gpu, false);
+    EXPECT_TRUE(is_over);
+    expect_rounding(false);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  is_over = true;
+  held.reset();
+  other.join();
 }
 
 }  // namespace

@@ -5,17 +5,19 @@
 //
 // Prints an array with an object for each file: {"error"}, or for artifacts {"kind": 0..3, "name"}, for
 // images {"shape": [h, w, C], "size": [width, height], "window"}, whose pixels are written to
-// <folder>/<index>.
+// <folder>/<index>, and whose canvas, [c, h, w], to
+// <folder>/<index>.canvas if it has more than one column.
 
-#include <ATen/core/Tensor.h>
 #include <lensbox/detector.h>
-#include <lensbox/torch/tensors.h>
 
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "backends/canvases.h"
+#include "detect/steps.h"
 
 namespace {
 
@@ -27,12 +29,21 @@ Json read_artifact(const std::string& file, const std::string& key) {
   return {{"kind", metadata.file_kind}, {"name", metadata.name}};
 }
 
+// Return a photograph as the library reads it; write its pixels, and the canvas that they are fitted to.
 Json read_image(const std::string& file, const lensbox::Reading& reading, const std::string& output) {
-  const lensbox::Photo photo = lensbox::read_photo(std::filesystem::path(file), reading);
-  const at::Tensor pixels = photo.pixels.permute({1, 2, 0}).contiguous();
-  std::ofstream(output, std::ios::binary)
-      .write(reinterpret_cast<const char*>(pixels.const_data_ptr()), pixels.numel());
-  return {{"shape", pixels.sizes().vec()}, {"size", {photo.width, photo.height}}, {"window", photo.window}};
+  const lensbox::DecodedPhoto photo = lensbox::decode_file(file, reading);
+  const auto& [memory, data, width, height, channels, stride] = photo.pixels;
+  std::ofstream pixels(output, std::ios::binary);
+  for (int64_t y = 0; y < height; ++y) {
+    pixels.write(reinterpret_cast<const char*>(photo.pixels.row(y)), width * channels);
+  }
+  if (reading.canvas.width > 1) {
+    const auto fitted = lensbox::fit_photos({&photo}, reading.canvas, /*threads=*/1);
+    std::ofstream(output + ".canvas", std::ios::binary)
+        .write(reinterpret_cast<const char*>(fitted.canvases.data()), std::ssize(fitted.canvases));
+  }
+  return {
+      {"shape", {height, width, channels}}, {"size", {photo.width, photo.height}}, {"window", photo.window}};
 }
 
 lensbox::Reading reading_of(const std::vector<std::string>& words) {

@@ -23,9 +23,13 @@ def output(*command: object, **options: Any) -> str:
 
 
 def ended(*command: object, **options: Any) -> Ended:
-    """Run a command without a path of the op library. Compile without optimization and debug information."""
+    """Run a command without a path of the op library. Compile without optimization and debug information.
+
+    What is installed looks for libtorch beside itself, or where the environment says.
+    """
     path = {"LENSBOX_OPS_LIBRARY": "", "PATH": path_with_build_tools(), "CMAKE_BUILD_TYPE": "None"}
-    return programs.run(*command, env=path, **options)
+    libraries = {"LD_LIBRARY_PATH": str(Path(torch.__file__).parent / "lib")}
+    return programs.run(*command, env=path | libraries, **options)
 
 
 def project_of(section: str, folder: Path) -> list[str]:
@@ -112,7 +116,7 @@ def test_the_quick_start_of_the_page_builds_and_runs(
     installed: Path, random_path: Path, tmp_path: Path
 ) -> None:
     """From the page: the program, its CMakeLists.txt, and the paths that the commands look up."""
-    install, build, *_ = project_of("Quick start", tmp_path)
+    install, build, *_ = project_of("Quick start with libtorch", tmp_path)
     for lookup in re.findall(r"\$\((python .*?\))'\)", install):
         assert Path(output("sh", "-c", f"{lookup}'").strip()).exists()
     build = build.replace("/opt/lensbox", str(installed)).replace("detector.pt", str(random_path))
@@ -137,6 +141,16 @@ def test_cmake_finds_both_halves_of_this_version_only(installed: Path, tmp_path:
 
     find("REQUIRED COMPONENTS runtime torch", code=0)
     assert 'requested version "0.9"' in find("0.9 REQUIRED", code=1)
+
+
+def test_names_no_folder_of_the_machine(installed: Path) -> None:
+    build = str(built_runner().parent).encode()
+    torch_folder = str(Path(torch.__file__).parent).encode()
+    for path in (
+        path for path in installed.rglob("*") if path.is_file() and path.name != "liblensbox_ops.so"
+    ):
+        assert build not in path.read_bytes(), path
+        assert torch_folder not in path.read_bytes(), path
 
 
 def test_exports_only_the_interface(installed: Path) -> None:

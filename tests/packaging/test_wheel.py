@@ -80,9 +80,11 @@ def test_wheel_holds_all_folders_and_sources(wheel: Path) -> None:
         for path in (REPOSITORY / "cpp_runtime").rglob("*")
         if path.name.endswith(_SOURCES) and "tests" not in path.parts
     }
-    headers = ("detection_sets.h", "fit.h", "host_device.h", "onnx_model.h")
+    headers = {"box_math.h", "detection_sets.h", "fit.h", "fit_math.h", "fit_words.h", "host_device.h"}
+    headers |= {"jpeg_color.h", "jpeg_data.h", "onnx_model.h", "problems.h", "tiles.h"}
+    kernels = {f"cpu/{path.name}" for path in (REPOSITORY / "ops" / "csrc" / "cpu").iterdir()}
     modules = ("FindTorch.cmake", "LensboxOpsConfig.cmake")
-    of_the_ops = {Path("lensbox/ops/csrc") / name for name in headers}
+    of_the_ops = {Path("lensbox/ops/csrc") / name for name in headers | kernels}
     of_the_ops |= {Path("lensbox/ops/cmake") / name for name in modules}
     assert sources == of_the_runtime | of_the_ops
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lensbox"}

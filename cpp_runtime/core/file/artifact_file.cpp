@@ -98,13 +98,9 @@ void read_onnx(const fs::path& path, ArtifactFile& file) {
   file.metadata.file_kind = FileKind::kOnnx;
 }
 
-}  // namespace
-
-ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::path>& public_key) {
-  ArtifactFile file{.bytes = std::make_shared<const std::string>(read_needed("artifact", path, kMostBytes)),
-                    .metadata = {}};
+// Check the seal, then read lensbox.json.
+void read_content(const fs::path& path, ArtifactFile& file) {
   const std::string_view bytes = *file.bytes;
-  if (public_key) require_signature(bytes, path, *public_key);
   const bool is_onnx = bytes.starts_with(kOnnxFirstField);
   if (!is_onnx && !bytes.starts_with("PK")) fail_artifact(path, "is not an artifact" + what_else(bytes));
   if (const std::string fault = seal_fault(bytes); !fault.empty()) fail_artifact(path, fault);
@@ -113,6 +109,34 @@ ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::pa
   } else {
     read_archive(path, file);
   }
+}
+
+}  // namespace
+
+ArtifactFile read_artifact_file(const fs::path& path, const std::optional<fs::path>& public_key) {
+  ArtifactFile file{.bytes = std::make_shared<const std::string>(read_needed("artifact", path, kMostBytes))};
+  if (public_key) {
+    const std::string signature = read_signature(path);
+    require_signature(*file.bytes, signature, path.string() + ".sig", path, *public_key);
+  }
+  read_content(path, file);
+  return file;
+}
+
+ArtifactFile artifact_in_memory(std::span<const uint8_t> bytes, const fs::path& path,
+                                const std::optional<fs::path>& public_key,
+                                std::span<const uint8_t> signature) {
+  if (bytes.size() > kMostBytes) {
+    fail_artifact(path, "must have at most " + std::to_string(kMostBytes) + " bytes, got " +
+                            std::to_string(bytes.size()));
+  }
+  ArtifactFile file{.bytes = std::make_shared<const std::string>(bytes.begin(), bytes.end())};
+  if (public_key) {
+    if (signature.empty()) fail_artifact(path, "is not signed: options.signature is empty");
+    require_signature(*file.bytes, {reinterpret_cast<const char*>(signature.data()), signature.size()},
+                      "options.signature", path, *public_key);
+  }
+  read_content(path, file);
   return file;
 }
 

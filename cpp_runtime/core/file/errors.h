@@ -13,6 +13,10 @@ namespace lensbox {
   throw ArtifactError("artifact " + artifact.string() + ": " + reason);
 }
 
+// Return the message of an exception, of torch's own without its C++ stack trace. Defined where
+// load_with_torch of backends/backend.h is.
+std::string message_of(const std::exception& error);
+
 // Return a message on lines indented by two spaces.
 inline std::string indented(const std::string& message) {
   std::string text = "  ";
@@ -42,7 +46,7 @@ auto guarded(Function function) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
-    throw Error(ErrorCode::kInternal, "lensbox: unexpected error:\n" + indented(error.what()));
+    throw Error(ErrorCode::kInternal, "lensbox: unexpected error:\n" + indented(message_of(error)));
   }
 }
 

@@ -49,19 +49,6 @@ Key read_public_key(const fs::path& path) {
   return key;
 }
 
-std::string read_signature(const fs::path& artifact, const fs::path& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
-    fail_artifact(artifact, "is not signed: there is no file " + path.string());
-  }
-  const std::string bytes = read_needed("signature", path, kMostKeyBytes);
-  if (bytes.size() != kSignatureSize) {
-    throw ArtifactError("signature " + path.string() + ": must have " + std::to_string(kSignatureSize) +
-                        " bytes, has " + std::to_string(bytes.size()));
-  }
-  return bytes;
-}
-
 // What an archive is that holds this name and no seal; the first name that is found counts. As in seal.py.
 constexpr std::array<std::pair<std::string_view, const char*>, 3> kPlainArchives = {{
     {"archive_format",
@@ -124,14 +111,25 @@ std::string seal_fault(std::string_view bytes) {
   return "";
 }
 
-void require_signature(std::string_view bytes, const fs::path& artifact, const fs::path& public_key) {
-  const Key key = read_public_key(public_key);
+std::string read_signature(const fs::path& artifact) {
   fs::path path = artifact;
   path += ".sig";
-  const std::string signature = read_signature(artifact, path);
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    fail_artifact(artifact, "is not signed: there is no file " + path.string());
+  }
+  return read_needed("signature", path, kMostKeyBytes);
+}
+
+void require_signature(std::string_view bytes, std::string_view signature, const std::string& from,
+                       const fs::path& artifact, const fs::path& public_key) {
+  const Key key = read_public_key(public_key);
+  if (signature.size() != kSignatureSize) {
+    throw ArtifactError("signature " + from + ": must have " + std::to_string(kSignatureSize) +
+                        " bytes, has " + std::to_string(signature.size()));
+  }
   if (!is_signed(bytes.substr(bytes.size() - std::min(bytes.size(), kDigits)), signature, key.get())) {
-    fail_artifact(artifact, "must be signed with the key of " + public_key.string() + ", but " +
-                                path.string() +
+    fail_artifact(artifact, "must be signed with the key of " + public_key.string() + ", but " + from +
                                 " does not match: one of the two files was changed, or another key signed "
                                 "them");
   }

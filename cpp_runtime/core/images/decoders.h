@@ -27,8 +27,8 @@ struct StoredImage {
 // truncated or too large; a reduced size lifts no limit.
 DecodedPhoto decode_photo(std::span<const uint8_t> file, const Reading& reading);
 
-// Copy a frame. kBgr8 and kNv12 become RGB, or kNv12 gray if the canvas is gray. Throws InputError for a view
-// that breaks the rules of ImageView or has more than kMaxImagePixels pixels.
+// Copy a frame. Formats other than kGray8 become RGB, or, if they have luma and the canvas is gray, gray.
+// Throws InputError for a view that breaks the rules of ImageView or has more than kMaxImagePixels pixels.
 DecodedPhoto read_frame(const ImageView& view, const Reading& reading);
 
 // Throw InputError if a side is longer than `fit` takes.

@@ -41,12 +41,25 @@ uint8_t to_byte(int32_t value) {
   return static_cast<uint8_t>(std::clamp(value >> kBits, 0, 255));
 }
 
+// The place of luma and chroma in a row of bytes: luma of each pixel, and Cb and Cr of each pair of pixels.
+struct Nv12 {
+  static constexpr size_t kLuma = 1, kPair = 2, kCr = 1;
+  static const uint8_t* chroma(const ImageView& view, int64_t y) {
+    return view.chroma + y / 2 * view.chroma_stride;
+  }
+};
+struct Yuyv {
+  static constexpr size_t kLuma = 2, kPair = 4, kCr = 2;
+  static const uint8_t* chroma(const ImageView& view, int64_t y) { return view.data + y * view.stride + 1; }
+};
+
 // Compute the terms that a row of chroma adds to red, green and blue of its pixels.
+template <class Layout>
 void shifts_of_chroma(const uint8_t* chroma, std::array<std::vector<int32_t>, 3>& shifts) {
   auto& [red, green, blue] = shifts;
-  for (size_t x = 0; x + 1 < red.size(); x += 2) {
-    const int32_t cb = chroma[x] - 128;
-    const int32_t cr = chroma[x + 1] - 128;
+  for (size_t x = 0; x + 1 < red.size(); x += 2, chroma += Layout::kPair) {
+    const int32_t cb = chroma[0] - 128;
+    const int32_t cr = chroma[Layout::kCr] - 128;
     red[x] = red[x + 1] = kCrToRed * cr;
     green[x] = green[x + 1] = -kCbToGreen * cb - kCrToGreen * cr;
     blue[x] = blue[x + 1] = kCbToBlue * cb;
@@ -89,16 +102,23 @@ Pixels bgr8_to_rgb(const ImageView& view) {
 }
 
 // Convert one row and one color at a time, in loops without branches that the compiler can vectorize.
-Pixels nv12_to_rgb(const ImageView& view) {
+template <class Layout>
+Pixels luma_and_chroma_to_rgb(const ImageView& view) {
   Pixels image = new_pixels(view.width, view.height, 3);
   const auto width = static_cast<size_t>(view.width);
   std::vector<int32_t> base(width);
   std::array<std::vector<int32_t>, 3> shifts;
   shifts.fill(std::vector<int32_t>(width + 1));
+  const uint8_t* known = nullptr;  // the chroma in `shifts`
   for (int64_t y = 0; y < view.height; ++y) {
     uint8_t* const row = image.row(y);
-    if (y % 2 == 0) shifts_of_chroma(view.chroma + y / 2 * view.chroma_stride, shifts);
-    std::transform(row_of(view, y), row_of(view, y) + width, base.begin(), scaled_luma);
+    const uint8_t* const chroma = Layout::chroma(view, y);
+    if (chroma != known) shifts_of_chroma<Layout>(chroma, shifts);
+    known = chroma;
+    const uint8_t* const luma = row_of(view, y);
+    for (size_t x = 0; x < width; ++x) {
+      base[x] = scaled_luma(luma[Layout::kLuma * x]);
+    }
     for (size_t c = 0; c < 3; ++c) {
       for (size_t x = 0; x < width; ++x)
         row[3 * x + c] = to_byte(base[x] + shifts[c][x]);
@@ -107,14 +127,23 @@ Pixels nv12_to_rgb(const ImageView& view) {
   return image;
 }
 
-// The gray value of the colors that nv12_to_rgb returns is y, unless a color was clamped.
-Pixels nv12_to_gray(const ImageView& view) {
+// The gray value of the colors that luma_and_chroma_to_rgb returns is y, unless a color was clamped.
+template <class Layout>
+Pixels luma_to_gray(const ImageView& view) {
   Pixels image = new_pixels(view.width, view.height, 1);
   for (int64_t y = 0; y < view.height; ++y) {
-    std::transform(row_of(view, y), row_of(view, y) + view.width, image.row(y),
-                   [](uint8_t luma) { return to_byte(scaled_luma(luma)); });
+    uint8_t* const row = image.row(y);
+    const uint8_t* const luma = row_of(view, y);
+    for (int64_t x = 0; x < view.width; ++x) {
+      row[x] = to_byte(scaled_luma(luma[Layout::kLuma * x]));
+    }
   }
   return image;
+}
+
+template <class Layout>
+Pixels converted(const ImageView& view, const Reading& reading) {
+  return reading.canvas.channels == 1 ? luma_to_gray<Layout>(view) : luma_and_chroma_to_rgb<Layout>(view);
 }
 
 // Throw InputError unless the view can be read.
@@ -136,7 +165,10 @@ Pixels pixels_of(const ImageView& view, const Reading& reading) {
     case PixelFormat::kNv12:
       check_plane("data", view.data, view.stride, view.width);
       check_plane("chroma", view.chroma, view.chroma_stride, (view.width + 1) / 2 * 2);
-      return reading.canvas.channels == 1 ? nv12_to_gray(view) : nv12_to_rgb(view);
+      return converted<Nv12>(view, reading);
+    case PixelFormat::kYuyv:
+      check_plane("data", view.data, view.stride, (view.width + 1) / 2 * 4);
+      return converted<Yuyv>(view, reading);
   }
   throw InputError("format must be one of PixelFormat, got " + std::to_string(static_cast<int>(format)));
 }

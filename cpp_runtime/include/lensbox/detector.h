@@ -30,6 +30,14 @@ struct LoadOptions {
   // A PEM file with an Ed25519 public key. If given, the artifact must be signed by its owner, in
   // <artifact>.sig; otherwise it is refused before anything of it is parsed.
   std::optional<std::filesystem::path> public_key = std::nullopt;
+  // The signature of an artifact in memory, for a public key: the 64 bytes of its .sig file.
+  std::vector<uint8_t> signature = {};
+  // CPU threads of each call, from 1 to 1024; 0: as many as libtorch has in the calling thread. Of an ONNX
+  // file: the threads that all calls share; in a library without libtorch, 0 takes OMP_NUM_THREADS, else one
+  // for each processor.
+  int threads = 0;
+  // On a GPU, a cudaStream_t that every call uses; nullptr: libtorch's current stream of the calling thread.
+  void* stream = nullptr;
 };
 
 // Thresholds of detect, from 0 to 1; by default the artifact's.
@@ -94,11 +102,11 @@ LENSBOX_API Metadata read_metadata(const std::filesystem::path& artifact,
 //   const lensbox::ImageView frame{bytes, 1920, 1080, 5760, lensbox::PixelFormat::kRgb8};
 //   for (const lensbox::Detection& detection : detector.detect(frame)) ...
 //
-// Const methods are thread-safe. On the CPU each call computes in the threads of libtorch (OpenMP);
-// OMP_NUM_THREADS=1 is best if several threads detect. The calls of a detector from an ONNX file share the
-// threads of onnxruntime: as many as libtorch had when the file was loaded. With one such thread, each call
-// computes in its own thread. In a forked child of a process that has detected with several threads, methods
-// throw Error. The end of the program waits for calls that run in other threads.
+// Const methods are thread-safe. On the CPU each call computes in LoadOptions::threads threads of libtorch
+// (OpenMP); 1 is best if several threads detect. The calls of a detector from an ONNX file share the threads
+// of onnxruntime. With one such thread, each call computes in its own thread. In a forked child of a process
+// that has detected with several threads, methods throw Error. The end of the program waits for calls that
+// run in other threads.
 //
 // Every method throws lensbox::Error and nothing else: ArtifactError if a method of the artifact fails or
 // returns a wrong result, InputError for bad arguments, and Error with kInternal for anything else, such as a
@@ -107,11 +115,16 @@ class LENSBOX_API Detector {
  public:
   // Read the file once, check seal and signature, open the op libraries, and load the checked bytes.
   // TorchScript files and AOTInductor packages are code: loading one runs it, with all rights of the process.
-  // ONNX files and exported programs are data. Throws ArtifactError, DeviceError.
+  // ONNX files and exported programs are data. A library without libtorch loads ONNX files only, and opens no
+  // op library. Throws ArtifactError, DeviceError, InputError for options.threads.
   //
-  // On a GPU, the detector computes without TF32, or with TF32 if the artifact says so. torch has one switch
-  // for the process, which the first detector sets: a detector of the other kind throws ArtifactError.
+  // On a GPU, the detector computes without TF32, or with TF32 if the artifact says so. libtorch has one
+  // switch for the process: each call sets it, and sets it back. While a call is being launched, calls of
+  // detectors of the other kind wait, and other work that the process gives to libtorch sees the switch.
   static Detector load(const std::filesystem::path& artifact, const LoadOptions& options = {});
+
+  // Load the content of an artifact file, which is copied.
+  static Detector load(std::span<const uint8_t> artifact, const LoadOptions& options = {});
 
   // A detector that was moved from may only be destroyed or assigned to. The destructor waits for the work
   // that the detector gave to a GPU, on any stream.
@@ -120,6 +133,9 @@ class LENSBOX_API Detector {
   ~Detector();
 
   const Metadata& metadata() const;
+
+  // Return the device on which the detector computes: "cpu", or "cuda:N".
+  std::string device() const;
 
   // Detect in an image of any size: best first, in pixels of the image. Throws InputError for a view that
   // breaks the rules of ImageView or has more than 2^26 pixels, and for thresholds and tiles out of their

@@ -18,7 +18,10 @@ enum class PixelFormat {
   // cameras and video decoders give it. Read as ITU-R BT.601 with limited range (luma 16..235,
   // chroma 16..240): core/images/frame.cpp has the formulas. An odd last row or column has pairs of
   // its own. For a gray canvas only the plane of luma is read.
-  kNv12
+  kNv12,
+  // Four bytes for two pixels beside each other: luma, Cb, luma, Cr; what USB cameras give. Read as kNv12 is.
+  // An odd last column has four bytes, of which the second luma is not used.
+  kYuyv
 };
 
 // A PixelFormat without a default: code that leaves it out does not compile.

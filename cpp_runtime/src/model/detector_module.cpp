@@ -7,7 +7,8 @@
 
 #include <algorithm>
 
-#include "model/call.h"
+#include "backends/call.h"
+#include "model/machine.h"
 #include "model/torch_errors.h"
 
 namespace lensbox {
@@ -30,15 +31,6 @@ c10::Device device_of_argument(const c10::IValue& argument) {
 
 }  // namespace
 
-std::vector<std::string> Outputs::names() const {
-  std::vector<std::string> names{"boxes", "scores", "counts"};
-  if (classes > 0) names.emplace_back("labels");
-  for (const Extra& extra : extras) {
-    names.push_back(extra.name);
-  }
-  return names;
-}
-
 Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
                                     const std::optional<at::Tensor>& windows) const {
   const auto prepared = results("preprocess", {c10::List<at::Tensor>(images), windows}, 2);
@@ -54,19 +46,14 @@ Prepared DetectorModule::preprocess(const std::vector<at::Tensor>& images,
 Found DetectorModule::detect(const at::Tensor& canvases, double score_threshold, double iou_threshold) const {
   const Tensors outputs =
       results("detect", {canvases, score_threshold, iou_threshold}, outputs_.names().size());
+  std::vector<OutputType> types;
+  for (const at::Tensor& output : outputs) {
+    types.push_back({c10::toString(output.scalar_type()), output.sizes().vec()});
+  }
+  check_outputs(path_, outputs_, types, canvases.size(0));
   Found found{outputs[0], outputs[1], outputs[2]};
   if (outputs_.classes > 0) found.labels = outputs[3];
   found.extras.assign(outputs.end() - std::ssize(outputs_.extras), outputs.end());
-  const int64_t batch = canvases.size(0);
-  const int64_t slots = found.boxes.dim() == 3 ? found.boxes.size(1) : -1;
-  if (found.boxes.sizes() != at::IntArrayRef{batch, slots, 4} ||
-      found.scores.sizes() != at::IntArrayRef{batch, slots} ||
-      found.counts.sizes() != at::IntArrayRef{batch}) {
-    fail("method detect must return boxes [B, K, 4], scores [B, K] and counts [B] for B canvases, got " +
-         shape(found.boxes) + ", " + shape(found.scores) + " and " + shape(found.counts) + " for " +
-         std::to_string(batch));
-  }
-  check_further_outputs(found);
   return found;
 }
 
@@ -104,6 +91,7 @@ std::pair<double, at::Tensor> DetectorModule::loss(const at::Tensor& predictions
 
 at::Tensor DetectorModule::gradient(const at::Tensor& loss, const at::Tensor& predictions) const {
   if (!loss.requires_grad()) fail("method loss must return one number that has a gradient, got one without");
+  const GpuFloat32 float32(predictions.device(), tf32_);
   try {
     const auto gradients = torch::autograd::grad({loss.sum()}, {predictions}, /*grad_outputs=*/{},
                                                  /*retain_graph=*/std::nullopt, /*create_graph=*/false,
@@ -121,10 +109,11 @@ void DetectorModule::fail(const std::string& reason) const {
 Tensors DetectorModule::results(const std::string& method, std::vector<c10::IValue> arguments, size_t count,
                                 bool or_more) const {
   const Call call;
+  const c10::Device device = device_of_argument(arguments.at(0));
+  const GpuFloat32 float32(device, tf32_);
   std::optional<Tensors> tensors;
   // Also after a failure, which may come behind a part of the work.
-  const auto noted = c10::make_scope_exit(
-      [&work = *work_, device = device_of_argument(arguments.at(0))]() noexcept { work.note(device); });
+  const auto noted = c10::make_scope_exit([&work = *work_, device]() noexcept { work.note(device); });
   try {
     tensors = call_(method, std::move(arguments));
   } catch (const std::exception& error) {
@@ -133,26 +122,6 @@ Tensors DetectorModule::results(const std::string& method, std::vector<c10::IVal
   if (!tensors) fail("has no method " + method);
   if (tensors->size() == count || (or_more && tensors->size() > count)) return *std::move(tensors);
   fail(c10::str("method ", method, " must return ", count, " tensor(s), got ", tensors->size()));
-}
-
-// Check types and shapes, with boxes [B, K, 4]. The numbers are checked once they are on the CPU.
-void DetectorModule::check_further_outputs(const Found& found) const {
-  const std::vector<int64_t> slots = found.scores.sizes().vec();
-  if (found.labels.defined() && (found.labels.sizes() != slots || found.labels.scalar_type() != at::kLong)) {
-    fail("method detect must return labels as Long " + c10::str(at::IntArrayRef(slots)) + ", got " +
-         described(found.labels));
-  }
-  for (size_t i = 0; i < found.extras.size(); ++i) {
-    const Extra& extra = outputs_.extras[i];
-    const at::Tensor& values = found.extras[i];
-    std::vector<int64_t> wanted = slots;
-    wanted.insert(wanted.end(), extra.shape.begin(), extra.shape.end());
-    const bool is_integer = extra.kind == ExtraKind::kValues && values.scalar_type() == at::kLong;
-    if (values.sizes() == wanted && (is_integer || values.scalar_type() == at::kFloat)) continue;
-    fail("method detect must return " + extra.name + " as Float " +
-         (extra.kind == ExtraKind::kValues ? "or Long " : "") + c10::str(at::IntArrayRef(wanted)) + ", got " +
-         described(values));
-  }
 }
 
 }  // namespace lensbox

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/outputs.h"
 #include "model/enqueued_work.h"
 
 namespace lensbox {
@@ -22,15 +23,6 @@ namespace lensbox {
 struct Prepared {
   at::Tensor canvases;  // uint8 [B, c, h, w]
   at::Tensor geometry;  // float32 [B, 6]
-};
-
-// The outputs of a detector beside boxes and scores.
-struct Outputs {
-  int64_t classes = 0;
-  std::vector<Extra> extras = {};
-
-  // Return the names of the outputs of detect: boxes, scores, counts, labels if there are classes, extras.
-  std::vector<std::string> names() const;
 };
 
 using Tensors = std::vector<at::Tensor>;
@@ -48,10 +40,11 @@ using Methods =
 // returns a wrong result. The destructor of the last copy waits until no GPU computes with the weights.
 class DetectorModule {
  public:
-  DetectorModule(std::string path, Outputs outputs, Methods methods)
-      : path_(std::move(path)), outputs_(std::move(outputs)), call_(std::move(methods)) {}
+  // tf32: whether methods compute in TF32 on GPUs.
+  DetectorModule(std::string path, Outputs outputs, Methods methods, bool tf32 = false)
+      : path_(std::move(path)), outputs_(std::move(outputs)), call_(std::move(methods)), tf32_(tf32) {}
 
-  const Outputs& outputs() const { return outputs_; }
+  const std::string& path() const { return path_; }
 
   // windows: float32 [B, 6]; none if all images are whole photographs.
   Prepared preprocess(const Tensors& images, const std::optional<at::Tensor>& windows) const;
@@ -72,11 +65,11 @@ class DetectorModule {
   Tensors results(const std::string& method, std::vector<c10::IValue> arguments, size_t count,
                   bool or_more = false) const;
   at::Tensor gradient(const at::Tensor& loss, const at::Tensor& predictions) const;
-  void check_further_outputs(const Found& found) const;
 
   std::string path_;
   Outputs outputs_;
   Methods call_;
+  bool tf32_;
   std::shared_ptr<EnqueuedWork> work_ = std::make_shared<EnqueuedWork>();  // behind the weights in call_
 };
 
@@ -86,17 +79,13 @@ class DetectorModule {
 // compile again for each batch size; the switch is restored after the call.
 Methods script_methods(torch::jit::Module module, const Outputs& outputs);
 
-// Return whether there is a loss. TorchScript files always have one; packages and ONNX files lack a loss of
-// the detector's own.
-bool has_loss(const Metadata& metadata);
-
 // Code in a file. Of detect: contiguous canvases on the device, and thresholds of scores and IoU, float64 on
 // the CPU, which the code reads there without waiting for the device, to the outputs in the order of
 // Outputs::names. Of the loss: predictions and targets, float64 [B, N, 4], to the loss and, if there is one,
 // its gradient with respect to the predictions. Called from several threads at once.
 using Code = std::function<Tensors(const Tensors& inputs)>;
 
-// Return the methods of a file that contains only detect, a package or an ONNX file, or beside it a loss, a
+// Return the methods of a file that contains only detect, a package, or beside it a loss, a
 // program. All other methods are Lensbox's own, the same that the export gives to a detector without its own.
 // loss: of the file; none for Lensbox's.
 //
@@ -105,10 +94,7 @@ using Code = std::function<Tensors(const Tensors& inputs)>;
 // black.
 Methods methods_around(Code detect, Code loss, const Metadata& metadata);
 
-// Return the schemas of the ops that these methods call.
-std::vector<std::string> ops_around(const Metadata& metadata);
-
-// --- program.cpp, aoti.cpp and onnx_session.cpp ---
+// --- program.cpp and aoti.cpp ---
 
 // Return a graph of a program in the bytes of an artifact with a seal. Throws ArtifactError, naming the
 // artifact.
@@ -121,13 +107,6 @@ Code load_graph(const std::filesystem::path& artifact, std::shared_ptr<const std
 // On a GPU the code runs without AOTInductor's own bookkeeping, which queries events of earlier runs; a CUDA
 // graph cannot capture these queries. Calls are launched one after another instead.
 Code load_package(const std::filesystem::path& artifact, std::string_view bytes, c10::Device device);
-
-// Open an ONNX model in onnxruntime, on the CPU, and return its detect. All callers share its threads.
-// threads: CPU threads for one batch. Throws ArtifactError, naming the artifact, if onnxruntime refuses the
-// model or is not there, or if this library was built without it. A call fails if the model lacks an input or
-// output, or has one of another type or size.
-Code open_onnx_session(const std::filesystem::path& artifact, std::string_view model, const Outputs& outputs,
-                       int threads);
 
 // --- graphs.cpp ---
 

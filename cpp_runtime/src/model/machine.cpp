@@ -1,15 +1,20 @@
 #include "model/machine.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 #include <dlfcn.h>
 #include <lensbox/error.h>
+#include <lensbox/version.h>
 #include <sys/utsname.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <condition_variable>
 #include <fstream>
 #include <iterator>
 #include <mutex>
@@ -17,6 +22,7 @@
 #include <set>
 #include <sstream>
 
+#include "backends/backend.h"
 #include "model/torch_errors.h"
 
 namespace lensbox {
@@ -114,23 +120,85 @@ void require_machine(const fs::path& artifact, const Compiled& compiled, c10::De
   }
 }
 
-void set_gpu_float32(const std::string& artifact, bool tf32) {
-  struct First {
-    std::string artifact;
-    bool tf32;
-  };
-  static std::mutex setting;
-  static std::optional<First> first;  // the first artifact on a GPU
-  const auto mode = [](bool is_tf32) { return is_tf32 ? "TF32" : "full float32"; };
-  const std::lock_guard lock(setting);
-  if (!first) first = {artifact, tf32};
-  if (first->tf32 != tf32) {
-    fail_artifact(artifact, std::string("needs ") + mode(tf32) + " on GPUs, but " + first->artifact +
-                                " set this process to " + mode(first->tf32) + ": use a process for each");
+namespace {
+
+// The switch of torch. Its older interface sets the newer one, setFloat32Precision, too.
+struct Float32Switch {
+  std::mutex mutex;
+  std::condition_variable is_free;
+  int holders = 0;
+  bool tf32 = false;                // of the holders
+  std::array<bool, 2> before = {};  // of cuDNN and cuBLAS
+
+  // The older interface throws where a program has used the newer one; what it set then is not known here.
+  static std::array<bool, 2> current() {
+    try {
+      return {at::globalContext().allowTF32CuDNN(), at::globalContext().allowTF32CuBLAS()};
+    } catch (const c10::Error&) {
+      return {false, false};
+    }
   }
-  // These switches set torch's newer interface, setFloat32Precision, too.
-  at::globalContext().setAllowTF32CuDNN(tf32);
-  at::globalContext().setAllowTF32CuBLAS(tf32);
+
+  static void set(bool cudnn, bool cublas) {
+    at::globalContext().setAllowTF32CuDNN(cudnn);
+    at::globalContext().setAllowTF32CuBLAS(cublas);
+  }
+};
+
+Float32Switch& float32_switch() {
+  static Float32Switch& the_switch = *new Float32Switch;  // calls may outlive static objects
+  return the_switch;
+}
+
+}  // namespace
+
+GpuFloat32::GpuFloat32(c10::Device device, bool tf32) : is_held_(device.is_cuda()) {
+  if (!is_held_) return;
+  Float32Switch& all = float32_switch();
+  std::unique_lock lock(all.mutex);
+  all.is_free.wait(lock, [&] { return all.holders == 0 || all.tf32 == tf32; });
+  if (all.holders == 0) {
+    all.before = Float32Switch::current();
+    all.tf32 = tf32;
+    Float32Switch::set(tf32, tf32);
+  }
+  ++all.holders;
+}
+
+GpuFloat32::~GpuFloat32() {
+  if (!is_held_) return;
+  Float32Switch& all = float32_switch();
+  const std::lock_guard lock(all.mutex);
+  if (--all.holders > 0) return;
+  Float32Switch::set(all.before[0], all.before[1]);
+  all.is_free.notify_all();
+}
+
+// --- what the core asks of libtorch ---
+
+std::string checked_device(const std::string& name) {
+  return parse_device(name).str();
+}
+
+int default_threads() {
+  return at::get_num_threads();
+}
+
+int threads_of_torch() {
+  return at::get_num_threads();
+}
+
+bool is_cuda_available() {
+  return torch::cuda::is_available();
+}
+
+std::string message_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+std::optional<std::string> libtorch_version() {
+  return TORCH_VERSION;
 }
 
 }  // namespace lensbox

@@ -21,10 +21,18 @@ void require_machine(const std::filesystem::path& artifact, const Compiled& comp
 // Return the features in `needed` that `cpuinfo`, the text of Linux's /proc/cpuinfo, does not name.
 std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::istream&& cpuinfo);
 
-// Let this process compute in full float32 on GPUs, or in TF32, where tensor cores round factors to 10 of the
-// 23 bits of the mantissa. torch has one switch for the whole process, so all artifacts of a process must
-// need the same precision. Throws ArtifactError, with both names, if an earlier artifact needs the other
-// precision.
-void set_gpu_float32(const std::string& artifact, bool tf32);
+// While an object lives, the process computes in full float32 on GPUs, or in TF32, where tensor cores round
+// factors to 10 of the 23 bits of the mantissa. torch has one switch for the process: objects of the other
+// kind wait, and the last of a kind sets the switch back. Does nothing for a CPU. Not to be nested.
+class GpuFloat32 {
+ public:
+  GpuFloat32(c10::Device device, bool tf32);
+  GpuFloat32(const GpuFloat32&) = delete;
+  GpuFloat32& operator=(const GpuFloat32&) = delete;
+  ~GpuFloat32();
+
+ private:
+  bool is_held_;
+};
 
 }  // namespace lensbox

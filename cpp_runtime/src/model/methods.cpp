@@ -10,13 +10,6 @@
 namespace lensbox {
 namespace {
 
-constexpr const char* kFit =
-    "lensbox::fit(Tensor[] images, int height, int width, str fit='letterbox', str filter='bilinear',"
-    " str order='rgb', int fill=0, float[]? mean=None, float[]? std=None, ScalarType? dtype=None)"
-    " -> (Tensor canvases, Tensor geometry)";
-constexpr const char* kGiouLoss =
-    "lensbox::masked_giou_loss(Tensor pred, Tensor target, Tensor? weight=None, float eps=1e-7) -> Tensor";
-
 // Return a batch of `size` canvases: the given ones, then black ones.
 at::Tensor filled(const at::Tensor& canvases, int64_t size) {
   if (canvases.size(0) == size) return canvases;
@@ -113,20 +106,9 @@ Methods script_methods(torch::jit::Module module, const Outputs& outputs) {
   };
 }
 
-bool has_loss(const Metadata& metadata) {
-  return metadata.file_kind == FileKind::kTorchScript ||
-         std::ranges::find(metadata.methods, "loss") != metadata.methods.end();
-}
-
 Methods methods_around(Code detect, Code loss, const Metadata& metadata) {
   return MethodsAround{std::move(detect), std::move(loss), metadata.reading.canvas, metadata.batch,
                        metadata.methods};
-}
-
-std::vector<std::string> ops_around(const Metadata& metadata) {
-  std::vector<std::string> schemas{kFit};
-  if (has_loss(metadata)) schemas.emplace_back(kGiouLoss);
-  return schemas;
 }
 
 }  // namespace lensbox

@@ -19,8 +19,8 @@
 #include <sstream>
 #include <system_error>
 
+#include "backends/call.h"
 #include "file/files.h"
-#include "model/call.h"
 #include "model/torch_errors.h"
 
 namespace lensbox {
@@ -148,7 +148,7 @@ std::string open_fault(const fs::path& library, const std::string& record) {
     using Open = void* (*)(const char*, int);
     const volatile Open open_library = &dlopen;
     // RTLD_NOW, so that a symbol that this torch lacks is an error here and not a crash in the first call.
-    if (open_library(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) {
+    if (open_library(path.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr) {
       end_calls_at_exit();
       return "";
     }

@@ -12,7 +12,7 @@
 #include <system_error>
 #include <utility>
 
-#include "model/call.h"
+#include "backends/call.h"
 #include "model/detector_module.h"
 #include "model/machine.h"
 #include "model/op_library.h"

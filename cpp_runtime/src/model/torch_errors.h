@@ -1,6 +1,5 @@
 #pragma once
 
-#include <c10/util/Exception.h>
 #include <torch/version.h>
 
 #include <exception>
@@ -18,21 +17,9 @@ inline std::string minor_version(const std::string& version) {
   return version.substr(0, version.find('.', version.find('.') + 1));
 }
 
-// Return the message of an error thrown by torch, without its C++ stack trace, on lines indented by two
-// spaces.
+// Return the message of an exception on lines indented by two spaces.
 inline std::string torch_message(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  return indented(torch_error != nullptr ? torch_error->what_without_backtrace() : error.what());
-}
-
-// Call `function`, and turn an exception of torch into an Error with kInternal.
-template <class Function>
-auto guarded_torch(Function function) {
-  try {
-    return function();
-  } catch (const c10::Error& error) {
-    throw Error(ErrorCode::kInternal, "lensbox: unexpected error:\n" + torch_message(error));
-  }
+  return indented(message_of(error));
 }
 
 }  // namespace lensbox

@@ -18,10 +18,10 @@ namespace lensbox {
 // A photograph, or a part of one, perhaps at less than full size. Boxes found in it are in pixels of the
 // whole photograph, upright, at full size.
 struct LENSBOX_API Photo {
-  at::Tensor pixels;  // uint8 [C, h, w], C = 1, 3 or 4, on any device, with any strides
-  int64_t width;      // of the whole photograph
-  int64_t height;
-  std::array<float, 4> window;  // x1, y1, x2, y2: the part of the photograph that the pixels show
+  at::Tensor pixels = {};  // uint8 [C, h, w], C = 1, 3 or 4, on any device, with any strides
+  int64_t width = 0;       // of the whole photograph
+  int64_t height = 0;
+  std::array<float, 4> window = {};  // x1, y1, x2, y2: the part of the photograph that the pixels show
 
   // Return a whole photograph at full size. Throws InputError unless `pixels` has three dimensions.
   static Photo of(at::Tensor pixels);
@@ -34,8 +34,8 @@ LENSBOX_API Photo read_photo(const std::filesystem::path& path, const Reading& r
 // Read a JPEG or PNG file from memory.
 LENSBOX_API Photo read_photo(std::span<const uint8_t> file, const Reading& reading);
 
-// Copy a frame. kBgr8 and kNv12 become RGB, or kNv12 gray if the canvas is gray. Throws InputError for a view
-// that breaks the rules of ImageView or has more than kMaxImagePixels pixels.
+// Copy a frame. Formats other than kGray8 become RGB, or, if they have luma and the canvas is gray, gray.
+// Throws InputError for a view that breaks the rules of ImageView or has more than kMaxImagePixels pixels.
 LENSBOX_API Photo to_photo(const ImageView& view, const Reading& reading);
 
 // The detections of a batch of B, on the device of the detector. Of the K slots of each image, the first

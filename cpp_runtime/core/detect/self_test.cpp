@@ -1,15 +1,14 @@
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 #include <variant>
 
+#include "backends/call.h"
 #include "detect/steps.h"
 #include "detection_sets.h"  // of the op library
 #include "file/errors.h"
-#include "model/call.h"
-#include "model/detector_module.h"
+#include "images/decoders.h"
 
 namespace lensbox {
 namespace {
@@ -37,17 +36,28 @@ DetectionSet set_of(const std::vector<Detection>& detections, size_t extras) {
   return set;
 }
 
+// Return the picture of the self-test, which is stored plane by plane.
+DecodedPhoto picture_of(const SelfTest& test) {
+  const auto [channels, height, width] = test.image_shape;
+  Pixels pixels = new_pixels(width, height, channels);
+  for (int64_t i = 0; i < width * height; ++i) {
+    for (int64_t c = 0; c < channels; ++c) {
+      pixels.row(i / width)[i % width * channels + c] = test.pixels[c * width * height + i];
+    }
+  }
+  return whole_photo(std::move(pixels));
+}
+
 // Run the self-test: detection in a small image and the loss of a few boxes, compared by the rule of
 // docs/artifact.md, "The self-test".
 SelfTestReport run_self_test(const Detector& detector) {
   const Metadata& metadata = detector.metadata();
   const SelfTest& test = metadata.self_test;
-  const bool on_cpu = device_of(detector).is_cpu();
+  const bool on_cpu = detector.parts().backend->is_on_cpu();
   const Tolerance& limits = on_cpu ? test.cpu : test.cuda;
-  const at::Tensor image =
-      at::from_blob(const_cast<uint8_t*>(test.pixels.data()), test.image_shape, at::kByte);
   const auto found =
-      detect_photos(detector, {Photo::of(image)}, {test.score_threshold, test.iou_threshold}).front();
+      detect_sources(detector.parts(), {{picture_of(test)}}, {test.score_threshold, test.iou_threshold})
+          .front();
   DetectionSet expected = set_of(test.detections, 0);
   expected.extras = test.extras;
   const SetDifference difference(expected, set_of(found, test.extras.size()),

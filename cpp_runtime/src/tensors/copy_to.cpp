@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "detect/steps.h"
+#include "tensors/tensor_steps.h"
 
 namespace lensbox {
 namespace {

@@ -3,22 +3,16 @@
 #include <lensbox/torch/tensors.h>
 
 #include <array>
-#include <limits>
 #include <string>
 #include <utility>
 
 #include "detect/steps.h"
 #include "file/errors.h"
-#include "file/files.h"
 #include "images/decoders.h"
+#include "tensors/tensor_steps.h"
 
 namespace lensbox {
-namespace {
-
-constexpr uint64_t kMaxFileSize = std::numeric_limits<int>::max();
-
-// Return a photograph whose tensor shares the memory of the pixels.
-Photo wrapped(const DecodedPhoto& photo) {
+Photo to_photo(const DecodedPhoto& photo) {
   const Pixels& pixels = photo.pixels;
   const at::Tensor tensor = at::from_blob(
       pixels.data, {pixels.channels, pixels.height, pixels.width}, {1, pixels.stride, pixels.channels},
@@ -26,7 +20,14 @@ Photo wrapped(const DecodedPhoto& photo) {
   return {tensor, photo.width, photo.height, photo.window};
 }
 
-}  // namespace
+DecodedPhoto decoded(const Photo& photo, size_t index) {
+  check_photo(photo, index);
+  check_sides(photo.pixels.size(2), photo.pixels.size(1));
+  DecodedPhoto copy{{}, photo.width, photo.height, photo.window};
+  copy.pixels = new_pixels(photo.pixels.size(2), photo.pixels.size(1), photo.pixels.size(0));
+  to_photo(copy).pixels.copy_(photo.pixels);
+  return copy;
+}
 
 Photo Photo::of(at::Tensor pixels) {
   if (pixels.dim() != 3) {
@@ -40,22 +41,15 @@ Photo Photo::of(at::Tensor pixels) {
 }
 
 Photo read_photo(const std::filesystem::path& path, const Reading& reading) {
-  return named("image " + path.string(), [&] {
-    const std::string bytes = read_file(path, kMaxFileSize);
-    return wrapped(decode_photo({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, reading));
-  });
+  return to_photo(decode_file(path, reading));
 }
 
 Photo read_photo(std::span<const uint8_t> file, const Reading& reading) {
-  return named("the image data", [&] { return wrapped(decode_photo(file, reading)); });
+  return to_photo(named("the image data", [&] { return decode_photo(file, reading); }));
 }
 
 Photo to_photo(const ImageView& view, const Reading& reading) {
-  return to_photo(view, reading, "image");
-}
-
-Photo to_photo(const ImageView& view, const Reading& reading, const std::string& name) {
-  return named(name, [&] { return wrapped(read_frame(view, reading)); });
+  return to_photo(named("image", [&] { return read_frame(view, reading); }));
 }
 
 }  // namespace lensbox

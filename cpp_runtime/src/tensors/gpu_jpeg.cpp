@@ -6,9 +6,9 @@
 
 #include <utility>
 
-#include "detect/steps.h"
 #include "images/decoders.h"
 #include "model/op_library.h"
+#include "tensors/tensor_steps.h"
 
 namespace lensbox {
 namespace {
@@ -38,8 +38,8 @@ at::Tensor turned(const at::Tensor& stored, Turn turn) {
 }
 
 // Read a few files, with pixels that are ready for the stream.
-std::vector<std::optional<Photo>> read(std::span<const fs::path> paths, const Reading& reading,
-                                       const c10::Stream& stream) {
+std::vector<std::optional<Source>> read(std::span<const fs::path> paths, const Reading& reading,
+                                        const c10::Stream& stream) {
   std::vector<std::string> names;
   for (const fs::path& path : paths) {
     names.push_back(path.string());
@@ -59,7 +59,7 @@ std::vector<std::optional<Photo>> read(std::span<const fs::path> paths, const Re
     places.emplace_back(i, orientation);
   }
 
-  std::vector<std::optional<Photo>> photos(paths.size());
+  std::vector<std::optional<Source>> photos(paths.size());
   if (accepted.empty()) return photos;
   const c10::StreamGuard guard(stream);
   const char* const decode =
@@ -68,21 +68,21 @@ std::vector<std::optional<Photo>> read(std::span<const fs::path> paths, const Re
   for (size_t i = 0; i < accepted.size(); ++i) {
     if (found.at(i).numel() == 0) continue;
     const auto [place, orientation] = places[i];
-    photos[place] = Photo::of(turned(found[i], turn_of(orientation, reading.orientation)));
+    photos[place] = source_on_device(Photo::of(turned(found[i], turn_of(orientation, reading.orientation))));
   }
   return photos;
 }
 
 }  // namespace
 
-GpuJpegReader gpu_jpeg_reader(c10::Device device, const Reading& reading, Decode decode, size_t batch_size) {
+DeviceReader gpu_jpeg_reader(c10::Device device, const Reading& reading, Decode decode, size_t batch_size) {
   if (decode == Decode::kCpu || (decode == Decode::kAuto && batch_size < kLeastBatch)) return nullptr;
   const std::string reason = reason_against(device);
   if (reason.empty()) {
     const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
     return [=](std::span<const fs::path> paths) { return read(paths, reading, stream); };
   }
-  if (decode == Decode::kGpu) throw DeviceError("decode must be auto or cpu here, got gpu: " + reason);
+  refuse_gpu_decoder(decode, reason);
   return nullptr;
 }
 

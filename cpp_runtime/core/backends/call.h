@@ -9,7 +9,7 @@ namespace lensbox {
 // A call of a detector, while the object lives. Calls may be nested; each should be short, a batch and not a
 // folder of photographs.
 //
-// When the program ends, torch and the op library take themselves apart, perhaps beside threads that still
+// When the program ends, libraries such as torch take themselves apart, perhaps beside threads that still
 // compute. The end waits for their calls, and their next calls wait for the end. Each call must end before
 // the detector is destroyed.
 class Call {
@@ -22,6 +22,9 @@ class Call {
   Call& operator=(const Call&) = delete;
   ~Call();
 };
+
+// Note that calls compute with so many threads, which a forked child would lack.
+void note_threads(int threads);
 
 // Let the end of the program wait for calls before it takes apart what was opened until now.
 void end_calls_at_exit();

@@ -1,4 +1,3 @@
-#include <ATen/Parallel.h>
 #include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -10,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "detect/steps.h"
+#include "backends/call.h"
 #include "file/artifact_file.h"
-#include "model/call.h"
 #include "model/detector_module.h"
 #include "model/machine.h"
 #include "model/op_library.h"
 #include "model/torch_errors.h"
+#include "tensors/torch_backend.h"
 
 namespace lensbox {
 namespace {
@@ -58,42 +57,28 @@ Methods load_methods(const std::filesystem::path& path, const ArtifactFile& file
     return script_methods(load_script(path, file, device), outputs);
   }
   const Call call;  // these formats compute, or start threads, as they are loaded
-  Code detect, loss;
-  switch (metadata.file_kind) {
-    case FileKind::kTorchScript:
-      break;
-    case FileKind::kProgram:
-      detect = load_graph(path, file.bytes, "detect", device);
-      if (has_loss(metadata)) loss = load_graph(path, file.bytes, "loss", device);
-      break;
-    case FileKind::kPackage:
-      detect = load_package(path, *file.bytes, device);
-      break;
-    case FileKind::kOnnx:
-      detect = open_onnx_session(path, *file.bytes, outputs, at::get_num_threads());
+  if (metadata.file_kind == FileKind::kPackage) {
+    return methods_around(load_package(path, *file.bytes, device), nullptr, metadata);
   }
-  return methods_around(std::move(detect), std::move(loss), metadata);
+  Code loss;
+  if (has_loss(metadata)) loss = load_graph(path, file.bytes, "loss", device);
+  return methods_around(load_graph(path, file.bytes, "detect", device), std::move(loss), metadata);
 }
 
 }  // namespace
 
-Detector::Parts load_module(const std::filesystem::path& path, const LoadOptions& options) {
-  const c10::Device device = parse_device(options.device);
-  ArtifactFile file = read_artifact_file(path, options.public_key);
-  if (file.metadata.compiled) require_machine(path, *file.metadata.compiled, device);
-  const bool is_onnx = file.metadata.file_kind == FileKind::kOnnx;
-  if (is_onnx && !device.is_cpu()) {
-    throw DeviceError("device must be cpu for an ONNX file, got " + device.str() + " for " + path.string());
-  }
-  // ONNX files do not list the ops that Lensbox calls around them.
-  require_ops(is_onnx ? ops_around(file.metadata) : file.metadata.ops, device,
-              open_op_libraries(options.op_libraries));
-  if (device.is_cuda()) set_gpu_float32(path.string(), file.metadata.precision == Precision::kTf32);
-  [[maybe_unused]] static const bool is_set = (end_calls_at_exit(), true);  // also without an op library
-  const Outputs outputs{static_cast<int64_t>(file.metadata.classes.size()), file.metadata.extras};
+std::shared_ptr<Backend> load_with_torch(const std::filesystem::path& path, ArtifactFile file,
+                                         const std::string& device_name, const LoadOptions& options) {
+  const c10::Device device(device_name);
+  const Metadata& metadata = file.metadata;
+  if (metadata.compiled) require_machine(path, *metadata.compiled, device);
+  require_ops(metadata.ops, device, open_op_libraries(options.op_libraries));
+  const Outputs outputs = outputs_of(metadata);
   const auto module =
-      std::make_shared<DetectorModule>(path.string(), outputs, load_methods(path, file, outputs, device));
-  return {device, std::move(file.metadata), module};
+      std::make_shared<DetectorModule>(path.string(), outputs, load_methods(path, file, outputs, device),
+                                       metadata.precision == Precision::kTf32);
+  return std::make_shared<TorchBackend>(device, metadata.reading.canvas, module, options.threads,
+                                        options.stream);
 }
 
 }  // namespace lensbox

@@ -1,8 +1,8 @@
-#include "model/call.h"
+#include "backends/call.h"
 
-#include <ATen/Parallel.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <chrono>
@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <string>
 #include <thread>
+
+#include "backends/backend.h"
 
 namespace lensbox {
 namespace {
@@ -20,6 +22,7 @@ using namespace std::chrono_literals;
 std::atomic<int> running = 0;
 std::atomic<bool> is_ending = false;
 std::atomic<pid_t> first_process = 0;  // that computed
+std::atomic<int> most_threads = 1;     // of a session of onnxruntime
 thread_local int own = 0;              // the calls of this thread, nested in each other
 thread_local bool ends_program = false;
 thread_local bool has_ended = false;  // the thread, which loses torch's caches as it ends
@@ -42,7 +45,7 @@ void require_threads_of_its_own() {
   pid_t first = 0;
   const pid_t process = getpid();
   if (first_process.compare_exchange_strong(first, process) || first == process) return;
-  if (at::get_num_threads() == 1) return;
+  if (std::max<int>(most_threads, threads_of_torch()) == 1) return;
   throw Error(ErrorCode::kInternal, "the detector must be used in the process that computed first, " +
                                         std::to_string(first) + ", got its forked child " +
                                         std::to_string(process) +
@@ -77,6 +80,11 @@ Call::~Call() {
   // order.
   static std::atomic<uint64_t> ended = 0;
   if (std::has_single_bit(++ended)) end_calls_at_exit();
+}
+
+void note_threads(int threads) {
+  for (int most = most_threads; most < threads && !most_threads.compare_exchange_weak(most, threads);) {
+  }
 }
 
 void end_calls_at_exit() {

@@ -3,9 +3,9 @@
 
 #include <limits>
 
-#include "detect/steps.h"
 #include "helpers.h"
 #include "small_detectors.h"
+#include "tensors/tensor_steps.h"
 
 namespace {
 
@@ -34,24 +34,23 @@ TEST(Prepare, RefusesInvalidPhotos) {
                                     {"[C, H, W], got [20, 30]"});
 }
 
-TEST(Collect, RefusesInvalidCounts) {
-  for (const int64_t count : {int64_t{-1}, int64_t{4}, int64_t{1} << 32}) {
-    expect_error<lensbox::ArtifactError>(
-        [&] { collect(scripted(""), {at::zeros({1, 3, 4}), at::zeros({1, 3}), at::tensor({count})}); },
-        {"counts of 0 to 3, got", std::to_string(count).c_str()});
-  }
+TEST(Fetch, CopiesNumbersAndTheUsedSlotsOfExtras) {
+  const at::Tensor boxes = at::arange(24, at::kFloat).view({2, 3, 4});
+  const at::Tensor scores = at::arange(6, at::kDouble).view({3, 2}).t();
+  const at::Tensor extra = at::arange(30, at::kFloat).view({2, 3, 5});
+  const auto found = lensbox::fetch("model.pt", {boxes, scores, at::tensor({1, 2}, at::kInt), {}, {extra}});
+  EXPECT_EQ(std::get<std::vector<float>>(found.boxes.values).at(23), 23);
+  EXPECT_EQ(std::get<std::vector<float>>(found.scores.values), (std::vector<float>{0, 2, 4, 1, 3, 5}));
+  EXPECT_EQ(std::get<std::vector<int64_t>>(found.counts.values), (std::vector<int64_t>{1, 2}));
+  EXPECT_TRUE(found.labels.sizes.empty());
+  EXPECT_EQ(found.extras.at(0).sizes, (std::vector<int64_t>{2, 2, 5}));
+  EXPECT_EQ(std::get<std::vector<float>>(found.extras[0].values).at(10), 15);
 }
 
-TEST(Collect, RefusesLabelsWithoutAClass) {
-  const auto two_classes = scripted("", {2, {}});
-  for (const int64_t label : {int64_t{-1}, int64_t{2}, int64_t{1} << 32}) {
-    const at::Tensor labels = at::tensor({int64_t{7}, int64_t{1}, label}, at::kLong).view({1, 3}).flip({1});
-    expect_error<lensbox::ArtifactError>(
-        [&] {
-          collect(two_classes, {at::zeros({1, 3, 4}), at::ones({1, 3}), at::tensor({2}, at::kInt), labels});
-        },
-        {"model.pt", "labels from 0 to 1, as there are 2 classes, got", std::to_string(label).c_str()});
-  }
+TEST(Fetch, RefusesInvalidCounts) {
+  expect_error<lensbox::ArtifactError>(
+      [&] { lensbox::fetch("model.pt", {at::zeros({1, 3, 4}), at::zeros({1, 3}), at::tensor({4})}); },
+      {"model.pt", "counts of 0 to 3, got 4"});
 }
 
 // --- the copies between devices ---

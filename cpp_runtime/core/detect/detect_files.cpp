@@ -1,5 +1,3 @@
-#include <lensbox/torch/tensors.h>
-
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -15,14 +13,15 @@
 #include <thread>
 #include <utility>
 
+#include "backends/call.h"
 #include "detect/steps.h"
 #include "file/errors.h"
-#include "model/call.h"
+#include "images/decoders.h"
 
 namespace lensbox {
 namespace {
 
-using Outcome = std::variant<Photo, InputError>;
+using Outcome = std::variant<Source, InputError>;
 using Outcomes = std::vector<Outcome>;
 using Paths = std::span<const std::filesystem::path>;
 
@@ -30,7 +29,7 @@ using Paths = std::span<const std::filesystem::path>;
 class ReadAhead {
  public:
   // on_gpu: none if the CPU decodes. Throws Error if the system refuses a thread.
-  ReadAhead(Paths files, const FilesOptions& options, Reading reading, GpuJpegReader on_gpu)
+  ReadAhead(Paths files, const FilesOptions& options, Reading reading, DeviceReader on_gpu)
       : files_(files),
         reading_(std::move(reading)),
         on_gpu_(std::move(on_gpu)),
@@ -107,13 +106,13 @@ class ReadAhead {
 
   // Read a few files, on the CPU those that the GPU leaves to it.
   Outcomes read(Paths group) const {
-    std::vector<std::optional<Photo>> decoded(group.size());
+    std::vector<std::optional<Source>> decoded(group.size());
     if (on_gpu_) decoded = on_gpu_(group);
     Outcomes outcomes;
     for (size_t i = 0; i < group.size(); ++i) {
       try {
         const Call call;
-        outcomes.emplace_back(decoded[i] ? *std::move(decoded[i]) : read_photo(group[i], reading_));
+        outcomes.emplace_back(decoded[i] ? *std::move(decoded[i]) : Source{decode_file(group[i], reading_)});
       } catch (const InputError& error) {
         outcomes.emplace_back(error);
       }
@@ -123,7 +122,7 @@ class ReadAhead {
 
   const Paths files_;
   const Reading reading_;
-  const GpuJpegReader on_gpu_;
+  const DeviceReader on_gpu_;
   const size_t batch_;
   size_t group_ = 0, ahead_ = 0;                      // files; groups read, or being read, beside those taken
   size_t queued_ = 0, taken_ = 0;                     // files
@@ -136,48 +135,50 @@ class ReadAhead {
 
 // A batch of files whose detections are being computed.
 struct Batch {
-  std::vector<Photo> photos;  // of the readable files, for tiles
+  std::vector<Source> photos;  // of the readable files, for tiles
   std::vector<FileOutcome> outcomes;
-  Found found;
+  PendingBatch found;
 };
 
 // Wait for the next batch of files, and start detecting. A GPU may go on after the return.
-Batch start(ReadAhead& readers, const Detector& detector, const FilesOptions& options) {
+Batch start(ReadAhead& readers, const Detector::Parts& parts, const FilesOptions& options) {
   Batch batch;
   for (Outcome& file : readers.take()) {
-    if (auto* const photo = std::get_if<Photo>(&file)) {
-      batch.outcomes.emplace_back(FileDetections{photo->width, photo->height, {}});
+    if (auto* const photo = std::get_if<Source>(&file)) {
+      batch.outcomes.emplace_back(FileDetections{photo->photo.width, photo->photo.height, {}});
       batch.photos.push_back(std::move(*photo));
     } else {
       batch.outcomes.emplace_back(std::get<InputError>(std::move(file)));
     }
   }
   if (!options.tiles && !batch.photos.empty()) {
-    batch.found = detect_tensors(detector, batch.photos, options.thresholds);
+    const auto [score, iou] = checked(options.thresholds, parts.metadata);
+    batch.found = parts.backend->detect(batch.photos, score, iou);
     batch.photos.clear();
   }
   return batch;
 }
 
-FileOutcome detect_in_tiles(const Detector& detector, const Photo& photo, const FilesOptions& options) {
+FileOutcome detect_in_tiles(const Detector::Parts& parts, const DecodedPhoto& photo,
+                            const FilesOptions& options) {
   try {
     return FileDetections{photo.width, photo.height,
-                          detect_tiles(detector, photo, *options.tiles, options.thresholds)};
+                          detect_in_tiles(parts, photo, *options.tiles, options.thresholds)};
   } catch (const InputError& error) {  // too many tiles
     return error;
   }
 }
 
 // Return the outcomes of all files, in order.
-std::vector<FileOutcome> finish(Batch batch, const Detector& detector, const FilesOptions& options) {
+std::vector<FileOutcome> finish(Batch batch, const Detector::Parts& parts, const FilesOptions& options) {
   std::vector<std::vector<Detection>> found;
-  if (batch.found.boxes.defined()) found = collect(*detector.parts().module, batch.found);
+  if (batch.found) found = collect(parts.artifact, outputs_of(parts.metadata), batch.found());
   size_t next = 0;
   for (FileOutcome& outcome : batch.outcomes) {
     auto* const file = std::get_if<FileDetections>(&outcome);
     if (file == nullptr) continue;
     if (options.tiles) {
-      outcome = detect_in_tiles(detector, batch.photos[next++], options);
+      outcome = detect_in_tiles(parts, batch.photos[next++].photo, options);
     } else {
       file->detections = std::move(found[next++]);
     }
@@ -200,14 +201,14 @@ void Detector::detect_files(Paths files, const FilesOptions& options,
   }
   const auto readers = guarded([&]() -> std::unique_ptr<ReadAhead> {
     const Decode decode = options.tiles ? Decode::kCpu : options.decode;
-    GpuJpegReader on_gpu = gpu_jpeg_reader(parts_->device, reading, decode, options.batch_size);
+    DeviceReader on_gpu = parts_->backend->device_reader(reading, decode, options.batch_size);
     return files.empty() ? nullptr : std::make_unique<ReadAhead>(files, options, reading, std::move(on_gpu));
   });
   size_t reported = 0;
   std::optional<Batch> started;
   const auto report_started = [&] {
     if (!started) return;
-    const auto outcomes = guarded([&] { return finish(*std::move(started), *this, options); });
+    const auto outcomes = guarded([&] { return finish(*std::move(started), *parts_, options); });
     started.reset();
     for (const FileOutcome& outcome : outcomes) {
       report(reported++, outcome);
@@ -218,7 +219,7 @@ void Detector::detect_files(Paths files, const FilesOptions& options,
     if (!readers->is_ready()) report_started();
     std::optional<Batch> batch;
     try {
-      batch = guarded([&] { return start(*readers, *this, options); });
+      batch = guarded([&] { return start(*readers, *parts_, options); });
     } catch (const Error&) {
       report_started();  // the batches before a failure
       throw;

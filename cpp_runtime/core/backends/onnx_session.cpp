@@ -1,11 +1,12 @@
+#include "backends/onnx_session.h"
+
 #include <lensbox/version.h>
 
+#include "backends/call.h"
 #include "file/errors.h"
-#include "model/detector_module.h"
 
 #if LENSBOX_WITH_ONNX
 
-#include <ATen/ATen.h>
 #include <dlfcn.h>
 #define ORT_API_MANUAL_INIT  // the library is opened, not linked
 #include <onnxruntime_cxx_api.h>
@@ -23,8 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEnvironmentVariable = "LENSBOX_ONNXRUNTIME";
-constexpr const char* kBuiltWith = LENSBOX_ONNXRUNTIME_LIBRARY;
-constexpr const char* kSystemLibrary = "libonnxruntime.so.1";
+constexpr const char* kName = "libonnxruntime.so.1";
 
 [[noreturn]] void fail_to_open(const fs::path& library, const std::string& reason) {
   throw std::runtime_error(library.string() + " cannot be used: " + reason + ". " + kEnvironmentVariable +
@@ -34,10 +34,7 @@ constexpr const char* kSystemLibrary = "libonnxruntime.so.1";
 const OrtApiBase& open_library() {
   const char* const variable = std::getenv(kEnvironmentVariable);
   const bool is_given = variable != nullptr && *variable != '\0';
-  std::error_code error;
-  const fs::path library = is_given                        ? fs::absolute(variable)
-                           : fs::exists(kBuiltWith, error) ? fs::path(kBuiltWith)
-                                                           : fs::path(kSystemLibrary);
+  const fs::path library = is_given ? fs::absolute(variable) : fs::path(kName);
   void* const handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* const function = handle == nullptr ? nullptr : dlsym(handle, "OrtGetApiBase");
   if (function == nullptr) fail_to_open(library, dlerror());
@@ -50,36 +47,45 @@ const OrtApiBase& open_library() {
 }
 
 // Return onnxruntime, opened at the first call: the file in the environment variable LENSBOX_ONNXRUNTIME,
-// else the file that the build found, else libonnxruntime.so.1 where the dynamic linker looks. The program
-// does not link onnxruntime, because it would then need that version to start, even for other files. Throws
+// else libonnxruntime.so.1 beside this library or where the dynamic linker looks. The program does not link
+// onnxruntime, because it would then need that version to start, even for other files. Throws
 // std::runtime_error if there is none, or one older than the headers of the build.
 const OrtApiBase& onnxruntime() {
   static const OrtApiBase& library = [&]() -> const OrtApiBase& {
     const OrtApiBase& opened = open_library();
     Ort::InitApi(opened.GetApi(ORT_API_VERSION));
+    end_calls_at_exit();
     return opened;
   }();
   return library;
 }
 
-at::ScalarType scalar_type(ONNXTensorElementDataType type) {
+std::string type_name(ONNXTensorElementDataType type) {
   switch (type) {
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT:
-      return at::kFloat;
+      return "Float";
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32:
-      return at::kInt;
+      return "Int";
     case ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64:
-      return at::kLong;
+      return "Long";
     default:
-      TORCH_CHECK(false, "its outputs must be float, int32 or int64");
+      throw std::runtime_error("its outputs must be float, int32 or int64");
   }
 }
 
 // Return a copy, as the value's memory belongs to the session.
-at::Tensor to_tensor(Ort::Value& value) {
+OnnxOutput copied(const Ort::Value& value) {
   const auto info = value.GetTensorTypeAndShapeInfo();
-  return at::from_blob(value.GetTensorMutableRawData(), info.GetShape(), scalar_type(info.GetElementType()))
-      .clone();
+  OnnxOutput output{{type_name(info.GetElementType()), info.GetShape()}, {}};
+  const size_t count = info.GetElementCount();
+  const auto copy = [&]<class From, class To>(const From* numbers, std::vector<To> values) {
+    values.assign(numbers, numbers + count);
+    output.values = std::move(values);
+  };
+  if (output.type.type == "Float") copy(value.GetTensorData<float>(), std::vector<float>());
+  if (output.type.type == "Int") copy(value.GetTensorData<int32_t>(), std::vector<int64_t>());
+  if (output.type.type == "Long") copy(value.GetTensorData<int64_t>(), std::vector<int64_t>());
+  return output;
 }
 
 Ort::SessionOptions session_options(int threads) {
@@ -101,31 +107,31 @@ class Session {
         memory_(Ort::MemoryInfo::CreateCpu(OrtDeviceAllocator, OrtMemTypeCPU)),
         outputs_(std::move(outputs)) {}
 
-  // images: uint8 [B, c, h, w] on the CPU. onnxruntime refuses other names, types and sizes than the model's.
-  Tensors run(const Tensors& images_and_thresholds) {
+  // onnxruntime refuses other names, types and sizes than the model's.
+  std::vector<OnnxOutput> run(const uint8_t* canvases, const std::array<int64_t, 4>& sizes,
+                              std::array<float, 2> thresholds) {
     constexpr std::array kInputs{"images", "score_threshold", "iou_threshold"};
-    const at::Tensor& canvases = images_and_thresholds[0];
-    std::array thresholds{images_and_thresholds[1].item<float>(), images_and_thresholds[2].item<float>()};
     // onnxruntime takes a pointer to non-const data, and does not write to it.
-    auto* const pixels = const_cast<uint8_t*>(canvases.const_data_ptr<uint8_t>());
-    const at::IntArrayRef shape = canvases.sizes();
+    auto* const pixels = const_cast<uint8_t*>(canvases);
     const auto scalar = [&](float& value) {
       return Ort::Value::CreateTensor(memory_, &value, 1, nullptr, 0);
     };
     const std::array inputs{
-        Ort::Value::CreateTensor(memory_, pixels, canvases.numel(), shape.data(), shape.size()),
+        Ort::Value::CreateTensor(memory_, pixels,
+                                 static_cast<size_t>(sizes[0] * sizes[1] * sizes[2] * sizes[3]), sizes.data(),
+                                 sizes.size()),
         scalar(thresholds[0]), scalar(thresholds[1])};
     std::vector<const char*> names;
     for (const std::string& output : outputs_) {
       names.push_back(output.c_str());
     }
-    std::vector<Ort::Value> found = session_.Run(Ort::RunOptions(nullptr), kInputs.data(), inputs.data(),
-                                                 inputs.size(), names.data(), names.size());
-    Tensors tensors;
-    for (Ort::Value& value : found) {
-      tensors.push_back(to_tensor(value));
+    const std::vector<Ort::Value> found = session_.Run(
+        Ort::RunOptions(nullptr), kInputs.data(), inputs.data(), inputs.size(), names.data(), names.size());
+    std::vector<OnnxOutput> outputs;
+    for (const Ort::Value& value : found) {
+      outputs.push_back(copied(value));
     }
-    return tensors;
+    return outputs;
   }
 
  private:
@@ -137,8 +143,8 @@ class Session {
 
 }  // namespace
 
-Code open_onnx_session(const fs::path& artifact, std::string_view model, const Outputs& outputs,
-                       int threads) {
+OnnxSession open_onnx_session(const fs::path& artifact, std::string_view model, const Outputs& outputs,
+                              int threads) {
   std::string version;
   try {
     version = onnxruntime().GetVersionString();
@@ -147,7 +153,8 @@ Code open_onnx_session(const fs::path& artifact, std::string_view model, const O
   }
   try {
     const auto session = std::make_shared<Session>(model, outputs.names(), threads);
-    return [session](const Tensors& inputs) { return session->run(inputs); };
+    return [session](const uint8_t* canvases, const std::array<int64_t, 4>& sizes,
+                     std::array<float, 2> thresholds) { return session->run(canvases, sizes, thresholds); };
   } catch (const std::exception& error) {
     fail_artifact(artifact, "cannot be loaded by onnxruntime " + version + ":\n  " + error.what());
   }
@@ -167,8 +174,8 @@ std::optional<std::string> onnxruntime_version() {
 
 namespace lensbox {
 
-Code open_onnx_session(const std::filesystem::path& artifact, std::string_view /*model*/,
-                       const Outputs& /*outputs*/, int /*threads*/) {
+OnnxSession open_onnx_session(const std::filesystem::path& artifact, std::string_view /*model*/,
+                              const Outputs& /*outputs*/, int /*threads*/) {
   fail_artifact(artifact,
                 "an ONNX file, which needs onnxruntime, and this program was built without it: build it with "
                 "-DLENSBOX_ONNX=ON -DONNXRUNTIME_ROOT=<a folder that has onnxruntime's headers and library>");
