@@ -53,6 +53,8 @@ builds = $(filter %.cmake %CMakeLists.txt,$(call files,$(1)))
 
 # The libraries of the C++ runner and its unit tests: a header of each, and Debian's packages of them.
 SYSTEM_HEADERS := $(addprefix /usr/include/,CLI/CLI.hpp nlohmann/json.hpp jpeglib.h png.h openssl/evp.h gtest/gtest.h)
+# Of them, the image reader of the Python package needs:
+IMAGE_HEADERS := $(addprefix /usr/include/,jpeglib.h png.h)
 SYSTEM_PACKAGES := libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libssl-dev libgtest-dev
 
 # .torch names the installed torch. If TORCH names another one, make installs it and rebuilds all that depends on it;
@@ -121,7 +123,8 @@ $(BIN)/.tools: $(BIN)/.torch
 
 # Built against the installed torch, so without build isolation.
 FIRST_BUILD := Installing Python packages and building the op library (about a minute; with CUDA, several)
-$(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops) | $(BIN)/.tools
+$(BIN)/.ops: $(BIN)/.torch pyproject.toml CMakeLists.txt $(call sources,ops) $(call builds,ops) \
+  $(wildcard cpp_runtime/core/images/*) | $(BIN)/.tools $(IMAGE_HEADERS)
 	@echo "== $(if $(wildcard $@),Building the op library after a change of $(wordlist 1,5,$?),$(FIRST_BUILD))"
 	$(INSTALL) --quiet --no-build-isolation --editable '.[client,serve]'
 	@touch $@

@@ -9,8 +9,14 @@ from lensbox.common.machine import cpu_name, driver_version, package_version
 from lensbox.runtime.file.archive import KINDS, open_file
 
 # Optional packages whose versions change results or speed.
-PACKAGES = ("numpy", "pillow", "simplejpeg", "onnxruntime", "fastapi", "uvicorn", "triton", "torchvision")
-VARIABLES = ("LENSBOX_OPS_LIBRARY", "CUDA_VISIBLE_DEVICES", "ATEN_CPU_CAPABILITY", "OMP_NUM_THREADS")
+PACKAGES = ("numpy", "pillow", "onnxruntime", "fastapi", "uvicorn", "triton", "torchvision")
+VARIABLES = (
+    "LENSBOX_OPS_LIBRARY",
+    "LENSBOX_IMAGES_LIBRARY",
+    "CUDA_VISIBLE_DEVICES",
+    "ATEN_CPU_CAPABILITY",
+    "OMP_NUM_THREADS",
+)
 
 
 def report() -> list[tuple[str, str]]:

@@ -121,7 +121,7 @@ def test_runtime_needs_only_torch_numpy_pillow_and_pydantic() -> None:
     needed.add("typing_extensions")  # of pydantic and torch
     assert at_once <= needed
     # In functions that need them, or where their absence is caught.
-    assert later - needed == {"cryptography", "onnxruntime", "simplejpeg"}
+    assert later - needed == {"cryptography", "onnxruntime"}
 
 
 def test_version_has_one_source() -> None:

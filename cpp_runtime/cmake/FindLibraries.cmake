@@ -1,6 +1,5 @@
-# Finds the libraries of the C++ runtime besides torch: libjpeg-turbo, libpng with zlib, OpenSSL, header-only libraries, and
-# those that not every build has: the CUDA runtime's headers and onnxruntime. Looks in the system's folders and in
-# <prefix>/include and <prefix>/lib of each entry of CMAKE_PREFIX_PATH, JPEG_ROOT, PNG_ROOT and ZLIB_ROOT.
+# Finds the libraries of the C++ runtime besides torch and those of the image reader (core/images/sources.cmake): OpenSSL,
+# header-only libraries, and those that not every build has: the CUDA runtime's headers and onnxruntime.
 
 # A cross build looks for everything below the root of another system, but for the folders that its caller names.
 macro(lensbox_search_outside_the_sysroot)
@@ -11,13 +10,6 @@ endmacro()
 lensbox_search_outside_the_sysroot(${CMAKE_PREFIX_PATH} ${JPEG_ROOT} ${PNG_ROOT} ${ZLIB_ROOT} ${OPENSSL_ROOT_DIR})
 
 find_package(Threads REQUIRED)
-find_package(JPEG)
-find_package(PNG 1.6)
-if(NOT JPEG_FOUND OR NOT PNG_FOUND)
-  message(FATAL_ERROR
-    "libjpeg-turbo or libpng was not found. Install them (Debian, Ubuntu: apt-get install libjpeg-dev libpng-dev), "
-    "or add the folder that has them in include/ and lib/ to CMAKE_PREFIX_PATH.")
-endif()
 find_package(OpenSSL 1.1.1 COMPONENTS Crypto)
 if(NOT OPENSSL_FOUND)
   message(FATAL_ERROR "OpenSSL was not found, with which artifacts are checked. Install it (Debian, Ubuntu: apt-get install "

@@ -3,7 +3,8 @@
 FROM python:3.12-slim-bookworm AS build
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install --yes --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ libjpeg-dev libpng-dev \
+ && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/lensbox
 ENV PATH=/opt/lensbox/bin:$PATH
 # The CPU build of torch: PyPI's torch for Linux has gigabytes of GPU libraries.
@@ -20,6 +21,9 @@ RUN pip install --no-cache-dir --no-build-isolation \
  && lensbox info
 
 FROM python:3.12-slim-bookworm
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends libjpeg62-turbo libpng16-16 \
+ && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/lensbox /opt/lensbox
 ENV PATH=/opt/lensbox/bin:$PATH PYTHONUNBUFFERED=1
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin lensbox

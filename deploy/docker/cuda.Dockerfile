@@ -6,7 +6,8 @@ ARG CUDA=13.0.2
 FROM nvidia/cuda:${CUDA}-devel-ubuntu24.04 AS build
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install --yes --no-install-recommends g++ python3-dev python3-venv \
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ libjpeg-dev libpng-dev python3-dev \
+    python3-venv \
  && rm -rf /var/lib/apt/lists/*
 RUN python3 -m venv /opt/lensbox
 ENV PATH=/opt/lensbox/bin:$PATH
@@ -28,7 +29,8 @@ RUN pip install --no-cache-dir --no-build-isolation \
 
 FROM nvidia/cuda:${CUDA}-base-ubuntu24.04 AS service
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install --yes --no-install-recommends python3 && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install --yes --no-install-recommends libjpeg-turbo8 libpng16-16t64 python3 \
+ && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/lensbox /opt/lensbox
 ENV PATH=/opt/lensbox/bin:$PATH PYTHONUNBUFFERED=1 NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin lensbox

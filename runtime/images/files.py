@@ -46,4 +46,4 @@ def read_photo(source: ImageFile, canvas: Canvas | None = None, reading: Reading
     try:
         return decode_photo(file, canvas, reading)
     except (InputError, OSError) as error:
-        raise InputError(f"{name} must be an image that Pillow can decode: {error}") from error
+        raise InputError(f"{name} must be an image that can be decoded: {error}") from error

@@ -7,9 +7,13 @@ from math import inf
 
 from lensbox.common.errors import InputError
 
-# Segments, chunks and sub-blocks of a file, and reads by a decoder (run-length BMP may read a million times
-# more). A usual file of 16 MiB is read in a few thousand pieces. 100,000 pieces take 0.2 s.
+# Chunks and sub-blocks of a file, and reads by a decoder (run-length BMP may read a million times more), as
+# kMaxPieces of the image reader. A usual file of 16 MiB is read in a few thousand pieces. 100,000 take 0.2 s.
 MAX_PIECES = 100_000
+
+
+class TooManyPixelsError(InputError):
+    """The image has more pixels than the limits allow, or a longer side."""
 
 
 @dataclass(frozen=True)

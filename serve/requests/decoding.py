@@ -10,18 +10,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
+import PIL.Image
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.GifImagePlugin import GifImageFile
-from PIL.ImageFile import ImageFile
-from PIL.JpegImagePlugin import JpegImageFile
-from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import InputError
 from lensbox.runtime.file.metadata import Reading
-from lensbox.runtime.images.decoder import TooManyPixelsError, decode_photo
-from lensbox.runtime.images.limits import ImageLimits
+from lensbox.runtime.images.decoder import decode_photo
+from lensbox.runtime.images.limits import ImageLimits, TooManyPixelsError
 from lensbox.runtime.images.photo import Photo
 from lensbox.serve.errors import ApiError, DeadlineError, NotReadyError, shortened
 from lensbox.serve.settings import Settings
@@ -34,11 +32,11 @@ MAX_RUN_LENGTH_PIXELS = 1 << 21
 MAX_PNG_BYTES = 120_000_000
 
 
-# Offset, content, format, and reader; None: known, but not supported. Few formats on purpose, because every
-# decoder reads untrusted bytes.
-_SIGNATURES: tuple[tuple[int, bytes, str, type[ImageFile] | None], ...] = (
-    (0, b"\xff\xd8\xff", "JPEG", JpegImageFile),
-    (0, b"\x89PNG\r\n\x1a\n", "PNG", PngImageFile),
+# Offset, content, format, and Pillow's reader, which is not called for JPEG and PNG; None: known, but not
+# supported. Few formats on purpose, because every decoder reads untrusted bytes.
+_SIGNATURES: tuple[tuple[int, bytes, str, Callable[[Any], PIL.Image.Image] | None], ...] = (
+    (0, b"\xff\xd8\xff", "JPEG", PIL.Image.open),
+    (0, b"\x89PNG\r\n\x1a\n", "PNG", PIL.Image.open),
     (8, b"WEBP", "WebP", WebPImageFile),
     (0, b"BM", "BMP", BmpImageFile),
     (0, b"GIF8", "GIF", GifImageFile),
@@ -131,7 +129,7 @@ def photo_from_file(
         raise ApiError(400, "undecodable_image", message) from error
 
 
-def _reader(file: bytes) -> type[ImageFile]:
+def _reader(file: bytes) -> Callable[[Any], PIL.Image.Image]:
     if not file:
         raise ApiError(400, "empty_image", "the image must not be empty, got 0 bytes")
     for offset, content, name, reader in _SIGNATURES:

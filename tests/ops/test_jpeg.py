@@ -31,6 +31,7 @@ from jpeg_files import (
 from picture_files import encoded, exif, jpeg_with_exif
 
 import lensbox.ops  # noqa: F401 (registers lensbox_jpeg)
+from lensbox.runtime import read_image
 
 
 def test_sound_files_are_accepted() -> None:
@@ -83,15 +84,11 @@ def test_broken_codes_are_found() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_damaged_files_that_pass_are_sound_to_libjpeg(seed: int) -> None:
-    simplejpeg = pytest.importorskip("simplejpeg")
     chance = random.Random(seed)
     for _ in range(10):
         damaged = mutated(chance.choice(SMALL), chance)
         if damaged and is_sound(damaged):
-            try:
-                simplejpeg.decode_jpeg(damaged, "GRAY", strict=True)  # raises what libjpeg would warn of
-            except ValueError as error:
-                assert "unknown JFIF revision" in str(error)  # noqa: PT017 (it does not change pixels)
+            read_image(damaged)  # raises if libjpeg would warn of missing or wrong pixels
 
 
 def test_walks_in_parts_find_damage() -> None:

@@ -197,11 +197,11 @@ def test_messages_about_files_that_cpp_refuses(tmp_path: Path) -> None:
         "neither a JPEG nor a PNG": b"not an image",
         "truncated": encoded(noise("RGB"))[:-100],
         "components, got 2": b"\xff\xd8" + two,
-        "at most 67108864 pixels are accepted, got 8193 x 8192": png_header(8193, 8192),
+        "at most 67108864 pixels, got 8193 x 8192": png_header(8193, 8192),
         f"sides of at most {LONGEST_SIDE} pixels, got 17000000 x 1": png_header(17_000_000, 1),
         f"sides of at most {LONGEST_SIDE} pixels, got 1 x 17000000": png_header(1, 17_000_000),
         "got 2147483647 x 2147483647": png_header(2**31 - 1, 2**31 - 1),
-        "accepted, got 8193 x 8192": flat_jpeg(8193, 8192, 1),
+        "pixels, got 8193 x 8192": flat_jpeg(8193, 8192, 1),
         "too many scans: at most 21 are accepted for 7000 x 7000 pixels": flat_jpeg(7000, 7000, 22),
     }
     for canvas in (None, GRAY):  # a reduced size lifts no limit

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "images/limits.h"
 #include "images/pixels.h"
 
 namespace lensbox {
@@ -23,40 +24,54 @@ struct StoredImage {
 
 // The functions below throw InputError with the reason alone, which names no file.
 
-// Read a JPEG or PNG file for a canvas. Throws InputError if the file is empty, of another format, damaged,
-// truncated or too large; a reduced size lifts no limit.
-DecodedPhoto decode_photo(std::span<const uint8_t> file, const Reading& reading);
+// Read a JPEG or PNG file for a canvas. Throws InputError if the file is empty, of another format, damaged or
+// truncated; TooManyPixels, also for a reduced size; DeadlineError.
+DecodedPhoto decode_photo(std::span<const uint8_t> file, const Reading& reading, const ImageLimits& limits = {});
+
+// What the header of a JPEG or PNG file says.
+struct ImageHeader {
+  int64_t width;  // as stored
+  int64_t height;
+  int orientation;  // EXIF's, 1..8
+  // A JPEG file with one scan for all components: decoding takes a time that its size bounds.
+  bool is_one_scan_jpeg;
+};
+
+// Read the header alone. Throws InputError and TooManyPixels.
+ImageHeader read_header(std::span<const uint8_t> file, const ImageLimits& limits);
 
 // Copy a frame. Formats other than kGray8 become RGB, or, if they have luma and the canvas is gray, gray.
 // Throws InputError for a view that breaks the rules of ImageView or has more than kMaxImagePixels pixels.
 DecodedPhoto read_frame(const ImageView& view, const Reading& reading);
 
-// Throw InputError if a side is longer than `fit` takes.
+// Throw TooManyPixels if a side is longer than `fit` takes.
 void check_sides(int64_t width, int64_t height);
 
-// Throw InputError if an image of that size is too large to be read.
-void check_size(int64_t width, int64_t height);
+// Throw TooManyPixels if an image of that size is too large to be read.
+void check_size(int64_t width, int64_t height, int64_t max_pixels = kMaxImagePixels);
 
-// Return pixels that are not initialised. Throws InputError as check_size does.
+// Return pixels that are not initialised.
 Pixels new_pixels(int64_t width, int64_t height, int64_t channels);
 
 // Return a photograph that is whole, at full size.
 DecodedPhoto whole_photo(Pixels pixels);
 
 // Decode a JPEG file with libjpeg-turbo, at the scale that the reading asks for, and for a gray canvas the
-// luma alone. Throws InputError with the reason alone if it is damaged, truncated, too large, or of a kind
-// that is not read: arithmetic coding, 12 bits, two components, or more scans than README.md allows for the
-// size.
-StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading);
+// luma alone. Refused, besides what is damaged, truncated or too large: arithmetic coding, lossless files, 12
+// bits, two components, more than kMaxPieces segments, or more scans than README.md allows for the size.
+StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading, const ImageLimits& limits);
+ImageHeader jpeg_header(std::span<const uint8_t> file, const ImageLimits& limits);
 
 // Return the greatest of 8, 4, 2 and 1 by which decode_jpeg divides the sides of an image, as stored, so that
 // the photograph still has `jpeg_oversampling` times as many pixels a side as it needs in the canvas.
 int jpeg_reduction(int64_t width, int64_t height, int exif_orientation, const Reading& reading);
 
 // Decode a PNG file with libpng. Gray, RGB and RGBA stay as they are; gray with alpha loses the alpha, 16
-// bits become 8, palettes become RGB, and transparent colors are not read. Throws InputError with the reason
-// alone if it is damaged (any checksum, and anything that libpng would only warn of), truncated or too large.
-StoredImage decode_png(std::span<const uint8_t> file);
+// bits become 8, palettes become RGB, and transparent colors are not read. Refused: any wrong checksum, all
+// that libpng would only warn of, and more than kMaxPieces chunks.
+StoredImage decode_png(std::span<const uint8_t> file, const ImageLimits& limits);
+// Checks no checksum.
+ImageHeader png_header(std::span<const uint8_t> file, const ImageLimits& limits);
 
 // Rotate or mirror an image as its EXIF orientation says, or leave it as stored.
 DecodedPhoto turn_upright(StoredImage stored, Orientation orientation);

@@ -33,6 +33,34 @@ constexpr std::array kDamage{JWRN_BOGUS_PROGRESSION, JWRN_HIT_MARKER, JWRN_HUFF_
 
 constexpr unsigned kWholeSegment = 0xFFFF;  // bytes
 
+// Throw InputError unless the segments before the first scan are few enough, and the frame among them is of a
+// kind that is read. Versions of libjpeg differ in the kinds that they decode. Markers of ITU-T T.81, table B.1,
+// are found as libjpeg finds them.
+void check_segments(std::span<const uint8_t> file) {
+  int64_t count = 0;
+  for (size_t at = 0; at + 4 <= file.size();) {
+    const uint8_t* const found = std::find(&file[at], file.data() + file.size() - 3, uint8_t{0xFF});
+    at = static_cast<size_t>(found - file.data());
+    if (at + 4 > file.size()) return;
+    const uint8_t marker = file[at + 1];
+    const bool is_table = marker == 0xC4 || marker == 0xC8 || marker == 0xCC;
+    const bool is_frame = marker >= 0xC0 && marker <= 0xCF && !is_table;
+    const bool is_segment = is_frame || is_table || (marker >= 0xD9 && marker != 0xFF);
+    if (!is_segment) {
+      ++at;
+      continue;
+    }
+    if (marker == 0xD9 || marker == 0xDA) return;  // the end, or a scan
+    if (is_frame && marker > 0xC2) {
+      throw InputError("a JPEG file must be Huffman-coded, baseline or progressive");
+    }
+    if (++count > kMaxPieces) {
+      throw InputError("a JPEG file must have at most " + std::to_string(kMaxPieces) + " segments");
+    }
+    at += 2 + std::max<size_t>(2, file[at + 2] << 8 | file[at + 3]);
+  }
+}
+
 // Return a * b / 255, rounded; exact for bytes.
 int multiply_bytes(int a, int b) {
   const int product = a * b + 128;
@@ -51,7 +79,8 @@ void cmyk_to_rgb(std::span<const uint8_t> cmyk, uint8_t* rgb) {
 
 class JpegDecoder {
  public:
-  explicit JpegDecoder(std::span<const uint8_t> file) {
+  JpegDecoder(std::span<const uint8_t> file, const ImageLimits& limits) : limits_(limits) {
+    check_segments(file);
     info_.err = jpeg_std_error(&errors_);
     errors_.error_exit = [](j_common_ptr info) { of(info).guard_.stop(); };
     errors_.emit_message = [](j_common_ptr info, int level) {
@@ -61,6 +90,8 @@ class JpegDecoder {
     };
     progress_.progress_monitor = [](j_common_ptr info) {
       JpegDecoder& decoder = of(info);
+      decoder.is_late_ = decoder.limits_.is_over();
+      if (decoder.is_late_) decoder.guard_.stop();
       if (decoder.info_.input_scan_number <= decoder.allowed_scans_) return;
       decoder.too_many_scans_ = true;
       decoder.guard_.stop();
@@ -87,6 +118,12 @@ class JpegDecoder {
   ~JpegDecoder() { jpeg_destroy_decompress(&info_); }
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  ImageHeader header() const {
+    check_kind();
+    const bool is_one_scan = !info_.progressive_mode && info_.comps_in_scan == info_.num_components;
+    return {info_.image_width, info_.image_height, orientation_, is_one_scan};
+  }
 
   StoredImage decode(const Reading& reading) {
     check_kind();
@@ -133,8 +170,7 @@ class JpegDecoder {
   }
 
   void check_kind() const {
-    check_size(info_.image_width, info_.image_height);
-    if (info_.arith_code) throw InputError("a JPEG file must be Huffman-coded, got arithmetic coding");
+    check_size(info_.image_width, info_.image_height, limits_.max_pixels);
     if (info_.data_precision != 8) {
       throw InputError("a JPEG file must have 8 bits a sample, got " + std::to_string(info_.data_precision));
     }
@@ -163,6 +199,7 @@ class JpegDecoder {
   }
 
   [[noreturn]] void fail_to_decode() {
+    if (is_late_) throw DeadlineError();
     throw_if_out_of_memory();
     if (too_many_scans_) {
       throw InputError("the JPEG file has too many scans: at most " + std::to_string(allowed_scans_) +
@@ -186,12 +223,14 @@ class JpegDecoder {
     return text.data();
   }
 
+  const ImageLimits limits_;
   GuardedCall guard_;
   jpeg_error_mgr errors_{};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct info_{};
   int orientation_ = 1;
   int64_t allowed_scans_ = kScansAlwaysAllowed;
+  bool is_late_ = false;
   bool too_many_scans_ = false;
   bool lacks_scans_ = false;
 };
@@ -219,8 +258,12 @@ int jpeg_reduction(int64_t width, int64_t height, int exif_orientation, const Re
   return 1;
 }
 
-StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading) {
-  return JpegDecoder(file).decode(reading);
+StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading, const ImageLimits& limits) {
+  return JpegDecoder(file, limits).decode(reading);
+}
+
+ImageHeader jpeg_header(std::span<const uint8_t> file, const ImageLimits& limits) {
+  return JpegDecoder(file, limits).header();
 }
 
 }  // namespace lensbox

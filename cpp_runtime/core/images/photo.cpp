@@ -8,32 +8,43 @@
 
 namespace lensbox {
 
-DecodedPhoto decode_photo(std::span<const uint8_t> file, const Reading& reading) {
+namespace {
+
+// Return whether a file begins like a JPEG file; else it begins like a PNG file. Throws InputError.
+bool is_jpeg(std::span<const uint8_t> file) {
   if (file.empty()) throw InputError("the file is empty");
   const std::string_view bytes(reinterpret_cast<const char*>(file.data()), file.size());
-  if (bytes.starts_with("\xFF\xD8\xFF")) {
-    return turn_upright(decode_jpeg(file, reading), reading.orientation);
-  }
-  if (bytes.starts_with("\x89PNG\r\n\x1A\n")) return turn_upright(decode_png(file), reading.orientation);
+  if (bytes.starts_with("\xFF\xD8\xFF")) return true;
+  if (bytes.starts_with("\x89PNG\r\n\x1A\n")) return false;
   throw InputError("neither a JPEG nor a PNG file");
+}
+
+}  // namespace
+
+DecodedPhoto decode_photo(std::span<const uint8_t> file, const Reading& reading, const ImageLimits& limits) {
+  StoredImage stored = is_jpeg(file) ? decode_jpeg(file, reading, limits) : decode_png(file, limits);
+  return turn_upright(std::move(stored), reading.orientation);
+}
+
+ImageHeader read_header(std::span<const uint8_t> file, const ImageLimits& limits) {
+  return is_jpeg(file) ? jpeg_header(file, limits) : png_header(file, limits);
 }
 
 void check_sides(int64_t width, int64_t height) {
   if (width <= kLongestSide && height <= kLongestSide) return;
-  throw InputError("an image must have sides of at most " + std::to_string(kLongestSide) + " pixels, got " +
+  throw TooManyPixels("the image must have sides of at most " + std::to_string(kLongestSide) + " pixels, got " +
                    std::to_string(width) + " x " + std::to_string(height));
 }
 
-void check_size(int64_t width, int64_t height) {
+void check_size(int64_t width, int64_t height, int64_t max_pixels) {
   check_sides(width, height);
-  // Divide, because a product could overflow: a PNG header may claim 2^31 - 1 pixels each way.
-  if (width <= kMaxImagePixels && height <= kMaxImagePixels / width) return;
-  throw InputError("at most " + std::to_string(kMaxImagePixels) + " pixels are accepted, got " +
-                   std::to_string(width) + " x " + std::to_string(height));
+  if (width * height <= max_pixels) return;
+  throw TooManyPixels("the image must have at most " + std::to_string(max_pixels) + " pixels, got " +
+                      std::to_string(width) + " x " + std::to_string(height) + " = " +
+                      std::to_string(width * height));
 }
 
 Pixels new_pixels(int64_t width, int64_t height, int64_t channels) {
-  check_size(width, height);
   const int64_t stride = width * channels;
   // Not make_shared, which would write zeros.
   std::shared_ptr<uint8_t[]> memory(new uint8_t[static_cast<size_t>(height * stride)]);

@@ -14,11 +14,22 @@
 namespace lensbox {
 namespace {
 
+// Throw TooManyPixels. pixel_bytes: of a pixel, before it is packed.
+void check_png_size(int64_t width, int64_t height, int64_t pixel_bytes, const ImageLimits& limits) {
+  check_size(width, height, limits.max_pixels);
+  const int64_t bytes = width * height * pixel_bytes;
+  if (bytes <= limits.max_png_bytes) return;
+  throw TooManyPixels("a PNG image must have at most " + std::to_string(limits.max_png_bytes) +
+                      " bytes of pixels, got " + std::to_string(width) + " x " + std::to_string(height) + " of " +
+                      std::to_string(pixel_bytes) + " bytes = " + std::to_string(bytes));
+}
+
 // Decode with libpng's progressive reader, which stops at the first byte beyond the image's last row. The
 // plain reader inflates all data that follow, which may be a thousand times as large as the file.
 class PngDecoder {
  public:
-  explicit PngDecoder(std::span<const uint8_t> file) : file_(file), unread_(file) {
+  PngDecoder(std::span<const uint8_t> file, const ImageLimits& limits)
+      : limits_(limits), file_(file), unread_(file) {
     const bool good = guard_.run([&] {
       png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, stop, stop);
       if (png_ != nullptr) info_ = png_create_info_struct(png_);
@@ -38,7 +49,8 @@ class PngDecoder {
     const int64_t width = png_get_image_width(png_, info_);
     const int64_t height = png_get_image_height(png_, info_);
     if (width == 0 || height == 0) fail("its header is damaged");
-    check_size(width, height);
+    const int64_t sample_bytes = png_get_bit_depth(png_, info_) == 16 ? 2 : 1;
+    check_png_size(width, height, png_get_channels(png_, info_) * sample_bytes, limits_);
     if (!good || !at_pixels_) fail("damaged or truncated");
 
     if (!guard_.run([&] { choose_output(); })) fail("damaged or truncated");
@@ -80,6 +92,7 @@ class PngDecoder {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
+    if (is_late_) throw DeadlineError();
     throw InputError(what + " (" + reason_.data() + ")");
   }
 
@@ -94,7 +107,9 @@ class PngDecoder {
 
   // An interlaced image has several passes, and no new pixels for some rows of them.
   static void on_row(png_structp png, png_bytep pixels, png_uint_32 row, int) {
-    const PngDecoder& decoder = of(png);
+    PngDecoder& decoder = of(png);
+    decoder.is_late_ = decoder.limits_.is_over();
+    if (decoder.is_late_) decoder.guard_.stop();
     if (pixels == nullptr) return;
     png_progressive_combine_row(png, decoder.image_.row(row), pixels);
   }
@@ -114,6 +129,7 @@ class PngDecoder {
     decoder.guard_.stop();
   }
 
+  const ImageLimits limits_;
   GuardedCall guard_;
   std::span<const uint8_t> file_;
   std::span<const uint8_t> unread_;
@@ -121,37 +137,66 @@ class PngDecoder {
   png_infop info_ = nullptr;
   Pixels image_;
   bool at_pixels_ = false;
+  bool is_late_ = false;
   bool is_complete_ = false;
   std::array<char, 128> reason_{"it ends too early"};
 };
 
+constexpr size_t kSignature = 8;
+constexpr size_t kFrame = 12;  // of a chunk: length, name and checksum
+
 // Return the content of the first eXIf chunk before the image data, or nothing. libpng checks all chunks, and
-// would copy this chunk.
+// would copy this chunk. Throws InputError for too many chunks.
 std::span<const uint8_t> exif_chunk(std::span<const uint8_t> file) {
-  constexpr size_t kSignature = 8;
-  constexpr size_t kFrame = 12;  // length, name and checksum
+  std::span<const uint8_t> exif;
+  bool has_exif = false;
+  bool at_pixels = false;
+  int64_t count = 0;
   for (size_t at = kSignature; at + kFrame <= file.size();) {
     const size_t length = png_get_uint_32(&file[at]);
     const std::string_view name(reinterpret_cast<const char*>(&file[at + 4]), 4);
-    if (name == "IDAT" || length > file.size() - at - kFrame) break;
-    if (name == "eXIf") return file.subspan(at + 8, length);
+    if (name == "IEND" || length > file.size() - at - kFrame) break;
+    if (++count > kMaxPieces) {
+      throw InputError("a PNG file must have at most " + std::to_string(kMaxPieces) + " chunks");
+    }
+    at_pixels |= name == "IDAT";
+    if (name == "eXIf" && !has_exif && !at_pixels) {
+      exif = file.subspan(at + 8, length);
+      has_exif = true;
+    }
     at += kFrame + length;
   }
-  return {};
+  return exif;
 }
 
-}  // namespace
-
-StoredImage decode_png(std::span<const uint8_t> file) {
-  // libpng reads chunks before the header if it is told to skip them.
+// Throw InputError unless the first chunk is a header. libpng reads chunks before the header if it is told to
+// skip them.
+void check_first_chunk(std::span<const uint8_t> file) {
   constexpr std::array<uint8_t, 4> kHeader{'I', 'H', 'D', 'R'};
   if (file.size() < 16 || !std::ranges::equal(file.subspan(12, 4), kHeader)) {
     throw InputError("its header is damaged");
   }
-  Pixels image = PngDecoder(file).decode();
+}
+
+}  // namespace
+
+StoredImage decode_png(std::span<const uint8_t> file, const ImageLimits& limits) {
+  check_first_chunk(file);
+  const int orientation = exif_orientation(exif_chunk(file));
+  Pixels image = PngDecoder(file, limits).decode();
   const int64_t width = image.width;
   const int64_t height = image.height;
-  return {std::move(image), width, height, 1, exif_orientation(exif_chunk(file))};
+  return {std::move(image), width, height, 1, orientation};
+}
+
+ImageHeader png_header(std::span<const uint8_t> file, const ImageLimits& limits) {
+  check_first_chunk(file);
+  if (file.size() < kSignature + kFrame + 13) throw InputError("its header is damaged");
+  const int64_t width = png_get_uint_32(&file[16]);
+  const int64_t height = png_get_uint_32(&file[20]);
+  if (width == 0 || height == 0) throw InputError("its header is damaged");
+  check_png_size(width, height, 1, limits);
+  return {width, height, exif_orientation(exif_chunk(file)), false};
 }
 
 }  // namespace lensbox

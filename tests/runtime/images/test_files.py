@@ -22,7 +22,7 @@ from lensbox.runtime.images.limits import MAX_PIECES
 GRAY = np.arange(20, dtype=np.uint8).reshape(4, 5) * 12
 RGB = np.stack([GRAY, 255 - GRAY, GRAY // 2], axis=-1)
 RGB_PNG = encoded(PIL.Image.fromarray(RGB), "PNG")
-NO_IMAGE = "must be an image that Pillow can decode"
+NO_IMAGE = "must be an image that can be decoded"
 
 
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG"])

@@ -1,4 +1,4 @@
-"""EXIF orientation: where it is found, and how pictures are turned upright."""
+"""Pictures are turned upright by their EXIF orientation; the data of WebP files."""
 
 import io
 
@@ -7,27 +7,14 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 import torch
-from damaged_files import with_bit_flipped
-from picture_files import (
-    EXIF_HEADER,
-    ORIENTATION,
-    SHORT,
-    broken_exif,
-    chunk,
-    encoded,
-    entry,
-    exif,
-    jpeg_with_exif,
-    odd_exif,
-    png_with_exif,
-    tiff,
-)
+from picture_files import EXIF_HEADER, encoded, exif, jpeg_with_exif, png_with_exif
 
 from lensbox.common.errors import InputError
-from lensbox.runtime import read_image
+from lensbox.runtime import Reading, read_image
 from lensbox.runtime.images import decoder
+from lensbox.runtime.images.decoder import read_header
+from lensbox.runtime.images.files import DEFAULT_READING
 from lensbox.runtime.images.limits import MAX_PIECES
-from lensbox.runtime.images.orientation import exif_orientation, orientation_of, split_exif
 
 WIDTH, HEIGHT = 21, 13
 _PICTURE = PIL.Image.fromarray(
@@ -69,60 +56,22 @@ def test_turns_every_orientation_as_pillow_does(
     assert read_image(turned, orientation="stored").equal(read_image(file))
 
 
-_SCAN, _JPEG_END, _PNG_END = JPEG.index(b"\xff\xda"), len(JPEG) - 2, len(PNG) - 12
-_APP1 = jpeg_with_exif(b"\xff\xd8", exif(6))[2:]
-_XMP = b"http://ns.adobe.com/xap/1.0/\0"
+def test_finds_the_exif_data_of_webp_files() -> None:
+    assert read_header(_with_exif(WEBP, exif(6)), DEFAULT_READING) == (HEIGHT, WIDTH, 6)
+    # One header is left, as libvips writes it.
+    assert read_header(_encode("WEBP", exif=2 * EXIF_HEADER + exif(6)), Reading("stored")) == (
+        WIDTH,
+        HEIGHT,
+        6,
+    )
+    for file in (WEBP, _encode("GIF"), _encode("BMP")):
+        assert read_header(file, DEFAULT_READING) == (WIDTH, HEIGHT, 1)
 
 
-@pytest.mark.parametrize(
-    ("file", "orientation"),
-    [
-        # The first EXIF segment counts, wherever it lies before the pixels.
-        (jpeg_with_exif(jpeg_with_exif(JPEG, exif(3)), exif(6)), 6),
-        (jpeg_with_exif(jpeg_with_exif(JPEG, exif(3)), b"<x/>", header=_XMP), 3),
-        (jpeg_with_exif(jpeg_with_exif(JPEG, exif(3)), b"nothing"), 1),
-        (JPEG[:_SCAN] + _APP1 + JPEG[_SCAN:], 6),
-        (JPEG[:_JPEG_END] + _APP1 + JPEG[_JPEG_END:], 1),
-        *(
-            (jpeg_with_exif(JPEG, exif(6), header), 1)
-            for header in (b"", b"Exif", b"Exif\0", b"Exif\0x", b"exif\0\0", b"EXIF\0\0")
-        ),
-        # The segment ends within the header; the bytes behind the segment would complete it.
-        (JPEG[:2] + b"\xff\xe1\0\6Exif" + b"\0\0" + exif(6) + JPEG[2:], 1),
-        (PNG[:_PNG_END] + chunk(b"eXIf", exif(6)) + PNG[_PNG_END:], 1),
-        (png_with_exif(png_with_exif(PNG, exif(3)), exif(6)), 6),
-        (png_with_exif(PNG, EXIF_HEADER + exif(6)), 1),
-        (_encode("WEBP", exif=2 * EXIF_HEADER + exif(6)), 6),  # one header is left, as libvips writes it
-        *((file, 1) for file in (b"", b"\xff\xd8\xff", _encode("GIF"), _encode("BMP"))),
-    ],
-)
-def test_finds_the_exif_data(file: bytes, orientation: int) -> None:
-    assert orientation_of(file) == orientation
-
-
-@pytest.mark.parametrize(
-    ("file", "message"),
-    [
-        (JPEG[:2] + b"\xff\xe5\0\2" * MAX_PIECES + JPEG[2:], "a JPEG file must have at most 100000 segments"),
-        (PNG[:33] + chunk(b"abCd") * MAX_PIECES + PNG[33:], "a PNG file must have at most 100000 chunks"),
-        (WEBP[:12] + b"ABCD\0\0\0\0" * MAX_PIECES + WEBP[12:], "a WebP file must have at most 100000 chunks"),
-    ],
-    ids=["JPEG", "PNG", "WebP"],
-)
-def test_limits_the_number_of_pieces(file: bytes, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        split_exif(file)
-
-
-def test_reads_odd_exif_and_ignores_broken_exif() -> None:
-    assert {name for name, data in broken_exif().items() if exif_orientation(data) != 1} == set()
-    assert {name for name, data in odd_exif().items() if exif_orientation(data) != 6} == set()
-
-
-def test_exif_data_with_any_damage_raise_nothing() -> None:
-    data = tiff("<", entry("<", ORIENTATION, SHORT, 1, 6))
-    for length in range(len(data)):
-        assert exif_orientation(data[:length]) == (6 if length >= 22 else 1)
-    for position in range(len(data)):
-        for bit in range(8):
-            assert 1 <= exif_orientation(with_bit_flipped(data, position, bit)) <= 8
+def test_limits_the_chunks_of_a_webp_file() -> None:
+    file = _encode("WEBP", exif=exif(6))
+    at = file.index(b"EXIF", 40)
+    many = file[:at] + b"ABCD\0\0\0\0" * MAX_PIECES + file[at:]
+    many = many[:4] + (len(many) - 8).to_bytes(4, "little") + many[8:]
+    with pytest.raises(InputError, match="a WebP file must have at most 100000 chunks"):
+        read_image(many)
