@@ -222,7 +222,6 @@ def test_ignores_scans_of_thumbnails_and_finds_those_behind_odd_markers() -> Non
             read_image(many[:second] + odd + b"\x40\0" + many[second:])
 
 
-
 # --- scales ---
 
 

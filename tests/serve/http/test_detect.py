@@ -107,8 +107,9 @@ def test_engine_decodes_the_jpeg_files_that_its_gpu_takes(
     start_service: Start, client: httpx.Client, artifact_path: Path, encode: Encode, png: bytes
 ) -> None:
     jpeg, turned = encode("JPEG"), encode("JPEG", orientation=6)
-    damaged = jpeg[:600] + b"\xff\xc4" + jpeg[602:]
-    files = [jpeg, turned, png, encode("JPEG", progressive=True), damaged, jpeg[:-300]]
+    damaged = jpeg[:-300] + bytes(100) + jpeg[-200:]
+    odd = jpeg[:600] + b"\xff\xc4" + jpeg[602:]
+    files = [jpeg, turned, png, encode("JPEG", progressive=True), damaged, odd, jpeg[:-300]]
     taken: list[bytes] = []
 
     def decode(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[torch.Tensor]:
@@ -132,7 +133,7 @@ def test_engine_decodes_the_jpeg_files_that_its_gpu_takes(
             return [of.post("/v1/detect", content=file, params=low).json() for file in files]
 
         answers = ask(service.client)
-        assert set(taken) == {jpeg, turned, damaged, jpeg[:-300]}
+        assert set(taken) == {jpeg, turned, damaged}  # what the header of others shows is seen before
     expected = ask(client)
     assert len(expected[0]["detections"]) > 0
     for found, wanted in zip(answers, expected, strict=True):
