@@ -71,7 +71,8 @@ int32_t lensbox_image_read(const uint8_t* file, size_t size, const lensbox_image
     const lensbox::Pixels& pixels = photo.pixels;
     image->width = photo.width;
     image->height = photo.height;
-    std::ranges::transform(photo.window, image->window, [](float edge) { return static_cast<int64_t>(edge); });
+    std::ranges::transform(photo.window, image->window,
+                           [](float edge) { return static_cast<int64_t>(edge); });
     image->rows = pixels.height;
     image->columns = pixels.width;
     image->channels = pixels.channels;

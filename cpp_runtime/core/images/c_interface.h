@@ -1,4 +1,5 @@
-/* The image reader for other languages: liblensbox_images.so, which needs libjpeg-turbo, libpng and zlib alone.
+/* The image reader for other languages: liblensbox_images.so, which needs libjpeg-turbo, libpng and zlib
+ * alone.
  *
  * All functions may be called from several threads at once, and hold no state. Python calls them by ctypes
  * (runtime/images/core.py), which must have the same structs. */
@@ -76,7 +77,8 @@ LENSBOX_IMAGES_API int32_t lensbox_image_read_header(const uint8_t* file, size_t
 LENSBOX_IMAGES_API int32_t lensbox_image_is_for_gpu(const uint8_t* file, size_t size,
                                                     struct lensbox_image_header* header);
 
-/* Return 1, 2, 4 or 8: a JPEG file is decoded at 1 / that of its size. width, height: of the upright photograph. */
+/* Return 1, 2, 4 or 8: a JPEG file is decoded at 1 / that of its size. width, height: of the upright
+ * photograph. */
 LENSBOX_IMAGES_API int32_t lensbox_image_reduction(int64_t width, int64_t height,
                                                    const struct lensbox_image_reading* reading);
 

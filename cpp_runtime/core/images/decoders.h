@@ -26,7 +26,8 @@ struct StoredImage {
 
 // Read a JPEG or PNG file for a canvas. Throws InputError if the file is empty, of another format, damaged or
 // truncated; TooManyPixels, also for a reduced size; DeadlineError.
-DecodedPhoto decode_photo(std::span<const uint8_t> file, const Reading& reading, const ImageLimits& limits = {});
+DecodedPhoto decode_photo(std::span<const uint8_t> file, const Reading& reading,
+                          const ImageLimits& limits = {});
 
 // What the header of a JPEG or PNG file says.
 struct ImageHeader {

@@ -34,8 +34,8 @@ constexpr std::array kDamage{JWRN_BOGUS_PROGRESSION, JWRN_HIT_MARKER, JWRN_HUFF_
 constexpr unsigned kWholeSegment = 0xFFFF;  // bytes
 
 // Throw InputError unless the segments before the first scan are few enough, and the frame among them is of a
-// kind that is read. Versions of libjpeg differ in the kinds that they decode. Markers of ITU-T T.81, table B.1,
-// are found as libjpeg finds them.
+// kind that is read. Versions of libjpeg differ in the kinds that they decode. Markers of ITU-T T.81, table
+// B.1, are found as libjpeg finds them.
 void check_segments(std::span<const uint8_t> file) {
   int64_t count = 0;
   for (size_t at = 0; at + 4 <= file.size();) {

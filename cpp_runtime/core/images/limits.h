@@ -23,7 +23,8 @@ struct ImageLimits {
 
   bool is_over() const {
     if (deadline == std::numeric_limits<double>::infinity()) return false;
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count() > deadline;
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count() >
+           deadline;
   }
 };
 

@@ -32,8 +32,8 @@ ImageHeader read_header(std::span<const uint8_t> file, const ImageLimits& limits
 
 void check_sides(int64_t width, int64_t height) {
   if (width <= kLongestSide && height <= kLongestSide) return;
-  throw TooManyPixels("the image must have sides of at most " + std::to_string(kLongestSide) + " pixels, got " +
-                   std::to_string(width) + " x " + std::to_string(height));
+  throw TooManyPixels("the image must have sides of at most " + std::to_string(kLongestSide) +
+                      " pixels, got " + std::to_string(width) + " x " + std::to_string(height));
 }
 
 void check_size(int64_t width, int64_t height, int64_t max_pixels) {

@@ -20,8 +20,8 @@ void check_png_size(int64_t width, int64_t height, int64_t pixel_bytes, const Im
   const int64_t bytes = width * height * pixel_bytes;
   if (bytes <= limits.max_png_bytes) return;
   throw TooManyPixels("a PNG image must have at most " + std::to_string(limits.max_png_bytes) +
-                      " bytes of pixels, got " + std::to_string(width) + " x " + std::to_string(height) + " of " +
-                      std::to_string(pixel_bytes) + " bytes = " + std::to_string(bytes));
+                      " bytes of pixels, got " + std::to_string(width) + " x " + std::to_string(height) +
+                      " of " + std::to_string(pixel_bytes) + " bytes = " + std::to_string(bytes));
 }
 
 // Decode with libpng's progressive reader, which stops at the first byte beyond the image's last row. The
