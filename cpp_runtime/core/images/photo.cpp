@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include <array>
 #include <string>
 #include <string_view>
@@ -44,10 +46,22 @@ void check_size(int64_t width, int64_t height, int64_t max_pixels) {
                       std::to_string(width * height));
 }
 
+// Ask Linux for large pages for a large image, as numpy and torch do: a fault for each 4 KiB takes a third of
+// the time of decoding.
+static void prefer_large_pages(uint8_t* memory, size_t size) {
+  constexpr size_t kLarge = size_t{1} << 22;
+  constexpr uintptr_t kPage = 1 << 12;
+  if (size < kLarge) return;
+  const size_t unaligned = (kPage - reinterpret_cast<uintptr_t>(memory) % kPage) % kPage;
+  madvise(memory + unaligned, size - unaligned, MADV_HUGEPAGE);  // without it, the memory is as good
+}
+
 Pixels new_pixels(int64_t width, int64_t height, int64_t channels) {
   const int64_t stride = width * channels;
+  const auto size = static_cast<size_t>(height * stride);
   // Not make_shared, which would write zeros.
-  std::shared_ptr<uint8_t[]> memory(new uint8_t[static_cast<size_t>(height * stride)]);
+  std::shared_ptr<uint8_t[]> memory(new uint8_t[size]);
+  prefer_large_pages(memory.get(), size);
   uint8_t* const data = memory.get();
   return {std::move(memory), data, width, height, channels, stride};
 }
