@@ -13,8 +13,8 @@
 #                   CUDA=OFF leaves the CUDA kernels out, CUDA=ON insists on them
 # make test-wheel   install that wheel beside each of these torch versions, and find faces
 # make docs         the pages as a site, in build/docs; a broken link is an error
-# make sanitize     under AddressSanitizer and UBSan: the CPU tests of the ops and the C++ runtime's unit tests;
-#                   one part: sanitize-ops, sanitize-runtime
+# make sanitize     under AddressSanitizer and UBSan: the CPU tests of the ops, the C++ runtime's unit tests,
+#                   the image reader with damaged files; one part: sanitize-ops, sanitize-images, sanitize-runtime
 # make sanitize-fuzz  the same for 60,000 calls of ops with one wrong argument each, where sanitize-ops has 10,000
 #
 # Variables: PYTHON, the interpreter to make the virtual environment with (python3); VENV, where it lies (.venv);
@@ -69,7 +69,7 @@ endif
 endif
 
 .DELETE_ON_ERROR:
-.PHONY: help core demo dev test test-all test-arm test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-fuzz sanitize-runtime clean
+.PHONY: help core demo dev test test-all test-arm test-ray test-wheel wheel browser lint format docs ops runner artifact cuda-check sanitize sanitize-ops sanitize-images sanitize-fuzz sanitize-runtime clean
 
 help:
 	@sed -n 's/^# \?//p;/^$$/q' Makefile
@@ -242,7 +242,7 @@ wheel: $(TORCHES:%=$(WHEEL)/torch/%/torch/version.py)
 test-wheel:
 	$(PYTHON) tests/packaging/install_wheel.py $(WHEEL)/dist/lensbox-*.whl $(TORCHES)
 
-sanitize: sanitize-ops sanitize-runtime
+sanitize: sanitize-ops sanitize-images sanitize-runtime
 
 # The CPU tests of the ops in a process with the sanitizers' run-time. Leaks are not looked for: Python's interpreter
 # keeps memory to its end. torch's compilers and tracers are left out: they would call the same kernels, or build C++ code
@@ -251,13 +251,16 @@ sanitize: sanitize-ops sanitize-runtime
 sanitize-ops: SANITIZED = tests/ops --deselect tests/ops/test_loader.py -m "not exhaustive" \
   -k "not compile and not opcheck and not export and not torchscript"
 sanitize-fuzz: SANITIZED = tests/ops/test_fuzz.py -k wrong_argument
-sanitize-ops sanitize-fuzz: $(BIN)/.test
+# Freed memory stays in the sanitizer's quarantine, so the test of the memory in use is left out.
+sanitize-images: SANITIZED = tests/runtime/images/test_core.py tests/runtime/images/test_decoder.py -k "not live_as_long"
+sanitize-ops sanitize-images sanitize-fuzz: $(BIN)/.test
 	$(BIN)/cmake -S . -B build/sanitize -G Ninja -DLENSBOX_SANITIZE=ON -DLENSBOX_CUDA=OFF -DCMAKE_UNITY_BUILD=ON \
 	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BUILD) build/sanitize
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:max_allocation_size_mb=2048:max_malloc_fill_size=1048576 \
 	  LENSBOX_OPS_LIBRARY=build/sanitize/ops/liblensbox_ops.so \
+	  LENSBOX_IMAGES_LIBRARY=build/sanitize/cpp_runtime/core/images/liblensbox_images.so \
 	  $(BIN)/pytest -n auto -q -s -p no:faulthandler $(SANITIZED)
 
 # The program lensbox_runner itself is left out: what is in it beyond the library is its command line.
