@@ -1,5 +1,6 @@
 """Facts about the machine. Imports no torch."""
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -7,7 +8,7 @@ import platform
 import re
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 # Parameters of mallopt in glibc's malloc.h, and the largest threshold that it takes.
@@ -23,6 +24,17 @@ def package_version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
+
+
+def library_folders(part: str) -> list[Path]:
+    """Return the folders that may hold a shared library of a part of Lensbox, such as "ops".
+
+    It lies beside the Python files; those of an editable install are elsewhere.
+    """
+    folders = [Path(__file__).parents[1] / part]
+    with contextlib.suppress(PackageNotFoundError):
+        folders.append(Path(str(distribution("lensbox").locate_file(f"lensbox/{part}"))))
+    return folders
 
 
 def minor_version(version: str) -> str:

@@ -4,13 +4,12 @@ import ctypes
 import os
 import re
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import torch
 
 from lensbox.common.errors import ExitCode, LensboxError
-from lensbox.common.machine import minor_version
+from lensbox.common.machine import library_folders, minor_version
 
 LIBRARY_NAME = "liblensbox_ops.so"
 KERNELS_NAME = "liblensbox_kernels.so"
@@ -44,7 +43,7 @@ def library_path() -> Path:
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     minor = minor_version(torch.__version__)
-    folders = [Path(__file__).parent, *_installed()]
+    folders = library_folders("ops")
     candidates = [folder / part / LIBRARY_NAME for folder in folders for part in (f"torch{minor}", "")]
     if named:
         candidates = [Path(named)]
@@ -148,11 +147,3 @@ def _is_open(path: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _installed() -> list[Path]:
-    """Return the folder of the library in an editable install, whose Python files are elsewhere."""
-    try:
-        return [Path(str(distribution("lensbox").locate_file("lensbox/ops")))]
-    except PackageNotFoundError:
-        return []
