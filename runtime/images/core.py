@@ -3,12 +3,10 @@
 Its functions run without Python's lock (GIL), except those that only look at a header.
 """
 
-import contextlib
 import ctypes
 import math
 import os
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +15,7 @@ import torch
 
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import ExitCode, InputError, LensboxError
+from lensbox.common.machine import library_folders
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.limits import ImageLimits, TooManyPixelsError
 from lensbox.runtime.images.photo import Photo
@@ -73,7 +72,6 @@ class _Header(ctypes.Structure):
         ("width", ctypes.c_int64),
         ("height", ctypes.c_int64),
         ("orientation", ctypes.c_int32),
-        ("is_one_scan_jpeg", ctypes.c_int32),
     )
 
 
@@ -90,15 +88,11 @@ _LARGEST = 2**63 - 1
 
 
 class ImageHeader(NamedTuple):
-    """What a file's header says. width, height: as stored. orientation: EXIF's, 1 to 8.
-
-    is_one_scan_jpeg: whether decoding takes a time that the size bounds.
-    """
+    """The header of a file. width, height: of the pixels as stored. orientation: EXIF's, 1 to 8."""
 
     width: int
     height: int
     orientation: int
-    is_one_scan_jpeg: bool
 
 
 def library_path() -> Path:
@@ -107,9 +101,7 @@ def library_path() -> Path:
     Raise ImageLibraryError if there is none.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
-    folders = [Path(__file__).parent]
-    with contextlib.suppress(PackageNotFoundError):  # an editable install has its Python files elsewhere
-        folders.append(Path(str(distribution("lensbox").locate_file("lensbox/runtime/images"))))
+    folders = library_folders("runtime/images")
     candidates = [Path(named)] if named else [folder / LIBRARY_NAME for folder in folders]
     for path in candidates:
         if path.is_file():
@@ -247,4 +239,4 @@ def _check(outcome: int, reason: Any) -> None:
 
 
 def _as_tuple(header: _Header) -> ImageHeader:
-    return ImageHeader(header.width, header.height, header.orientation, bool(header.is_one_scan_jpeg))
+    return ImageHeader(header.width, header.height, header.orientation)

@@ -6,13 +6,11 @@
 #include <memory>
 #include <new>
 
+#include "cpu/launchers.h"  // of the op library
 #include "images/decoders.h"
-#include "jpeg_scan.h"  // of the op library
+#include "jpeg_scan.h"
 
 namespace lensbox {
-
-// Of the op library's kernels, whose header has an ImageView of its own (ops/csrc/cpu/launchers.h).
-extern "C" int64_t lensbox_cpu_read_jpeg(const uint8_t* file, size_t size, uint8_t* out, JpegScan& scan);
 
 namespace {
 
@@ -90,7 +88,7 @@ int32_t lensbox_image_read_header(const uint8_t* file, size_t size, const lensbo
                                   lensbox_image_header* header, char* reason, size_t reason_size) {
   const auto read = [&] {
     const auto found = lensbox::read_header({file, size}, lensbox::limits_of(*limits));
-    *header = {found.width, found.height, found.orientation, found.is_one_scan_jpeg};
+    *header = {found.width, found.height, found.orientation};
   };
   return outcome_of(read, reason, reason_size);
 }
@@ -99,7 +97,7 @@ int32_t lensbox_image_is_for_gpu(const uint8_t* file, size_t size, lensbox_image
   lensbox::JpegScan scan;
   if (lensbox::lensbox_cpu_read_jpeg(file, size, nullptr, scan) == 0) return 0;
   const auto exif = std::span(file, size).subspan(scan.exif_begin, scan.exif_end - scan.exif_begin);
-  *header = {scan.width, scan.height, lensbox::exif_orientation(exif), 1};
+  *header = {scan.width, scan.height, lensbox::exif_orientation(exif)};
   return 1;
 }
 

@@ -53,8 +53,7 @@ struct lensbox_image {
 struct lensbox_image_header {
   int64_t width; /* as stored */
   int64_t height;
-  int32_t orientation;      /* EXIF's, 1 to 8 */
-  int32_t is_one_scan_jpeg; /* decoding takes a time that the size bounds */
+  int32_t orientation; /* EXIF's, 1 to 8 */
 };
 
 /* Read a JPEG or PNG file. reason: gets a text, cut off to `reason_size` bytes with its final zero. */

@@ -34,8 +34,6 @@ struct ImageHeader {
   int64_t width;  // as stored
   int64_t height;
   int orientation;  // EXIF's, 1..8
-  // A JPEG file with one scan for all components: decoding takes a time that its size bounds.
-  bool is_one_scan_jpeg;
 };
 
 // Read the header alone. Throws InputError and TooManyPixels.

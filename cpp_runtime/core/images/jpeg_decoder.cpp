@@ -121,8 +121,7 @@ class JpegDecoder {
 
   ImageHeader header() const {
     check_kind();
-    const bool is_one_scan = !info_.progressive_mode && info_.comps_in_scan == info_.num_components;
-    return {info_.image_width, info_.image_height, orientation_, is_one_scan};
+    return {info_.image_width, info_.image_height, orientation_};
   }
 
   StoredImage decode(const Reading& reading) {

@@ -196,7 +196,7 @@ ImageHeader png_header(std::span<const uint8_t> file, const ImageLimits& limits)
   const int64_t height = png_get_uint_32(&file[20]);
   if (width == 0 || height == 0) throw InputError("its header is damaged");
   check_png_size(width, height, 1, limits);
-  return {width, height, exif_orientation(exif_chunk(file)), false};
+  return {width, height, exif_orientation(exif_chunk(file))};
 }
 
 }  // namespace lensbox
