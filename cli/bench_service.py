@@ -24,7 +24,7 @@ _ROW = (
 
 
 class Load(NamedTuple):
-    """What the connections saw: seconds of each answered request, and errors by their code."""
+    """A load with some connections: seconds of each answered request, errors by code, duration."""
 
     latencies: list[float]
     errors: Counter[str]
@@ -41,7 +41,7 @@ def bench_service(
 ) -> None:
     """Send photographs over each number of connections, and print a row for each.
 
-    files: image files and folders. Raises UsageError, InputError for a missing photograph, and ServiceError
+    files: image files and folders. Raise UsageError, InputError for a missing photograph, and ServiceError
     if the service cannot detect in one of them.
     """
     from lensbox.client import Client  # httpx may be missing

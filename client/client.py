@@ -137,7 +137,7 @@ class Client:
     in `Retry-After`) or a broken connection. connections: maximum number of open connections,
     and of requests in flight. transport: httpx's.
 
-    Connections are kept alive. Call `close`, or use the client as a context manager. Raises ValueError, and
+    Connections are kept alive. Call `close`, or use the client as a context manager. Raise ValueError, and
     ServiceError for a URL or proxies in the environment that httpx cannot use.
     """
 

@@ -53,7 +53,7 @@ class ServeCommand(Command):
 
 
 def _run(settings: Settings) -> None:
-    """Serve until shutdown. Raises LensboxError if the service cannot start."""
+    """Serve until shutdown. Raise LensboxError if the service cannot start."""
     if not sys.platform.startswith("linux"):
         raise StartupError(f"the service needs Linux, got {sys.platform}")
     Catalogue(settings.artifact, settings.models).check()
@@ -99,7 +99,7 @@ def read_settings(values: dict[str, Any]) -> Settings:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a bound socket. "::" takes IPv4, too. Raises OSError, for example for a port in use."""
+    """Return a bound socket. "::" takes IPv4, too. Raise OSError, for example for a port in use."""
     family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     dual = family == socket.AF_INET6 and host in ("::", "") and socket.has_dualstack_ipv6()
     return socket.create_server((host, port), family=family, dualstack_ipv6=dual)

@@ -37,7 +37,7 @@ def load_model(settings: Settings, content: Content) -> Artifact:
     """Load the artifact, run its self-test and warm it up. Call it in the thread that will use it.
 
     content: the file to load. On a CPU, keep freed memory in the process.
-    Raises StartupError, which says what to do, if the device does not exist, the op library or the artifact
+    Raise StartupError, which says what to do, if the device does not exist, the op library or the artifact
     cannot be loaded, or the self-test fails.
     """
     # torch counts the CPUs of the machine, not of the container. Per thread, hence here.

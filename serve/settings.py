@@ -35,7 +35,7 @@ class Settings:
     Sizes are in bytes, unless their names end in _mb, and times in seconds. docs/service.md has the reason of
     each default, docs/service/images.md the memory that images take.
 
-    Raises pydantic's ValidationError, of which `first_reason` makes a sentence.
+    Raise pydantic's ValidationError, of which `first_reason` makes a sentence.
     """
 
     artifact: Path | None = described(None, "one model: the file that `lensbox export` wrote")

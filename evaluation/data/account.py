@@ -17,8 +17,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Account:
-    """What was read: counts by the row of a table, `ROWS` first; a line on the first file of each row that
-    deserves a look; and as `problems` a line for each thing that was left out."""
+    """The account of what was read.
+
+    counts: by row of a table, `ROWS` first. first: a line on the first file of a row, if the row deserves a
+    look. problems: a line for each thing that was left out.
+    """
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROWS, 0))
     first: dict[str, str] = field(default_factory=dict)

@@ -37,7 +37,7 @@ class Comparer:
 
     @property
     def tolerance(self) -> Tolerance:
-        """Return the tolerance, without those of further outputs."""
+        """Return the tolerance of boxes and scores; further outputs have their own."""
         return tolerance_of(self.dtype, self.device, self.boxes)
 
     def compare_detect(self, detect: Run, thresholds: tuple[float, float], batches: Sequence[int]) -> None:

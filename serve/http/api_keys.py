@@ -63,7 +63,7 @@ def _check(headers: Headers, known: tuple[bytes, ...], name: str) -> None:
 
 
 def read_keys(settings: Settings) -> Keys:
-    """Return the keys in the files of the settings, or else in the environment. Raises StartupError."""
+    """Return the keys in the files of the settings, or else in the environment. Raise StartupError."""
     api = _read("api_keys_file", settings.api_keys_file, KEY_VARIABLES[0])
     admin = _read("admin_key_file", settings.admin_key_file, KEY_VARIABLES[1])
     if len(admin) > 1:

@@ -117,7 +117,7 @@ class DetectCall(Call):
 
 
 def _tiles(photo: Photo, canvas: Canvas, spec: TileSpec) -> list[Window]:
-    """Return the windows of a photograph. Raises ApiError (422) for too many tiles."""
+    """Return the windows of a photograph. Raise ApiError (422) for too many tiles."""
     try:
         return tile_windows(photo.width, photo.height, canvas, spec)
     except InputError as error:

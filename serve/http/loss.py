@@ -90,7 +90,7 @@ def read_loss_request(body: Body, max_boxes: int) -> tuple[LossJob, Sizes]:
     """Return the job of a body, and the number of predictions of each image; None without images.
 
     The job's boxes are float64 [N, 4], or [B, N, 4] with zeros after the boxes of each image.
-    Raises ApiError: 413 for more than `max_boxes` boxes after padding; 422 for any other invalid body.
+    Raise ApiError: 413 for more than `max_boxes` boxes after padding; 422 for any other invalid body.
     """
     is_nested = _IS_OF_IMAGES.search(body) is not None
     decoder: Decoder[Any] = _OF_IMAGES if is_nested else _OF_BOXES

@@ -95,7 +95,7 @@ async def _change(request: Request, action: str) -> dict[str, str]:
 
 
 async def _read(request: Request) -> _Question:
-    """Return the question in a body, which may be empty. Raises what `receive` and `read_json` raise."""
+    """Return the question in a body, which may be empty. Raise what `receive` and `read_json` raise."""
     try:
         content = await receive(request, _LARGEST, service_of(request).settings)
     except ApiError as error:

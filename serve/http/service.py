@@ -24,7 +24,7 @@ from lensbox.serve.settings import Settings
 Result = TypeVar("Result")
 Returned = TypeVar("Returned")
 
-_IN_FLIGHT = 2  # jobs of a request: those of others come in between, and the engine need not wait
+_IN_FLIGHT = 2  # jobs of a request: the engine need not wait, and serves other requests in between
 _PAUSE = 0.02  # seconds before the engine is asked again
 
 
@@ -51,7 +51,7 @@ class Service:
         """Shed load: admit or refuse a request, before its body is read. Return the version of its model.
 
         The request holds this version until `release`. Store it in the scope, for `model_of`, for the headers
-        of the answer, and for metrics. Raises NotReadyError; ApiError (404); OverloadError at `max_requests`.
+        of the answer, and for metrics. Raise NotReadyError; ApiError (404); OverloadError at `max_requests`.
         """
         served = model_of(request)
         served.engine.ready_artifact()
@@ -102,7 +102,7 @@ def service_of(request: Request) -> Service:
 def model_of(request: Request) -> ModelVersion:
     """Return the model of an admitted request; else the one that the path names, or the default model.
 
-    Raises what `Models.find` raises.
+    Raise what `Models.find` raises.
     """
     admitted: ModelVersion | None = request.scope.get("lensbox.model")
     if admitted is not None:

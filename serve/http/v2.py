@@ -145,7 +145,7 @@ class InferCall(Call):
 def header_length(value: str | None, body_length: int, most: int) -> int:
     """Return how many bytes of a body are JSON. value: the header Inference-Header-Content-Length, or None.
 
-    Raises ApiError: 400 unless the length is a number from 0 to `body_length`, 413 for more than `most`.
+    Raise ApiError: 400 unless the length is a number from 0 to `body_length`, 413 for more than `most`.
     """
     text = str(body_length) if value is None else value
     # Fewer than 20 digits, because int() raises ValueError for thousands of digits.
@@ -162,7 +162,7 @@ def header_length(value: str | None, body_length: int, most: int) -> int:
 def read_infer_request(body: Body, json_length: int, tensors: tuple[Specs, Specs]) -> InferRequest:
     """Return the request in a body. Canvases of a binary tensor share the memory of a bytearray.
 
-    json_length: from `header_length`. tensors: from `model_tensors`. Raises ApiError (400).
+    json_length: from `header_length`. tensors: from `model_tensors`. Raise ApiError (400).
     """
     content = memoryview(body if isinstance(body, bytearray) else bytearray(body))
     question = read_json(content[:json_length], _QUESTION, 400, "invalid_inference")

@@ -65,7 +65,7 @@ class Catalogue:
         self.source, self._models = source, models
 
     def names(self) -> list[str]:
-        """Return the names of all models that have a version, in order. Raises ArtifactError."""
+        """Return the names of all models that have a version, in order. Raise ArtifactError."""
         if self._models is None:
             return [UNNAMED]
         with reading(f"the folder of models {self._models}", ArtifactError):
@@ -92,7 +92,7 @@ class Catalogue:
         return dict(sorted(found.items()))
 
     def choose(self, name: str, version: int | None) -> Choice:
-        """Return a version, by default the pinned or else the newest one. Raises ArtifactError."""
+        """Return a version, by default the pinned or else the newest one. Raise ArtifactError."""
         if self._models is None and version is not None:
             raise ArtifactError(f"version must be left out for a service of one file, got {version}")
         versions = self.versions(name)
@@ -126,7 +126,7 @@ class Catalogue:
             raise ArtifactError(f"models must hold {self._models}/<name>/<version>.pt, got no such file")
 
     def _pinned(self, name: str) -> int | None:
-        """Return the version in the file `pin` of a model; None without one. Raises ArtifactError."""
+        """Return the version in the file `pin` of a model; None without one. Raise ArtifactError."""
         path = self.source / name / "pin"
         if self._models is None or not path.exists():
             return None
@@ -180,7 +180,7 @@ def _received(values: dict[str, Any], file: Any) -> Content:
 
 
 def read_content(path: Path) -> Content:
-    """Copy a file and its signature to memory. Raises ArtifactError if the file cannot be read."""
+    """Copy a file and its signature to memory. Raise ArtifactError if the file cannot be read."""
     memory = os.memfd_create("lensbox-artifact", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with open_regular(path) as source, open(memory, "wb", closefd=False) as copy:

@@ -34,7 +34,7 @@ class ModelVersion:
 
     @property
     def model(self) -> Model:
-        """The loaded artifact's description. Raises NotReadyError."""
+        """The loaded artifact's description. Raise NotReadyError."""
         return self.engine.ready_artifact()
 
     @cached_property
@@ -77,7 +77,7 @@ class Models:
         return Result(0, "", [row])
 
     def find(self, name: str, version: str | None = None) -> ModelVersion:
-        """Return a model by its name. Raises NotReadyError while loading, ApiError (404) for another one."""
+        """Return a model by its name. Raise NotReadyError while loading, ApiError (404) for another one."""
         found = next((served for served in self.all if served.name == name), None)
         if found is None:
             self.check_loaded()

@@ -54,7 +54,7 @@ _shared_folder: str | None = None
 @contextmanager
 def shared_metrics() -> Iterator[None]:
     """Create the folder of the service's metrics, which is also multiprocessing's temporary folder. Enter it
-    before starting the first process. Raises StartupError if there is no place for it.
+    before starting the first process. Raise StartupError if there is no place for it.
 
     An inherited PROMETHEUS_MULTIPROC_DIR is ignored: the folder may belong to another program. Files in
     memory (tmpfs) go on while a disk is full.

@@ -57,7 +57,7 @@ def request_message(request: Request, place: Callable[[memoryview], int]) -> byt
 def request_decoder(memory: memoryview) -> Decoder[Request]:
     """Return a decoder of requests, whose tensors and files share the front end's memory.
 
-    Raises msgspec's DecodeError, or ValueError for a place outside of the memory.
+    Raise msgspec's DecodeError, or ValueError for a place outside of the memory.
     """
 
     def rebuilt(kind: type[Any], plain: Any) -> Any:

@@ -92,7 +92,7 @@ class Repository:
     def step(self) -> None:
         """Resume all swaps, and keep all engines alive.
 
-        Raises StartupError if no model can be loaded when the service starts.
+        Raise StartupError if no model can be loaded when the service starts.
         """
         for model in list(self._models.values()):
             if model.swaps and _has_ended(model.swaps[0]):
@@ -202,7 +202,7 @@ class Repository:
             self._forget(old)
 
     def _fail(self, model: ModelState, number: int, label: str, reason: str, is_first: bool) -> None:
-        """Note the end of a load. Raises StartupError if it was the last hope of a service that starts."""
+        """Note the end of a load. Raise StartupError if it was the last hope of a service that starts."""
         self._plan.counters.load_ended(model.name, "failed")
         model.failed[str(number)] = reason
         others = [one for one in self._models.values() if one is not model]
@@ -230,7 +230,7 @@ class Repository:
     def _in_thread(
         self, name: str, function: Callable[..., Returned], *arguments: Any
     ) -> Generator[None, None, Returned]:
-        """Call a function in a thread of its own. Raises ArtifactError after `_READ_TIMEOUT`."""
+        """Call a function in a thread of its own. Raise ArtifactError after `_READ_TIMEOUT`."""
         reading: Future[Returned] = Future()
 
         def read() -> None:

@@ -32,7 +32,7 @@ def run(
 ) -> None:
     """Serve on a bound socket until SIGINT or SIGTERM. SIGHUP loads what the folder or the file holds now.
 
-    Raises LensboxError if a model cannot start.
+    Raise LensboxError if a model cannot start.
     """
     temporary = tempfile.gettempdir()  # of engines: multiprocessing uses another folder
     with shared_metrics():

@@ -19,7 +19,7 @@ WITHOUT_MEANING = frozenset([*_PROCESSES.split(), *_MODELS.split()])
 def read_settings(arguments: Mapping[str, Any]) -> Settings:
     """Return the settings of a replica. arguments: options of `Settings`, also as text; `ops` with commas.
 
-    Paths become absolute, because each replica starts in a different folder. Raises ValueError, which names
+    Paths become absolute, because each replica starts in a different folder. Raise ValueError, which names
     the argument, if it is unknown, malformed or without meaning under Ray.
     """
     names = options().keys() - WITHOUT_MEANING

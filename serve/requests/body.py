@@ -27,7 +27,7 @@ _IMAGE_FIELDS = ("image", "file")
 async def receive(request: Request, limit: int, settings: Settings) -> Body:
     """Return the whole body. Afterwards the request has `answer_timeout` for its answer.
 
-    limit: bytes. Raises ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed.
+    limit: bytes. Raise ApiError: 400 empty, 408 too slow, 413 too large, 415 compressed.
     """
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
@@ -73,7 +73,7 @@ def _too_large(limit: int, received: str) -> ApiError:
 def read_json(text: Any, decoder: Decoder[Typed], status: int, code: str, place: str = "the body") -> Typed:
     """Parse a JSON text without conversions between types. Skip unknown keys without building them.
 
-    place: the place of the text, for messages. Raises ApiError: (status, "invalid_json") if the text is not
+    place: the place of the text, for messages. Raise ApiError: (status, "invalid_json") if the text is not
     JSON, (status, code) if its type is wrong.
     """
     try:
@@ -95,7 +95,7 @@ class NoParameters(Struct, forbid_unknown_fields=True, frozen=True):
 
 
 def query_parameters(request: Request, kind: Any) -> Any:
-    """Return the query parameters of a request. Raises ApiError (422) for an unknown or repeated name."""
+    """Return the query parameters of a request. Raise ApiError (422) for an unknown or repeated name."""
     return _read_query(request.scope["query_string"], kind)
 
 
@@ -119,7 +119,7 @@ def media_type(content_type: str) -> str:
 async def form_image(request: Request, body: Body) -> bytes:
     """Return the content of a form's only field, which is `image` or `file`. Ignore file names.
 
-    Raises ApiError: 400 for a malformed form, 422 for other fields, several or none.
+    Raise ApiError: 400 for a malformed form, 422 for other fields, several or none.
     """
 
     async def replay() -> Message:

@@ -109,7 +109,7 @@ def photo_from_file(
 ) -> Photo:
     """Return the photograph in a file, decoded for a canvas as `decode_photo` does.
 
-    deadline: when to give up, on the clock of `time.monotonic`. Raises DeadlineError; ApiError: 400 for an
+    deadline: when to give up, on the clock of `time.monotonic`. Raise DeadlineError; ApiError: 400 for an
     undecodable file, 413 for more than `max_pixels` pixels, 415 for an unsupported format.
     """
     limits = ImageLimits(

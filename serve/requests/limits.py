@@ -72,7 +72,7 @@ class TimeLimit:
 def time_limit(headers: Headers) -> TimeLimit:
     """Return the limit in the header X-Request-Timeout-Ms.
 
-    Raises ApiError (422) unless it is a whole number of milliseconds from 1 to a day.
+    Raise ApiError (422) unless it is a whole number of milliseconds from 1 to a day.
     """
     text = headers.get(_HEADER)
     if text is None:
