@@ -116,7 +116,7 @@ def test_a_wrong_loss_of_our_own_fails_the_run(monkeypatch: pytest.MonkeyPatch, 
 def test_the_articles_kernel_runs_on_a_gpu(lensbox: Lensbox) -> None:
     rows = rows_of(lensbox(*COMMAND, "--device", "cuda")[0])
     for name in ("article's kernel", "article's kernel, conditional"):
-        assert rows[name][3:7] == [""] * 4  # the kernel has no gradient
+        assert not any(rows[name][3:])  # the kernel has no gradient
     assert all(rows[OURS[1]][:7])
 
 
