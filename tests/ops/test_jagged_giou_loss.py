@@ -46,7 +46,11 @@ def test_every_pair_of_dtypes(
 
 @pytest.mark.parametrize(
     ("counts", "slots"),
-    [([0], 0), ([0, 0], 3), ([1], 1), ([7] * 300, 7), ([0] * 99 + [2], 5), ([1000, 0, 513], 1000)],
+    [
+        *[([0], 0), ([0, 0], 3), ([1], 1), ([7] * 300, 7), ([0] * 99 + [2], 5), ([1000, 0, 513], 1000)],
+        # Few boxes a sample, but for one: a GPU's warps take one part after another.
+        ([3, 0, 601, *[3] * 30], 601),
+    ],
 )
 def test_shapes(device: torch.device, counts: list[int], slots: int) -> None:
     check(*batch(counts, slots), device)

@@ -1,6 +1,7 @@
 // The GIoU loss of padded predictions against packed targets: the kernels of the masked loss
 // (loss_kernels.cuh), with another source. The offsets of its image tell which target a slot has, so padding
-// costs no load of a box.
+// costs no load of a box. Where most slots are padding, the forward starts warps in the first part of each
+// image only; a warp goes on, a part further, until the image's boxes end.
 //
 // The host cannot check the offsets without waiting for the device. So the threads check the offsets that
 // they read, and an invalid one makes the loss NaN.
@@ -86,11 +87,37 @@ struct JaggedSource : Offsets {
 
   const PackedBox<Pred>* preds;
   const PackedBox<Target>* target_boxes;
+  int64_t part;  // the slots of each image where warps start
 
   explicit JaggedSource(const JaggedProblem& problem)
       : Offsets(problem),
         preds(static_cast<const PackedBox<Pred>*>(problem.pred.data)),
-        target_boxes(static_cast<const PackedBox<Target>*>(problem.targets.data)) {}
+        target_boxes(static_cast<const PackedBox<Target>*>(problem.targets.data)),
+        part(slots) {}
+
+  // Start warps where an image of average size has boxes, if that is at most a quarter of the slots. A
+  // sixteenth is the least: a warp then goes on fifteen times at most.
+  JaggedSource for_forward() const {
+    constexpr int64_t kWarpSlots = 32 * kForwardSlots;
+    const int64_t least = std::max(targets / std::max<int64_t>(images, 1) + 1, slots / 16);
+    const int64_t rounded = (least + kWarpSlots - 1) / kWarpSlots * kWarpSlots;
+    JaggedSource source = *this;
+    if (rounded <= slots / 4) source.part = rounded;
+    return source;
+  }
+
+  LENSBOX_HOST_DEVICE bool has_parts() const { return part < slots; }
+  LENSBOX_HOST_DEVICE int64_t starts() const { return images * part; }
+
+  __device__ int64_t first_of(int64_t start) const {
+    return has_parts() ? start + image_of_slot(start, part) * (slots - part) : start;
+  }
+
+  template <typename Group>
+  __device__ bool goes_on(const Group& group, int64_t& first) const {
+    first += part;
+    return has_parts() && group.left > part;
+  }
 
   template <int kCount>
   struct Group {
@@ -99,19 +126,21 @@ struct JaggedSource : Offsets {
     PackedBox<Target> targets[kSlots];
     PackedBox<Pred> preds[kSlots];
     bool valid[kSlots], broken[kSlots];  // broken: the image's offsets break the rules
+    int64_t left = 0;                    // with parts: the image's boxes from the warp's first slot on
 
     __device__ Group(const JaggedSource& source, int64_t first) {
       int64_t at[kSlots];  // the places of the targets; -1: none
       const int64_t first_of_warp = first - threadIdx.x % 32;
       const int64_t image = image_of_slot(first_of_warp, source.slots);
       const int64_t position = first - image * source.slots;
-      if (first_of_warp + 32 * kSlots <= (image + 1) * source.slots) {  // the warp's slots are of one image
-        bool is_sound;
-        const Segment segment = source.template segment_of<true>(image, is_sound);
+      if (source.has_parts() || first_of_warp + 32 * kSlots <= (image + 1) * source.slots) {  // of one image
+        bool is_valid;
+        const Segment segment = source.template segment_of<true>(image, is_valid);
+        left = is_valid ? image * source.slots + segment.count - first_of_warp : 0;
 #pragma unroll
         for (int k = 0; k < kSlots; ++k) {
-          broken[k] = !is_sound;
-          at[k] = is_sound && position + 32 * k < segment.count ? segment.first + position + 32 * k : -1;
+          broken[k] = !is_valid;
+          at[k] = is_valid && position + 32 * k < segment.count ? segment.first + position + 32 * k : -1;
         }
       } else {
 #pragma unroll

@@ -2,10 +2,11 @@
 // weight a slot has. Each source has two families of kernels: "packed" ones know all dtypes at compile time
 // and need contiguous, aligned memory; "strided" ones read any dtype through any strides.
 //
-//   Packed source    Pred: the dtype of predictions. slot_count(). Group<kSlots>: the values that a thread
-//   loads
-//                    at once, of kSlots slots, 32 apart. kForwardSlots: how many a thread of the forward
-//                    takes
+//   Packed source    Pred: the dtype of predictions. slot_count(). Group<kSlots>: the values of kSlots slots,
+//                    32 apart, that a thread loads at once. kForwardSlots: how many a thread of the forward
+//                    takes. for_forward(): the source whose starts() slots the forward's threads begin at;
+//                    first_of(start) is such a slot, and goes_on(group, first) moves to the thread's next
+//                    one.
 //   Strided source   slot_count(), target_count(). find<T>(slot) returns a Slot<T>
 //   both             check(sums), of each thread; is_broken(), for which a block's threads come together
 #pragma once
@@ -42,16 +43,21 @@ __global__ void __launch_bounds__(kLossThreads)
   constexpr int kSlots = Source::kForwardSlots;
   begin_early();
   LossSums sums = {0, 0};
-  for (int64_t first = first_slot<kSlots>(); first < source.slot_count(); first += slots_of_grid<kSlots>()) {
-    const typename Source::template Group<kSlots> group(source, first);
+  for (int64_t start = first_slot<kSlots>(); start < source.starts(); start += slots_of_grid<kSlots>()) {
+    int64_t first = source.first_of(start);
+    bool goes_on;
+    do {
+      const typename Source::template Group<kSlots> group(source, first);
 #pragma unroll
-    for (int k = 0; k < kSlots; ++k) {
-      if (group.is_broken(k)) sums.loss = NAN;
-      if (!group.valid[k]) continue;
-      const double weight = static_cast<double>(group.weight(k));
-      sums.loss += weight * static_cast<double>(1.0f - giou(group.pred(k), group.target(k), eps));
-      sums.weight += weight;
-    }
+      for (int k = 0; k < kSlots; ++k) {
+        if (group.is_broken(k)) sums.loss = NAN;
+        if (!group.valid[k]) continue;
+        const double weight = static_cast<double>(group.weight(k));
+        sums.loss += weight * static_cast<double>(1.0f - giou(group.pred(k), group.target(k), eps));
+        sums.weight += weight;
+      }
+      goes_on = source.goes_on(group, first);
+    } while (goes_on);
   }
   source.check(sums);
   finish_loss(sums, workspace, arrivals, loss, normalizer);
@@ -171,10 +177,11 @@ cudaError_t launch_forward(const Problem& problem, void* loss, double* normalize
   auto* sums = static_cast<LossSums*>(behind_spare(workspace));
   unsigned int* arrivals = nullptr;
   LENSBOX_RETURN_IF_FAILED(take_arrival_counters(stream, workspace, &arrivals));
-  const bool is_packed = with_packed_source(problem, [&](const auto& source) {
-    using Source = std::decay_t<decltype(source)>;
+  const bool is_packed = with_packed_source(problem, [&](const auto& found) {
+    using Source = std::decay_t<decltype(found)>;
+    const Source source = found.for_forward();
     launch(Start::kProgrammatic, packed_forward_kernel<Source>,
-           loss_shape(threads_for(source.slot_count(), Source::kForwardSlots)), stream, source,
+           loss_shape(threads_for(source.starts(), Source::kForwardSlots)), stream, source,
            static_cast<float>(problem.eps), sums, arrivals, static_cast<float*>(loss), normalizer);
   });
   if (is_packed) return cudaGetLastError();

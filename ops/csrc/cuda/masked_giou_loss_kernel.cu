@@ -43,6 +43,13 @@ struct MaskedSource {
         slots(problem.slots) {}
 
   LENSBOX_HOST_DEVICE int64_t slot_count() const { return slots; }
+  MaskedSource for_forward() const { return *this; }
+  LENSBOX_HOST_DEVICE int64_t starts() const { return slots; }
+  __device__ int64_t first_of(int64_t start) const { return start; }
+  template <typename Group>
+  __device__ bool goes_on(const Group& /*group*/, int64_t& /*first*/) const {
+    return false;
+  }
   __device__ void check(LossSums& /*sums*/) const {}
 
   template <int kCount>
