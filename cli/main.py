@@ -42,8 +42,8 @@ COMMANDS = {
     name: LazyCommand(name, *row)
     for name, *row in (
         ("export", "lensbox.export.cli:export", "Write a detector's files: TorchScript, ONNX, compiled."),
-        ("sign", "lensbox.export.artifact_cli:sign", "Sign artifacts.", "sign"),
-        ("info", "lensbox.export.artifact_cli:info", "Describe an artifact, or this installation."),
+        ("sign", "lensbox.export.cli:sign", "Sign artifacts.", "sign"),
+        ("info", "lensbox.export.cli:info", "Describe an artifact, or this installation."),
         ("detect", "lensbox.cli.detect:detect", "Detect objects in image files."),
         ("train", "lensbox.train.cli:train", "Train a face detector (in a clone).", "train"),
         ("evaluate", "lensbox.evaluation.cli:evaluate", "Score a detector on photographs.", "evaluate"),

@@ -16,12 +16,12 @@ import lensbox.ops
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import atomic_write
-from lensbox.export.detector.reduced import REDUCED
+from lensbox.export.detector.copies import REDUCED
 from lensbox.export.options import FORMATS, ExportOptions
 from lensbox.export.plan import Built, ExportPlan
+from lensbox.export.verify.comparer import instability
 from lensbox.export.verify.precision import OperandRounding, describe_change, measure_precision
 from lensbox.export.verify.self_test import reduced_self_test
-from lensbox.export.verify.stability import instability
 from lensbox.export.verify.verifier import running, verify
 from lensbox.model import Detector, weights_sha256
 from lensbox.model.protocol_check import Answer

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from lensbox.common.errors import ArtifactError, InputError
-from lensbox.export.detector.plain_copy import plain_copy
+from lensbox.export.detector.copies import plain_copy
 from lensbox.export.detector.wrapper import FixedBatches
 from lensbox.export.options import ExportOptions
 from lensbox.export.verify.pictures import Fitted, drawn

@@ -16,10 +16,10 @@ from torch import Tensor, fx, nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
+from lensbox.export.detector.copies import in_precision
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace_detect
-from lensbox.export.detector.reduced import in_precision
+from lensbox.export.detector.passes import expand_depthwise, lay_out
 from lensbox.export.detector.wrapper import needed_ops, omitted_methods
-from lensbox.export.formats.graph_passes import expand_depthwise, lay_out
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
 from lensbox.runtime.file.archive import MODEL

@@ -14,10 +14,10 @@ from torch.export import Dim, ExportedProgram
 from torch.overrides import TorchFunctionMode
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.copies import in_precision
 from lensbox.export.detector.graph import custom_ops, innermost_reason, quiet_export, trace, trace_detect
-from lensbox.export.detector.reduced import in_precision
+from lensbox.export.detector.passes import fold_batch_norms
 from lensbox.export.detector.wrapper import needed_ops, omitted_methods
-from lensbox.export.formats.graph_passes import fold_batch_norms
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
 from lensbox.model.user_errors import is_users, location

@@ -16,9 +16,9 @@ from torch import nn
 
 from lensbox.common.errors import ArtifactError
 from lensbox.common.machine import has_torchscript
-from lensbox.export.detector import reduced
+from lensbox.export.detector import copies
+from lensbox.export.detector.copies import REDUCED, in_precision
 from lensbox.export.detector.graph import is_custom
-from lensbox.export.detector.reduced import REDUCED, in_precision
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.formats.traced import TracedDetector, replace_trace_constants
 from lensbox.export.plan import Built, ExportPlan
@@ -94,7 +94,7 @@ def _scripting_reason(error: Exception) -> str:
     """
     text = str(error).strip()
     first = _PLACE.search(text)
-    if first and first["file"] == reduced.__file__:
+    if first and first["file"] == copies.__file__:
         return "hooks convert the inputs of modules that stay in float32; TorchScript has no such hooks"
     reason = " ".join((text[: first.start()] if first else text).split()).rstrip(":. ")
     if len(reason) > _MOST_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Compare detections with the detector's in PyTorch, up to rounding."""
+"""Compare detections with those in PyTorch, up to rounding; say why no file can find the same."""
 
 import logging
 import math
@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lensbox.common.errors import ArtifactError
-from lensbox.export.verify.reference import VALUES, Reference, tolerance_of, with_extras
+from torch import nn
+
+from lensbox.common.errors import ArtifactError, LensboxError
+from lensbox.export.verify.reference import VALUES, Reference, one_thread, tolerance_of, with_extras
+from lensbox.model.protocol_check import answer_of
 from lensbox.runtime.detect.detection import Detections, detections_in
 from lensbox.runtime.detect.detection_sets import Difference
 from lensbox.runtime.file.self_test import Tolerance
@@ -19,6 +22,10 @@ _logger = logging.getLogger(__name__)
 # with nothing in common has 2 for each detection: one is lost, and one is new.
 _UNSTABLE_FACTOR = 1.5
 _MOST_UNSTABLE = 1.8
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_BATCH = 2
+_MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -134,3 +141,45 @@ def found_in_batches(
     canvases = reference.canvases.repeat(repeats, 1, 1, 1)[: max(batch, len(expected))]
     answers = [detect(part, *thresholds) for part in canvases.split(batch)]
     return [detections_in(answer, index) for answer in answers for index in range(len(answer["counts"]))]
+
+
+def instability(reference: Reference) -> str | None:
+    """Return a sentence if the detector in PyTorch does not find the same in an image each time; else None.
+
+    The detector is compared with itself, in batches of 1 and 2.
+    """
+    detector, thresholds = reference.detector, reference.thresholds
+    comparer = Comparer(reference, "float32", "cpu", 0.0)
+
+    def differs(batch: int) -> bool:
+        with one_thread():
+            found = found_in_batches(lambda *call: answer_of(detector, *call), reference, thresholds, batch)
+        difference = comparer.difference(reference.found(thresholds), found, thresholds)
+        if batch == 1:  # the same computation: nothing rounds in another way
+            return bool(difference.unmatched)
+        return bool(comparer.faults(difference, thresholds))
+
+    try:
+        if differs(1):
+            return (
+                "detect does not find the same in the same images each time: remove random numbers, such as "
+                "dropout that is active in eval mode, and state that a call leaves behind"
+            )
+        if not differs(_BATCH):
+            return None
+    except (LensboxError, RuntimeError, ValueError):  # no batch of 2, which other messages explain
+        return None
+    said = "what detect finds in an image depends on the other images of the batch"
+    norms = [
+        name
+        for name, part in detector.named_modules()  # type: ignore[attr-defined]
+        if isinstance(part, _BATCH_NORMS) and (part.training or part.running_mean is None)
+    ]
+    if norms:
+        names = ", ".join(norms[:_MOST_NAMED]) + (" and others" if len(norms) > _MOST_NAMED else "")
+        said += (
+            f", as batch norms have no running statistics: {names}. Train them with track_running_stats=True"
+        )
+    else:
+        said += ". Compute each image by itself, without sums or maxima over the batch"
+    return f"{said}, or export with --batch 1, with which every runtime gives the network single images"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 from lensbox.common.errors import ArtifactError
-from lensbox.export.detector.plain_copy import plain_copy
+from lensbox.export.detector.copies import plain_copy
 from lensbox.runtime.torchscript import quiet_torchscript
 
 

@@ -14,8 +14,7 @@ from torch.nn.utils import parametrizations
 
 from lensbox.common.errors import ArtifactError
 from lensbox.export import save_artifact
-from lensbox.export.detector.plain_copy import plain_copy
-from lensbox.export.detector.reduced import in_precision
+from lensbox.export.detector.copies import in_precision, plain_copy
 from lensbox.export.detector.wrapper import DetectorWrapper
 from lensbox.export.formats.torchscript import script_and_freeze
 from lensbox.model import DetectorSpec

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, fx, nn
 
-from lensbox.export.formats.graph_passes import expand_depthwise, lay_out
+from lensbox.export.detector.passes import expand_depthwise, lay_out
 
 
 def traced(module: nn.Module, x: Tensor) -> fx.GraphModule:

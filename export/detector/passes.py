@@ -1,17 +1,20 @@
-"""Graph passes: fold batch norms, expand depthwise convolutions, choose layouts.
+"""Passes over modules and graphs: fold batch norms, expand depthwise convolutions, choose layouts.
 
 The graphs come from `trace_detect(...).module()`: ATen operators with parameters as attributes.
 """
 
 import itertools
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch.nn.functional import pad
-from torch.nn.utils.fusion import fuse_conv_bn_weights
+from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights
 
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _aten = torch.ops.aten
 
 _CONV2D_DEFAULTS: list[Any] = [[1, 1], [0, 0], [1, 1], 1]  # stride, padding, dilation, groups
@@ -23,6 +26,21 @@ def lay_out(graph_module: fx.GraphModule, layout: torch.memory_format) -> None:
     for value in (*graph_module.parameters(), *graph_module.buffers()):
         if value.dim() == 4:
             value.data = value.data.contiguous(memory_format=layout)
+
+
+def fold_modules(network: nn.Module) -> None:
+    """Fold each batch norm into the convolution before it in an `nn.Sequential`, in float32, in place.
+
+    For networks that get another dtype, whose weights would be rounded twice if they were folded later.
+    `fold_batch_norms` and the compilers fold the other batch norms in graphs.
+    """
+    for parent in network.modules():
+        if not isinstance(parent, nn.Sequential):
+            continue
+        for (first, layer), (second, norm) in itertools.pairwise(list(parent.named_children())):
+            if type(layer) in CONVOLUTIONS and type(norm) in _BATCH_NORMS and norm.running_mean is not None:
+                setattr(parent, first, fuse_conv_bn_eval(cast(Any, layer), cast(Any, norm)))
+                setattr(parent, second, nn.Identity())
 
 
 def fold_batch_norms(graph_module: fx.GraphModule) -> None:

@@ -1,16 +1,17 @@
-"""Convert a detector's network to float16 or bfloat16 in PyTorch, before a format compiles the detector."""
+"""Copy a detector for an export: without hooks or compilation, and in float16 or bfloat16."""
 
+import contextlib
 import copy
 import logging
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weight_norm
 
 from lensbox.common.errors import ArtifactError
+from lensbox.export.detector.passes import CONVOLUTIONS, fold_modules
 from lensbox.model import Detector
 from lensbox.model.protocol_check import answer_faults, answer_of
 from lensbox.model.user_errors import location
@@ -19,12 +20,52 @@ _logger = logging.getLogger(__name__)
 
 REDUCED = ("float16", "bfloat16")
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 _OTHER_NORMS = (nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _IN_FLOAT32 = (*_OTHER_NORMS, nn.RMSNorm, nn.PReLU)  # their weights must have the dtype of their input
 _CHILDREN, _ALL = 1, 2  # of a module, stay in float32
+
+
+def plain_copy(detector: nn.Module) -> nn.Module:
+    """Return a copy in eval mode without `torch.compile`, and with parameters in place of computed weights.
+
+    The values stay: no format holds the hooks of `weight_norm`, `spectral_norm`, pruning and
+    parametrizations. Raise ArtifactError for modules that cannot be copied.
+    """
+    computed = {  # with a gradient, such as the weight of the old `weight_norm`: torch copies no such tensors
+        id(value): value.detach().clone()
+        for part in detector.modules()
+        for value in vars(part).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    }
+    try:
+        copied = copy.deepcopy(detector, computed).eval()
+    except Exception as error:  # whatever the user's members raise
+        raise ArtifactError(
+            f"the detector cannot be exported, as copy.deepcopy fails: {error}. Detach tensors that it keeps"
+        ) from error
+    copied = _uncompiled(copied)
+    for part in list(copied.modules()):
+        for name, child in list(part.named_children()):
+            if (inner := _uncompiled(child)) is not child:
+                setattr(part, name, inner)
+    for part in list(copied.modules()):
+        if parametrize.is_parametrized(part):
+            # The class of a parametrized module is its own, but the copy shares the class with the original.
+            kind = type(part)
+            part.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
+            for name in list(cast(nn.ModuleDict, part.parametrizations)):
+                parametrize.remove_parametrizations(part, name)
+        for name in [name.rpartition("_")[0] for name, _ in part.named_parameters(recurse=False)]:
+            for remove in (remove_weight_norm, remove_spectral_norm, prune.remove):
+                with contextlib.suppress(ValueError):  # not this one
+                    remove(part, name)
+    return copied
+
+
+def _uncompiled(module: nn.Module) -> nn.Module:
+    """Return the module inside of `torch.compile`, or the module itself."""
+    return dict(module.named_children()).get("_orig_mod", module)
 
 
 class _Converted(nn.Module):
@@ -54,7 +95,7 @@ def in_precision(detector: Detector, dtype: str, batch: int | None = None) -> De
     float32. detector: on the CPU, in eval mode. batch: the batch size that it takes; None for any.
     """
     folded = copy.deepcopy(cast(nn.Module, detector))
-    _fold_batch_norms(folded)
+    fold_modules(folded)
     if dtype not in REDUCED:
         return cast(Detector, folded)
     kept: dict[str, int] = {}
@@ -77,20 +118,6 @@ def in_precision(detector: Detector, dtype: str, batch: int | None = None) -> De
         return cast(Detector, network)
 
 
-def _fold_batch_norms(network: nn.Module) -> None:
-    """Fold each batch norm into the convolution before it in an `nn.Sequential`, in float32, in place.
-
-    Folded later, the weights would be rounded twice. In float32, the compilers fold the other batch norms.
-    """
-    for parent in network.modules():
-        if not isinstance(parent, nn.Sequential):
-            continue
-        for (first, layer), (second, norm) in pairwise(list(parent.named_children())):
-            if type(layer) in _CONVOLUTIONS and type(norm) in _BATCH_NORMS and norm.running_mean is not None:
-                setattr(parent, first, fuse_conv_bn_eval(cast(Any, layer), cast(Any, norm)))
-                setattr(parent, second, nn.Identity())
-
-
 def _convert(network: nn.Module, dtype: torch.dtype, kept: Mapping[str, int]) -> None:
     """Convert layers in place. kept: paths of modules whose children, or all of whose layers, stay."""
     converted: dict[nn.Module, nn.Module] = {}  # a layer may have several places
@@ -103,8 +130,8 @@ def _convert(network: nn.Module, dtype: torch.dtype, kept: Mapping[str, int]) ->
         for name, layer in list(parent.named_children()):
             if (f"{place}.{name}" if place else name) in kept:
                 continue
-            if isinstance(layer, (*_CONVOLUTIONS, *_TRANSPOSED, nn.Linear)):
-                if layer.bias is None and isinstance(layer, _CONVOLUTIONS):
+            if isinstance(layer, (*CONVOLUTIONS, *_TRANSPOSED, nn.Linear)):
+                if layer.bias is None and isinstance(layer, CONVOLUTIONS):
                     # torch.jit.freeze folds a batch norm into a bias, and would make one in float32.
                     layer.bias = nn.Parameter(torch.zeros(layer.out_channels), requires_grad=False)
                 setattr(parent, name, converted.setdefault(layer, _Converted(layer, dtype)))
