@@ -1,16 +1,18 @@
 """Check the ways to do one thing, time them in turns, and show the times as a table, with the machine."""
 
+import contextlib
 import gc
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
 from lensbox.bench import GROUPS
-from lensbox.cli.timing import Call, Times, summarize, time_in_turns
+from lensbox.cli.bench import Call, Times, summarize, time_in_turns
 from lensbox.common.errors import ExitCode, LensboxError
 from lensbox.common.machine import keep_freed_memory, package_version
 from lensbox.runtime.device import choose_device
@@ -177,6 +179,20 @@ def _times_in_graphs(calls: Mapping[str, Call], notes: dict[str, str]) -> dict[s
             else:
                 samples[name] += [milliseconds / 1e3 for milliseconds in taken]
     return {name: summarize(taken) for name, taken in samples.items()}
+
+
+def cpu_seconds(ancestor: int) -> float:
+    """Return the CPU time of a living process and of its descendants."""
+    parents, ticks = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # the process has ended
+            fields = stat.read_text().rpartition(")")[2].split()  # the name before them may have spaces
+            process = int(stat.parent.name)
+            parents[process], ticks[process] = int(fields[1]), int(fields[11]) + int(fields[12])
+    family = {ancestor}
+    while grown := {child for child, parent in parents.items() if parent in family} - family:
+        family |= grown
+    return sum(ticks.get(process, 0) for process in family) / os.sysconf("SC_CLK_TCK")
 
 
 def _first_line(error: Exception) -> str:

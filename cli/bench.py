@@ -1,21 +1,31 @@
 """`lensbox bench FILE`: measure artifacts on this machine, or load a running service (--url)."""
 
 import json
-from collections.abc import Callable, Iterator
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from lensbox.cli.command import FILE, OPS, Command, batch_sizes
+from lensbox.cli.command import FILE, OPS, Command, batch_sizes, check_source
 from lensbox.common.errors import ArtifactError
 from lensbox.common.machine import keep_freed_memory
 
 if TYPE_CHECKING:
-    from lensbox.cli.timing import Call
     from lensbox.runtime import Artifact
 
+_WARM_CALLS = 3  # TorchScript watches the first call and compiles in the second
+_BLOCK_SECONDS = 0.01
+_ROUNDS = 30
+_FEWEST_ROUNDS = 5
+
+Call = Callable[[], object]
+Key = TypeVar("Key")
+
+_OF_ARTIFACT = ("more_files", "batches", "device", "threads", "ops")
 _IMAGE_SIZE = 480, 640
 _ROW = (
     "{artifact:<{width}}  {device:<8}{from:<24}{batch:>6}"
@@ -76,7 +86,7 @@ def bench(
     CUDA graphs, too. The self-tests run first. With --url, FILE... are photographs: measure the requests per
     second of a running service.
     """
-    _check_options(context, url)
+    check_source(context, url, _OF_ARTIFACT, ("connections", "seconds"))
     if url is not None:
         if not files:
             raise click.UsageError("bench --url must be given photographs: bench --url URL PHOTO...")
@@ -89,7 +99,6 @@ def bench(
     # Imported here: torch takes seconds to import.
     import torch
 
-    from lensbox.cli.timing import time_in_turns
     from lensbox.runtime.loading import load_artifact
 
     keep_freed_memory()
@@ -124,22 +133,7 @@ def bench(
         click.echo(_ROW.format(**row, width=width))
 
 
-def _check_options(context: click.Context, url: str | None) -> None:
-    """Raise UsageError for options of a service without --url, and for options of an artifact with it."""
-    of_artifact, of_service = (
-        ("more_files", "batches", "device", "threads", "ops"),
-        ("connections", "seconds"),
-    )
-    useless, reason = (
-        (of_service, "must come with --url") if url is None else (of_artifact, "is not for --url")
-    )
-    for parameter in context.command.params:
-        given = context.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-        if given and parameter.name in useless:
-            raise click.UsageError(f"{parameter.opts[0]} {reason}")
-
-
-def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> Iterator[tuple[str, "Call"]]:
+def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> Iterator[tuple[str, Call]]:
     """Yield the calls to time. Captured calls use a second copy: plain calls would use the graphs, too."""
     import torch
 
@@ -155,3 +149,49 @@ def _calls(artifact: "Artifact", load: Callable[[], "Artifact"], batch: int) -> 
     shape = (canvases.shape[1], *_IMAGE_SIZE)
     images = [torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator) for _ in range(batch)]
     yield "images of 640x480", partial(artifact.detect_images, images)
+
+
+class Times(NamedTuple):
+    """Median, 20th and 80th percentile in seconds, and the number of samples."""
+
+    median: float
+    p20: float
+    p80: float
+    samples: int
+
+
+def summarize(samples: Sequence[float]) -> Times:
+    """Summarize at least two samples. Percentiles are interpolated linearly."""
+    p20, _, _, p80 = statistics.quantiles(samples, n=5, method="inclusive")
+    return Times(statistics.median(samples), p20, p80, len(samples))
+
+
+def time_in_turns(
+    calls: Mapping[Key, Call], threads: int = 1, seconds: float = 2.0, cpu_time: bool = False
+) -> dict[Key, Times]:
+    """Return the time of each call, up to its result: a GPU has finished.
+
+    A sample is the mean of a block of calls, of about 10 ms if calls are short. The calls take turns, so that
+    a disturbance of the machine affects all of them. threads: of the CPU. seconds: approximate time for all
+    samples of a call; each call gets 5 to 30 samples. cpu_time: count the CPU time of this process, which
+    leaves out the turns of other processes on a busy machine.
+    """
+    from torch.utils.benchmark import Timer, timer  # late: torch takes seconds to import
+
+    clock = time.process_time if cpu_time else timer
+    timers = {
+        key: Timer("call()", timer=clock, globals={"call": call}, num_threads=threads)
+        for key, call in calls.items()
+    }
+    blocks: dict[Key, int] = {}
+    for key, one in timers.items():
+        one.timeit(_WARM_CALLS)
+        blocks[key] = one.blocked_autorange(min_run_time=_BLOCK_SECONDS).number_per_run
+    samples: dict[Key, list[float]] = {key: [] for key in calls}
+    began = time.perf_counter()
+    for turn in range(_ROUNDS):
+        if turn >= _FEWEST_ROUNDS and time.perf_counter() - began > seconds * len(calls):
+            break
+        for key, one in timers.items():
+            samples[key].append(one.timeit(blocks[key]).mean)
+    return {key: summarize(taken) for key, taken in samples.items()}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from lensbox.common.errors import ExitCode
 
@@ -66,6 +67,19 @@ def require_at_most_one(options: Mapping[str, Any], *names: str) -> None:
     given = [f"--{name}" for name in names if options[name] not in (None, False)]
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} must not be given together")
+
+
+def check_source(
+    context: click.Context, url: str | None, of_artifact: Collection[str], of_service: Collection[str]
+) -> None:
+    """Raise UsageError for options of a service without --url, and for options of an artifact with it."""
+    useless, reason = (
+        (of_service, "must come with --url") if url is None else (of_artifact, "is not for --url")
+    )
+    for option in context.command.params:
+        name = option.name or ""
+        if name in useless and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option.opts[0]} {reason}")
 
 
 def batch_sizes(most: int) -> Callable[[str], tuple[int, ...]]:

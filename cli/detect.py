@@ -13,11 +13,10 @@ import click
 from pydantic import ConfigDict
 from pydantic.dataclasses import dataclass
 
-from lensbox.cli.annotate import annotate_file
-from lensbox.cli.command import FILE, OPS, Command, options_of, read_options
-from lensbox.cli.output import CocoResults, DetectionTable, echo, json_line
-from lensbox.cli.source import Answer, ask_artifact, ask_service, open_artifact
-from lensbox.common.detect_options import check_device, tile_spec
+from lensbox.cli.command import FILE, OPS, Command, check_source, options_of, read_options
+from lensbox.cli.output import CocoResults, DetectionTable, annotate_file, echo, json_line
+from lensbox.cli.source import Answer, ask_artifact, ask_service, open_artifact, open_client
+from lensbox.common.detections import check_device, tile_spec
 from lensbox.common.errors import ExitCode, InputError, LensboxError, system_reason
 from lensbox.common.fields import Fraction, Orientation, described
 from lensbox.common.pictures import IMAGE_SUFFIXES
@@ -96,7 +95,7 @@ def detect(
     cannot be read is reported on stderr, and the exit code is 4; all other files are processed.
     """
     options = read_options(DetectOptions, values)
-    _check_sources(context, options)
+    check_source(context, options.url, _IN_PROCESS, _OF_SERVICE)
     listed = list_files(files, options.recursive)
     if options.annotate is not None:
         _check_drawings(options.annotate, files, options.recursive, listed)
@@ -169,16 +168,6 @@ def _of_folder(folder: Path, recursive: bool) -> list[ListedFile]:
     return [ListedFile(folder / name, str(name)) for name in found] or [ListedFile(folder, "", fault)]
 
 
-def _check_sources(context: click.Context, options: DetectOptions) -> None:
-    """Raise UsageError for options of a service without --url, and for options of an artifact with --url."""
-    useless, reason = (
-        (_OF_SERVICE, "must come with --url") if options.url is None else (_IN_PROCESS, "is not for --url")
-    )
-    for name in useless:
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"--{name.replace('_', '-')} {reason}")
-
-
 def _check_drawings(
     folder: Path, arguments: Sequence[Path], recursive: bool, files: Sequence[ListedFile]
 ) -> None:
@@ -207,11 +196,6 @@ def _open(
         with contextlib.closing(ask_artifact(artifact, files, question, options.batch)) as answers:
             yield json.loads(artifact.metadata.to_json()), answers
     else:
-        from lensbox.client import Client  # httpx may be missing
-
-        try:
-            client = Client(options.url, api_key or None, options.timeout, connections=options.connections)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
+        client = open_client(options.url, api_key, timeout=options.timeout, connections=options.connections)
         with client, contextlib.closing(ask_service(client, files, question)) as answers:
             yield client.metadata(), answers

@@ -27,12 +27,22 @@ def ask_service(client: "Client", files: Sequence[Path], question: Mapping[str, 
 
     question: keyword arguments of `Client.detect_many`.
     """
-    from lensbox.client import ServiceError  # late: httpx may be missing where no service is asked
+    from lensbox.client import ServiceError  # late, as for `open_client`
 
     for found in client.detect_many(files, **question):
         if isinstance(found, ServiceError) and not found.is_of_one_image:
             raise found
         yield found if isinstance(found, LensboxError) else found.to_json()
+
+
+def open_client(url: str, api_key: str | None, **options: Any) -> "Client":
+    """Return a client of a service. options: of `Client`. Raise UsageError for an address that is none."""
+    from lensbox.client import Client  # late: httpx may be missing where no service is asked
+
+    try:
+        return Client(url, api_key or None, **options)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def ask_artifact(

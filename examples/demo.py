@@ -19,9 +19,8 @@ import numpy as np
 import PIL.Image
 import PIL.ImageOps
 
-from lensbox.cli.annotate import annotate
 from lensbox.cli.command import FILE
-from lensbox.cli.output import DetectionTable
+from lensbox.cli.output import DetectionTable, annotate
 from lensbox.cli.samples import DRAWN_BOXES, save_photos
 from lensbox.client import Client
 

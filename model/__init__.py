@@ -3,9 +3,8 @@
 from lensbox.model.article_net import ArticleNet
 from lensbox.model.config import DetectorConfig
 from lensbox.model.face_detector import FaceDetector
-from lensbox.model.protocol import Detector, OptionalMethods
+from lensbox.model.protocol import Detector, DetectorSpec, OptionalMethods
 from lensbox.model.protocol_check import faults_of
-from lensbox.model.specification import DetectorSpec
 from lensbox.model.weights_file import (
     load_detector,
     read_metadata,

@@ -32,12 +32,9 @@ class ArticleNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Predict boxes. Raise ValueError for images of another shape.
 
-        Args:
-            images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
-
-        Returns:
-            [B, detections, 4], xyxy in canvas pixels, in the dtype of the linear layers: bfloat16 under
-            autocast, otherwise float32. x1 < x2 and y1 < y2 are not guaranteed.
+        images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
+        Returns [B, detections, 4], xyxy in canvas pixels, in the dtype of the linear layers: bfloat16 under
+        autocast, otherwise float32. x1 < x2 and y1 < y2 are not guaranteed.
         """
         if images.dim() != 4 or list(images.shape[1:]) != [1, CANVAS_SIZE, CANVAS_SIZE]:
             raise ValueError(

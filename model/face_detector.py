@@ -14,7 +14,7 @@ from lensbox.model.network import (
     make_anchors,
     mirror_predictions,
 )
-from lensbox.model.specification import DetectorSpec
+from lensbox.model.protocol import DetectorSpec
 from lensbox.ops.canvas import check_canvases
 
 
@@ -54,11 +54,8 @@ class FaceDetector(nn.Module):
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return the raw predictions of every anchor. Raise ValueError for images of another shape.
 
-        Args:
-            images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
-
-        Returns:
-            boxes, float32 [B, A, 4] in canvas pixels, not clipped; logits, float32 [B, A].
+        images: [B, 1, 256, 256], uint8 or floating point, gray levels 0..255.
+        Returns boxes, float32 [B, A, 4] in canvas pixels, not clipped; logits, float32 [B, A].
         """
         if images.dim() != 4 or list(images.shape[1:]) != [1, self.canvas_size, self.canvas_size]:
             size = self.canvas_size
@@ -84,12 +81,9 @@ class FaceDetector(nn.Module):
         A face is kept if its score is above `score_threshold` and its IoU with every better face is at most
         `iou_threshold`; both thresholds lie in 0..1.
 
-        Args:
-            images: uint8 [B, 1, 256, 256].
-
-        Returns:
-            boxes, float32 [B, 256, 4] in canvas pixels, clipped to the canvas; scores, float32 [B, 256];
-            counts, int32 [B]. Slots from counts[b] on are zero.
+        images: uint8 [B, 1, 256, 256].
+        Returns boxes, float32 [B, 256, 4] in canvas pixels, clipped to the canvas; scores, float32 [B, 256];
+        counts, int32 [B]. Slots from counts[b] on are zero.
         """
         check_canvases(images, [1, self.canvas_size, self.canvas_size], score_threshold, iou_threshold)
         with torch.no_grad():

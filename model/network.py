@@ -155,12 +155,9 @@ def decode_boxes(raw: Tensor, centers: Tensor, strides: Tensor) -> Tensor:
     The exponential is FCOS's (Tian et al. 2019, arXiv:1904.01355): equal steps of raw are equal ratios of
     size.
 
-    Args:
-        raw: float32 [B, A, 4] in the order left, top, right, bottom.
-        centers, strides: [A, 2] and [A], pixels.
-
-    Returns:
-        float32 [B, A, 4], xyxy in canvas pixels, not clipped.
+    raw: float32 [B, A, 4] in the order left, top, right, bottom.
+    centers, strides: [A, 2] and [A], pixels.
+    Returns float32 [B, A, 4], xyxy in canvas pixels, not clipped.
     """
     # exp(5) cells of stride 32 are 4,700 px, more than any face on the canvas; larger values could overflow.
     distances = raw.clamp(max=5.0).exp() * strides[:, None]
@@ -170,9 +167,8 @@ def decode_boxes(raw: Tensor, centers: Tensor, strides: Tensor) -> Tensor:
 def mirror_predictions(predictions: Tensor, sides: list[int]) -> Tensor:
     """Return the predictions for canvases whose mirror images have these predictions.
 
-    Args:
-        predictions: float32 [B, A, 5], the levels' cells one after the other, row-major.
-        sides: number of cells in a row of each level.
+    predictions: float32 [B, A, 5], the levels' cells one after the other, row-major.
+    sides: number of cells in a row of each level.
     """
     levels = []
     for level, side in zip(predictions.split([side * side for side in sides], dim=1), sides):  # noqa: B905

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lensbox.common.canvas import Canvas
-from lensbox.model.protocol import Normalise
-from lensbox.model.specification import DetectorSpec
+from lensbox.model.protocol import DetectorSpec, Normalise
 from lensbox.model.user_errors import kind_of, location
 from lensbox.ops.canvas import fit_to_canvases
 
@@ -238,10 +237,8 @@ def _unknown_output(name: str, value: object) -> str:
             'detect returns labels, but there are no classes: add classes=("...", "...") to the DetectorSpec'
         )
     shape = tuple(value.shape[2:]) if isinstance(value, Tensor) else "..."
-    return (
-        f"detect returns {name!r}, which the DetectorSpec lacks: add "
-        f'values={{"{name}": {shape}}} (or points=)'
-    )
+    lacks = f"detect returns {name!r}, which the DetectorSpec lacks: add"
+    return f'{lacks} values={{"{name}": {shape}}} (or points=)'
 
 
 def _range(values: Tensor) -> str:

@@ -36,10 +36,7 @@ def library_path() -> Path:
     """Return the op library: the file that LENSBOX_OPS_LIBRARY names, otherwise the installed one.
 
     A wheel has a library for each of several torch versions, in folders such as `torch2.13`. The one for the
-    installed torch is returned.
-
-    Raises:
-        OpLibraryError: there is no such file.
+    installed torch is returned. Raise OpLibraryError if there is no such file.
     """
     named = os.environ.get(LIBRARY_VARIABLE)
     minor = minor_version(torch.__version__)
@@ -69,11 +66,7 @@ def library_path() -> Path:
 
 
 def read_build_info(path: Path) -> BuildInfo:
-    """Return what the library at `path` was built for, without loading it.
-
-    Raises:
-        OpLibraryError: the file is no lensbox op library.
-    """
+    """Return what a library was built for, without loading it. Raise OpLibraryError for another file."""
     match = re.search(
         rb"lensbox-build version=(\S+) torch=(\S+) backends=([\w,]+)([ -~]*)", path.read_bytes()
     )
@@ -86,9 +79,8 @@ def read_build_info(path: Path) -> BuildInfo:
 def load() -> None:
     """Load the op library, which registers the ops as torch.ops.lensbox.
 
-    Raises:
-        OpLibraryError: it is missing, built for another torch, a second copy of an open library, or refused
-            by the linker.
+    Raise OpLibraryError if it is missing, built for another torch, a second copy of an open library, or
+    refused by the linker.
     """
     path = library_path()
     info = read_build_info(path)

@@ -7,7 +7,7 @@ counts as empty; every finite input gives finite values and finite gradients. Se
 offered.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,10 +32,8 @@ def giou(boxes1: Tensor, boxes2: Tensor, eps: float = 1e-7) -> Tensor:
     Returns:
         `[...]`, between -1 and 1, in the floating-point dtype that both promote to (float32 for integers).
 
-    Raises:
-        RuntimeError: shapes that do not match, tensors on two devices.
-        TypeError: a dtype that is not listed above.
-        ValueError: eps out of range.
+    Raise RuntimeError for shapes that do not match and for tensors on two devices, TypeError for a dtype that
+    is not listed above, ValueError for eps out of range.
     """
     out: Tensor = torch.ops.lensbox.giou(boxes1, boxes2, eps)
     return out
@@ -169,8 +167,7 @@ def padded_nms(
         boxes `[B, max_detections, 4]` and scores `[B, max_detections]` in the dtypes of the inputs, indices
         `[B, max_detections]` int64 into N (-1 where unused), counts `[B]` int32.
 
-    Raises:
-        RuntimeError, TypeError, ValueError: an argument out of its rule, named in the message.
+    Raise RuntimeError, TypeError or ValueError for an argument out of its rule, which the message names.
     """
     return PaddedDetections(
         *torch.ops.lensbox.padded_nms(
@@ -190,3 +187,21 @@ def _check_targets(targets: Tensor, counts: Tensor) -> None:
             f"got {targets[tuple(index)].tolist()} at {index}. Replace padding of -1 by zeros, and convert "
             "boxes in cx, cy, w, h"
         )
+
+
+class _Known(torch.autograd.Function):
+    @staticmethod
+    def forward(context: Any, leaf: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        context.save_for_backward(gradient)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(context: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = context.saved_tensors
+        return gradient * outer[0], None, None
+
+
+def with_gradient(leaf: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+    """Return a scalar value whose gradient in `leaf` is the given one, of the shape of `leaf`."""
+    known: Tensor = _Known.apply(leaf, value, gradient)  # type: ignore[no-untyped-call]
+    return known

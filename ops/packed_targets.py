@@ -19,11 +19,8 @@ class PackedTargets:
     `buffer` holds the offsets, then the rows; `values` and `offsets` are views of it, so `to` and
     `pin_memory` move both at once.
 
-    Attributes:
-        buffer: uint8.
-        images: B.
-        columns: numbers in a row; 4 for boxes, more for what a user wants to carry along.
-        dtype: of the rows.
+    buffer: uint8. images: B. columns: numbers in a row; 4 for boxes, more for what a user wants to carry
+    along. dtype: of the rows.
     """
 
     buffer: Tensor
@@ -35,8 +32,8 @@ class PackedTargets:
     def pack(rows: Sequence[Tensor]) -> PackedTargets:
         """Pack the rows of each image, `[n, columns]` of one dtype on the CPU, end to end.
 
-        Raises:
-            ValueError: no image at all, or an image whose rows have another shape or dtype than the first's.
+        Raise ValueError for no image at all, and for an image whose rows have another shape or dtype than the
+        first's.
         """
         if len(rows) == 0:
             raise ValueError("rows must hold at least one image, got none")

@@ -40,8 +40,7 @@ def generalized_box_iou_loss(
         reduction: "none", "mean" (0 for no boxes) or "sum".
         eps: added to every denominator, in square pixels.
 
-    Raises:
-        ValueError: another reduction.
+    Raise ValueError for another reduction.
     """
     intersection, union, hull = _areas(boxes1, boxes2)
     loss = 1 - intersection / (union + eps) + (hull - union) / (hull + eps)
@@ -62,8 +61,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     The best box comes first. Waits for the GPU, as its output's shape depends on values; `padded_nms` does
     not. Works in torch.compile, torch.export (`strict=False`), and scripted or traced, with any N.
 
-    Raises:
-        RuntimeError, TypeError, ValueError: an argument out of its rule; more than 131,072 boxes.
+    Raise RuntimeError, TypeError or ValueError for an argument out of its rule and more than 131,072 boxes.
     """
     _check_nms(boxes, scores)
     kept: Tensor = _kept(boxes, scores, None, iou_threshold)

@@ -1,7 +1,7 @@
 """Run artifacts from Python. `cpp_runtime/` does the same in C++."""
 
 from lensbox.common.canvas import Canvas
-from lensbox.common.detect_options import TileSpec
+from lensbox.common.detections import TileSpec
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.detect.detection import Detections

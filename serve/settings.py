@@ -12,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 
-from lensbox.common.detect_options import check_device
+from lensbox.common.detections import check_device
 from lensbox.common.fields import described
 
 MEBIBYTE = 1 << 20

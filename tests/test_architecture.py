@@ -32,7 +32,7 @@ ARROWS: dict[str, set[str]] = {
 LAYERS = {
     "runtime": ["file", "images", ".", "detect", "formats", "loading.py", "__init__.py"],
     "evaluation": ["data", "average_precision.py", "figures.py", "evaluate.py", "plots.py", "."],
-    "train": ["settings.py", "data", "views", "loss", "run", "."],
+    "train": ["settings.py", "photographs.py", "views", "loss", "run", "."],
     "export": ["options.py", "detector", "verify", "plan.py", "pipeline.py", "formats", "."],
     "serve": [
         *("settings.py", "errors.py", "shutdown.py", "observability", "engine", "requests", "models"),
@@ -89,7 +89,7 @@ def test_imports_follow_the_arrows(folder: str) -> None:
 
 
 @pytest.mark.parametrize("package", LAYERS)
-def test_imports_follow_the_floors(package: str) -> None:
+def test_imports_follow_the_layers(package: str) -> None:
     layers = LAYERS[package]
     files = sorted((REPOSITORY / package).rglob("*.py"))
     assert {layer_of_file(str(path.relative_to(REPOSITORY))) for path in files} == set(layers)

@@ -10,8 +10,7 @@ import torch
 from lensbox.common.files import require_writable_folder
 from lensbox.evaluation.data.labels import DataError, LabelledImage
 from lensbox.runtime.device import choose_device
-from lensbox.train.data.image_store import load_images, source_names
-from lensbox.train.data.labels import read_training_labels
+from lensbox.train.photographs import load_images, read_training_labels, source_names
 from lensbox.train.run.origin import Origin, fold_count, fold_text, load_origin, without_fold
 from lensbox.train.run.reports import FIGURES_FILE, LAST_FILE
 from lensbox.train.run.training import CHECKPOINT_FILE, TrainingRun, load_checkpoint

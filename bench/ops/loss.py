@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lensbox.bench import article_module
 from lensbox.bench.measure import Case, WrongAnswerError, optional
-from lensbox.cli.timing import Call
+from lensbox.cli.bench import Call
 from lensbox.ops import PackedTargets, jagged_giou_loss, masked_giou_loss, masked_giou_loss_and_grad
 
 losses = article_module("losses")

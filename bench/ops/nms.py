@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lensbox.bench.measure import Case, WrongAnswerError, optional
-from lensbox.cli.timing import Call
+from lensbox.cli.bench import Call
 from lensbox.ops import box_iou, padded_nms
 
 SHAPES = {"cpu": ((1, 1000),), "cuda": ((128, 1024), (256, 256), (1, 1024))}  # images, boxes

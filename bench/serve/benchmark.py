@@ -29,18 +29,19 @@ import torch
 from lensbox.bench.measure import (
     UnavailableError,
     WrongAnswerError,
+    cpu_seconds,
     describe_machine,
     markdown,
     number,
     say,
     spread,
 )
-from lensbox.cli.timing import summarize
+from lensbox.cli.bench import summarize
 from lensbox.common.errors import LensboxError
 from lensbox.common.machine import keep_freed_memory
 from lensbox.runtime import Artifact, load_artifact
 from lensbox.runtime.detect.detection import detections_of_json
-from lensbox.runtime.detect.detection_sets import Difference
+from lensbox.runtime.detect.self_test import Difference
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.self_test import Tolerance
 
@@ -247,17 +248,3 @@ def _load(program: ServerProgram, url: str, process: int, connections: int, seco
     cpu = (cpu_seconds(process) - before) / max(found["answers"], 1)
     rate = (found["answers"] - found["rejected"]) / found["seconds"]
     return Load(rate, found["p50"], found["p99"], cpu, found["rejected"] + found["broken"])
-
-
-def cpu_seconds(ancestor: int) -> float:
-    """Return the CPU time of a living process and of its descendants."""
-    parents, ticks = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # the process has ended
-            fields = stat.read_text().rpartition(")")[2].split()  # the name before them may have spaces
-            process = int(stat.parent.name)
-            parents[process], ticks[process] = int(fields[1]), int(fields[11]) + int(fields[12])
-    family = {ancestor}
-    while grown := {child for child, parent in parents.items() if parent in family} - family:
-        family |= grown
-    return sum(ticks.get(process, 0) for process in family) / os.sysconf("SC_CLK_TCK")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from approaches import APPROACHES, Approach, Loss, move
 from fake_data import SLOTS, FakeDataset
+from losses import APPROACHES, Approach, Loss, move
 from torch.profiler import profile, record_function, tensorboard_trace_handler
 
 from lensbox.bench.measure import UnavailableError, WrongAnswerError, markdown, number
@@ -95,10 +95,9 @@ def run(device: str, batch: int | None, quick: bool, chart: Path | None, trace: 
 
     At the end, raise WrongAnswerError if a loss of Lensbox is wrong.
 
-    Args:
-        batch: samples; None for the article's number, or few on a CPU.
-        quick: few steps, and nothing by torch.compile.
-        chart: PNG file to write. trace: folder to write a profiler trace of each approach to.
+    batch: samples; None for the article's number, or few on a CPU.
+    quick: few steps, and nothing by torch.compile.
+    chart: PNG file to write. trace: folder to write a profiler trace of each approach to.
     """
     if chart is not None:
         import matplotlib  # noqa: F401  (a missing package is an error now, not after minutes)

@@ -22,10 +22,10 @@ from lensbox.export.detector.passes import expand_depthwise, lay_out
 from lensbox.export.detector.wrapper import needed_ops, omitted_methods
 from lensbox.export.plan import Built, ExportPlan
 from lensbox.model import Detector
+from lensbox.runtime.device import this_machine
 from lensbox.runtime.file.archive import MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
-from lensbox.runtime.machine import this_machine
 
 _logger = logging.getLogger(__name__)
 

@@ -25,11 +25,11 @@ from lensbox.runtime.file.archive import LOSS, MODEL
 from lensbox.runtime.file.metadata import METADATA_FILE, ArtifactMetadata
 from lensbox.runtime.file.seal import sealed_zip
 from lensbox.runtime.formats.program_operators import (
-    ForbiddenError,
     check_arguments,
     operator_name,
     require_allowed,
 )
+from lensbox.runtime.formats.program_schema import GraphError
 
 _logger = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ def require_operators(module: fx.GraphModule, call: Callable[[], object]) -> Non
             continue
         try:
             _require_operator(node)
-        except ForbiddenError as error:
+        except GraphError as error:
             function = getattr(node.target, "_schema", node.target)
             name = getattr(function, "name", str(function)).rpartition("::")[2]
             raise ArtifactError(f"{error}{_line_of(node) or _line_of_call(call, name)}") from error

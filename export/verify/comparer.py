@@ -12,7 +12,7 @@ from lensbox.common.errors import ArtifactError, LensboxError
 from lensbox.export.verify.reference import VALUES, Reference, one_thread, tolerance_of, with_extras
 from lensbox.model.protocol_check import answer_of
 from lensbox.runtime.detect.detection import Detections, detections_in
-from lensbox.runtime.detect.detection_sets import Difference
+from lensbox.runtime.detect.self_test import Difference
 from lensbox.runtime.file.self_test import Tolerance
 from lensbox.runtime.formats.detect_only import Run
 

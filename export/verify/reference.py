@@ -19,8 +19,7 @@ from lensbox.export.verify.pictures import Fitted, drawn, fitted
 from lensbox.model import Detector
 from lensbox.model.protocol_check import answer_of
 from lensbox.runtime.detect.detection import Detections, detections_in
-from lensbox.runtime.detect.detection_sets import Difference
-from lensbox.runtime.detect.self_test import outputs_in_picture
+from lensbox.runtime.detect.self_test import Difference, outputs_in_picture
 from lensbox.runtime.file.self_test import TOLERANCES as SELF_TEST
 from lensbox.runtime.file.self_test import Tolerance
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lensbox.common.detect_options import Tiles, check_thresholds, tile_spec
+from lensbox.common.detections import Tiles, check_thresholds, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.common.pictures import ColorOrder, ImageFile, Picture, require_many, require_rgb

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from lensbox.common.canvas import Canvas
-from lensbox.common.detect_options import TileSpec
+from lensbox.common.detections import TileSpec
 from lensbox.common.errors import InputError
 from lensbox.runtime.detect.captured_detect import Thresholds
 from lensbox.runtime.detect.detection import Detections, as_tensors

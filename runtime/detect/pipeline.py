@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -11,16 +12,48 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lensbox.common.detect_options import TileSpec
+from lensbox.common.detections import TileSpec
 from lensbox.common.errors import ArtifactError
 from lensbox.runtime.detect.captured_detect import CapturedDetect, Outputs, Thresholds
 from lensbox.runtime.detect.detection import Detections, as_tensors
-from lensbox.runtime.detect.enqueued_work import EnqueuedWork
 from lensbox.runtime.detect.tiles import cut_windows, merge_tiles, require_whole, tile_batch, tile_windows
 from lensbox.runtime.detect.transfer import packed, to_device, to_host, unpacked
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.runtime.images.photo import Photo
 from lensbox.runtime.torchscript import torchscript_call
+
+
+class EnqueuedWork:
+    """The last work on each stream of a device. Does nothing on a CPU. Thread-safe.
+
+    A detector's memory may be freed only after this work: torch keeps freed memory for the stream that
+    allocated it, and its next owner would overwrite what another stream still reads.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._lock = threading.Lock()
+        self._ends: dict[int, torch.cuda.Event] = {}
+
+    def note(self) -> None:
+        """Note what the current stream has been given until now.
+
+        Work that is captured is not noted: who owns the graph keeps the artifact.
+        """
+        if self._device.type != "cuda":
+            return
+        with torch.cuda.device(self._device):
+            if torch.cuda.is_current_stream_capturing():
+                return
+            stream = torch.cuda.current_stream()
+            with self._lock:
+                self._ends.setdefault(stream.cuda_stream, torch.cuda.Event()).record(stream)
+
+    def wait(self) -> None:
+        """Wait until the GPU has done the work. A failed GPU, and a forked child's, do no work."""
+        for end in self._ends.values():
+            with contextlib.suppress(RuntimeError):
+                end.synchronize()
 
 
 class Launched(NamedTuple):

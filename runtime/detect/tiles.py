@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lensbox.common.canvas import Canvas
-from lensbox.common.detect_options import TileSpec
+from lensbox.common.detections import TileSpec
 from lensbox.common.errors import InputError
 from lensbox.common.pictures import LONGEST_SIDE
 from lensbox.runtime.detect.detection import Detections

@@ -11,10 +11,9 @@ from torch import Tensor
 from lensbox.common.errors import ArtifactError
 from lensbox.common.files import temporary_folder
 from lensbox.runtime.detect.artifact import Artifact
-from lensbox.runtime.device import named_device
+from lensbox.runtime.device import named_device, require_machine
 from lensbox.runtime.file.archive import MODEL, ArtifactFile
 from lensbox.runtime.formats.detect_only import DetectOnlyMethods, Run, detect_of_graph
-from lensbox.runtime.machine import require_machine
 from lensbox.runtime.op_library import require_ops
 
 # Concurrent calls on the CPU, which share the weights; further calls wait.

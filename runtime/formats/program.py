@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lensbox.common.errors import ArtifactError
-from lensbox.ops.gradient import with_gradient
+from lensbox.ops.boxes import with_gradient
 from lensbox.runtime.detect.artifact import Artifact
 from lensbox.runtime.device import choose_device
 from lensbox.runtime.file.archive import LOSS, MODEL, ArtifactFile

@@ -11,16 +11,13 @@ import torch
 
 import lensbox.ops
 from lensbox.common.errors import ArtifactError
+from lensbox.runtime.formats.program_schema import GraphError
 from lensbox.runtime.op_library import is_of_named_library
 
 Function = Callable[..., Any]  # torch._ops.OpOverload, or a calculation with sizes
 
 _MODULES = {"_operator": operator, "torch": torch, "math": math}  # of calculations with sizes
 _CONSTANTS = {"False": False, "0": 0}
-
-
-class ForbiddenError(ValueError):
-    """A program must not call this operator, or not with these arguments."""
 
 
 @functools.cache
@@ -41,9 +38,9 @@ def _closed_namespaces() -> frozenset[str]:
 
 
 def require_allowed(name: str) -> None:
-    """Raise ForbiddenError unless the table has an operator, or leaves it to the caller's libraries."""
+    """Raise GraphError unless the table has an operator, or leaves it to the caller's libraries."""
     if name not in _table() and ("::" not in name or name.partition("::")[0] in _closed_namespaces()):
-        raise ForbiddenError(f"a program must not call {name}: docs/programs.md says which operators it may")
+        raise GraphError(f"a program must not call {name}: docs/programs.md says which operators it may")
 
 
 def operator_name(target: str) -> str:
@@ -52,9 +49,7 @@ def operator_name(target: str) -> str:
         return target
     parts = target.split(".")[2:]
     if len(parts) != 3:
-        raise ForbiddenError(
-            f"a program must not call {target}, which is no operator but a subgraph or alike"
-        )
+        raise GraphError(f"a program must not call {target}, which is no operator but a subgraph or alike")
     namespace, name, overload = parts
     return f"{namespace}::{name}" + ("" if overload == "default" else f".{overload}")
 
@@ -62,7 +57,7 @@ def operator_name(target: str) -> str:
 def find_operator(name: str) -> Function:
     """Return the function that a program's operator stands for. name: as `operator_name` returns it.
 
-    Raise ForbiddenError if the operator is neither in the table nor of a library that the caller named, or is
+    Raise GraphError if the operator is neither in the table nor of a library that the caller named, or is
     not registered.
     """
     require_allowed(name)
@@ -72,7 +67,7 @@ def find_operator(name: str) -> Function:
         return found
     words = _table().get(name)
     if words is None and not is_of_named_library(name):
-        raise ForbiddenError(
+        raise GraphError(
             f"a program must not call {name}, as no library that you named holds it: load its library with "
             "--ops FILE (load_artifact(path, ops=[FILE]))"
         )
@@ -82,15 +77,15 @@ def find_operator(name: str) -> Function:
     op: Any = getattr(getattr(torch.ops, namespace), function, None)
     op = getattr(op, overload or "default", None)
     if not isinstance(op, torch._ops.OpOverload):
-        raise ForbiddenError(f"the operator {called} is not registered")
+        raise GraphError(f"the operator {called} is not registered")
     return cast(Function, op)
 
 
 def check_arguments(name: str, arguments: Mapping[str, object]) -> None:
-    """Raise ForbiddenError unless the arguments obey the table. arguments: all of the schema, by name."""
+    """Raise GraphError unless the arguments obey the table. arguments: all of the schema, by name."""
     rules = [word[len(name) + 1 : -1] for word in _table().get(name, ()) if word.startswith(f"{name}(")]
     if rules and not any(all(_holds(part, arguments) for part in rule.split(",")) for rule in rules):
-        raise ForbiddenError(f"a program must not call {name} but with {' or '.join(rules)}")
+        raise GraphError(f"a program must not call {name} but with {' or '.join(rules)}")
 
 
 def _holds(rule: str, arguments: Mapping[str, object]) -> bool:

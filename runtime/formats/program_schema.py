@@ -25,7 +25,7 @@ _REALS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 
 
 class GraphError(ValueError):
-    """A fault of a program, or a feature that Lensbox does not read."""
+    """A fault of a program: a feature that Lensbox does not read, or a call that a program must not make."""
 
 
 def require(condition: bool, rule: str, got: Json) -> None:

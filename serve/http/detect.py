@@ -7,7 +7,7 @@ from fastapi import Request
 from msgspec import Meta, Struct
 
 from lensbox.common.canvas import Canvas
-from lensbox.common.detect_options import TileSpec, check_thresholds, tile_spec
+from lensbox.common.detections import TileSpec, check_thresholds, tile_spec
 from lensbox.common.errors import InputError
 from lensbox.common.fields import Orientation
 from lensbox.runtime import Photo

@@ -18,7 +18,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 from torch import Tensor
 
-from lensbox.common.detect_options import check_thresholds
+from lensbox.common.detections import check_thresholds
 from lensbox.runtime.file.metadata import ArtifactMetadata
 from lensbox.serve.engine.jobs import CanvasJob, Outputs
 from lensbox.serve.errors import ApiError, shortened

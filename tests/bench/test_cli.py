@@ -9,7 +9,7 @@ from programs import Lensbox
 from lensbox.bench import GROUPS
 from lensbox.bench.measure import run_case
 from lensbox.bench.ops import letterbox, loss, nms
-from lensbox.cli import timing
+from lensbox.cli import bench as timing
 from lensbox.common.errors import ExitCode
 from lensbox.ops import padded_nms
 

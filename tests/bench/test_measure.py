@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lensbox.bench.measure import Case, UnavailableError, WrongAnswerError, run_case, time_table
-from lensbox.cli import timing
-from lensbox.cli.timing import Call, Times
+from lensbox.cli import bench as timing
+from lensbox.cli.bench import Call, Times
 
 
 @pytest.fixture(autouse=True)

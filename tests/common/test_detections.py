@@ -1,11 +1,11 @@
-"""Detections as JSON."""
+"""Tiles as callers give them, and detections as JSON."""
 
 import json
 import math
 
 import pytest
 
-from lensbox.common.detections import READ_DETECTIONS
+from lensbox.common.detections import READ_DETECTIONS, TileSpec, tile_spec
 
 
 def test_numbers_that_are_not_finite_are_null() -> None:
@@ -25,3 +25,24 @@ def test_what_is_not_given_is_left_out_and_further_keys_are_skipped() -> None:
     assert found.to_json() == document
     with pytest.raises(ValueError, match="height"):
         READ_DETECTIONS.validate_python({"width": 1, "detections": []})
+
+
+@pytest.mark.parametrize(
+    ("text", "spec"),
+    [
+        ("auto", TileSpec()),
+        ("512", TileSpec(512)),
+        ("512,0.5", TileSpec(512, 0.5)),
+        (TileSpec(9), TileSpec(9)),
+    ],
+)
+def test_reads_a_specification(text: str | TileSpec, spec: TileSpec) -> None:
+    assert tile_spec(text) == spec
+
+
+@pytest.mark.parametrize(
+    "text", ["", "big", "0", "-5", "512,1", "512,-0.1", "512,nan", "512,x", "512,", "1.5", "6_4", " 64"]
+)
+def test_refuses_a_specification(text: str) -> None:
+    with pytest.raises(ValueError, match="tiles must"):
+        tile_spec(text)

@@ -26,7 +26,7 @@ from lensbox.model.protocol import Normalise
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime import Canvas, load_artifact
 from lensbox.runtime.detect.detection import Detections, detections_in
-from lensbox.runtime.detect.detection_sets import Difference
+from lensbox.runtime.detect.self_test import Difference
 
 pytestmark = [
     pytest.mark.exhaustive,

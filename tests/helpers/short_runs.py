@@ -13,7 +13,7 @@ import torch
 from lensbox.evaluation.data.labels import LabelledImage
 from lensbox.evaluation.figures import Figures
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.photographs import StoreTensors
 from lensbox.train.run.origin import Origin
 from lensbox.train.run.step import TrainStep
 from lensbox.train.run.training import TrainingRun

@@ -30,6 +30,7 @@ from lensbox.ops import (
     padded_nms,
     pairwise_giou,
 )
+from lensbox.ops.boxes import with_gradient
 
 # Coordinates whose areas fit into the dtype, and some with which they do not.
 COORDINATES = {
@@ -228,3 +229,13 @@ def test_every_quotient_is_rounded_as_the_cpu_rounds_it(tmp_path: Path) -> None:
     check, program = Path(__file__).with_name("quotient_check.cpp"), tmp_path / "quotient_check"
     run("c++", "-std=c++20", "-O2", "-ffp-contract=off", check, "-o", program)
     assert int(run(program).stdout) > 40_000_000
+
+
+def test_the_known_gradient_is_scaled_by_the_outer_one() -> None:
+    leaf = torch.zeros(2, 3, requires_grad=True)
+    gradient = torch.arange(6.0).view(2, 3)
+    value = with_gradient(leaf, torch.tensor(5.0), gradient)
+    assert value.item() == 5
+    (value * 2 + leaf.sum()).backward()
+    assert leaf.grad is not None
+    assert torch.equal(leaf.grad, 2 * gradient + 1)

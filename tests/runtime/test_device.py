@@ -1,15 +1,17 @@
-"""The choice of a device, the precision of float32 on GPUs, and the timer of the device's work."""
+"""The choice of a device, the precision of float32 on GPUs, and the machine of a package."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from damaged_files import compiled_for, rewritten
 
 from lensbox.common.errors import ArtifactError, DeviceError
 from lensbox.export import save_artifact
 from lensbox.model import FaceDetector
 from lensbox.runtime import Photo, load_artifact
+from lensbox.runtime import device as machine
 from lensbox.runtime.device import choose_device, set_gpu_float32
 
 
@@ -79,3 +81,14 @@ def test_artifacts_of_both_precisions_are_refused(
     assert CONVOLUTIONS.allow_tf32
     with pytest.raises(ArtifactError, match=r"detector\.pt needs full float32 .*tf32\.pt set"):
         load_artifact(artifact_path, "cuda")
+
+
+def test_rejects_other_devices(package_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeviceError, match=r"device must be cpu, for which .*\.pt2 was compiled, got cuda"):
+        load_artifact(package_path, "cuda")
+    path = tmp_path / "changed.pt2"
+    change = compiled_for(device="cuda", gpu_architecture="sm_90")
+    path.write_bytes(rewritten(package_path.read_bytes(), change))
+    monkeypatch.setattr(machine, "_gpu_architecture", lambda device: "sm_80")
+    with pytest.raises(ArtifactError, match="a GPU of architecture sm_90; cuda has sm_80"):
+        load_artifact(path, "cuda")

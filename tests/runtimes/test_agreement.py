@@ -18,7 +18,7 @@ from lensbox.model import load_detector
 from lensbox.ops.canvas import fit_to_canvases, restore_boxes
 from lensbox.runtime import load_artifact, read_image
 from lensbox.runtime.detect.detection import detections_in, detections_of_json
-from lensbox.runtime.detect.detection_sets import Difference
+from lensbox.runtime.detect.self_test import Difference
 from lensbox.runtime.file.self_test import Tolerance
 
 THRESHOLDS = {"score_threshold": 0.1, "iou_threshold": 0.5}  # more than the one clear face is compared

@@ -21,7 +21,7 @@ from lensbox.cli.samples import save_photos
 from lensbox.export import save_artifact
 from lensbox.runtime import TileSpec, load_artifact
 from lensbox.runtime.detect.detection import detections_of_json
-from lensbox.runtime.detect.detection_sets import Difference
+from lensbox.runtime.detect.self_test import Difference
 from lensbox.runtime.file.self_test import Tolerance
 
 Name = Literal["classes", "points"]

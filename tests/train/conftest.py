@@ -9,7 +9,7 @@ from small_detectors import TINY
 
 from lensbox.evaluation.data.labels import read_labels
 from lensbox.model import DetectorConfig
-from lensbox.train.data.image_store import StoreTensors, load_images
+from lensbox.train.photographs import StoreTensors, load_images
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from programs import Lensbox
 from short_runs import TINY
 
 from lensbox.evaluation.figures import COCO_FIGURES
-from lensbox.train.data.labels import fold_index
+from lensbox.train.photographs import fold_index
 
 
 def test_trains_then_evaluates(

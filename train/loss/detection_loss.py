@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from lensbox.ops import masked_giou_loss_and_grad
-from lensbox.ops.gradient import with_gradient
+from lensbox.ops.boxes import with_gradient
 from lensbox.train.loss.assignment import assign, ignored_cells
 from lensbox.train.settings import TrainConfig
 
@@ -35,10 +35,9 @@ class TeacherPredictions(NamedTuple):
 class Losses(NamedTuple):
     """Scalar losses and counts.
 
-    Attributes:
-        loss: their weighted sum, with gradient.
-        classification, box, distillation: parts of the loss; distillation is 0 without teachers.
-        positives: mean number of positive cells per image.
+    loss: their weighted sum, with gradient.
+    classification, box, distillation: parts of the loss; distillation is 0 without teachers.
+    positives: mean number of positive cells per image.
     """
 
     loss: Tensor
@@ -61,10 +60,9 @@ def detection_loss(
     A positive cell learns its quality q as score, a negative one 0. Both parts are divided by the sum of q
     over the batch.
 
-    Args:
-        boxes: float32 [B, A, 4]. logits: float32 [B, A].
-        targets: float32 [B, M, 4], slots with y2 = 0 unused. ignored: float32 [B, I, 4] likewise.
-        taught: the teachers' predictions for the same images.
+    boxes: float32 [B, A, 4]. logits: float32 [B, A].
+    targets: float32 [B, M, 4], slots with y2 = 0 unused. ignored: float32 [B, I, 4] likewise.
+    taught: the teachers' predictions for the same images.
     """
     batch = boxes.shape[0]
     pairs = assign(boxes.detach(), logits.detach(), targets)
@@ -95,8 +93,7 @@ def distillation_loss(boxes: Tensor, logits: Tensor, taught: TeacherPredictions)
     At every anchor, the teachers' score is the soft target of classification. Boxes learn the teachers' by
     GIoU, weighted by score²: anchors without a face are thousands, and their small scores must not add up.
 
-    Args:
-        boxes: float32 [B, A, 4]. logits: float32 [B, A].
+    boxes: float32 [B, A, 4]. logits: float32 [B, A].
     """
     classification = varifocal_loss(logits, taught.scores, 1 - taught.scores)
     return classification + BOX_WEIGHT * giou_loss(boxes, taught.boxes, taught.scores**2)
@@ -108,8 +105,7 @@ def varifocal_loss(logits: Tensor, quality: Tensor, background: Tensor) -> Tenso
     The weight of a cell is q + background · NEGATIVE_WEIGHT · p^FOCAL_POWER. The weighted sum is divided by
     the sum of q.
 
-    Args:
-        logits, quality, background: float32 [B, A].
+    logits, quality, background: float32 [B, A].
     """
     focus = quality + background * NEGATIVE_WEIGHT * logits.detach().sigmoid() ** FOCAL_POWER
     cross_entropy = F.binary_cross_entropy_with_logits(logits, quality, reduction="none")
@@ -121,8 +117,7 @@ def giou_loss(pred: Tensor, target: Tensor, weight: Tensor) -> Tensor:
 
     The values equal `masked_giou_loss`'s; loss and gradient take one launch on a GPU instead of three.
 
-    Args:
-        pred, target: float32 [..., 4], xyxy. weight: float32 [...]; where it is 0, `pred` may hold anything.
+    pred, target: float32 [..., 4], xyxy. weight: float32 [...]; where it is 0, `pred` may hold anything.
     """
     with torch.no_grad():
         loss, gradient = masked_giou_loss_and_grad(pred, target, weight)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lensbox.evaluation.data.labels import LabelledImage
 from lensbox.model import DetectorConfig, FaceDetector, load_detector, read_metadata, weights_sha256
-from lensbox.train.data.labels import fold_index
+from lensbox.train.photographs import fold_index
 from lensbox.train.settings import ConfigError, TrainConfig, TrainInputs
 
 # Sets of detectors: one that was trained on all photographs, or K that left a fold out each, in their order.

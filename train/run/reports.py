@@ -16,8 +16,7 @@ from lensbox.common.files import atomic_write
 from lensbox.evaluation.figures import Figures
 from lensbox.model import save_detector
 from lensbox.model.weights_file import FIGURES_KEY
-from lensbox.train.run.optimizer import learning_rate
-from lensbox.train.run.step import TrainingError, TrainStep
+from lensbox.train.run.step import TrainingError, TrainStep, learning_rate
 from lensbox.train.settings import TrainInputs
 
 BEST_FILE = "best.safetensors"

@@ -21,7 +21,7 @@ from lensbox.evaluation.data.labels import LabelledImage
 from lensbox.evaluation.evaluate import evaluate
 from lensbox.evaluation.figures import Figures
 from lensbox.model import DetectorConfig, FaceDetector
-from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.photographs import StoreTensors
 from lensbox.train.run.compile_and_capture import compile_and_capture
 from lensbox.train.run.origin import Origin, check_same_origin
 from lensbox.train.run.reports import FIGURES_FILE, Reports

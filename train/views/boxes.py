@@ -5,10 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.photographs import StoreTensors
 from lensbox.train.settings import TrainConfig
-from lensbox.train.views.rotation import Turn, turn_boxes
-from lensbox.train.views.tiles import Tiles, view_counts
+from lensbox.train.views.changes import Turn, turn_boxes
+from lensbox.train.views.tiles import TileMaps, view_counts
 
 
 class MappedBoxes(NamedTuple):
@@ -25,9 +25,8 @@ class MappedBoxes(NamedTuple):
 def judge_boxes(mapped: MappedBoxes, config: TrainConfig) -> tuple[Tensor, Tensor, Tensor]:
     """Decide by the share in view and the height which boxes are targets and which are ignored.
 
-    Returns:
-        boxes float32 [N, C, 4], clipped; find bool [N, C]; ignore bool [N, C]. A box that is neither is
-        dropped.
+    Returns boxes float32 [N, C, 4], clipped; find bool [N, C]; ignore bool [N, C]. A box that is neither is
+    dropped.
     """
     boxes, visible, used = mapped.clipped, mapped.visible, mapped.used
     tall = boxes[..., 3] - boxes[..., 1] >= config.min_target_height
@@ -40,12 +39,9 @@ def select_boxes(boxes: Tensor, find: Tensor, ignore: Tensor, config: TrainConfi
 
     The smallest boxes to find of a crowd that has more than `max_targets` are ignored.
 
-    Args:
-        boxes: float32 [N, C, 4], xyxy canvas pixels. find, ignore: bool [N, C].
-
-    Returns:
-        targets float32 [N, max_targets, 4]; ignored float32 [N, max_ignored, 4]; largest first, unused slots
-        zero.
+    boxes: float32 [N, C, 4], xyxy canvas pixels. find, ignore: bool [N, C].
+    Returns targets float32 [N, max_targets, 4]; ignored float32 [N, max_ignored, 4]; largest first, unused
+    slots zero.
     """
     area = (boxes[..., 2:] - boxes[..., :2]).prod(2)
     value, order = torch.where(find, area, -1.0).topk(config.max_targets, dim=1)
@@ -59,7 +55,7 @@ def _gather(boxes: Tensor, order: Tensor, used: Tensor) -> Tensor:
     return boxes.gather(1, order[..., None].expand(-1, -1, 4)) * used[..., None]
 
 
-def map_boxes(store: StoreTensors, tiles: Tiles) -> MappedBoxes:
+def map_boxes(store: StoreTensors, tiles: TileMaps) -> MappedBoxes:
     """Map the boxes of every tile's photograph onto the canvas; clip them to the visible part of it.
 
     The part of a label beyond the photograph is padding, and not in view.

@@ -12,18 +12,20 @@ import torch
 from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.photographs import StoreTensors
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.boxes import map_boxes, view_boxes
-from lensbox.train.views.photometric import (
+from lensbox.train.views.changes import (
     COVER_DRAWS,
     LIGHT_DRAWS,
     PHOTOMETRIC_DRAWS,
+    TURN_DRAWS,
+    draw_turn,
     light_from_a_side,
     paint_covers,
     photometric,
+    turn_pixels,
 )
-from lensbox.train.views.rotation import TURN_DRAWS, draw_turn, turn_pixels
 from lensbox.train.views.tiles import TILE_DRAWS, compose, place_tiles, render_tiles, view_counts
 
 PIXEL_DRAWS = (PHOTOMETRIC_DRAWS, TURN_DRAWS, LIGHT_DRAWS, COVER_DRAWS)  # columns of `Draws.view`, in order

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.photographs import StoreTensors
 from lensbox.train.settings import TrainConfig
 
 TILE_DRAWS = 12
@@ -47,7 +47,7 @@ def view_counts(config: TrainConfig) -> ViewCounts:
     return ViewCounts(mosaic, whole, config.batch_size - mosaic - whole)
 
 
-class Tiles(NamedTuple):
+class TileMaps(NamedTuple):
     """Maps of T tiles: image [T] index into the store; scale, offset [T, 2] for x and y (scale x < 0
     mirrors); rectangle [T, 4] xyxy of the canvas that the tile may paint; softness [T], a factor of at
     least 1 by which the filter is widened, None for 1."""
@@ -59,11 +59,10 @@ class Tiles(NamedTuple):
     softness: Tensor | None = None
 
 
-def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: TrainConfig) -> Tiles:
+def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: TrainConfig) -> TileMaps:
     """Choose photograph, scale and place of every tile: mosaic tiles first (four of a view together).
 
-    Args:
-        u: [tiles, TILE_DRAWS] uniform draws. mosaic_on: scalar, 1 for mosaics, 0 for crops instead.
+    u: [tiles, TILE_DRAWS] uniform draws. mosaic_on: scalar, 1 for mosaics, 0 for crops instead.
     """
     counts = view_counts(config)
     image = _choose_images(store, u[:, 0], counts)
@@ -93,7 +92,7 @@ def place_tiles(store: StoreTensors, u: Tensor, mosaic_on: Tensor, config: Train
     softness = None
     if (chance := config.soft_chance) > 0:
         softness = torch.where(u[:, 10] < chance, _log_uniform(u[:, 11], (1.0, SOFTEST)), 1.0)
-    return Tiles(image, scale, offset, rectangle, softness)
+    return TileMaps(image, scale, offset, rectangle, softness)
 
 
 def _choose_images(store: StoreTensors, u: Tensor, counts: ViewCounts) -> Tensor:
@@ -162,16 +161,13 @@ def _mosaic_map(size: Tensor, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return scales, low + u[:, 8:10] * (high - low - scales * size), torch.cat([low, high], dim=1)
 
 
-def filter_matrices(size: Tensor, tiles: Tiles, source: int) -> tuple[Tensor, Tensor]:
+def filter_matrices(size: Tensor, tiles: TileMaps, source: int) -> tuple[Tensor, Tensor]:
     """Return the resizes of both axes as matrices: triangle filter, widened by the shrink factor as torch's
     `interpolate(mode="bilinear", antialias=True)` does, normalised inside the photograph. Softness widens it
     further, as bad focus or a photograph enlarged before does.
 
-    Args:
-        size: [T, 2], width and height of the photographs. source: number of source pixels stored.
-
-    Returns:
-        weights [T, 2, 256, source], for columns and rows; painted bool [T, 2, 256].
+    size: [T, 2], width and height of the photographs. source: number of source pixels stored.
+    Returns weights [T, 2, 256, source], for columns and rows; painted bool [T, 2, 256].
     """
     pixel = torch.arange(CANVAS_SIZE, device=size.device, dtype=torch.float32) + 0.5
     low, high = tiles.rectangle[:, :2, None], tiles.rectangle[:, 2:, None]
@@ -188,7 +184,7 @@ def filter_matrices(size: Tensor, tiles: Tiles, source: int) -> tuple[Tensor, Te
     return weights.mul_(painted[..., None] / total), painted
 
 
-def render_tiles(images: Tensor, sizes: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
+def render_tiles(images: Tensor, sizes: Tensor, tiles: TileMaps) -> tuple[Tensor, Tensor]:
     """Paint tiles. Return pixels float [T, 256, 256] (0 to 255) and mask bool of that shape."""
     # Half precision keeps 11 bits: sums of weighted bytes are exact to a tenth of a gray level.
     kind = torch.float16 if images.is_cuda else torch.float32

@@ -10,8 +10,8 @@ import pytest
 from programs import Lensbox, needs_wrk
 from waiting import wait_until
 
-from lensbox.bench.measure import WrongAnswerError
-from lensbox.bench.serve.benchmark import ServerProgram, cpu_seconds, photo_of, require_same, running
+from lensbox.bench.measure import WrongAnswerError, cpu_seconds
+from lensbox.bench.serve.benchmark import ServerProgram, photo_of, require_same, running
 from lensbox.runtime import load_artifact
 
 

@@ -9,12 +9,12 @@ import torch
 from lensbox.runtime import op_library
 from lensbox.runtime.formats import program_operators
 from lensbox.runtime.formats.program_operators import (
-    ForbiddenError,
     check_arguments,
     find_operator,
     operator_name,
     require_allowed,
 )
+from lensbox.runtime.formats.program_schema import GraphError
 
 FORBIDDEN = [
     "aten::from_file", "aten::set_.source_Tensor", "aten::resize_", "aten::as_strided", "aten::empty_strided",
@@ -27,7 +27,7 @@ FORBIDDEN = [
 
 @pytest.mark.parametrize("name", FORBIDDEN)
 def test_forbids_what_is_not_in_the_table(name: str) -> None:
-    with pytest.raises(ForbiddenError, match="a program must not call"):
+    with pytest.raises(GraphError, match="a program must not call"):
         find_operator(name)
 
 
@@ -36,7 +36,7 @@ def test_forbids_every_other_operator_of_torch() -> None:
     allowed = set(program_operators._table())
     assert len(registered - allowed) > 2000
     for name in registered - allowed:
-        with pytest.raises(ForbiddenError):
+        with pytest.raises(GraphError):
             find_operator(name)
 
 
@@ -45,7 +45,7 @@ def test_the_table_holds_pure_operators_alone() -> None:
     for name in program_operators._table():
         try:
             found = find_operator(name)
-        except ForbiddenError as error:
+        except GraphError as error:
             missing.append(str(error))
             continue
         if not isinstance(found, torch._ops.OpOverload):
@@ -74,7 +74,7 @@ def test_names_are_the_tables() -> None:
     assert operator_name("torch.ops.aten.relu.default") == "aten::relu"
     assert operator_name("_operator.add") == "_operator.add"
     for target in ("torch.ops.higher_order.cond", "torch.ops.aten", "torch.ops.a.b.c.d", "torch.ops."):
-        with pytest.raises(ForbiddenError, match="subgraph"):
+        with pytest.raises(GraphError, match="subgraph"):
             operator_name(target)
 
 
@@ -97,7 +97,7 @@ NORM = {"training": True, "running_mean": 1, "running_var": 1}
 def test_limits_arguments(name: str, good: dict[str, object], bad: dict[str, object] | None) -> None:
     check_arguments(name, good)
     if bad is not None:
-        with pytest.raises(ForbiddenError, match="but with"):
+        with pytest.raises(GraphError, match="but with"):
             check_arguments(name, bad)
 
 
@@ -115,8 +115,8 @@ def test_operators_of_named_libraries_pass(
     assert op_library.is_of_named_library("example::peaks")
     assert not op_library.is_of_named_library("example::peak")
     assert not op_library.is_of_named_library("other::peaks")
-    with pytest.raises(ForbiddenError, match="is not registered"):
+    with pytest.raises(GraphError, match="is not registered"):
         find_operator("example::peaks")
-    with pytest.raises(ForbiddenError, match="must not call"):
+    with pytest.raises(GraphError, match="must not call"):
         find_operator("aten::from_file")
     require_allowed("example::anything")  # an export leaves these to the callers of the runtimes

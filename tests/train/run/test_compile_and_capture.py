@@ -11,8 +11,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from lensbox.evaluation.data.labels import read_labels
-from lensbox.train.data.image_store import SIDE, StoreTensors, load_images, store_tensors
 from lensbox.train.loss.detection_loss import detection_loss, teach
+from lensbox.train.photographs import SIDE, StoreTensors, load_images, store_tensors
 from lensbox.train.run.compile_and_capture import WARMUP_STEPS, compile_and_capture
 from lensbox.train.run.origin import Teachers, fold_count
 from lensbox.train.run.step import TrainingError, TrainStep

@@ -12,8 +12,7 @@ from small_detectors import varied_detector
 
 from lensbox.evaluation.data.labels import read_labels
 from lensbox.model import load_detector, read_metadata, save_detector, weights_sha256
-from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.data.labels import fold_index
+from lensbox.train.photographs import StoreTensors, fold_index
 from lensbox.train.run.origin import (
     check_same_origin,
     fold_count,

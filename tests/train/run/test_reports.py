@@ -14,7 +14,7 @@ from short_runs import interrupt, make_step, run_options, train
 from lensbox.common.errors import InputError
 from lensbox.evaluation.figures import Figures
 from lensbox.model import load_detector
-from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.photographs import StoreTensors
 from lensbox.train.run import training as trainer
 from lensbox.train.run.reports import Reports
 from lensbox.train.run.step import TrainStep

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import pytest
 import torch
 from short_runs import SIX_STEPS, make_step
 
 from lensbox.model import FaceDetector
-from lensbox.train.data.image_store import StoreTensors
-from lensbox.train.run.step import TrainStep
+from lensbox.train.photographs import StoreTensors
+from lensbox.train.run.step import TrainStep, ema_weight, learning_rate, mosaic_on
+from lensbox.train.settings import TrainConfig
 
 
 def test_recalibrated_statistics_belong_to_the_average_net(store: StoreTensors) -> None:
@@ -53,3 +55,20 @@ def test_bfloat16_on_the_cpu_keeps_wide_depthwise_convolutions_in_float32(store:
     exact = torch.nn.functional.conv2d(inputs.float(), wide.weight, padding=2, groups=112)
     assert output.dtype == torch.bfloat16
     assert torch.equal(output, exact.to(torch.bfloat16))  # rounded once, at the end
+
+
+def test_learning_rate_rises_then_falls() -> None:
+    config = TrainConfig().replace(learning_rate=1.0, final_learning_rate=0.1, warmup_progress=0.1)
+    rates = [learning_rate(i / 100, config) for i in range(101)]
+    assert [rates[i] for i in (0, 5, 10, 55, 100)] == pytest.approx([1e-3, 0.5, 1.0, 0.55, 0.1])
+    assert rates[10:] == sorted(rates[10:], reverse=True)
+
+
+def test_average_forgets_the_start_and_mosaics_end() -> None:
+    config = TrainConfig().replace(ema_decay=0.999, ema_warmup=10, plain_progress=0.2)
+    assert ema_weight(0, config) == pytest.approx(0.9)
+    assert ema_weight(10**6, config) == pytest.approx(0.001)
+    # The default reaches back over about a ninth of a run, not over its last few steps.
+    assert 1 / ema_weight(15_000, TrainConfig()) == pytest.approx(15_000 / 9, rel=0.01)
+    assert mosaic_on(0.79, config) == 1
+    assert mosaic_on(0.81, config) == 0

@@ -11,7 +11,7 @@ from short_runs import interrupt, run_options, train
 from lensbox.common.errors import InputError
 from lensbox.evaluation.data.labels import read_labels
 from lensbox.model import read_metadata
-from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.photographs import StoreTensors
 from lensbox.train.run.step import TrainingError
 from lensbox.train.run.training import TrainingRun, load_checkpoint, save_checkpoint
 

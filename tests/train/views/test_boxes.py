@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from lensbox.train.data.image_store import SIDE, StoreTensors, store_tensors
+from lensbox.train.photographs import SIDE, StoreTensors, store_tensors
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.boxes import judge_boxes, map_boxes, select_boxes
-from lensbox.train.views.tiles import Tiles
+from lensbox.train.views.tiles import TileMaps
 
 CONFIG = TrainConfig().replace(max_targets=8, max_ignored=40)
 
@@ -50,7 +50,7 @@ def test_box_is_target_ignored_or_dropped(
 ) -> None:
     store = boxes_store(torch.tensor([box]), torch.tensor([flagged]))
     maps = (torch.tensor([row]) for row in (scale, offset, [0.0, 0.0, 256.0, 256.0]))
-    boxes, found, ignored = judge_boxes(map_boxes(store, Tiles(torch.tensor([0]), *maps)), CONFIG)
+    boxes, found, ignored = judge_boxes(map_boxes(store, TileMaps(torch.tensor([0]), *maps)), CONFIG)
     if expected is not None:
         assert boxes[0, 0].tolist() == expected
     assert (bool(found[0, 0]), bool(ignored[0, 0])) == (judgement == "target", judgement == "ignored")

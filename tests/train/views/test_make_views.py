@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lensbox.train.data.image_store import StoreTensors
+from lensbox.train.photographs import StoreTensors
 from lensbox.train.settings import TrainConfig
 from lensbox.train.views.make_views import draw, make_views, plain_views
 from lensbox.train.views.tiles import ViewCounts, place_tiles, render_tiles, view_counts

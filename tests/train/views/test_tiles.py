@@ -5,8 +5,8 @@ import torch
 
 from lensbox.model.config import CANVAS_SIZE
 from lensbox.ops import letterbox
-from lensbox.train.data.image_store import SIDE
-from lensbox.train.views.tiles import Tiles, letterbox_map, render_tiles
+from lensbox.train.photographs import SIDE
+from lensbox.train.views.tiles import TileMaps, letterbox_map, render_tiles
 
 
 @pytest.mark.parametrize("size", [(416, 300), (200, 416), (90, 70), (1, 50)])
@@ -20,7 +20,7 @@ def test_whole_views_equal_preprocess(size: tuple[int, int]) -> None:
     scale, offset, rectangle = letterbox_map(sizes)
     canvases, geometry = letterbox([image], CANVAS_SIZE, CANVAS_SIZE)
     torch.testing.assert_close(torch.cat([scale[0], offset[0]]), geometry[0, :4])
-    pixels, mask = render_tiles(stored, sizes, Tiles(torch.tensor([0]), scale, offset, rectangle))
+    pixels, mask = render_tiles(stored, sizes, TileMaps(torch.tensor([0]), scale, offset, rectangle))
     difference = (pixels[0].round() - canvases[0, 0].float()).abs()
     assert difference.max() <= 1
     # The op combines rows first for tall photographs, so different values are rounded between its passes.
@@ -34,6 +34,6 @@ def test_soft_tiles_have_weaker_edges_and_the_same_mean() -> None:
     images = torch.randint(0, 256, (1, SIDE, SIDE), dtype=torch.uint8).expand(2, -1, -1)
     sizes = torch.full((2, 2), float(SIDE))
     maps = letterbox_map(sizes)
-    (plain, soft), _ = render_tiles(images, sizes, Tiles(torch.arange(2), *maps, torch.tensor([1.0, 3.0])))
+    (plain, soft), _ = render_tiles(images, sizes, TileMaps(torch.arange(2), *maps, torch.tensor([1.0, 3.0])))
     assert soft.diff(dim=0).abs().mean() < 0.4 * plain.diff(dim=0).abs().mean()
     torch.testing.assert_close(soft.mean(), plain.mean(), atol=0.5, rtol=0)

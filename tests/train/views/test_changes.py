@@ -1,17 +1,28 @@
+"""Views are turned, covered, lit, and their tones changed as the definitions say."""
+
 import math
 from collections.abc import Sequence
 
 import pytest
 import torch
 from picture_files import bounds, ellipse
+from torch import Tensor
 
 from lensbox.model.config import CANVAS_SIZE
-from lensbox.train.data.image_store import SIDE, StoreTensors, store_tensors
+from lensbox.train.photographs import SIDE, StoreTensors, store_tensors
 from lensbox.train.settings import TrainConfig
-from lensbox.train.views import rotation
+from lensbox.train.views import changes
 from lensbox.train.views.boxes import MappedBoxes, judge_boxes
+from lensbox.train.views.changes import (
+    COVER_DRAWS,
+    COVERS,
+    Turn,
+    light_from_a_side,
+    paint_covers,
+    photometric,
+    turn_boxes,
+)
 from lensbox.train.views.make_views import PIXEL_DRAWS, draw, make_views, plain_views
-from lensbox.train.views.rotation import Turn, turn_boxes
 
 CONFIG = TrainConfig().replace(max_targets=8, max_ignored=8, photometric=0.0, rotate_chance=1.0)
 
@@ -84,7 +95,7 @@ def test_boxes_lie_on_their_pixels(mosaic: float, rotate_chance: float) -> None:
 
 
 def test_a_box_rotated_out_of_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation, "LARGEST_TURN", 45.0)
+    monkeypatch.setattr(changes, "LARGEST_TURN", 45.0)
     # The larger face is in the upper right corner, where a turn by 45 degrees takes it out of view.
     store = ellipse_store([[306.0, 0.0, 400.0, 94.0], [170.0, 170.0, 230.0, 230.0]])
     config = plain_views(CONFIG.replace(max_targets=1, batch_size=1))
@@ -96,3 +107,64 @@ def test_a_box_rotated_out_of_view_takes_no_slot(monkeypatch: pytest.MonkeyPatch
     (turned_target,) = make_views(store, draws, config.replace(rotate_chance=1.0)).targets[0]
     torch.testing.assert_close(straight, torch.tensor([306.0, 0.0, 400.0, 94.0]) * 0.64)
     torch.testing.assert_close(turned_target, torch.tensor([170.0, 170.0, 230.0, 230.0]) * 0.64)
+
+
+CANVAS = 256
+BARE = 300.0  # a gray level that no cover has
+
+
+def test_photometric_changes_content_only() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.zeros(5, CANVAS, CANVAS)
+    mask[:, 40:200, 30:220] = 1
+    canvas = mask * 255 * torch.rand(mask.shape, generator=generator)
+    u = torch.rand(5, 16, generator=generator)
+    noise = torch.randn(mask.shape, generator=generator)
+    changed = photometric(canvas, mask, u, noise, 1.0)
+    assert 0 <= changed.min() < changed.max() <= 255
+    assert not changed[mask == 0].any()
+    assert (changed - canvas).abs()[mask > 0].mean() > 5
+    torch.testing.assert_close(photometric(canvas, mask, u, noise, 0.0), canvas, atol=0.05, rtol=0)
+
+
+def covers(views: int) -> Tensor:
+    """Draws for covers in every view, of which one is used."""
+    u = torch.rand(views, COVER_DRAWS, generator=torch.Generator().manual_seed(4))
+    u[:, 0] = 0
+    switches = u[:, 1:].view(views, COVERS, 7)[..., 0]
+    switches[:, :1], switches[:, 1:] = 0, 0.9
+    return u
+
+
+def test_a_cover_lies_on_a_target_and_hides_less_than_half_of_it() -> None:
+    bare = torch.full((40, CANVAS, CANVAS), BARE)
+    boxes = torch.tensor([[100.0, 90.0, 160.0, 190.0], [20.0, 30.0, 60.0, 70.0], [0.0, 0.0, 0.0, 0.0]])
+    painted = paint_covers(bare, torch.ones_like(bare), boxes.expand(40, 3, 4), covers(40), 1.0)
+    places = torch.stack([bounds(canvas != BARE) for canvas in painted])
+    sides, centers = places[:, 2:] - places[:, :2], (places[:, :2] + places[:, 2:]) / 2
+    assert torch.equal((painted != BARE).sum((1, 2)), sides.prod(1).long())  # rectangles
+    hit = (centers[:, 0] > 80).logical_not().long()
+    target = boxes[hit]
+    assert bool(((centers >= target[:, :2] - 1) & (centers <= target[:, 2:] + 1)).all())
+    assert 8 < int(hit.sum()) < 32
+    whole = target[:, 2:] - target[:, :2]
+    assert bool(((sides >= 0.3 * whole - 1) & (sides <= 0.7 * whole + 1)).all())
+
+
+def lit(angle: float) -> Tensor:
+    """Return a gray level of 100 between two rows of padding, lit with the greatest strength."""
+    canvas = torch.zeros(1, CANVAS, CANVAS)
+    canvas[:, 60:200] = 100.0
+    return light_from_a_side(canvas, torch.tensor([[0.0, 1.0, angle / 360]]), 1.0)[0]
+
+
+def test_light_rises_along_its_direction() -> None:
+    light = lit(0.0)
+    expected = torch.linspace(-0.8, 0.8, CANVAS + 1)[1:].sub(0.8 / 256).expand(140, -1)
+    torch.testing.assert_close((light[60:200] / 100).log(), expected)
+    assert not light[:60].any()
+    assert bool((lit(90.0)[60:200, 5].diff() > 0).all())  # 90 degrees: downwards
+    corners = lit(225.0)
+    assert corners[60, 0] > corners[60, 255] > corners[199, 255]
+    bright = light_from_a_side(torch.full((1, 8, 8), 250.0), torch.tensor([[0.0, 1.0, 0.3]]), 0.5)
+    assert bright.max() == 255

@@ -1,4 +1,4 @@
-"""Decoding photographs, and the tensors that views are drawn from."""
+"""Labelled photographs of a run, and the tensors that views are drawn from."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,20 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from labelled_faces import write_labels
 from picture_files import exif
 from PIL import Image
 
 from lensbox.evaluation.data.labels import LabelledImage, read_labels
 from lensbox.runtime import read_image
-from lensbox.train.data.image_store import (
+from lensbox.train.photographs import (
     SIDE,
     decode_image,
+    fold_index,
     load_images,
+    read_training_labels,
+    shared_photographs,
     store_tensors,
     trim_boxes,
 )
-from lensbox.train.data.labels import fold_index
-from lensbox.train.settings import TrainConfig
+from lensbox.train.settings import TrainConfig, TrainInputs
 from lensbox.train.views.make_views import draw
 from lensbox.train.views.tiles import place_tiles, view_counts
 
@@ -97,3 +100,20 @@ def test_photographs_that_cannot_be_drawn_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         load_images(read_labels([faces_folder])[0], "cpu", CONFIG.replace(source_weights=weights), folds)
+
+
+def test_photographs_with_the_same_name_and_boxes_are_shared(tmp_path: Path) -> None:
+    images, _ = read_labels([write_labels(tmp_path, "10 20 30 40")])
+    assert shared_photographs(images, images) == ["a.png"]
+    assert shared_photographs(read_labels([write_labels(tmp_path, "10 20 30 41")])[0], images) == []
+
+
+def test_accounts_are_logged_and_data_without_a_box_cause_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lensbox")
+    data, val, accounts = read_training_labels(TrainInputs(data=(write_labels(tmp_path),)))
+    assert (len(data), val) == (1, [])
+    assert accounts["data"]["counts"]["photographs without boxes"] == 1
+    assert "the labels of --data:" in caplog.text
+    assert "all 1 photographs are background" in caplog.text
