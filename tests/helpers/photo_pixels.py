@@ -1,16 +1,16 @@
 """Files as the C++ library reads them, by the test program `read_files`; photographs compared with ours."""
 
-import functools
 import io
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import PIL.Image
+import PIL.ImageOps
 import programs
 import pytest
 import torch
@@ -82,36 +82,17 @@ def assert_like_pillow(file: bytes, photo: Photo, reading: Reading) -> None:
             # Pillow divides by this size and truncates.
             size: Any = image.width / reduction, image.height / reduction
             image.draft("L" if channels == 1 else image.mode, size)
-        orientation = image.getexif().get(0x0112, 1) if reading.orientation == "exif" else 1
+        if reading.orientation == "exif":
+            image = PIL.ImageOps.exif_transpose(image)
         image.info.pop("transparency", None)
         if image.mode.startswith("I"):
             image = PIL.Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
         # LA, as 16 bits a sample, is RGBA to Pillow.
-        upright = _TRANSPOSE[orientation](image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels]))
+        upright = image.convert({1: "L", 3: "RGB", 4: "RGBA"}[channels])
         np.testing.assert_array_equal(
             photo.pixels.permute(1, 2, 0).numpy(), np.asarray(upright).reshape(height, width, channels)
         )
-        stored = (image.width, image.height) if reduction == 1 else None
-        full = upright.size if stored else (photo.width, photo.height)
-        assert (photo.width, photo.height) == full
-
-
-def _transposed(*steps: PIL.Image.Transpose) -> Callable[[PIL.Image.Image], PIL.Image.Image]:
-    return lambda image: functools.reduce(PIL.Image.Image.transpose, steps, image)
-
-
-# Pillow's names of the turns, by EXIF orientation.
-_TURNS = PIL.Image.Transpose
-_TRANSPOSE = {
-    1: _transposed(),
-    2: _transposed(_TURNS.FLIP_LEFT_RIGHT),
-    3: _transposed(_TURNS.ROTATE_180),
-    4: _transposed(_TURNS.FLIP_TOP_BOTTOM),
-    5: _transposed(_TURNS.TRANSPOSE),
-    6: _transposed(_TURNS.ROTATE_270),
-    7: _transposed(_TURNS.TRANSVERSE),
-    8: _transposed(_TURNS.ROTATE_90),
-}
+        assert reduction > 1 or (photo.width, photo.height) == upright.size
 
 
 def compared(
