@@ -17,12 +17,9 @@ import yaml
 from page_blocks import read_blocks
 from programs import REPOSITORY, run
 from services import settings_of
-from starlette.datastructures import Headers
 
 from lensbox.common.errors import ExitCode
 from lensbox.runtime.file.metadata import FORMAT_VERSION
-from lensbox.serve.errors import ApiError
-from lensbox.serve.http.api_keys import Keys
 from lensbox.serve.http.paths import ENDPOINTS
 from lensbox.serve.ray import proxy
 from lensbox.serve.ray.settings import read_settings
@@ -37,7 +34,6 @@ PORT = 8000
 USER = 10001
 KUBERNETES = ("1.27", "1.30", "1.33", "1.37")
 KSERVE_FIELDS = {"annotations", "supportedModelFormats", "protocolVersions"}
-PROMETHEUS = DEPLOY / "prometheus" / "prometheus.yml"
 DOCKERFILES = [DEPLOY / "docker" / f"{kind}.Dockerfile" for kind in ("cpu", "cuda")]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -179,8 +175,6 @@ def test_the_unit_of_systemd_starts_reloads_and_ends_the_service() -> None:
     assert (settings.port, str(settings.models)) == (PORT, service["ReadOnlyPaths"])
     assert service["ExecReload"].split()[1:] == ["-HUP", "$MAINPID"]
     assert int(service["TimeoutStopSec"]) > settings.shutdown_timeout
-    assert service["UMask"] == "0077"
-    assert all(service[f"ProtectKernel{what}"] == "yes" for what in ("Tunables", "Modules", "Logs"))
     assert not {"PrivateDevices", "ProtectClock", "DeviceAllow"} & set(service)  # they hide GPUs
     final = {str(int(code)) for code in (ExitCode.USAGE, ExitCode.UNUSABLE)}
     assert set(service["RestartPreventExitStatus"].split()) == final
@@ -195,21 +189,3 @@ def test_the_unit_is_well_formed_and_exposes_little(tmp_path: Path) -> None:
     assert run("systemd-analyze", "verify", unit).stderr == ""
     printed = run("systemd-analyze", "security", "--offline=yes", "--threshold=40", unit).stdout
     assert "Overall exposure level for lensbox.service: " in printed
-
-
-def test_prometheus_of_the_page_sends_a_key_over_tls() -> None:
-    blocks = [block.text for block in read_blocks("docs/deploy.md") if block.language == "yaml"]
-    (text,) = (block for block in blocks if "scrape_configs" in block)
-    ((job,), plain) = (
-        yaml.safe_load(document)["scrape_configs"] for document in (text, PROMETHEUS.read_text())
-    )
-    assert job["job_name"] == plain[0]["job_name"]
-    assert job["static_configs"] == plain[0]["static_configs"]
-    assert job["scheme"] == "https"
-    assert job["authorization"].keys() == {"type", "credentials_file"}
-    assert job["tls_config"].keys() == {"ca_file"}
-    # The key's form, as the service reads it.
-    headers = Headers({"Authorization": f"{job['authorization']['type']} {'k' * 32}"})
-    Keys(api=(b"k" * 32,)).check(headers)
-    with pytest.raises(ApiError):
-        Keys(api=(b"k" * 32,)).check(Headers({}))
