@@ -10,10 +10,7 @@ from lensbox.cli.command import Command, reporting
 
 @pytest.mark.parametrize(
     ("given", "data", "out"),
-    [
-        ("--data a b c --out x", "abc", "x"),
-        ("--data=a b --quick --data c", "abc", None),
-    ],
+    [("--data a b c --out x", "abc", "x"), ("--data=a b --quick --data c", "abc", None)],
 )
 def test_a_repeatable_option_takes_several_values(given: str, data: str, out: str | None) -> None:
     options = [click.Option(["--data"], multiple=True), click.Option(["--out"])]

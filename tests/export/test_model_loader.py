@@ -121,14 +121,6 @@ def test_names_the_mistake(model: str, code: int, message: str, folder: Path, le
 
 
 def test_parses_values_of_options() -> None:
-    values = {
-        "2.5": 2.5,
-        "true": True,
-        '"7"': "7",
-        "[1, 2]": [1, 2],
-        "": "",
-        "x=y": "x=y",
-        "NaN": "NaN",
-    }
+    values = {"2.5": 2.5, "true": True, '"7"': "7", "[1, 2]": [1, 2], "": "", "x=y": "x=y", "NaN": "NaN"}
     for text, value in values.items():
         assert parse_options([f"key={text}"]) == {"key": value}

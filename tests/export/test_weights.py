@@ -96,9 +96,7 @@ ONE_SET: dict[str, Any] = {
     "command line": {"model": state(), "args": argparse.Namespace(lr=0.1)},
     "Adam": {
         "model": state(),
-        "optimizer": {
-            "state": {i: {"exp_avg": value} for i, value in enumerate(parameters(9.0).values())},
-        },
+        "optimizer": {"state": {i: {"exp_avg": value} for i, value in enumerate(parameters(9.0).values())}},
     },
     "without counters": {name: value for name, value in state().items() if "tracked" not in name},
     "twice the same": {"model": state(), "ema": state(), "best": {"ema": parameters(2.0)}},

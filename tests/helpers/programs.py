@@ -19,8 +19,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 needs_wrk = pytest.mark.skipif(
-    shutil.which("wrk") is None and "LENSBOX_REQUIRE_WRK" not in os.environ,
-    reason="no wrk (apt: wrk)",
+    shutil.which("wrk") is None and "LENSBOX_REQUIRE_WRK" not in os.environ, reason="no wrk (apt: wrk)"
 )
 _PATIENCE = 600.0  # seconds; a build may take most of it
 

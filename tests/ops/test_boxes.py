@@ -10,14 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from box_reference import (
-    FLOAT_DTYPES,
-    exact_giou,
-    extreme_boxes,
-    giou_reference,
-    nms_reference,
-    random_boxes,
-)
+from box_reference import FLOAT_DTYPES, exact_giou, extreme_boxes, giou_reference, nms_reference, random_boxes
 from programs import run
 from torch import Tensor
 

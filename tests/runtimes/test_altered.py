@@ -60,10 +60,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "weights": (_content(lambda data: b"\x10\0\0\0\0\0\0\0{}"), "holds weights"),
     "another archive": (_content(lambda data: archive_of([("a/b", b"")])), "as an archive of torch"),
     "saved tensors": (_saved_tensors, "holds no code"),
-    "plain TorchScript": (
-        _plain_torchscript,
-        "not an artifact but a plain TorchScript file",
-    ),
+    "plain TorchScript": (_plain_torchscript, "not an artifact but a plain TorchScript file"),
     "a plain program": (_plain_program, "not an artifact but a plain program or package"),
     "a checkpoint": (
         lambda data, path: torch.save({"w": torch.zeros(3)}, path),

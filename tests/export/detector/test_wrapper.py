@@ -26,6 +26,10 @@ def test_smallest_detector_gets_all_methods(tmp_path: Path) -> None:
     artifact = saved(Brightest(), tmp_path)
     metadata = artifact.metadata
     assert not {"classes", "extras"} & set(json.loads(metadata.to_json()))
+    assert metadata.methods == ("preprocess", "detect", "restore", "restore_points", "loss")
+    ops = ("geometry_of_windows", "fit", "masked_giou_loss", "restore_boxes", "restore_points")
+    schemas = (torch._C._jit_get_schemas_for_operator(f"lensbox::{name}")[0] for name in ops)
+    assert metadata.ops == tuple(sorted(map(str, schemas)))
     image = torch.zeros(1, 128, 128, dtype=torch.uint8)
     image[0, 32:64, 96:128] = 200  # a cell of the canvas
     assert artifact.detect_image(image).boxes.tolist() == [[96, 32, 128, 64]]

@@ -81,9 +81,7 @@ def test_rejects_a_changed_loss(colors: Made, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_tolerance_applies_to_reduced_precision(
-    colors: Made,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    colors: Made, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     content, metadata, reference = colors
     caplog.set_level(logging.INFO)

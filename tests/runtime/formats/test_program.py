@@ -96,17 +96,7 @@ class Kinds(nn.Module):
         picked = x[:, torch.tensor([1, 0])]
         text = torch.einsum("ij,kj->ik", x, x)
         whole = torch.empty(rows, 2).fill_(3) + torch.arange(2) * 2
-        return (
-            *x.T.split(1),
-            values,
-            places,
-            infinite,
-            padded,
-            picked,
-            text,
-            x.half(),
-            whole,
-        )
+        return (*x.T.split(1), values, places, infinite, padded, picked, text, x.half(), whole)
 
 
 @pytest.mark.parametrize("network", [Sizes(), Kinds()], ids=["sizes", "kinds"])
