@@ -20,18 +20,18 @@ EXACT = ("giou", "pairwise_giou", "padded_nms", "fit")
 class Inputs(NamedTuple):
     """The tensors of the samples, on one device.
 
-    pred: float32 [B, N, 4]. target: uint8 [B, N, 4]; most slots are padding. wide_target: the same boxes in
+    pred: float32 [B, N, 4]. target: uint8 [B, N, 4]; most slots are padding. wide: the same boxes in
     float32, without padding. photographs: uint8 [C, H, W], of different sizes and strides.
     """
 
     pred: Tensor
     target: Tensor
-    wide_target: Tensor
+    wide: Tensor
     photographs: tuple[Tensor, ...]
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "Inputs":
-        pred, target, wide_target = map(function, self[:3])
-        return Inputs(pred, target, wide_target, tuple(map(function, self.photographs)))
+        pred, target, wide = map(function, self[:3])
+        return Inputs(pred, target, wide, tuple(map(function, self.photographs)))
 
     def copy_(self, source: "Inputs") -> None:
         """Copy all tensors in place, from any device."""
@@ -42,7 +42,7 @@ class Inputs(NamedTuple):
 def make_inputs(device: torch.device, images: int = 6, slots: int = 40) -> Inputs:
     """Return inputs; their shapes and strides depend only on the arguments."""
     target = random_boxes(images, slots, dtype=torch.uint8)
-    wide_target = target.float()
+    wide = target.float()
     target[torch.rand(images, slots) > 0.2] = 0
     photographs = (
         _photograph(slots, 2 * slots, 3).permute(2, 0, 1),
@@ -50,7 +50,7 @@ def make_inputs(device: torch.device, images: int = 6, slots: int = 40) -> Input
         _photograph(3, slots, slots + 1),
         _photograph(1, slots + 5, slots),
     )
-    inputs = Inputs(random_boxes(images, slots), target, wide_target, photographs)
+    inputs = Inputs(random_boxes(images, slots), target, wide, photographs)
     return inputs.map(lambda tensor: tensor.to(device))
 
 
@@ -135,7 +135,7 @@ def _packed(inputs: Inputs) -> tuple[Tensor, Tensor]:
     """Return three targets per image, one after another, and their offsets."""
     images = inputs.pred.shape[0]
     offsets = torch.arange(images + 1, device=inputs.pred.device) * 3
-    return inputs.wide_target[:, :3].reshape(-1, 4), offsets
+    return inputs.wide[:, :3].reshape(-1, 4), offsets
 
 
 def _scores(inputs: Inputs) -> Tensor:
@@ -158,44 +158,35 @@ def _geometry(inputs: Inputs) -> Tensor:
 BOTH = [True, True]
 
 SAMPLES = [
-    Sample("giou", "giou", lambda i: (i.pred, i.wide_target, EPS), trains=(0, 1)),
-    Sample("giou of integers", "giou", lambda i: (i.pred, i.target, EPS), trains=(0,)),
-    Sample("giou gradients", "_giou_backward", lambda i: (i.pred[..., 0], i.pred, i.wide_target, EPS, BOTH)),
-    Sample("pairwise", "pairwise_giou", lambda i: (i.pred, i.wide_target[:, :7], EPS), trains=(0, 1)),
+    Sample("giou", "giou", lambda i: (i.pred, i.wide, EPS), (0, 1)),
+    Sample("giou of integers", "giou", lambda i: (i.pred, i.target, EPS), (0,)),
+    Sample("giou gradients", "_giou_backward", lambda i: (i.pred[..., 0], i.pred, i.wide, EPS, BOTH)),
+    Sample("pairwise", "pairwise_giou", lambda i: (i.pred, i.wide[:, :7], EPS), (0, 1)),
     Sample(
         "pairwise gradients",
         "_pairwise_giou_backward",
-        lambda i: (i.pred[..., :3], i.pred, i.wide_target[:, :3], EPS, BOTH),
+        lambda i: (i.pred[..., :3], i.pred, i.wide[:, :3], EPS, BOTH),
     ),
-    Sample("loss", "masked_giou_loss", lambda i: (i.pred, i.target, None, EPS), trains=(0,)),
+    Sample("loss", "masked_giou_loss", lambda i: (i.pred, i.target, None, EPS), (0,)),
+    Sample("loss of two sides", "masked_giou_loss", lambda i: (i.pred, i.wide, None, EPS), (0, 1)),
+    Sample("weighted loss", "masked_giou_loss", lambda i: (i.pred, i.wide, _weight(i), EPS), (0,)),
     Sample(
-        "loss of two sides", "masked_giou_loss", lambda i: (i.pred, i.wide_target, None, EPS), trains=(0, 1)
-    ),
-    Sample(
-        "weighted loss", "masked_giou_loss", lambda i: (i.pred, i.wide_target, _weight(i), EPS), trains=(0,)
-    ),
-    Sample(
-        "loss of trained weights",
-        "masked_giou_loss",
-        lambda i: (i.pred, i.wide_target, _weight(i), EPS),
-        trains=(0, 1, 2),
+        "loss of trained weights", "masked_giou_loss", lambda i: (i.pred, i.wide, _weight(i), EPS), (0, 1, 2)
     ),
     Sample("loss forward", "_masked_giou_loss_forward", lambda i: (i.pred, i.target, None, EPS)),
     Sample(
         "loss gradients",
         "_masked_giou_loss_backward",
         lambda i: (
-            *(_scalar(i, 2.0), i.pred, i.wide_target, _weight(i), _scalar(i, 0.5)),
+            *(_scalar(i, 2.0), i.pred, i.wide, _weight(i), _scalar(i, 0.5)),
             *(_scalar(i, 9.0).double(), EPS, [True, True, True]),
         ),
     ),
     Sample("loss and gradient", "masked_giou_loss_and_grad", lambda i: (i.pred, i.target, None, EPS)),
     Sample(
-        "weighted loss and gradient",
-        "masked_giou_loss_and_grad",
-        lambda i: (i.pred, i.wide_target, _weight(i), EPS),
+        "weighted loss and gradient", "masked_giou_loss_and_grad", lambda i: (i.pred, i.wide, _weight(i), EPS)
     ),
-    Sample("jagged loss", "jagged_giou_loss", lambda i: (i.pred, *_packed(i), EPS), trains=(0, 1)),
+    Sample("jagged loss", "jagged_giou_loss", lambda i: (i.pred, *_packed(i), EPS), (0, 1)),
     Sample("jagged loss forward", "_jagged_giou_loss_forward", lambda i: (i.pred, *_packed(i), EPS)),
     Sample(
         "jagged loss gradients",
@@ -234,9 +225,9 @@ SAMPLES = [
         "fit",
         lambda i: (list(i.photographs), 30, 65, "ultralytics", "opencv_linear", "bgr", 0, None, None, None),
     ),
-    Sample("restored boxes", "restore_boxes", lambda i: (i.pred, _geometry(i)), trains=(0,)),
-    Sample("restored points", "restore_points", lambda i: (i.pred[..., :2], _geometry(i)), trains=(0, 1)),
-    Sample("windows", "geometry_of_windows", lambda i: (_geometry(i), _geometry(i).cumsum(1)), trains=(0,)),
+    Sample("restored boxes", "restore_boxes", lambda i: (i.pred, _geometry(i)), (0,)),
+    Sample("restored points", "restore_points", lambda i: (i.pred[..., :2], _geometry(i)), (0, 1)),
+    Sample("windows", "geometry_of_windows", lambda i: (_geometry(i), _geometry(i).cumsum(1)), (0,)),
 ]
 
 
