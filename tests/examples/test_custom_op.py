@@ -115,7 +115,7 @@ def test_the_runner_takes_the_library(folder: Path) -> None:
     ("kind", "name"),
     [
         ("program", "blobs.pt2"),
-        ("onnx", "blobs.onnx"),
+        pytest.param("onnx", "blobs.onnx", marks=pytest.mark.exhaustive),
         pytest.param("aoti", "compiled.pt2", marks=pytest.mark.exhaustive),
     ],
 )
@@ -157,5 +157,6 @@ assert (torch.from_numpy(found) == expected).all()
 """
 
 
+@pytest.mark.exhaustive
 def test_onnx_translation_keeps_the_first_of_equal_neighbours(folder: Path) -> None:
     run(sys.executable, "-c", TRANSLATED, LIBRARY, cwd=folder)

@@ -128,14 +128,19 @@ def oriented(files: dict[str, bytes]) -> dict[str, bytes]:
     ("canvas", "reading"),
     [
         (GRAY, Reading()),
-        (COLOR, Reading()),
         (COLOR, Reading("stored")),
         (COLOR, Reading(jpeg_oversampling=0)),
-        (GRAY, Reading(jpeg_oversampling=1)),
-        (Canvas(32, 48, 3, fit="stretch"), Reading()),
-        (Canvas(32, 48, 1, fit="crop"), Reading()),
         (Canvas(33, 47, 3, fit="ultralytics", filter="opencv_linear"), Reading()),
-        (Canvas(33, 47, 1, fit="ultralytics_shrink", filter="opencv_linear"), Reading()),
+        *(
+            pytest.param(*case, marks=pytest.mark.exhaustive)
+            for case in (
+                (COLOR, Reading()),
+                (GRAY, Reading(jpeg_oversampling=1)),
+                (Canvas(32, 48, 3, fit="stretch"), Reading()),
+                (Canvas(32, 48, 1, fit="crop"), Reading()),
+                (Canvas(33, 47, 1, fit="ultralytics_shrink", filter="opencv_linear"), Reading()),
+            )
+        ),
     ],
 )
 def test_jpeg_of_every_kind_and_size(canvas: Canvas, reading: Reading, tmp_path: Path) -> None:
