@@ -62,7 +62,8 @@ message(STATUS "lensbox: CUDA graphs: ${LENSBOX_CUDA_GRAPHS}")
 # Sets LENSBOX_WITH_ONNX: whether ONNX files can be loaded, for which onnxruntime's headers and library are looked for.
 # -DLENSBOX_ONNX=ON ends here where one is missing, =OFF builds without, AUTO is the default. ONNXRUNTIME_ROOT, a variable
 # of CMake or the environment, says where to look first: an unpacked archive of onnxruntime's own, or any folder with
-# include/ and lib/. The library may also be that of the package onnxruntime from pip, if it lies beside torch's.
+# include/ and lib/. The library may also be that of pip's package onnxruntime: in ONNXRUNTIME_ROOT or CMAKE_PREFIX_PATH
+# (`pip install --target`), beside torch, or among the packages of Python_EXECUTABLE, but not for another machine.
 #
 # Nothing is linked: the library is opened when the first ONNX file is loaded, and may be newer than the headers. (Not
 # find_package: the pip package has no CMake files, and the CMake files of Debian require packages that are not installed.)
@@ -71,18 +72,23 @@ set(ONNXRUNTIME_ROOT "" CACHE PATH "Folder of onnxruntime: an unpacked archive, 
 set(LENSBOX_WITH_ONNX OFF)
 if(NOT LENSBOX_ONNX STREQUAL "OFF")
   set(folders ${ONNXRUNTIME_ROOT} $ENV{ONNXRUNTIME_ROOT})
-  lensbox_search_outside_the_sysroot(${folders} ${LENSBOX_TORCH_ROOT}/../onnxruntime)
+  set(packages ${folders} ${CMAKE_PREFIX_PATH})
+  if(LENSBOX_TORCH)
+    list(APPEND packages ${LENSBOX_TORCH_ROOT}/..)
+  endif()
+  if(Python_EXECUTABLE AND NOT CMAKE_CROSSCOMPILING)
+    execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+      OUTPUT_VARIABLE python_packages OUTPUT_STRIP_TRAILING_WHITESPACE)
+    list(APPEND packages ${python_packages})
+  endif()
+  list(TRANSFORM packages APPEND /onnxruntime)
+  lensbox_search_outside_the_sysroot(${folders} ${packages})
   find_path(LENSBOX_ONNXRUNTIME_INCLUDE_DIR onnxruntime_cxx_api.h
     HINTS ${folders}
     PATH_SUFFIXES include include/onnxruntime include/onnxruntime/core/session onnxruntime onnxruntime/core/session
     DOC "Folder that holds onnxruntime_cxx_api.h")
-  # Beside torch, or in the packages of this Python.
-  set(packages ${LENSBOX_TORCH_ROOT}/..)
-  if(NOT LENSBOX_TORCH AND Python_EXECUTABLE)
-    execute_process(COMMAND ${Python_EXECUTABLE} -c "import sysconfig; print(sysconfig.get_paths()['purelib'])"
-      OUTPUT_VARIABLE packages OUTPUT_STRIP_TRAILING_WHITESPACE)
-  endif()
-  file(GLOB pip_libraries ${packages}/onnxruntime/capi/libonnxruntime.so.*)
+  list(TRANSFORM packages APPEND /capi/libonnxruntime.so.*)
+  file(GLOB pip_libraries ${packages})
   cmake_path(CONVERT "${pip_libraries}" TO_CMAKE_PATH_LIST pip_libraries NORMALIZE)
   set(names onnxruntime)
   foreach(library ${pip_libraries})

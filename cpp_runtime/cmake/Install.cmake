@@ -69,7 +69,7 @@ endif()
 # shared library that they need but those of glibc, which belong to the system. `--component device-library`: the same
 # with the shared library in place of the program, for programs of your own. For another machine, they lie where its
 # compiler looks.
-set(LENSBOX_DEVICE_LIBRARY_DIRS "" CACHE STRING "Further folders that hold shared libraries of the device folder")
+set(LENSBOX_DEVICE_LIBRARY_DIRS "" CACHE PATH "Further folders that hold shared libraries of the device folder")
 set(device_folders ${LENSBOX_DEVICE_LIBRARY_DIRS})
 if(LENSBOX_TORCH)
   list(APPEND device_folders ${LENSBOX_TORCH_ROOT}/lib)

@@ -98,6 +98,7 @@ function(lensbox_link_torch target scope)
   target_compile_features(${target} ${scope} cxx_std_20)
 endfunction()
 
+set(LENSBOX_TORCH_ROOT "" CACHE PATH "Folder of libtorch, with include/ and lib/")  # absolute, if it was given
 set(LENSBOX_TORCH_ROOTS ${LENSBOX_TORCH_ROOT})
 list(LENGTH LENSBOX_TORCH_ROOTS count)
 if(count GREATER 1)

@@ -121,6 +121,24 @@ def installed(prefix: Path, *options: str) -> Path:
     return prefix
 
 
+@pytest.mark.parametrize("option", ["CMAKE_PREFIX_PATH", "ONNXRUNTIME_ROOT"])
+def test_finds_onnxruntime_in_a_folder_of_pip(option: str, tmp_path: Path) -> None:
+    """`pip install --target`, beside which lies no torch."""
+    library = tmp_path / "packages/onnxruntime/capi/libonnxruntime.so.1.32.0"
+    headers = tmp_path / "headers"
+    for file in (library, headers / "include/onnxruntime_cxx_api.h"):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    folders = {"ONNXRUNTIME_ROOT": headers, option: tmp_path / "packages"}
+    if option == "ONNXRUNTIME_ROOT":
+        folders["LENSBOX_ONNXRUNTIME_INCLUDE_DIR"] = headers / "include"
+    words = ["-DLENSBOX_TORCH=OFF", *(f"-D{name}={folder}" for name, folder in folders.items())]
+    build = tmp_path / "build"
+    where = ("-S", REPOSITORY / "cpp_runtime", "-B", build, "-G", "Ninja")
+    programs.run("cmake", *where, *words, env={"PATH": path_with_build_tools()}, code=0)
+    assert f"LENSBOX_ONNXRUNTIME_LIBRARY:FILEPATH={library}\n" in (build / "CMakeCache.txt").read_text()
+
+
 def test_a_device_folder_is_small_and_runs_anywhere(onnx_path: Path, tmp_path: Path) -> None:
     device = installed(tmp_path / "built", "--component", "device", "--strip").rename(tmp_path / "moved")
     files = [path for path in device.rglob("*") if path.is_file() and not path.is_symlink()]

@@ -1,5 +1,6 @@
 """make checks Python, torch and the compiler before it starts; build options of CMake, without compiling."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -169,6 +170,7 @@ def test_a_cross_build_takes_the_torch_that_is_named(cross: tuple[str, ...], tmp
     folder = Path(torch.__file__).parent
     for name, place in (
         ("ROOT", f"-DLENSBOX_TORCH_ROOT={folder}"),
+        ("RELATIVE", f"-DLENSBOX_TORCH_ROOT={os.path.relpath(folder)}"),
         ("PREFIX", f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"),
     ):
         assert f"torch {torch.__version__.split('+')[0]} at {folder}," in configure(
