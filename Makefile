@@ -2,9 +2,11 @@
 # make test         every feature once: pytest, then ctest
 # make test-all     all tests, the exhaustive ones too: random damage, soaks, every pair of dtypes
 # make test-ray     installs Ray, and tests the service on a cluster of this machine
-# make test-arm     Lensbox for 64-bit ARM, built here and run under qemu: unit tests, self-tests, the ops' results to the bit.
-#                   Installs a compiler and qemu (apt); downloads 540 MB; takes 2 GB of disk and 10 minutes of one core
-# make core         the C++ runner without libtorch, for ONNX files, in build/core (needs onnxruntime's headers)
+# make test-arm     Lensbox for 64-bit ARM, with and without libtorch, built here and run under qemu: unit tests, self-tests,
+#                   the ops' results to the bit.
+#                   Installs a compiler and qemu (apt); downloads 540 MB; takes 2 GB of disk and 12 minutes of one core
+# make core         the C++ runner without libtorch, for ONNX files, in build/core, and its unit tests (needs
+#                   onnxruntime's headers)
 # make browser      Chromium, for the tests of the page, if there is none
 # make dev          installs what make test, lint and docs need, at once
 # make lint         ruff, mypy, clang-format;  make format mends what it can
@@ -174,11 +176,12 @@ $(RUNNER): $(BIN)/.torch $(call sources,cpp_runtime) $(call builds,cpp_runtime) 
 	$(BUILD) build/runner --target lensbox_runner
 	@touch $@
 
-# pip's onnxruntime is the library where no other is named.
+# pip's onnxruntime is the library where no other is named. The unit tests take seconds.
 core: $(BIN)/.tools | $(SYSTEM_HEADERS)
 	$(BIN)/cmake -S cpp_runtime -B build/core -G Ninja -DCMAKE_BUILD_TYPE=Release -DLENSBOX_TORCH=OFF $(RUNNER_OPTIONS) \
-	  -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
+	  -DLENSBOX_RUNTIME_TESTS=ON -DPython_EXECUTABLE=$(abspath $(BIN)/python) -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja)
 	$(BUILD) build/core
+	$(BIN)/ctest --test-dir build/core --output-on-failure
 
 # --- artifact ----------------------------------------------------------------------------------------------------
 
@@ -298,27 +301,34 @@ $(ARM)/artifacts/detector.onnx: $(ARTIFACT)
 	$(INSTALL) --quiet 'lensbox[onnx]'
 	$(BIN)/python export/script_model.py --format torchscript,program,onnx --output $(ARM)/artifacts/detector
 
-# The last tests compare the photographs that ARM and Python read. Death tests are left out: they start themselves anew,
-# which needs qemu in the kernel (binfmt).
 configure = $(BIN)/cmake -S $(1) -B $(ARM)/$(2) -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) $(3)
 cross = -DCMAKE_TOOLCHAIN_FILE=$(abspath cpp_runtime/cmake/aarch64.cmake) -DLENSBOX_SYSROOT=$(ARM)/sysroot \
-  -DLENSBOX_TORCH_ROOT=$(abspath $(ARM)/packages/torch)
+  -DONNXRUNTIME_ROOT=build/onnxruntime/usr
+with_torch = -DLENSBOX_TORCH_ROOT=$(ARM)/packages/torch
+# Build in the folder $(1), install the device folder $(2), and run the unit tests but for death tests: these start
+# themselves anew, which needs qemu in the kernel (binfmt).
+define arm_device
+	$(BUILD) $(ARM)/$(1)
+	$(BIN)/cmake --install $(ARM)/$(1) --component device --strip --prefix $(ARM)/$(2)
+	GTEST_FILTER='-*DeathTest*' $(BIN)/ctest --test-dir $(ARM)/$(1) --output-on-failure --timeout 3600
+endef
 ops_of = -DLensboxOps_DIR=$(abspath ops/cmake) -DLENSBOX_OPS_LIBRARY=$(1)
+# The last tests compare the photographs that ARM and Python read.
 test-arm: $(BIN)/.test $(ARM)/.sysroot $(ARM)/.packages $(ARM)/artifacts/detector.onnx | $(ARM_PROGRAMS)
 	$(BIN)/python .ci/get_onnxruntime_headers.py build/onnxruntime
-	$(call configure,.,ops,$(cross) -DLENSBOX_CUDA=OFF)
+	$(call configure,.,ops,$(cross) $(with_torch) -DLENSBOX_CUDA=OFF)
 	$(BUILD) $(ARM)/ops
-	$(call configure,cpp_runtime,runner,$(cross) -DLENSBOX_OPS_LIBRARY=$(ARM)/ops/ops/liblensbox_ops.so \
-	  -DLENSBOX_ONNX=ON -DONNXRUNTIME_ROOT=build/onnxruntime/usr)
-	$(BUILD) $(ARM)/runner
-	rm -rf $(ARM)/device
-	$(BIN)/cmake --install $(ARM)/runner --component device --strip --prefix $(ARM)/device
-	$(call configure,tests/arm,dump,$(cross) $(call ops_of,$(abspath $(ARM)/ops/ops/liblensbox_ops.so)))
+	$(call configure,cpp_runtime,runner,$(cross) $(with_torch) -DLENSBOX_ONNX=ON \
+	  -DLENSBOX_OPS_LIBRARY=$(ARM)/ops/ops/liblensbox_ops.so)
+	$(call configure,cpp_runtime,core,$(cross) -DLENSBOX_TORCH=OFF -DCMAKE_PREFIX_PATH=$(abspath $(ARM)/packages))
+	rm -rf $(ARM)/device $(ARM)/device-core
+	$(call arm_device,runner,device)
+	$(call arm_device,core,device-core)
+	$(call configure,tests/arm,dump,$(cross) $(with_torch) $(call ops_of,$(abspath $(ARM)/ops/ops/liblensbox_ops.so)))
 	$(BUILD) $(ARM)/dump
 	$(call configure,tests/arm,dump-here,-DPython_EXECUTABLE=$(abspath $(BIN)/python) \
 	  $(call ops_of,$$($(BIN)/python -c 'import lensbox.ops; print(lensbox.ops.library_path())')))
 	$(BUILD) $(ARM)/dump-here
-	GTEST_FILTER='-*DeathTest*' $(BIN)/ctest --test-dir $(ARM)/runner --output-on-failure --timeout 3600
 	LENSBOX_ARM=$(abspath $(ARM)) $(BIN)/pytest tests/arm
 	mkdir -p $(ARM)/programs/tests
 	for program in lensbox_runner tests/read_files; do \
