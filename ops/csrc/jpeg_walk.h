@@ -41,7 +41,7 @@ struct JpegPart {
   int32_t blocks;  // begun in the part
   int32_t before;  // blocks before the part, as its restart markers say; -1 without one
   int16_t dc[3], low[3], high[3];
-  bool is_sound;
+  bool is_well_formed;
 
   LENSBOX_HOST_DEVICE bool is_restarted() const { return before >= 0; }
 };
@@ -54,7 +54,7 @@ LENSBOX_HOST_DEVICE int32_t blocks_of_unit(const JpegScan& scan) {
 // dequantized.
 struct JpegBlock {
   int32_t component, difference, energy;
-  bool is_sound;
+  bool is_well_formed;
 };
 
 // Walk from a begin (as in JpegPath) to the first block at `limit` or behind it, or until the listener stops
@@ -96,7 +96,7 @@ LENSBOX_HOST_DEVICE uint32_t walk_part(const JpegScan& scan, const Step* quick, 
       index += static_cast<int32_t>(step.zeros()) + 1;
     }
     if (index < 64) continue;
-    block.is_sound = step.bits() > 0 && (index == 64 || step.zeros() == Step::kEndOfBlock);
+    block.is_well_formed = step.bits() > 0 && (index == 64 || step.zeros() == Step::kEndOfBlock);
     listener.add(block);
     index = 0;
     next = next + 1 == unit_blocks ? 0 : next + 1;
@@ -129,7 +129,7 @@ class JpegPathFinder {
     return false;
   }
   LENSBOX_HOST_DEVICE void add(const JpegBlock& /*block*/) {}
-  LENSBOX_HOST_DEVICE void pass_end(int32_t /*segment*/, bool /*is_sound*/) {}
+  LENSBOX_HOST_DEVICE void pass_end(int32_t /*segment*/, bool /*is_well_formed*/) {}
   // end: of the walk, which may come before the last marks.
   LENSBOX_HOST_DEVICE void finish(uint32_t end) {
     if (has_met_) return;
@@ -160,14 +160,14 @@ class JpegPartChecker {
   LENSBOX_HOST_DEVICE void add(const JpegBlock& block) {
     const int32_t index = block.component, most = scan_.components[index].max_dc;
     int32_t dc = part_.dc[index] + block.difference;
-    const bool is_sound = block.is_sound && block.energy <= kMaxJpegNorm * kMaxJpegNorm;
-    if (!is_sound || dc < -2 * kMaxJpegNorm || dc > 2 * kMaxJpegNorm) {
-      part_.is_sound = false;
+    const bool is_well_formed = block.is_well_formed && block.energy <= kMaxJpegNorm * kMaxJpegNorm;
+    if (!is_well_formed || dc < -2 * kMaxJpegNorm || dc > 2 * kMaxJpegNorm) {
+      part_.is_well_formed = false;
       dc = 0;
     }
     part_.dc[index] = static_cast<int16_t>(dc);
     if (part_.is_restarted()) {
-      if (dc < -most || dc > most) part_.is_sound = false;
+      if (dc < -most || dc > most) part_.is_well_formed = false;
     } else {
       if (dc < part_.low[index]) part_.low[index] = static_cast<int16_t>(dc);
       if (dc > part_.high[index]) part_.high[index] = static_cast<int16_t>(dc);
@@ -175,12 +175,12 @@ class JpegPartChecker {
     ++part_.blocks;
   }
 
-  // is_sound: no code reaches beyond the end.
-  LENSBOX_HOST_DEVICE void pass_end(int32_t segment, bool is_sound) {
-    if (!is_sound) part_.is_sound = false;
+  // is_well_formed: no code reaches beyond the end.
+  LENSBOX_HOST_DEVICE void pass_end(int32_t segment, bool is_well_formed) {
+    if (!is_well_formed) part_.is_well_formed = false;
     if (segment + 1 == segments_) return;
     const int32_t before = (segment + 1) * scan_.restart_interval * blocks_of_unit(scan_) - part_.blocks;
-    if (before < 0 || (part_.is_restarted() && before != part_.before)) part_.is_sound = false;
+    if (before < 0 || (part_.is_restarted() && before != part_.before)) part_.is_well_formed = false;
     part_.before = before < 0 ? 0 : before;
     part_.dc[0] = part_.dc[1] = part_.dc[2] = 0;
   }
@@ -217,12 +217,12 @@ LENSBOX_HOST_DEVICE JpegRange range_of_part(const JpegData& data, int32_t index,
 }
 
 // Return whether parts that fit together make a sound file. end: of the last one, as in JpegPath.
-LENSBOX_HOST_DEVICE bool is_sound_whole(const JpegScan& scan, const JpegData& data, const JpegPart* parts,
-                                        int32_t count, uint32_t end) {
+LENSBOX_HOST_DEVICE bool is_well_formed_whole(const JpegScan& scan, const JpegData& data,
+                                              const JpegPart* parts, int32_t count, uint32_t end) {
   int32_t dc[3] = {}, blocks = 0;
   for (int32_t i = 0; i < count; ++i) {
     const JpegPart& part = parts[i];
-    if (!part.is_sound || (part.is_restarted() && part.before != blocks)) return false;
+    if (!part.is_well_formed || (part.is_restarted() && part.before != blocks)) return false;
     for (int32_t c = 0; c < scan.count; ++c) {
       const int32_t most = scan.components[c].max_dc;
       if (dc[c] + part.low[c] < -most || dc[c] + part.high[c] > most) return false;

@@ -81,9 +81,9 @@ def is_accepted(file: bytes) -> bool:
     return bool(torch.ops.lensbox_jpeg.headers([_bytes(file)]).any())
 
 
-def is_sound(file: bytes) -> bool:
+def is_well_formed(file: bytes) -> bool:
     """Return whether walks of the codes, whole and in parts, find the file sound."""
-    found = {bool(torch.ops.lensbox_jpeg.is_sound(_bytes(file), parts)) for parts in (1, 3, 40, 300)}
+    found = {bool(torch.ops.lensbox_jpeg.is_well_formed(_bytes(file), parts)) for parts in (1, 3, 40, 300)}
     assert len(found) == 1  # a walk in parts finds what a walk from the begin does
     return found.pop()
 

@@ -47,7 +47,7 @@ _ONNX = b"\x08\x08\x3a\x00" + b"\x72" + bytes([len(_PROPERTY)]) + _PROPERTY
 _CPU: Any = torch.device("cpu")
 
 RUNTIME_SAMPLES: dict[str, list[Callable[[], Arguments]]] = {
-    "lensbox_jpeg::is_sound": [
+    "lensbox_jpeg::is_well_formed": [
         lambda: (_file(BASELINE), 1),
         lambda: (_file(RESTARTED), 7),
         lambda: (_file(TALL), 40),

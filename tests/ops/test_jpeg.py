@@ -24,7 +24,7 @@ from jpeg_files import (
     begin_of_data,
     encode,
     is_accepted,
-    is_sound,
+    is_well_formed,
     noisy,
     with_byte,
     with_flipped_bit,
@@ -49,7 +49,7 @@ def test_sound_files_are_accepted() -> None:
     ]
     for file in files:
         assert is_accepted(file)
-        assert is_sound(file)
+        assert is_well_formed(file)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_broken_codes_are_found() -> None:
         BASELINE[:begin] + b"\xff\0" * 20 + BASELINE[begin + 40 :],  # a code is never all ones
     ):
         assert is_accepted(broken)
-        assert not is_sound(broken)
+        assert not is_well_formed(broken)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -91,13 +91,13 @@ def test_damaged_files_that_pass_are_sound_to_libjpeg(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(10):
         damaged = mutated(chance.choice(SMALL), chance)
-        if damaged and is_sound(damaged):
+        if damaged and is_well_formed(damaged):
             read_image(damaged)  # raises if libjpeg would warn of missing or wrong pixels
 
 
 def test_walks_in_parts_find_damage() -> None:
     chance = random.Random(28)
-    found = [is_sound(with_flipped_bit(chance.choice(LARGE), chance)) for _ in range(100)]
+    found = [is_well_formed(with_flipped_bit(chance.choice(LARGE), chance)) for _ in range(100)]
     assert set(found) == {True, False}
 
 

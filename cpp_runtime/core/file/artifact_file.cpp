@@ -26,7 +26,7 @@ constexpr uint64_t kMostBytes = (uint64_t{1} << 31) - 1;
 
 // Say what a file is that is neither an archive nor an ONNX model, for files that people confuse with
 // artifacts.
-std::string what_else(std::string_view bytes) {
+std::string describe_foreign_file(std::string_view bytes) {
   if (bytes.empty()) return ": it is empty";
   // A safetensors file begins with the length of its header, which is JSON.
   if (bytes.size() > 8 && bytes[8] == '{') return " but holds weights: `lensbox export --weights` takes it";
@@ -102,7 +102,8 @@ void read_onnx(const fs::path& path, ArtifactFile& file) {
 void read_content(const fs::path& path, ArtifactFile& file) {
   const std::string_view bytes = *file.bytes;
   const bool is_onnx = bytes.starts_with(kOnnxFirstField);
-  if (!is_onnx && !bytes.starts_with("PK")) fail_artifact(path, "is not an artifact" + what_else(bytes));
+  if (!is_onnx && !bytes.starts_with("PK"))
+    fail_artifact(path, "is not an artifact" + describe_foreign_file(bytes));
   if (const std::string fault = seal_fault(bytes); !fault.empty()) fail_artifact(path, fault);
   if (is_onnx) {
     read_onnx(path, file);

@@ -30,7 +30,7 @@ using Tensors = std::vector<at::Tensor>;
 // Calls a method by its name, and returns its tensors: of detect in the order of Outputs::names, of
 // loss also the gradient, if the file computes it. Returns nothing if there is no such method. Exceptions of
 // the method pass through. Called from several threads at once.
-using Methods =
+using ArtifactMethods =
     std::function<std::optional<Tensors>(const std::string& method, std::vector<c10::IValue> arguments)>;
 
 // The typed methods of an artifact, whatever the kind of its file, with checked results: docs/artifact.md has
@@ -41,7 +41,7 @@ using Methods =
 class DetectorModule {
  public:
   // tf32: whether methods compute in TF32 on GPUs.
-  DetectorModule(std::string path, Outputs outputs, Methods methods, bool tf32 = false)
+  DetectorModule(std::string path, Outputs outputs, ArtifactMethods methods, bool tf32 = false)
       : path_(std::move(path)), outputs_(std::move(outputs)), call_(std::move(methods)), tf32_(tf32) {}
 
   const std::string& path() const { return path_; }
@@ -68,7 +68,7 @@ class DetectorModule {
 
   std::string path_;
   Outputs outputs_;
-  Methods call_;
+  ArtifactMethods call_;
   bool tf32_;
   std::shared_ptr<EnqueuedWork> work_ = std::make_shared<EnqueuedWork>();  // behind the weights in call_
 };
@@ -77,7 +77,7 @@ class DetectorModule {
 
 // Return the methods of a TorchScript module. They run without TorchScript's profiling executor, which would
 // compile again for each batch size; the switch is restored after the call.
-Methods script_methods(torch::jit::Module module, const Outputs& outputs);
+ArtifactMethods script_methods(torch::jit::Module module, const Outputs& outputs);
 
 // Code in a file. Of detect: contiguous canvases on the device, and thresholds of scores and IoU, float64 on
 // the CPU, which the code reads there without waiting for the device, to the outputs in the order of
@@ -92,7 +92,7 @@ using Code = std::function<Tensors(const Tensors& inputs)>;
 // The code in the file checks nothing: canvases must be uint8 [B, c, h, w] on the device, with B of at
 // least 1. If the code takes batches of one size only, batches are cut, and the last one is filled with
 // black.
-Methods methods_around(Code detect, Code loss, const Metadata& metadata);
+ArtifactMethods default_methods(Code detect, Code loss, const Metadata& metadata);
 
 // --- program.cpp and aoti.cpp ---
 

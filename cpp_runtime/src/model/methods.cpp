@@ -23,8 +23,8 @@ at::Tensor as_batch(const at::Tensor& boxes) {
   return boxes.detach().to(at::kDouble).reshape({-1, boxes.size(-2), boxes.size(-1)});
 }
 
-// The methods around the code of a file: methods_around.
-struct MethodsAround {
+// The methods around the code of a file: default_methods.
+struct DefaultMethods {
   Code detect, loss;
   Canvas canvas;
   int64_t batch;  // the one size of batches; 0: any
@@ -78,7 +78,7 @@ struct MethodsAround {
 
 }  // namespace
 
-Methods script_methods(torch::jit::Module module, const Outputs& outputs) {
+ArtifactMethods script_methods(torch::jit::Module module, const Outputs& outputs) {
   return [module = std::move(module), names = outputs.names()](
              const std::string& name, std::vector<c10::IValue> arguments) -> std::optional<Tensors> {
     const auto method = module.find_method(name);
@@ -106,9 +106,9 @@ Methods script_methods(torch::jit::Module module, const Outputs& outputs) {
   };
 }
 
-Methods methods_around(Code detect, Code loss, const Metadata& metadata) {
-  return MethodsAround{std::move(detect), std::move(loss), metadata.reading.canvas, metadata.batch,
-                       metadata.methods};
+ArtifactMethods default_methods(Code detect, Code loss, const Metadata& metadata) {
+  return DefaultMethods{std::move(detect), std::move(loss), metadata.reading.canvas, metadata.batch,
+                        metadata.methods};
 }
 
 }  // namespace lensbox

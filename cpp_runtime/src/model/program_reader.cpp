@@ -158,7 +158,7 @@ class GraphReader {
         input.free_sizes.push_back(is_fixed ? "" : size.at("as_expr").at("expr_str").get<std::string>());
       }
       graph_->inputs.push_back(std::move(input));
-      is_given_[new_value(name, at::empty({0}))] = true;
+      aliases_caller_memory_[new_value(name, at::empty({0}))] = true;
       return;
     }
     require(kind == "parameter" || kind == "buffer" || kind == "tensor_constant", "an input must be a tensor",
@@ -179,7 +179,7 @@ class GraphReader {
     const GraphJson strides = metas_->value(name, GraphJson::object()).value("strides", GraphJson::array());
     is_channels_last_.push_back(strides.size() == 4 && strides[1].contains("as_int") &&
                                 strides[1].at("as_int") == 1);
-    is_given_.push_back(false);
+    aliases_caller_memory_.push_back(false);
     operands_.push_back({value});
     names_.push_back(name);
     return value;
@@ -192,8 +192,13 @@ class GraphReader {
   }
 
   // Return whether an item is an input, a weight, or a view of one, which other runs see.
-  bool is_given(const GraphItem& item) const {
-    return item.is_constant() ? item.constant.isTensor() : is_given_[item.value];
+  bool aliases_caller_memory(const GraphItem& item) const {
+    return item.is_constant() ? item.constant.isTensor() : aliases_caller_memory_[item.value];
+  }
+
+  bool has_alias(const GraphArgument& argument) const {
+    return std::ranges::any_of(argument.items,
+                               [&](const GraphItem& item) { return aliases_caller_memory(item); });
   }
 
   // Return the item of an argument of this kind, which is no list.
@@ -330,7 +335,7 @@ class GraphReader {
     node.guard = allowed.guard;
     const auto& arguments = node.op->schema().arguments();
     std::vector<bool> is_named(arguments.size());
-    bool has_given = false;  // among the arguments that a result may be a view of
+    bool aliases = false;  // of the caller's memory, among the arguments that a result may be a view of
     for (const c10::Argument& argument : arguments) {
       node.arguments.push_back(argument.default_value().value_or(c10::IValue()));
     }
@@ -339,8 +344,7 @@ class GraphReader {
       require(position.has_value(), "the op must have each argument", input);
       GraphArgument argument = argument_of(arguments[*position], *position, input.at("arg"));
       if (const auto* const alias = arguments[*position].alias_info(); alias != nullptr) {
-        has_given |=
-            std::ranges::any_of(argument.items, [&](const GraphItem& item) { return is_given(item); });
+        aliases |= has_alias(argument);
       }
       if (std::ranges::all_of(argument.items, &GraphItem::is_constant)) {
         node.arguments[*position] = filled_argument(argument, {});
@@ -361,13 +365,12 @@ class GraphReader {
     node.written = written_arguments(node);
     for (const size_t position : node.written) {
       const auto is_seen = [&](const GraphArgument& argument) {
-        return argument.position == position &&
-               std::ranges::any_of(argument.items, [&](const GraphItem& item) { return is_given(item); });
+        return argument.position == position && has_alias(argument);
       };
       const bool is_weight = node.arguments[position].isTensor() || node.arguments[position].isTensorList();
       require(!is_weight && std::ranges::none_of(node.filled, is_seen), kMustNotChange, json.at("inputs"));
     }
-    read_results(node, node.op->schema().returns(), json.at("outputs"), has_given && !may_copy(node));
+    read_results(node, node.op->schema().returns(), json.at("outputs"), aliases && !may_copy(node));
   }
 
   // Return whether an op that may return a view may return a copy instead. Then a run compares storages.
@@ -400,9 +403,9 @@ class GraphReader {
     return argument;
   }
 
-  // has_given: whether results that are views are of what other runs see.
+  // aliases: whether results that are views are of what other runs see.
   void read_results(GraphNode& node, const std::vector<c10::Argument>& returns, const GraphJson& outputs,
-                    bool has_given) {
+                    bool aliases) {
     struct Kind {
       c10::TypePtr type;
       c10::IValue sample;
@@ -426,7 +429,7 @@ class GraphReader {
       GraphResult& result = node.results.emplace_back(GraphResult{kind == "as_tensors", {}});
       for (const GraphJson& one : result.is_list ? value : GraphJson::array({value})) {
         result.values.push_back(new_value(one.at(name).get<std::string>(), sample));
-        is_given_[result.values.back()] = has_given && returns[i].alias_info() != nullptr;
+        aliases_caller_memory_[result.values.back()] = aliases && returns[i].alias_info() != nullptr;
       }
     }
   }
@@ -468,7 +471,7 @@ class GraphReader {
   const GraphJson* metas_ = nullptr;          // of the tensors of the graph, by their names
   std::vector<bool> is_channels_last_;        // of each value
   std::vector<c10::IValue> samples_;          // of each value, of its type
-  std::vector<bool> is_given_;                // of each value: an input, or a view of one or of a weight
+  std::vector<bool> aliases_caller_memory_;   // of each value: an input, or a view of one or of a weight
   std::vector<std::vector<int>> operands_;    // of each value: what it was calculated from, else itself
   std::vector<std::string> names_;            // of each value
   std::vector<int64_t> place_of_leaf_;        // of each flattened input: among the graph's, -1 for no tensor

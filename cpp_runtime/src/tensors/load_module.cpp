@@ -50,19 +50,19 @@ torch::jit::Module load_script(const std::filesystem::path& path, const Artifact
   }
 }
 
-Methods load_methods(const std::filesystem::path& path, const ArtifactFile& file, const Outputs& outputs,
-                     c10::Device device) {
+ArtifactMethods load_methods(const std::filesystem::path& path, const ArtifactFile& file,
+                             const Outputs& outputs, c10::Device device) {
   const Metadata& metadata = file.metadata;
   if (metadata.file_kind == FileKind::kTorchScript) {
     return script_methods(load_script(path, file, device), outputs);
   }
   const Call call;  // these formats compute, or start threads, as they are loaded
   if (metadata.file_kind == FileKind::kPackage) {
-    return methods_around(load_package(path, *file.bytes, device), nullptr, metadata);
+    return default_methods(load_package(path, *file.bytes, device), nullptr, metadata);
   }
   Code loss;
   if (has_loss(metadata)) loss = load_graph(path, file.bytes, "loss", device);
-  return methods_around(load_graph(path, file.bytes, "detect", device), std::move(loss), metadata);
+  return default_methods(load_graph(path, file.bytes, "detect", device), std::move(loss), metadata);
 }
 
 }  // namespace

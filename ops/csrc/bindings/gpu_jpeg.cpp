@@ -202,7 +202,7 @@ Copies copied(at::TensorList files) {
 
 // Whether each copied file is sound, bool [count] in pinned memory, once the work is done.
 struct Check {
-  Tensor is_sound;
+  Tensor is_well_formed;
   Work work;
 };
 
@@ -210,15 +210,16 @@ Check start_check(const Copies& copies, const c10::cuda::CUDAStream& stream) {
   const c10::cuda::CUDAStreamGuard guard(stream);
   const Tensor memory =
       at::empty({copies.device_bytes}, at::TensorOptions().device(stream.device()).dtype(at::kByte));
-  const Tensor is_sound = at::empty({copies.count}, at::TensorOptions().dtype(at::kBool).pinned_memory(true));
+  const Tensor is_well_formed =
+      at::empty({copies.count}, at::TensorOptions().dtype(at::kBool).pinned_memory(true));
   const uint8_t* const host = copies.memory.const_data_ptr<uint8_t>();
   uint8_t* const device = memory.mutable_data_ptr<uint8_t>();
   C10_CUDA_CHECK(cudaMemcpyAsync(device, host, copies.memory.nbytes(), cudaMemcpyHostToDevice, stream));
   const int64_t scan_bytes = reinterpret_cast<const uint8_t*>(copies.places) - host;
   C10_CUDA_CHECK(lensbox_cuda_check_jpegs(device, reinterpret_cast<const JpegPlace*>(device + scan_bytes),
                                           reinterpret_cast<const JpegScan*>(device), copies.count,
-                                          is_sound.mutable_data_ptr<bool>(), stream));
-  return Check{is_sound, Work(stream)};
+                                          is_well_formed.mutable_data_ptr<bool>(), stream));
+  return Check{is_well_formed, Work(stream)};
 }
 
 // A plane of the chroma has ceil(height / down) rows of ceil(width / across) samples.
@@ -307,7 +308,7 @@ std::vector<Tensor> decoded(at::TensorList files, at::Device device, bool with_c
   check.work.wait();
   decoding.work.wait();
   for (size_t i = 0; i < decoding.pixels.size(); ++i) {
-    if (check.is_sound.const_data_ptr<bool>()[i]) found[copies.position[i]] = decoding.pixels[i];
+    if (check.is_well_formed.const_data_ptr<bool>()[i]) found[copies.position[i]] = decoding.pixels[i];
   }
   return found;
 }

@@ -19,13 +19,13 @@ namespace lensbox {
 namespace {
 
 // Return whether a file is accepted and its coded data are sound, walked in `parts` parts.
-bool is_sound(const Tensor& file, int64_t parts) {
+bool is_well_formed(const Tensor& file, int64_t parts) {
   TORCH_CHECK_VALUE(parts >= 1 && parts <= 1024, "lensbox_jpeg: parts must be from 1 to 1024, got ", parts);
   const Tensor copy = at::empty_like(file);
   JpegScan scan;
   uint8_t* const out = copy.mutable_data_ptr<uint8_t>();
   return lensbox_cpu_read_jpeg(bytes_of_file(file), static_cast<size_t>(file.size(0)), out, scan) > 0 &&
-         lensbox_cpu_is_sound_jpeg(out, scan, static_cast<int32_t>(parts));
+         lensbox_cpu_is_well_formed_jpeg(out, scan, static_cast<int32_t>(parts));
 }
 
 // Return the content of a regular file, uint8 [N]; empty if the file is larger than kMaxJpegBytes or cannot
@@ -100,7 +100,7 @@ Tensor headers(at::TensorList files) {
 }  // namespace lensbox
 
 TORCH_LIBRARY(lensbox_jpeg, m) {
-  m.def("is_sound(Tensor file, int parts=1) -> bool", lensbox::is_sound);
+  m.def("is_well_formed(Tensor file, int parts=1) -> bool", lensbox::is_well_formed);
   m.def("read_files(str[] paths) -> Tensor[]", lensbox::read_files);
   m.def("headers(Tensor[] files) -> Tensor", lensbox::headers);
   m.def("to_rgb(Tensor luma, Tensor cb, Tensor cr, int across, int down) -> Tensor", lensbox::to_rgb);

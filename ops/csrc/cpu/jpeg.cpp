@@ -217,7 +217,7 @@ int64_t lensbox_cpu_read_jpeg(const uint8_t* file, size_t size, uint8_t* out, Jp
   return reader.run() ? reader.kept() : 0;
 }
 
-bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan, int32_t part_count) {
+bool lensbox_cpu_is_well_formed_jpeg(const uint8_t* file, const JpegScan& scan, int32_t part_count) {
   std::vector<Step> quick(4 * kSteps);
   for (int32_t i = 0; i < 4 * kSteps; ++i)
     quick[static_cast<size_t>(i)] = quick_step(scan, i);
@@ -250,7 +250,7 @@ bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan, int32_
   std::vector<JpegPart> parts(count);
   for (size_t i = 0; i < count; ++i)
     check_part(scan, quick.data(), data, begins[i], ranges[i], parts[i]);
-  return is_sound_whole(scan, data, parts.data(), part_count, paths.back().end);
+  return is_well_formed_whole(scan, data, parts.data(), part_count, paths.back().end);
 }
 
 void lensbox_cpu_convert_jpeg_colors(const JpegColors* images, int64_t count) {

@@ -57,7 +57,8 @@ LENSBOX_KERNEL int64_t lensbox_cpu_read_jpeg(const uint8_t* file, size_t size, u
 
 // Return whether the coded data of such a copy are sound to the last bit, walked in `part_count` parts as a
 // GPU does, one after the other.
-LENSBOX_KERNEL bool lensbox_cpu_is_sound_jpeg(const uint8_t* file, const JpegScan& scan, int32_t part_count);
+LENSBOX_KERNEL bool lensbox_cpu_is_well_formed_jpeg(const uint8_t* file, const JpegScan& scan,
+                                                    int32_t part_count);
 
 // Upsample chroma and convert to RGB, as jpeg_color.h describes.
 LENSBOX_KERNEL void lensbox_cpu_convert_jpeg_colors(const JpegColors* images, int64_t count);

@@ -21,7 +21,7 @@ using Sum = cub::BlockScan<int32_t, kCheckThreads>;
 // Walk the codes of many files by the method of jpeg_walk.h: a block for each file, a thread for each part of
 // it.
 __global__ void __launch_bounds__(kCheckThreads, 2)
-    check_jpeg(uint8_t* memory, const JpegPlace* places, const JpegScan* scans, bool* is_sound) {
+    check_jpeg(uint8_t* memory, const JpegPlace* places, const JpegScan* scans, bool* is_well_formed) {
   __shared__ Step quick[4 * kSteps];
   __shared__ JpegScan scan;
   __shared__ JpegPath paths[kCheckThreads];
@@ -66,7 +66,8 @@ __global__ void __launch_bounds__(kCheckThreads, 2)
   check_part(scan, quick, data, begin, range, parts[thread]);
   __syncthreads();
   if (thread == 0) {
-    is_sound[blockIdx.x] = is_sound_whole(scan, data, parts, kCheckThreads, paths[kCheckThreads - 1].end);
+    is_well_formed[blockIdx.x] =
+        is_well_formed_whole(scan, data, parts, kCheckThreads, paths[kCheckThreads - 1].end);
   }
 }
 
@@ -87,9 +88,10 @@ __global__ void __launch_bounds__(kColorThreads) convert_jpeg_colors(const JpegC
 }  // namespace
 
 cudaError_t lensbox_cuda_check_jpegs(uint8_t* memory, const JpegPlace* places, const JpegScan* scans,
-                                     int64_t count, bool* is_sound, cudaStream_t stream) {
+                                     int64_t count, bool* is_well_formed, cudaStream_t stream) {
   static_assert(sizeof(JpegScan) % 4 == 0);
-  check_jpeg<<<static_cast<unsigned>(count), kCheckThreads, 0, stream>>>(memory, places, scans, is_sound);
+  check_jpeg<<<static_cast<unsigned>(count), kCheckThreads, 0, stream>>>(memory, places, scans,
+                                                                         is_well_formed);
   return cudaGetLastError();
 }
 

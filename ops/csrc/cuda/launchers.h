@@ -109,10 +109,10 @@ struct JpegPlace {
   int64_t file, workspace;
 };
 
-// Write is_sound[i] for `count` files, with all arguments on the device.
+// Write is_well_formed[i] for `count` files, with all arguments on the device.
 LENSBOX_KERNEL cudaError_t lensbox_cuda_check_jpegs(uint8_t* memory, const JpegPlace* places,
-                                                    const JpegScan* scans, int64_t count, bool* is_sound,
-                                                    cudaStream_t stream);
+                                                    const JpegScan* scans, int64_t count,
+                                                    bool* is_well_formed, cudaStream_t stream);
 
 // Open nvJPEG's library, once in a process, and create the decoder of the current device. Return false if the
 // library cannot be opened, or the GPU has no JPEG decoder in hardware.
