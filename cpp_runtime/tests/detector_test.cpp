@@ -1,8 +1,12 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <lensbox/torch/tensors.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 
 #include <cmath>
+#include <cstdio>
+#include <memory>
 #include <thread>
 
 #include "helpers.h"
@@ -49,12 +53,31 @@ class DetectorOfMeans : public TemporaryFolder {
 
   std::filesystem::path artifact() const { return folder_ / "small.pt"; }
 
+  std::vector<uint8_t> content() const {
+    std::ifstream stream(artifact(), std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
   std::optional<Detector> detector_;
 };
 
+// Sign the seal of an artifact with a key that is new, and write the public key.
+std::vector<uint8_t> signed_by_new_key(const std::vector<uint8_t>& bytes, const std::filesystem::path& pem) {
+  const std::array<uint8_t, 32> secret{7};
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, secret.data(), secret.size()), &EVP_PKEY_free);
+  const std::unique_ptr<FILE, decltype(&fclose)> file(fopen(pem.c_str(), "w"), &fclose);
+  EXPECT_EQ(PEM_write_PUBKEY(file.get(), key.get()), 1);
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, key.get());
+  std::vector<uint8_t> signature(64);
+  size_t size = signature.size();
+  EXPECT_EQ(EVP_DigestSign(context.get(), signature.data(), &size, &bytes.end()[-64], 64), 1);
+  return signature;
+}
+
 TEST_F(DetectorOfMeans, LoadsFromMemory) {
-  std::ifstream stream(artifact(), std::ios::binary);
-  std::vector<uint8_t> bytes{std::istreambuf_iterator<char>(stream), {}};
+  std::vector<uint8_t> bytes = content();
   const Detector detector = Detector::load(bytes, {.threads = 1});
   EXPECT_EQ(detector.device(), "cpu");
   const Frame frame(30, 20, {40, 80, 120});
@@ -67,6 +90,21 @@ TEST_F(DetectorOfMeans, LoadsFromMemory) {
   expect_error<lensbox::InputError>([&] { Detector::load(bytes, {.threads = 1025}); }, {"got 1025"});
   bytes.pop_back();
   expect_error<lensbox::ArtifactError>([&] { Detector::load(bytes); }, {"artifact in memory", "damaged"});
+}
+
+TEST_F(DetectorOfMeans, LoadsFromMemoryWithItsSignature) {
+  const std::vector<uint8_t> bytes = content();
+  lensbox::LoadOptions options{.public_key = folder_ / "key.pem"};
+  options.signature = signed_by_new_key(bytes, *options.public_key);
+  const Frame frame(30, 20, {40, 80, 120});
+  expect_found(Detector::load(bytes, options).detect(frame.view()), 30, 20, {40, 80, 120});
+  const auto refused = [&](const char* reason) {
+    expect_error<lensbox::ArtifactError>([&] { Detector::load(bytes, options); }, {reason});
+  };
+  options.signature[5] ^= 1;
+  refused("options.signature does not match");
+  options.signature.pop_back();
+  refused("signature options.signature: must have 64 bytes, has 63");
 }
 
 TEST_F(DetectorOfMeans, FindsTheSameInABatch) {
