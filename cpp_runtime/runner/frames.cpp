@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "commands.h"
+#include "images/decoders.h"
 #include "streams.h"
 
 namespace {
@@ -24,11 +25,6 @@ const std::map<std::string, PixelFormat> kFormats{{"gray8", PixelFormat::kGray8}
                                                   {"nv12", PixelFormat::kNv12},
                                                   {"yuyv", PixelFormat::kYuyv}};
 
-// Chroma has a pair of bytes for each two columns, in a row for each two rows.
-int64_t pairs(int64_t side) {
-  return (side + 1) / 2;
-}
-
 // Return 0 unless all of the text is a number of at least 1.
 int64_t parse_side(std::string_view text) {
   int64_t side = 0;
@@ -39,23 +35,20 @@ int64_t parse_side(std::string_view text) {
 }  // namespace
 
 size_t RawFormat::frame_size() const {
-  const int64_t chroma = pixels == PixelFormat::kNv12 ? 2 * pairs(width) * pairs(height) : 0;
-  return static_cast<size_t>(stride() * height + chroma);
+  const int64_t chroma =
+      pixels == PixelFormat::kNv12 ? 2 * lensbox::pairs_of(width) * lensbox::pairs_of(height) : 0;
+  return static_cast<size_t>(row_bytes(pixels, width) * height + chroma);
 }
 
 lensbox::ImageView RawFormat::view(const uint8_t* frame) const {
+  const int64_t stride = row_bytes(pixels, width);
   lensbox::ImageView view{
-      .data = frame, .width = width, .height = height, .stride = stride(), .format = pixels};
+      .data = frame, .width = width, .height = height, .stride = stride, .format = pixels};
   if (pixels == PixelFormat::kNv12) {
-    view.chroma = frame + stride() * height;
-    view.chroma_stride = 2 * pairs(width);
+    view.chroma = frame + stride * height;
+    view.chroma_stride = 2 * lensbox::pairs_of(width);
   }
   return view;
-}
-
-int64_t RawFormat::stride() const {
-  if (pixels == PixelFormat::kYuyv) return 4 * pairs(width);
-  return pixels == PixelFormat::kRgb8 || pixels == PixelFormat::kBgr8 ? 3 * width : width;
 }
 
 RawFormat parse_raw_format(const std::string& size, const std::string& pixels) {

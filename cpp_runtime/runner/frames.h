@@ -17,9 +17,6 @@ struct RawFormat {
   // Return the bytes of a frame.
   size_t frame_size() const;
   lensbox::ImageView view(const uint8_t* frame) const;
-
- private:
-  int64_t stride() const;
 };
 
 // Parse the two values of --raw, such as "640x480" and "gray8". Throws UsageError.

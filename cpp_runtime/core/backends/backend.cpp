@@ -1,8 +1,10 @@
 #include "backends/backend.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <sstream>
+#include <system_error>
 
 #include "file/errors.h"
 
@@ -26,6 +28,18 @@ void check_source(const DecodedPhoto& photo, size_t index) {
 
 void refuse_gpu_decoder(Decode decode, const std::string& reason) {
   if (decode == Decode::kGpu) throw DeviceError("decode must be auto or cpu here, got gpu: " + reason);
+}
+
+std::optional<int> gpu_index(const std::string& name) {
+  if (name == "cpu") return std::nullopt;
+  if (name == "cuda") return 0;
+  int index = -1;
+  if (name.starts_with("cuda:")) {
+    const char* const end = name.data() + name.size();
+    const auto [last, error] = std::from_chars(name.data() + 5, end, index);
+    if (error == std::errc() && last == end && index >= 0) return index;
+  }
+  throw DeviceError("device must be cpu, cuda, cuda:N or auto, got '" + name + "'");
 }
 
 bool has_loss(const Metadata& metadata) {

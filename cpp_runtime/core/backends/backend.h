@@ -59,6 +59,9 @@ class Backend {
 // Throw DeviceError for Decode::kGpu; `reason` says why the device cannot decode.
 void refuse_gpu_decoder(Decode decode, const std::string& reason);
 
+// Return the N of "cuda:N", 0 for "cuda" and nothing for "cpu". Throws DeviceError for any other name.
+std::optional<int> gpu_index(const std::string& name);
+
 // Return whether there is a loss. TorchScript files always have one; packages and ONNX files lack a loss of
 // the detector's own.
 bool has_loss(const Metadata& metadata);

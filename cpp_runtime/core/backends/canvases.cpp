@@ -11,6 +11,7 @@
 #include "cpu/parallel.h"
 #include "cpu/vectors.h"
 #include "fit_words.h"
+#include "images/decoders.h"
 
 namespace lensbox {
 namespace {
@@ -55,11 +56,6 @@ void run_in_threads(int64_t count, void (*body)(int64_t item, const void* contex
 
 [[maybe_unused]] const bool is_set =
     (lensbox_cpu_set_vectors(widest()), lensbox_cpu_set_parallel_loop(run_in_threads), true);
-
-template <typename Value, size_t kCount>
-Value value_of(const Word<Value> (&words)[kCount], const std::string& word) {
-  return std::ranges::find(words, word, &Word<Value>::word)->value;  // lensbox.json has no others
-}
 
 kernels::ImageView view_of(const Pixels& pixels) {
   return {pixels.data,
@@ -116,8 +112,9 @@ FittedPhotos fit_photos(const std::vector<const DecodedPhoto*>& photos, const Ca
                      .width = static_cast<int32_t>(canvas.width),
                      .fill = static_cast<uint8_t>(canvas.fill),
                      .is_bgr = canvas.channels == 3 && canvas.order == "bgr",
-                     .mode = value_of(kFitModes, canvas.fit),
-                     .filter = value_of(kFilters, canvas.filter)};
+                     .mode = fit_mode_of(canvas),
+                     // lensbox.json has no other words
+                     .filter = std::ranges::find(kFilters, canvas.filter, &Word<Filter>::word)->value};
   std::vector<kernels::ImageView> views;
   for (const DecodedPhoto* photo : photos) {
     views.push_back(view_of(photo->pixels));

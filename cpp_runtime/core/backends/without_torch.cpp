@@ -3,7 +3,6 @@
 #include <lensbox/version.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <thread>
 
@@ -24,14 +23,8 @@ std::shared_ptr<Backend> load_with_torch(const std::filesystem::path& artifact, 
 }
 
 std::string checked_device(const std::string& name) {
-  if (name == "cpu" || name == "auto") return "cpu";
-  const bool is_index =
-      name.starts_with("cuda:") && name.size() > 5 &&
-      std::all_of(name.begin() + 5, name.end(), [](unsigned char c) { return std::isdigit(c); });
-  if (name == "cuda" || is_index) {
-    throw DeviceError("device " + name + " is not available. This program was built without libtorch.");
-  }
-  throw DeviceError("device must be cpu, cuda, cuda:N or auto, got '" + name + "'");
+  if (name == "auto" || !gpu_index(name)) return "cpu";
+  throw DeviceError("device " + name + " is not available. This program was built without libtorch.");
 }
 
 int default_threads() {

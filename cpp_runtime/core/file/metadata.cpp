@@ -9,6 +9,7 @@
 #include <set>
 
 #include "file/errors.h"
+#include "fit_words.h"  // of the op library
 
 namespace lensbox {
 namespace {
@@ -126,6 +127,16 @@ std::vector<Extra> read_extras(const JsonField& root) {
   return extras;
 }
 
+// Return the pattern of words, such as "letterbox|stretch".
+template <class Words>
+std::string any_of(const Words& words) {
+  std::string pattern;
+  for (const auto& [word, value] : words) {
+    pattern.append(pattern.empty() ? "" : "|").append(word);
+  }
+  return pattern;
+}
+
 Canvas read_canvas(const JsonField& field) {
   const JsonField channels = field["channels"];
   if (channels.integer(1, 3) == 2) channels.fail("must be 1 or 3");
@@ -133,11 +144,8 @@ Canvas read_canvas(const JsonField& field) {
                 .width = field["width"].integer(1, kMaxCanvasSide),
                 .channels = channels.integer(1, 3),
                 .fill = field["fill"].integer(0, 255)};
-  if (field.has("fit"))
-    canvas.fit = field["fit"].matching("letterbox|stretch|crop|ultralytics|ultralytics_shrink");
-  if (field.has("filter")) {
-    canvas.filter = field["filter"].matching("nearest|box|bilinear|hamming|bicubic|lanczos|opencv_linear");
-  }
+  if (field.has("fit")) canvas.fit = field["fit"].matching(any_of(kFitModes).c_str());
+  if (field.has("filter")) canvas.filter = field["filter"].matching(any_of(kFilters).c_str());
   if (field.has("order")) canvas.order = field["order"].matching("rgb|bgr");
   if (field.has("mean")) canvas.mean = field["mean"].numbers(-kMaxNumber, kMaxNumber);
   if (field.has("std")) canvas.std = field["std"].numbers(1 / kMaxNumber, kMaxNumber);

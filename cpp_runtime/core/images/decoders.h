@@ -13,6 +13,8 @@
 
 namespace lensbox {
 
+enum class FitMode : int32_t;  // of the op library
+
 // An image as its file stores it.
 struct StoredImage {
   Pixels pixels;  // 1 / reduction of the full size, rounded up
@@ -43,6 +45,14 @@ ImageHeader read_header(std::span<const uint8_t> file, const ImageLimits& limits
 // Throws InputError for a view that breaks the rules of ImageView or has more than kMaxImagePixels pixels.
 DecodedPhoto read_frame(const ImageView& view, const Reading& reading);
 
+// Return the count of pairs of pixels along a side; an odd last pixel is in a pair of its own.
+constexpr int64_t pairs_of(int64_t side) {
+  return (side + 1) / 2;
+}
+
+// Return the bytes of a row of a frame; of kNv12, of its luma.
+int64_t row_bytes(PixelFormat format, int64_t width);
+
 // Throw TooManyPixels if a side is longer than `fit` takes.
 void check_sides(int64_t width, int64_t height);
 
@@ -60,6 +70,9 @@ DecodedPhoto whole_photo(Pixels pixels);
 // bits, two components, more than kMaxPieces segments, or more scans than README.md allows for the size.
 StoredImage decode_jpeg(std::span<const uint8_t> file, const Reading& reading, const ImageLimits& limits);
 ImageHeader jpeg_header(std::span<const uint8_t> file, const ImageLimits& limits);
+
+// Return the canvas's way of fit. Throws std::invalid_argument for a word that the op `fit` does not know.
+FitMode fit_mode_of(const Canvas& canvas);
 
 // Return the greatest of 8, 4, 2 and 1 by which decode_jpeg divides the sides of an image, as stored, so that
 // the photograph still has `jpeg_oversampling` times as many pixels a side as it needs in the canvas.

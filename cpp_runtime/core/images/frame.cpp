@@ -154,26 +154,29 @@ Pixels pixels_of(const ImageView& view, const Reading& reading) {
   }
   check_size(view.width, view.height);
   const auto format = PixelFormat{view.format};
+  check_plane("data", view.data, view.stride, row_bytes(format, view.width));
   switch (format) {
     case PixelFormat::kGray8:
-      check_plane("data", view.data, view.stride, view.width);
       return copied(view, 1);
     case PixelFormat::kRgb8:
+      return copied(view, 3);
     case PixelFormat::kBgr8:
-      check_plane("data", view.data, view.stride, 3 * view.width);
-      return format == PixelFormat::kRgb8 ? copied(view, 3) : bgr8_to_rgb(view);
+      return bgr8_to_rgb(view);
     case PixelFormat::kNv12:
-      check_plane("data", view.data, view.stride, view.width);
-      check_plane("chroma", view.chroma, view.chroma_stride, (view.width + 1) / 2 * 2);
+      check_plane("chroma", view.chroma, view.chroma_stride, 2 * pairs_of(view.width));
       return converted<Nv12>(view, reading);
     case PixelFormat::kYuyv:
-      check_plane("data", view.data, view.stride, (view.width + 1) / 2 * 4);
       return converted<Yuyv>(view, reading);
   }
   throw InputError("format must be one of PixelFormat, got " + std::to_string(static_cast<int>(format)));
 }
 
 }  // namespace
+
+int64_t row_bytes(PixelFormat format, int64_t width) {
+  if (format == PixelFormat::kYuyv) return 4 * pairs_of(width);
+  return format == PixelFormat::kRgb8 || format == PixelFormat::kBgr8 ? 3 * width : width;
+}
 
 DecodedPhoto read_frame(const ImageView& view, const Reading& reading) {
   return whole_photo(pixels_of(view, reading));

@@ -2,10 +2,9 @@
 #include <array>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <new>
+#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,7 @@
 #include <jerror.h>
 // clang-format on
 
-#include "fit.h"  // of the op library
+#include "fit_words.h"  // of the op library
 #include "images/decoders.h"
 
 namespace lensbox {
@@ -236,19 +235,19 @@ class JpegDecoder {
 
 }  // namespace
 
+FitMode fit_mode_of(const Canvas& canvas) {
+  for (const auto& [word, mode] : kFitModes) {
+    if (word == canvas.fit) return mode;
+  }
+  throw std::invalid_argument("canvas.fit must be a way of fit, got " + canvas.fit);
+}
+
 int jpeg_reduction(int64_t width, int64_t height, int exif_orientation, const Reading& reading) {
   const int64_t oversampling = reading.jpeg_oversampling;
   if (oversampling == 0) return 1;
   if (turn_of(exif_orientation, reading.orientation).swap) std::swap(width, height);
   const Canvas& canvas = reading.canvas;
-  static const std::map<std::string_view, FitMode> kModes{
-      {"letterbox", FitMode::kLetterbox},
-      {"stretch", FitMode::kStretch},
-      {"crop", FitMode::kCrop},
-      {"ultralytics", FitMode::kUltralytics},
-      {"ultralytics_shrink", FitMode::kUltralyticsShrink}};
-  const FitMode mode = kModes.at(canvas.fit);
-  const Fit fit = fit_to_canvas(width, height, canvas.width, canvas.height, mode);
+  const Fit fit = fit_to_canvas(width, height, canvas.width, canvas.height, fit_mode_of(canvas));
   for (const int divisor : {8, 4, 2}) {
     const bool is_enough = (width + divisor - 1) / divisor >= oversampling * fit.width &&
                            (height + divisor - 1) / divisor >= oversampling * fit.height;

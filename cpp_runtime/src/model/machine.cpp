@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <condition_variable>
 #include <fstream>
 #include <iterator>
@@ -69,16 +68,9 @@ c10::Device cuda_device(const std::string& name, int index) {
 }  // namespace
 
 c10::Device parse_device(const std::string& name) {
-  if (name == "cpu") return {c10::kCPU};
-  if (name == "cuda") return cuda_device(name, 0);
-  if (name == "auto") return torch::cuda::is_available() ? cuda_device(name, 0) : c10::Device(c10::kCPU);
-  if (name.starts_with("cuda:")) {
-    int index = -1;
-    const char* const end = name.data() + name.size();
-    const auto [last, error] = std::from_chars(name.data() + 5, end, index);
-    if (error == std::errc() && last == end && index >= 0) return cuda_device(name, index);
-  }
-  throw DeviceError("device must be cpu, cuda, cuda:N or auto, got '" + name + "'");
+  if (name == "auto") return parse_device(torch::cuda::is_available() ? "cuda" : "cpu");
+  const std::optional<int> index = gpu_index(name);
+  return index ? cuda_device(name, *index) : c10::Device(c10::kCPU);
 }
 
 std::vector<std::string> lacking_features(const std::vector<std::string>& needed, std::istream&& cpuinfo) {
