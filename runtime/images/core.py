@@ -35,60 +35,46 @@ class ImageLibraryError(LensboxError, ImportError):
 # The structs and outcomes of c_interface.h.
 
 
+def _integers(*names: str) -> list[tuple[str, type]]:
+    return [(name, ctypes.c_int64) for name in names]
+
+
 class _Reading(ctypes.Structure):
     _fields_ = (
-        ("canvas_width", ctypes.c_int64),
-        ("canvas_height", ctypes.c_int64),
-        ("canvas_channels", ctypes.c_int64),
+        *_integers("canvas_width", "canvas_height", "canvas_channels", "jpeg_oversampling", "is_stored"),
         ("fit", ctypes.c_char_p),
-        ("jpeg_oversampling", ctypes.c_int64),
-        ("is_stored", ctypes.c_int32),
     )
 
 
 class _Limits(ctypes.Structure):
-    _fields_ = (
-        ("max_pixels", ctypes.c_int64),
-        ("max_png_bytes", ctypes.c_int64),
-        ("deadline", ctypes.c_double),
-    )
+    _fields_ = (*_integers("max_pixels", "max_png_bytes"), ("deadline", ctypes.c_double))
 
 
 class _Image(ctypes.Structure):
     _fields_ = (
-        ("width", ctypes.c_int64),
-        ("height", ctypes.c_int64),
-        ("window", ctypes.c_int64 * 4),
-        ("rows", ctypes.c_int64),
-        ("columns", ctypes.c_int64),
-        ("channels", ctypes.c_int64),
+        *_integers("width", "height", "left", "top", "right", "bottom", "rows", "columns", "channels"),
         ("pixels", ctypes.c_void_p),
         ("owner", ctypes.c_void_p),
     )
 
 
 class _Header(ctypes.Structure):
-    _fields_ = (
-        ("width", ctypes.c_int64),
-        ("height", ctypes.c_int64),
-        ("orientation", ctypes.c_int32),
-    )
+    _fields_ = _integers("width", "height", "orientation")
 
 
-_BAD, _TOO_MANY_PIXELS, _TIMEOUT, _OUT_OF_MEMORY, _INTERNAL = range(1, 6)
-_ERRORS: dict[int, type[Exception]] = {
-    _BAD: InputError,
-    _TOO_MANY_PIXELS: TooManyPixelsError,
-    _TIMEOUT: TimeoutError,
-    _OUT_OF_MEMORY: MemoryError,
-    _INTERNAL: RuntimeError,
+_ERRORS = {
+    1: InputError,
+    2: TooManyPixelsError,
+    3: TimeoutError,
+    4: MemoryError,
+    5: RuntimeError,
 }
 _REASON_SIZE = 512
 _LARGEST = 2**63 - 1
 
 
 class ImageHeader(NamedTuple):
-    """The header of a file. width, height: of the pixels as stored. orientation: EXIF's, 1 to 8."""
+    """The header of a file. width, height: in pixels. orientation: EXIF's, 1 to 8."""
 
     width: int
     height: int
@@ -121,16 +107,13 @@ def _library(holds_lock: bool) -> Any:
         library = ctypes.PyDLL(str(path)) if holds_lock else ctypes.CDLL(str(path))
     except OSError as error:
         raise ImageLibraryError(f"lensbox's image reader, {path}, could not be loaded: {error}") from error
-    file = (ctypes.c_void_p, ctypes.c_size_t)
-    reason = (ctypes.c_char_p, ctypes.c_size_t)
-    image, header = ctypes.POINTER(_Image), ctypes.POINTER(_Header)
-    reading, limits = ctypes.POINTER(_Reading), ctypes.POINTER(_Limits)
+    file, reason = (ctypes.c_void_p, ctypes.c_size_t), (ctypes.c_char_p, ctypes.c_size_t)
+    reading, limits, image, header = map(ctypes.POINTER, (_Reading, _Limits, _Image, _Header))
     library.lensbox_image_read.argtypes = (*file, reading, limits, image, *reason)
     library.lensbox_image_free.argtypes = (ctypes.c_void_p,)
     library.lensbox_image_free.restype = None
     library.lensbox_image_read_header.argtypes = (*file, limits, header, *reason)
-    library.lensbox_image_is_for_gpu.argtypes = (*file, header)
-    library.lensbox_image_reduction.argtypes = (ctypes.c_int64, ctypes.c_int64, reading)
+    library.lensbox_image_is_for_gpu.argtypes = (*file, reading, header)
     library.lensbox_image_exif_orientation.argtypes = file
     return library
 
@@ -158,47 +141,33 @@ def is_core_format(file: Buffer) -> bool:
 
 def read_coded(file: Buffer, canvas: Canvas | None, reading: Reading, limits: ImageLimits) -> Photo:
     """Decode a JPEG or PNG file as `decode_photo` does, and raise its errors."""
-    image, reason = _Image(), ctypes.create_string_buffer(_REASON_SIZE)
-    content = _bytes(file)
-    outcome = _library(False).lensbox_image_read(
-        *_address(content), _reading(canvas, reading), _limits(limits), image, reason, _REASON_SIZE
-    )
-    _check(outcome, reason)
+    image, content = _Image(), _bytes(file)
+    arguments = (*_address(content), _reading(canvas, reading), _limits(limits), image)
+    _call(_library(False).lensbox_image_read, *arguments)
     # Not torch.frombuffer: each call of torch would release the GIL, and wait to get it back.
     pixels = torch.from_numpy(np.asarray(_Memory(image)).transpose(2, 0, 1))
-    left, top, right, bottom = image.window
-    return Photo(pixels, image.width, image.height, (left, top, right, bottom))
+    return Photo(pixels, image.width, image.height, (image.left, image.top, image.right, image.bottom))
 
 
 def read_coded_header(file: Buffer, limits: ImageLimits) -> ImageHeader:
-    """Read the header of a JPEG or PNG file. Raise InputError and TooManyPixelsError."""
-    header, reason = _Header(), ctypes.create_string_buffer(_REASON_SIZE)
-    content = _bytes(file)
-    _check(
-        _library(True).lensbox_image_read_header(
-            *_address(content), _limits(limits), header, reason, _REASON_SIZE
-        ),
-        reason,
-    )
-    return _as_tuple(header)
-
-
-def gpu_header(file: Buffer) -> ImageHeader | None:
-    """Return the header of a JPEG file that a GPU may decode, as the op `lensbox_jpeg::headers` finds it."""
+    """Read the header of a JPEG or PNG file, as stored. Raise InputError and TooManyPixelsError."""
     header, content = _Header(), _bytes(file)
-    is_accepted = _library(True).lensbox_image_is_for_gpu(*_address(content), header)
-    return _as_tuple(header) if is_accepted else None
+    _call(_library(True).lensbox_image_read_header, *_address(content), _limits(limits), header)
+    return ImageHeader(header.width, header.height, header.orientation)
 
 
-def jpeg_reduction(width: int, height: int, canvas: Canvas | None, oversampling: int) -> int:
-    """Return r = 1, 2, 4 or 8: a JPEG file is decoded at the scale 1/r for a canvas.
+def gpu_header(file: Buffer, canvas: Canvas, reading: Reading) -> ImageHeader | None:
+    """Return the header of a JPEG file that a GPU may decode, as the op `lensbox_jpeg::headers` finds it.
 
-    width, height: of the upright photograph. r is the largest one for which ceil(width / r) and
-    ceil(height / r) are at least `oversampling` times the size in the canvas; 1 if `oversampling` is 0, and
-    without a canvas.
+    width, height: of the photograph, upright if the reading turns it; otherwise the orientation is 1. None
+    also for a file that the reading reduces: it is decoded at the scale 1/r, with r the largest of 1, 2, 4
+    and 8 for which ceil(width / r) and ceil(height / r) are at least `jpeg_oversampling` times the size in
+    the canvas, or 1 if that is 0.
     """
-    reading = _reading(canvas, Reading(jpeg_oversampling=oversampling))
-    return int(_library(True).lensbox_image_reduction(width, height, reading))
+    header, content = _Header(), _bytes(file)
+    wanted = _reading(canvas, reading)
+    is_accepted = _library(True).lensbox_image_is_for_gpu(*_address(content), wanted, header)
+    return ImageHeader(header.width, header.height, header.orientation) if is_accepted else None
 
 
 def exif_orientation(exif: Buffer) -> int:
@@ -223,9 +192,9 @@ def _address(content: Any) -> tuple[int, int]:
 def _reading(canvas: Canvas | None, reading: Reading) -> _Reading:
     is_stored = reading.orientation == "stored"
     if canvas is None:
-        return _Reading(1, 1, 3, b"letterbox", 0, is_stored)
+        return _Reading(1, 1, 3, 0, is_stored, b"letterbox")
     size = canvas.width, canvas.height, canvas.channels
-    return _Reading(*size, canvas.fit.encode(), reading.jpeg_oversampling, is_stored)
+    return _Reading(*size, reading.jpeg_oversampling, is_stored, canvas.fit.encode())
 
 
 def _limits(limits: ImageLimits) -> _Limits:
@@ -233,10 +202,8 @@ def _limits(limits: ImageLimits) -> _Limits:
     return _Limits(*(_LARGEST if limit == math.inf else int(limit) for limit in most), limits.deadline)
 
 
-def _check(outcome: int, reason: Any) -> None:
-    if outcome:
+def _call(function: Any, *arguments: Any) -> None:
+    """Call a function of the library, and raise the error for its outcome."""
+    reason = ctypes.create_string_buffer(_REASON_SIZE)
+    if outcome := function(*arguments, reason, _REASON_SIZE):
         raise _ERRORS[outcome](reason.value.decode(errors="replace"))
-
-
-def _as_tuple(header: _Header) -> ImageHeader:
-    return ImageHeader(header.width, header.height, header.orientation)

@@ -19,13 +19,7 @@ from lensbox.common.errors import InputError
 from lensbox.common.pictures import LONGEST_SIDE, converted, target_mode
 from lensbox.runtime.file.metadata import Reading
 from lensbox.runtime.images.core import exif_orientation, is_core_format, read_coded, read_coded_header
-from lensbox.runtime.images.limits import (
-    MAX_PIECES,
-    NO_LIMITS,
-    BoundedFile,
-    ImageLimits,
-    TooManyPixelsError,
-)
+from lensbox.runtime.images.limits import NO_LIMITS, BoundedFile, ImageLimits, TooManyPixelsError
 from lensbox.runtime.images.orientation import Box, upright_array, upright_box, upright_size
 from lensbox.runtime.images.photo import Photo
 
@@ -53,7 +47,7 @@ def decode_photo(
         bounded = BoundedFile(file, limits)
         with open_image(bounded) as image:
             _check_header(image, bounded, limits)
-            orientation = _orientation_of(image, file) if reading.orientation == "exif" else 1
+            orientation = _orientation_of(image) if reading.orientation == "exif" else 1
             image.load()
             # Pillow fills these up with gray if the program has set its switch, for all threads.
             if bounded.is_exhausted and PIL.ImageFile.LOAD_TRUNCATED_IMAGES and image.format in _FILLED_UP:
@@ -74,7 +68,7 @@ def read_header(file: bytes, reading: Reading) -> tuple[int, int, int]:
         with _plain_errors(file), PIL.Image.open(io.BytesIO(file)) as image:
             if image.format == "TIFF":
                 image.load()  # Pillow rotates TIFF files while it loads them
-            size, orientation = image.size, _orientation_of(image, file)
+            size, orientation = image.size, _orientation_of(image)
     width, height = upright_size(size, orientation if reading.orientation == "exif" else 1)
     return width, height, orientation
 
@@ -85,27 +79,11 @@ def _with_pillow_limit(limits: ImageLimits) -> ImageLimits:
     return limits if most is None else replace(limits, max_pixels=min(limits.max_pixels, 2 * most))
 
 
-def _orientation_of(image: PIL.Image.Image, file: bytes) -> int:
+def _orientation_of(image: PIL.Image.Image) -> int:
     """Return the EXIF orientation of an open WebP or AVIF image, and 1 for other formats."""
-    if image.format == "AVIF":
-        # Pillow finds the data in the file's boxes, and converts AVIF's own turns to an orientation.
-        return exif_orientation(image.info.get("exif", b"").removeprefix(_EXIF_HEADER))
-    return exif_orientation(_webp_exif(file)) if image.format == "WEBP" else 1
-
-
-def _webp_exif(file: bytes) -> bytes:
-    """Return the first chunk EXIF of a WebP file, or b"". Raise InputError after MAX_PIECES chunks."""
-    at, count = 12, 0
-    while at + 8 <= len(file):
-        count += 1
-        if count > MAX_PIECES:
-            raise InputError(f"a WebP file must have at most {MAX_PIECES} chunks")
-        begin = at + 8
-        size = int.from_bytes(file[at + 4 : begin], "little")
-        if file.startswith(b"EXIF", at):
-            return file[begin : begin + size].removeprefix(_EXIF_HEADER)
-        at = begin + size + size % 2
-    return b""
+    # Pillow converts AVIF's own turns to an orientation.
+    data = image.info.get("exif", b"") if image.format in ("AVIF", "WEBP") else b""
+    return exif_orientation(data.removeprefix(_EXIF_HEADER))
 
 
 @contextlib.contextmanager

@@ -21,9 +21,9 @@ def read_image(source: ImageFile, orientation: Orientation = "exif") -> Tensor:
     source: a path, the bytes of a file, or a file open in binary mode. orientation: "exif" turns the picture
     upright by its EXIF data, "stored" leaves the pixels as stored. Other color modes are converted: palettes
     and CMYK to RGB, one bit and 16 bit to gray levels of 8 bit. The memory is interleaved. Raise ValueError
-    for another orientation, TypeError for another source, FileNotFoundError, and InputError if Pillow cannot
-    decode the file, if it has more than 179 million pixels (Pillow's limit), a side of more than 16,777,216
-    pixels or more than 100,000 pieces, or if `check_jpeg` rejects it.
+    for another orientation, TypeError for another source, FileNotFoundError, and InputError if the file is
+    damaged or of a kind that is not read, or if it has more than 179 million pixels (Pillow's limit), a side
+    of more than 16,777,216 pixels or more than 100,000 pieces.
     """
     return read_photo(source, reading=DEFAULT_READING.asked(orientation)).pixels
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from lensbox.common.canvas import Canvas
 from lensbox.common.errors import DeviceError
 from lensbox.runtime.file.metadata import Reading
-from lensbox.runtime.images.core import exif_orientation, gpu_header, jpeg_reduction
-from lensbox.runtime.images.orientation import Size, upright_size, upright_tensor
+from lensbox.runtime.images.core import gpu_header
+from lensbox.runtime.images.orientation import upright_tensor
 from lensbox.runtime.images.photo import Photo
 
 Decode = Literal["auto", "cpu", "gpu"]
@@ -38,16 +38,19 @@ class CodedPhoto(NamedTuple):
     height: int
 
 
-def coded_photo(file: bytes | bytearray, canvas: Canvas, reading: Reading) -> CodedPhoto | None:
+def coded_photo(
+    file: bytes | bytearray | Tensor, canvas: Canvas, reading: Reading, source: str | Path | bytes = ""
+) -> CodedPhoto | None:
     """Return a file for `decoded_pixels`, not copied; None if size or header shows that the CPU must decode.
 
     For front ends, which do not load the op library: `decoded_pixels` rejects further files.
     """
-    header = gpu_header(file)
+    content = file.numpy().data if isinstance(file, Tensor) else memoryview(file)
+    header = gpu_header(content, canvas, reading)
     if header is None:
         return None
-    size = header.width, header.height
-    return _if_at_full_size("", memoryview(file), size, header.orientation, canvas, reading)
+    held = file if isinstance(file, Tensor) else content
+    return CodedPhoto(source, held, header.orientation, header.width, header.height)
 
 
 def file_tensor(file: memoryview) -> Tensor:
@@ -55,23 +58,6 @@ def file_tensor(file: memoryview) -> Tensor:
     if not file:
         return torch.empty(0, dtype=torch.uint8, device="cpu")
     return torch.frombuffer(bytearray(file) if file.readonly else file, dtype=torch.uint8)
-
-
-def _if_at_full_size(
-    source: str | Path | bytes,
-    file: Tensor | memoryview,
-    stored: Size,
-    orientation: int,
-    canvas: Canvas,
-    reading: Reading,
-) -> CodedPhoto | None:
-    """Return a file unless the rule "Reading images" reduces it. stored: its size before it is turned."""
-    if reading.orientation == "stored":
-        orientation = 1
-    width, height = upright_size(stored, orientation)
-    if jpeg_reduction(width, height, canvas, reading.jpeg_oversampling) != 1:
-        return None
-    return CodedPhoto(source, file, orientation, width, height)
 
 
 def decoded_pixels(photos: Sequence[CodedPhoto], device: torch.device, canvas: Canvas) -> list[Tensor]:
@@ -100,23 +86,15 @@ def decoded_photos(pixels: Sequence[Tensor], photos: Sequence[CodedPhoto]) -> li
 def coded_photos(
     sources: Sequence[str | Path | bytes], canvas: Canvas, reading: Reading
 ) -> list[CodedPhoto | None]:
-    """Read several files in two calls without the GIL; None for each file that the CPU must decode."""
-    jpeg = torch.ops.lensbox_jpeg
+    """Read several files in one call without the GIL; None for each file that the CPU must decode."""
     # torch takes no lone surrogates. No file has an empty path.
     paths = ["" if isinstance(one, bytes) or not str(one).isprintable() else str(one) for one in sources]
-    files = [
-        file_tensor(memoryview(source)) if isinstance(source, bytes) else file
-        for source, file in zip(sources, jpeg.read_files(paths), strict=True)
+    return [
+        coded_photo(
+            file_tensor(memoryview(source)) if isinstance(source, bytes) else file, canvas, reading, source
+        )
+        for source, file in zip(sources, torch.ops.lensbox_jpeg.read_files(paths), strict=True)
     ]
-    coded: list[CodedPhoto | None] = []
-    for source, file, header in zip(sources, files, jpeg.headers(files).tolist(), strict=True):
-        width, height, begin, end = header
-        if width == 0:
-            coded.append(None)
-            continue
-        orientation = exif_orientation(file[begin:end].numpy().data)
-        coded.append(_if_at_full_size(source, file, (width, height), orientation, canvas, reading))
-    return coded
 
 
 def decodes_on_gpu(device: torch.device, decode: Decode, batch_size: int) -> bool:

@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "cpu/launchers.h"  // of the op library
 #include "images/decoders.h"
@@ -93,18 +94,18 @@ int32_t lensbox_image_read_header(const uint8_t* file, size_t size, const lensbo
   return outcome_of(read, reason, reason_size);
 }
 
-int32_t lensbox_image_is_for_gpu(const uint8_t* file, size_t size, lensbox_image_header* header) {
+int32_t lensbox_image_is_for_gpu(const uint8_t* file, size_t size, const lensbox_image_reading* reading,
+                                 lensbox_image_header* header) {
   lensbox::JpegScan scan;
   if (lensbox::lensbox_cpu_read_jpeg(file, size, nullptr, scan) == 0) return 0;
+  const lensbox::Reading wanted = lensbox::reading_of(*reading);
   const auto exif = std::span(file, size).subspan(scan.exif_begin, scan.exif_end - scan.exif_begin);
-  *header = {scan.width, scan.height, lensbox::exif_orientation(exif)};
+  const int orientation =
+      wanted.orientation == lensbox::Orientation::kStored ? 1 : lensbox::exif_orientation(exif);
+  if (lensbox::jpeg_reduction(scan.width, scan.height, orientation, wanted) != 1) return 0;
+  *header = {scan.width, scan.height, orientation};
+  if (lensbox::turn_of(orientation, wanted.orientation).swap) std::swap(header->width, header->height);
   return 1;
-}
-
-int32_t lensbox_image_reduction(int64_t width, int64_t height, const lensbox_image_reading* reading) {
-  lensbox::Reading upright = lensbox::reading_of(*reading);
-  upright.orientation = lensbox::Orientation::kStored;
-  return lensbox::jpeg_reduction(width, height, 1, upright);
 }
 
 int32_t lensbox_image_exif_orientation(const uint8_t* tiff, size_t size) {

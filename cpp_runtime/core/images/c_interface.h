@@ -30,9 +30,9 @@ struct lensbox_image_reading {
   int64_t canvas_width;
   int64_t canvas_height;
   int64_t canvas_channels;   /* 1: gray */
-  const char* fit;           /* such as "letterbox" */
   int64_t jpeg_oversampling; /* 0: at full size */
-  int32_t is_stored;         /* 0: turn upright by EXIF data */
+  int64_t is_stored;         /* 0: turn upright by EXIF data */
+  const char* fit;           /* such as "letterbox" */
 };
 
 struct lensbox_image_limits {
@@ -51,9 +51,9 @@ struct lensbox_image {
 };
 
 struct lensbox_image_header {
-  int64_t width; /* as stored */
+  int64_t width;
   int64_t height;
-  int32_t orientation; /* EXIF's, 1 to 8 */
+  int64_t orientation; /* EXIF's, 1 to 8 */
 };
 
 /* Read a JPEG or PNG file. reason: gets a text, cut off to `reason_size` bytes with its final zero. */
@@ -65,21 +65,18 @@ LENSBOX_IMAGES_API int32_t lensbox_image_read(const uint8_t* file, size_t size,
 /* Give the pixels back. */
 LENSBOX_IMAGES_API void lensbox_image_free(void* owner);
 
-/* Read the header of a JPEG or PNG file. */
+/* Read the header of a JPEG or PNG file, as stored. */
 LENSBOX_IMAGES_API int32_t lensbox_image_read_header(const uint8_t* file, size_t size,
                                                      const struct lensbox_image_limits* limits,
                                                      struct lensbox_image_header* header, char* reason,
                                                      size_t reason_size);
 
-/* Return whether a JPEG file is one that a GPU may decode, and its header. It looks at the header alone, as
- * the op lensbox_jpeg::headers does. */
+/* Return whether a JPEG file is one that a GPU may decode, at full size, and the header of the photograph:
+ * upright, or as stored with the orientation 1. It looks at the file's header alone, as the op
+ * lensbox_jpeg::headers does. */
 LENSBOX_IMAGES_API int32_t lensbox_image_is_for_gpu(const uint8_t* file, size_t size,
+                                                    const struct lensbox_image_reading* reading,
                                                     struct lensbox_image_header* header);
-
-/* Return 1, 2, 4 or 8: a JPEG file is decoded at 1 / that of its size. width, height: of the upright
- * photograph. */
-LENSBOX_IMAGES_API int32_t lensbox_image_reduction(int64_t width, int64_t height,
-                                                   const struct lensbox_image_reading* reading);
 
 /* Return the orientation, 1 to 8, in EXIF data, a TIFF structure; 1 if they are broken. */
 LENSBOX_IMAGES_API int32_t lensbox_image_exif_orientation(const uint8_t* tiff, size_t size);

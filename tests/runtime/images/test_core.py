@@ -43,7 +43,7 @@ from lensbox.common.errors import InputError
 from lensbox.ops.canvas import fit_to_canvases
 from lensbox.runtime import Reading, read_image, read_photo
 from lensbox.runtime.images import core
-from lensbox.runtime.images.core import exif_orientation, jpeg_reduction
+from lensbox.runtime.images.core import exif_orientation
 from lensbox.runtime.images.decoder import decode_photo, read_header
 from lensbox.runtime.images.files import DEFAULT_READING
 from lensbox.runtime.images.limits import MAX_PIECES, ImageLimits, TooManyPixelsError
@@ -245,7 +245,9 @@ def test_the_scale_of_random_sizes() -> None:
         oversampling = chance.choice((0, 1, 2, 2, 2, 3))
         canvas = Canvas(canvas_height, canvas_width, fit=chance.choice(get_args(Fit)))
         case = width, height, canvas, oversampling
-        reduction = jpeg_reduction(*case)
+        photo = read_photo(flat_jpeg(width, height, 2), canvas, Reading(jpeg_oversampling=oversampling))
+        _, _, reached, _ = photo.window
+        reduction = reached // photo.pixels.shape[2]
         assert reduction == _stated(*case), case
         seen.add(reduction)
     assert seen == {1, 2, 4, 8}

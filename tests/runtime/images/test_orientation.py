@@ -9,12 +9,10 @@ import pytest
 import torch
 from picture_files import EXIF_HEADER, encoded, exif, jpeg_with_exif, png_with_exif
 
-from lensbox.common.errors import InputError
 from lensbox.runtime import Reading, read_image
 from lensbox.runtime.images import decoder
 from lensbox.runtime.images.decoder import read_header
 from lensbox.runtime.images.files import DEFAULT_READING
-from lensbox.runtime.images.limits import MAX_PIECES
 
 WIDTH, HEIGHT = 21, 13
 _PICTURE = PIL.Image.fromarray(
@@ -66,12 +64,3 @@ def test_finds_the_exif_data_of_webp_files() -> None:
     )
     for file in (WEBP, _encode("GIF"), _encode("BMP")):
         assert read_header(file, DEFAULT_READING) == (WIDTH, HEIGHT, 1)
-
-
-def test_limits_the_chunks_of_a_webp_file() -> None:
-    file = _encode("WEBP", exif=exif(6))
-    at = file.index(b"EXIF", 40)
-    many = file[:at] + b"ABCD\0\0\0\0" * MAX_PIECES + file[at:]
-    many = many[:4] + (len(many) - 8).to_bytes(4, "little") + many[8:]
-    with pytest.raises(InputError, match="a WebP file must have at most 100000 chunks"):
-        read_image(many)
